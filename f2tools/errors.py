@@ -1,0 +1,74 @@
+"""The errors of f2tools, told apart by who must act.
+
+What a system call would report is an `OSError` with its errno.  What is wrong with the image or with the request is an
+`F2fsError`: it says where and what, carries the exit code of the command, and is printed once, without a traceback, by
+`f2tools.cli`.  Anything else is a bug.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in an image; whatever is known of it."""
+
+    area: str | None = None
+    blkaddr: int | None = None
+    segno: int | None = None
+    nid: int | None = None
+    ino: int | None = None
+    path: str | None = None
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is None:
+                continue
+            if item.name == "area":
+                parts.append(str(value))
+            elif item.name in ("blkaddr", "offset"):
+                parts.append(f"{item.name} {value:#x}")
+            else:
+                parts.append(f"{item.name} {value}")
+        return ", ".join(parts)
+
+
+class F2fsError(Exception):
+    """Something about the image or the request that the user must know; never a bug of ours."""
+
+    exit_code = 8
+
+
+class NotF2fs(F2fsError):
+    """There is no F2FS volume here, or nothing of it can be read."""
+
+
+class DeviceError(F2fsError):
+    """The place where the blocks live can't be opened, read or written."""
+
+
+class Corrupt(F2fsError):
+    """A structure contradicts the format."""
+
+    exit_code = 1
+
+    def __init__(self, where: Where, message: str) -> None:
+        self.where = where
+        self.message = message
+        super().__init__(f"{where}: {message}" if str(where) else message)
+
+
+class Unsupported(F2fsError):
+    """The image is sound but uses something that can't be done here."""
+
+    exit_code = 1
+
+
+class Usage(F2fsError):
+    """The request contradicts itself or the image; nothing was done."""
+
+    exit_code = 2
