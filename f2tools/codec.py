@@ -1,0 +1,293 @@
+"""One declaration of an on-disk structure; from it everything that reads or writes the structure.
+
+A structure is a subclass of `Layout` whose annotated fields stand in disk order.  From that list come a construct
+parser and builder (`parse`, `build`: one structure at a time), a packed little-endian numpy dtype (`table`: a whole
+area at once), the size, the offsets, and typed attributes.  Every `Layout` has a fixed size.  Where the kernel sizes an
+array by the block size, the count is a function of it: the class itself is the 4096-byte version and `X.at(16384)`
+another.  A union is declared as bytes (or as its largest member) and reinterpreted by whoever knows what it holds.
+
+Modules that declare structures don't postpone the evaluation of annotations: the declarations are data.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
+
+if TYPE_CHECKING:  # both are slow to import; a command that needs neither must not pay for them
+    import construct
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[Any]
+    Rows = NDArray[Any]
+else:
+    Ints = Rows = Any
+
+DEFAULT_BLOCK_SIZE = 4096
+
+Count = int | Callable[[int], int]  # a number, or a function of the block size
+
+
+class _Meaning:
+    """What a field is for; the marker that a class attribute is a field of the structure."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def field(meaning: str) -> Any:
+    """Declare a field; `meaning` is what documentation and `dump layout` say of it."""
+    return _Meaning(meaning)
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """An unsigned little-endian integer of 1, 2, 4 or 8 bytes."""
+
+    size: int
+
+    def __str__(self) -> str:
+        return "__u8" if self.size == 1 else f"__le{8 * self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Raw bytes: names, bitmaps, unions, reserved space.  An attribute is `bytes`, a table column is uint8."""
+
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`count` integers (the attribute is a numpy array) or structures (the attribute is a list)."""
+
+    of: Any
+    count: Count
+
+
+u8 = Annotated[int, Int(1)]
+u16 = Annotated[int, Int(2)]
+u32 = Annotated[int, Int(4)]
+u64 = Annotated[int, Int(8)]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One resolved field: `kind` is an `Int`, `Bytes` or a `Layout` class; `count` is None unless it is an array."""
+
+    name: str
+    offset: int
+    size: int
+    kind: Any
+    count: int | None
+    meaning: str
+
+    @property
+    def type_name(self) -> str:
+        """The type in the kernel's spelling."""
+        if isinstance(self.kind, Bytes):
+            return f"__u8[{self.size}]"
+        base = str(self.kind) if isinstance(self.kind, Int) else f"struct {self.kind.kernel_name()}"
+        return base if self.count is None else f"{base}[{self.count}]"
+
+
+def _resolve(annotation: Any, block_size: int) -> tuple[Any, int | None, int]:
+    """(kind, count, size in bytes) of an annotated type."""
+    spec = annotation
+    for item in get_args(annotation):
+        if isinstance(item, Int | Bytes | Array):
+            spec = item
+    if isinstance(spec, Int):
+        return spec, None, spec.size
+    if isinstance(spec, Bytes):
+        count = spec.count if isinstance(spec.count, int) else spec.count(block_size)
+        return spec, count, count
+    if isinstance(spec, Array):
+        kind, _, size = _resolve(spec.of, block_size)
+        count = spec.count if isinstance(spec.count, int) else spec.count(block_size)
+        return kind, count, size * count
+    if isinstance(spec, LayoutType):
+        sized: Any = spec
+        sized = sized.at(block_size)
+        return sized, None, sized.size
+    raise TypeError(f"{annotation!r} can't be a field of a Layout")
+
+
+class _Once:
+    """A property of a class, computed when first asked for; `functools.cached_property` can't write to a class."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self._compute = compute
+        self._name = "_once_" + compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, cls: Any, _owner: Any = None) -> Any:
+        if cls is None:
+            return self
+        try:
+            return vars(cls)[self._name]
+        except KeyError:
+            value = self._compute(cls)
+            setattr(cls, self._name, value)
+            return value
+
+
+if TYPE_CHECKING:
+    _once = property
+else:
+    _once = _Once
+
+
+class LayoutType(type):
+    """Resolves a declaration once, when it is first used."""
+
+    block_size: int
+
+    @_once
+    def fields(cls) -> tuple[Field, ...]:
+        """The fields in disk order."""
+        found: list[Field] = []
+        offset = 0
+        for owner in reversed(cls.__mro__):
+            for name, marker in vars(owner).items():
+                if not isinstance(marker, _Meaning):
+                    continue
+                kind, count, size = _resolve(vars(owner)["__annotations__"][name], cls.block_size)
+                found.append(Field(name, offset, size, kind, count, marker.text))
+                offset += size
+        return tuple(found)
+
+    @_once
+    def size(cls) -> int:
+        """The size in bytes."""
+        return sum(item.size for item in cls.fields)
+
+    @_once
+    def dtype(cls) -> np.dtype[Any]:
+        """The packed numpy dtype of one structure."""
+        import numpy as np
+
+        columns: list[Any] = []
+        for item in cls.fields:
+            if isinstance(item.kind, Bytes):
+                columns.append((item.name, "u1", (item.size,)))
+                continue
+            base = f"<u{item.kind.size}" if isinstance(item.kind, Int) else item.kind.dtype
+            columns.append((item.name, base) if item.count is None else (item.name, base, (item.count,)))
+        return np.dtype(columns)
+
+    @_once
+    def struct(cls) -> construct.Struct:
+        """The construct parser and builder of one structure."""
+        from f2tools import _construct
+
+        return _construct.struct_of(cls)
+
+    def offset_of(cls, name: str) -> int:
+        """Where a field starts, in bytes from the start of the structure."""
+        return next(item.offset for item in cls.fields if item.name == name)
+
+    def kernel_name(cls) -> str:
+        """The name of the C struct, from the first words of the docstring."""
+        words = (cls.__doc__ or "").split()
+        return words[1].rstrip(":") if words[:1] == ["struct"] else cls.__name__
+
+
+@functools.cache
+def _sized(cls: LayoutType, block_size: int) -> Any:
+    body = {"block_size": block_size, "_origin": cls, "__doc__": cls.__doc__, "__module__": cls.__module__}
+    return LayoutType(cls.__name__, (cls,), body)
+
+
+class Layout(metaclass=LayoutType):
+    """An on-disk structure; see the module's docstring."""
+
+    block_size: ClassVar[int] = DEFAULT_BLOCK_SIZE
+
+    def __init__(self, **values: Any) -> None:
+        """A zeroed structure with the given fields set."""
+        for item in type(self).fields:
+            if item.name not in values:
+                vars(self)[item.name] = _zero(item)
+        for name, value in values.items():
+            if name not in vars(self) and not any(item.name == name for item in type(self).fields):
+                raise TypeError(f"{type(self).__name__} has no field {name}")
+            vars(self)[name] = value
+
+    @classmethod
+    def at(cls, block_size: int) -> type[Self]:
+        """The version of this structure for volumes with blocks of `block_size` bytes."""
+        if block_size == cls.block_size:
+            return cls
+        origin: Any = vars(cls).get("_origin", cls)
+        return origin if block_size == origin.block_size else _sized(origin, block_size)
+
+    @classmethod
+    def parse(cls, data: bytes | memoryview | NDArray[np.uint8]) -> Self:
+        """One structure from the first `size` bytes of `data`; ValueError when there are fewer."""
+        raw = bytes(data[: cls.size])
+        if len(raw) < cls.size:
+            raise ValueError(f"{cls.__name__} takes {cls.size} bytes, {len(raw)} given")
+        return cls._from(cls.struct.parse(raw))
+
+    def build(self) -> bytes:
+        """The bytes of this structure."""
+        return type(self).struct.build(vars(self))
+
+    @classmethod
+    def table(cls, data: bytes | memoryview | NDArray[np.uint8]) -> Rows:
+        """A view of as many whole structures as `data` holds, shape (n,), dtype `cls.dtype`; nothing is copied."""
+        import numpy as np
+
+        flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1)
+        count = flat.size // cls.size
+        return flat[: count * cls.size].view(cls.dtype)
+
+    @classmethod
+    def _from(cls, container: Any) -> Self:
+        made = cls.__new__(cls)
+        for item in cls.fields:
+            value = container[item.name]
+            if isinstance(item.kind, LayoutType):
+                kind: Any = item.kind
+                value = kind._from(value) if item.count is None else [kind._from(one) for one in value]
+            vars(made)[item.name] = value
+        return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain Python values, nested structures as dictionaries; bytes stay bytes."""
+        return {item.name: _plain(vars(self)[item.name]) for item in type(self).fields}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.build() == other.build()  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"{type(self).__name__}({shown})"
+
+
+def _zero(item: Field) -> Any:
+    if isinstance(item.kind, Bytes):
+        return bytes(item.size)
+    if isinstance(item.kind, Int):
+        if item.count is None:
+            return 0
+        import numpy as np
+
+        return np.zeros(item.count, f"<u{item.kind.size}")
+    return item.kind() if item.count is None else [item.kind() for _ in range(item.count)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Layout):
+        return value.as_dict()
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.tolist() if hasattr(value, "tolist") else value
