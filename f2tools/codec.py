@@ -209,6 +209,11 @@ class Layout(metaclass=LayoutType):
 
     block_size: ClassVar[int] = DEFAULT_BLOCK_SIZE
 
+    def __init_subclass__(cls) -> None:
+        for name, marker in vars(cls).items():
+            if isinstance(marker, _Meaning) and (hasattr(Layout, name) or hasattr(LayoutType, name)):
+                raise TypeError(f"{cls.__name__}.{name}: the codec uses this name itself")
+
     def __init__(self, **values: Any) -> None:
         """A zeroed structure with the given fields set."""
         for item in type(self).fields:

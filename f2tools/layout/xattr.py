@@ -5,7 +5,7 @@ They lie at the end of the inode's i_addr (inline) and go on in a node of their 
 
 from typing import Annotated
 
-from f2tools.codec import Array, Bytes, Ints, Layout, field, u8, u16, u32
+from f2tools.codec import Array, Bytes, Ints, Layout, field, u8, u16, u32, u64
 
 F2FS_XATTR_MAGIC = 0xF2F52011
 XATTR_ALIGN = 4
@@ -94,5 +94,5 @@ class VerityXattr(Layout):
     """struct fsverity_descriptor_location: where the descriptor lies, xattr "v" of name space 11."""
 
     version: u32 = field("1")
-    size: u32 = field("bytes of the descriptor")
-    pos: Annotated[bytes, Bytes(8)] = field("byte offset in the file, __le64")
+    descriptor_size: u32 = field("bytes of the descriptor (`size` in the kernel)")
+    pos: u64 = field("byte offset in the file")

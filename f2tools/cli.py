@@ -1,0 +1,73 @@
+"""The `f2tools` command: finds the tool that is asked for, loads only that one, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from f2tools.errors import F2fsError
+
+TOOLS = {
+    "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
+    "dump": ("f2tools.dump.cli:dump", "Look at every structure; list, extract and verify files."),
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run, not when they are listed."""
+
+    def __init__(self, commands: dict[str, tuple[str, str]], **settings: object) -> None:
+        super().__init__(**settings)  # type: ignore[arg-type]
+        self._lazy = commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return None
+        module, _, name = self._lazy[cmd_name][0].partition(":")
+        return getattr(import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self._lazy.items()])
+
+
+@click.group(cls=LazyGroup, commands=TOOLS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="f2tools", message="f2tools %(version)s")
+def main() -> None:
+    """Tools for F2FS images and devices, without a kernel driver.
+
+    \b
+    Example:
+      f2tools mkfs card.img --size 512M -l CARD
+      f2tools dump ls card.img
+    """
+
+
+def run() -> None:
+    """Run the command line; the exit code tells who must act: 0 fine, 1 partly, 2 usage, 8 not an F2FS image."""
+    try:
+        sys.exit(main(standalone_mode=False) or 0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.Abort:
+        print("f2tools: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except F2fsError as error:
+        print(f"f2tools: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # whoever read our output has gone, `head` for example; that is no error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        print(f"f2tools: {error.filename or ''}{': ' if error.filename else ''}{error.strerror}", file=sys.stderr)
+        sys.exit(1)

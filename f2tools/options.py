@@ -1,0 +1,151 @@
+"""Click decorators and small helpers that every tool shares, so that one option means one thing everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from f2tools.errors import Usage
+
+SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class Size(click.ParamType):
+    """A number of bytes: `4096`, `512K`, `64MiB`, `1G`, `0x1000`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `4096`, `512K`, `1.5G`, `64MiB`; powers of 1024; ValueError otherwise."""
+    if re.fullmatch(r"0[xX][0-9a-fA-F]+", text.strip()):
+        return int(text, 16)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write it like 512M or 1GiB")
+    value = float(match[1]) * SIZE_UNITS[match[2].lower()]
+    if value != int(value):
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(value)
+
+
+def human_size(count: float) -> str:
+    """`count` bytes for people: 1.5 MiB."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = 0
+    while abs(count) >= 1024 and power < len(units) - 1:
+        count /= 1024
+        power += 1
+    return f"{count:.0f} B" if power == 0 else f"{count:.4g} {units[power]}"
+
+
+def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The image or device that a command works on."""
+    return click.argument("image", type=click.Path(path_type=str))(command)
+
+
+def device_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The further devices of a volume on several."""
+    return click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        metavar="IMAGE2",
+        help="A further device of a volume on several, in the order of its device table (repeatable).",
+    )(command)
+
+
+def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which of the two checkpoints to look at."""
+    return click.option(
+        "--checkpoint",
+        type=click.Choice(["newest", "older"]),
+        default="newest",
+        show_default=True,
+        help="Which checkpoint pack to read the volume through.",
+    )(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Machine-readable output."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")(command)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; undecodable name bytes stay lone surrogates, as in `os.fsdecode`."""
+    click.echo(json.dumps(value, indent=1, default=_json_default))
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def printable(name: str) -> str:
+    """A file name for a terminal: control characters and undecodable bytes as escapes, nothing else touched."""
+    return "".join(
+        c if c.isprintable() else "".join(f"\\x{b:02x}" for b in c.encode("utf-8", "surrogateescape")) for c in name
+    )
+
+
+def progress(description: str, total: int | None) -> Any:
+    """A progress bar on stderr as a context manager with `.advance(n)`; silent when stderr is not a terminal."""
+    return _Progress(description, total) if sys.stderr.isatty() else _Silent()
+
+
+class _Silent:
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def advance(self, amount: int = 1) -> None:
+        return None
+
+
+class _Progress:
+    def __init__(self, description: str, total: int | None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+            console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task(description, total=total)
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, amount: int = 1) -> None:
+        self._bar.advance(self._task, amount)
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse a request that contradicts itself."""
+    if not condition:
+        raise Usage(message)
