@@ -1,0 +1,217 @@
+"""The reference images: what is in tests/reference, unpacked once and handed to tests.
+
+An image lies here as `image.zst`.  The first test that asks for it unpacks it into `.cache/reference`, under the
+hash of the packed file, with holes where blocks are zero; later tests, and later runs, share that file.  It is for
+reading only: whoever wants to write asks for a `copy()`.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "tests" / "reference"
+CACHE = ROOT / ".cache" / "reference"
+
+CHUNK = 1 << 20
+HOLE = 4096
+# An unpacked image carries this modification time; another one means that somebody has written to it.
+UNTOUCHED_NS = 1_000_000_000 * 10**9
+
+
+def _cases(prefix: str = "") -> tuple[str, ...]:
+    return tuple(sorted(p.parent.name for p in FOLDER.glob(f"{prefix}*/case.json")))
+
+
+@cache
+def case_of(name: str) -> dict[str, Any]:
+    """The case.json of a reference image: kind, MiB per device, options, the script that made it."""
+    return json.loads((FOLDER / name / "case.json").read_text())
+
+
+CASES = _cases()
+CLEAN = tuple(n for n in CASES if case_of(n)["kind"] == "clean")
+CRASH = tuple(n for n in CASES if case_of(n)["kind"] == "crash")
+SLOADED = tuple(n for n in CASES if case_of(n)["kind"].startswith("made by"))
+FSCRYPT = tuple(n for n in CASES if case_of(n)["kind"] == "fscrypt")
+HISTORY = tuple(n for n in CASES if case_of(n)["kind"] in ("history", "phone"))
+SPARSE = tuple(n for n in CASES if case_of(n)["kind"] == "Android sparse image")
+DAMAGED = tuple(sorted(p.stem for p in (FOLDER / "damaged").glob("*.json")))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One image with all that is known of it."""
+
+    name: str
+    devices: tuple[Path, ...]
+    """The unpacked files, first device first; an Android sparse image stays sparse."""
+    folder: Path
+    case: dict[str, Any] = field(repr=False)
+
+    @property
+    def path(self) -> Path:
+        """The image, or its first device."""
+        return self.devices[0]
+
+    @property
+    def extra(self) -> tuple[Path, ...]:
+        """The devices after the first."""
+        return self.devices[1:]
+
+    def manifests(self) -> list[str]:
+        """Names of the manifests there are: "manifest", "manifest-recovered", ..."""
+        return sorted(p.name.removesuffix(".json.gz") for p in self.folder.glob("manifest*.json.gz"))
+
+    def manifest(self, name: str = "manifest") -> dict[str, Any]:
+        """The tree as the kernel showed it; `name` may leave out the leading "manifest-"."""
+        if not name.startswith("manifest"):
+            name = f"manifest-{name}"
+        return _json(self.folder / f"{name}.json.gz")
+
+    def text(self, name: str) -> str:
+        """A text file of the case, such as mkfs.txt."""
+        return (self.folder / name).read_text()
+
+    def lines(self, name: str) -> list[Any]:
+        """The records of a .jsonl or .jsonl.gz file of the case; a last line that a power cut tore is left out."""
+        path = self.folder / name
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        whole = data if data.endswith(b"\n") else data[: data.rfind(b"\n") + 1]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def copy(self, folder: Path) -> Reference:
+        """The same with private, writable, sparse copies of the devices in `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return replace(self, devices=tuple(copy_sparse(p, folder / p.name) for p in self.devices))
+
+
+@cache
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def reference(name: str) -> Reference:
+    """The reference image of that name, unpacked."""
+    folder = FOLDER / name
+    packed = sorted(folder.glob("image*.zst"))
+    if not packed:
+        raise KeyError(f"no reference image {name!r}; there are {', '.join(CASES)}")
+    return Reference(name, tuple(_unpacked(p) for p in packed), folder, case_of(name))
+
+
+def damaged(name: str, folder: Path) -> Reference:
+    """The base image with the named damage, as a private copy in `folder`; `.case` has what is wrong and the verdicts.
+
+    The old bytes are looked at first: the patch must fit the image.
+    """
+    case = json.loads((FOLDER / "damaged" / f"{name}.json").read_text())
+    image = replace(reference(case["base"]).copy(folder), name=name, case=case)
+    with image.path.open("r+b") as f:
+        for offset, old, new in case["patch"]:
+            f.seek(offset)
+            found = f.read(len(old) // 2).hex()
+            assert found == old, f"{name}: at {offset:#x} is {found}, not {old}"
+            f.seek(offset)
+            f.write(bytes.fromhex(new))
+    return image
+
+
+def copy_sparse(source: Path, target: Path) -> Path:
+    """Copy a file, holes as holes; the copy is writable."""
+    with source.open("rb") as src, target.open("wb") as dst:
+        size = os.fstat(src.fileno()).st_size
+        dst.truncate(size)
+        for offset, length in data_ranges(src.fileno(), size):
+            while length:
+                n = os.copy_file_range(src.fileno(), dst.fileno(), length, offset, offset)
+                if not n:
+                    raise OSError(errno.EIO, f"{source} ends early")
+                offset, length = offset + n, length - n
+    return target
+
+
+def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """(offset, length) of what is not a hole."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError as e:
+            if e.errno == errno.ENXIO:
+                return
+            raise
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, end - start
+
+
+def _unpacked(packed: Path) -> Path:
+    data = packed.read_bytes()
+    target = CACHE / hashlib.sha256(data).hexdigest()[:20] / packed.name.removesuffix(".zst")
+    if "." not in target.name:
+        target = target.with_suffix(".img")
+    if target.exists():
+        if target.stat().st_mtime_ns == UNTOUCHED_NS:
+            return target
+        target.unlink()  # somebody wrote to it
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Several test processes may do this at once: each into a file of its own, the last rename wins.
+    fd, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
+    temporary = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as out:
+            for offset, chunk in _nonzero(zstandard.ZstdDecompressor().stream_reader(data)):
+                out.seek(offset)
+                out.write(chunk)
+            out.truncate(_content_size(data))
+        temporary.chmod(0o444)
+        os.utime(temporary, ns=(UNTOUCHED_NS, UNTOUCHED_NS))
+        temporary.rename(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def _nonzero(stream: Any) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of every stretch of blocks that are not all zero."""
+    position, zero = 0, bytes(HOLE)
+    while chunk := stream.read(CHUNK):
+        begin = None
+        for at in range(0, len(chunk), HOLE):
+            if chunk[at : at + HOLE] == zero:
+                if begin is not None:
+                    yield position + begin, chunk[begin:at]
+                begin = None
+            elif begin is None:
+                begin = at
+        if begin is not None:
+            yield position + begin, chunk[begin:]
+        position += len(chunk)
+
+
+def _content_size(packed: bytes) -> int:
+    size = zstandard.frame_content_size(packed)
+    if size >= 0:
+        return size
+    stream, size = zstandard.ZstdDecompressor().stream_reader(packed), 0
+    while chunk := stream.read(CHUNK):
+        size += len(chunk)
+    return size
+
+
+def clear_cache() -> None:
+    """Forget every unpacked image."""
+    shutil.rmtree(CACHE, ignore_errors=True)
