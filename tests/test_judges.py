@@ -1,0 +1,56 @@
+"""The judges judged: they must see what is wrong and keep quiet about what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import images, judges
+from tests.images import Reference
+
+# fsck.f2fs 1.15 says nothing about these
+UNNOTICED = {"checkpoint-crc", "checkpoint-footer", "inode-depth", "inode-dir-size", "xattr-length", "xattr-magic"}
+# It leaves no room for doubt: a zoned volume's file has no zones to be held against.
+NEEDS_ITS_DEVICE = {"zoned"}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", [n for n in images.CLEAN + images.CRASH if n not in NEEDS_ITS_DEVICE])
+def test_fsck_is_content_with_what_the_kernel_wrote(reference: Callable[[str], Reference], name: str) -> None:
+    image = reference(name)
+    judges.fsck_clean(image.path, *image.extra)
+
+
+@pytest.mark.parametrize("name", [n for n in images.CLEAN if (images.FOLDER / n / "fsck.txt").exists()])
+def test_a_recorded_clean_verdict_has_no_complaints(name: str) -> None:
+    assert judges.complaints((images.FOLDER / name / "fsck.txt").read_text()) == []
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", images.DAMAGED)
+def test_damage_is_complained_of_where_fsck_notices(damaged: Callable[[str], Reference], name: str) -> None:
+    image = damaged(name)
+    verdict = judges.fsck(image.path)
+    assert verdict.rc == image.case["fsck_dry_run"]["exit"]
+    assert bool(judges.complaints(verdict.output)) == (name not in UNNOTICED)
+
+
+@pytest.mark.peer
+def test_superblock_and_checkpoint_fields_are_read_from_the_tools_output(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    judges.mkfs(image, "-l", "some label", size=64 << 20)
+    sb, cp = judges.superblock_fields(image), judges.checkpoint_fields(image)
+    assert (sb["magic"], sb["volum_name"], sb["main_blkaddr"]) == (judges.F2FS_MAGIC, "some label", 0x1000)
+    assert (cp["valid_inode_count"], cp["cur_data_blkoff[0]"], cp["next_free_nid"]) == (1, 1, 4)
+
+
+
+def test_what_is_missing_fails_in_ci_and_skips_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match=r"no-such-tool\.f2fs is not installed"):
+        judges.need_tool("no-such-tool.f2fs")
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match=r"missing judge: no-such-tool\.f2fs"):
+        judges.need_tool("no-such-tool.f2fs")
