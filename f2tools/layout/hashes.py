@@ -1,4 +1,4 @@
-"""Checksums and name hashes: CRC-32 as f2fs seeds it, the checksum of an inode block, and the hash of a directory entry.
+"""Checksums and name hashes: CRC-32 as f2fs seeds it, the checksum of an inode block, the hash of a directory entry.
 
 Names arrive as the bytes that are hashed.  Which bytes those are is the directory's matter: the name itself, its folded
 form where the directory is casefolded (`f2tools.layout.casefold`), the ciphertext where it is encrypted; where it is
@@ -38,7 +38,7 @@ def f2fs_crc32(data: bytes | bytearray | memoryview, seed: int = F2FS_SUPER_MAGI
 def inode_checksum(
     uuid: bytes, block: bytes | bytearray | memoryview, checksum_offset: int = INODE_CHECKSUM_OFFSET
 ) -> int:
-    """What i_inode_checksum must be: over uuid, ino of the footer, i_generation, and the block with that field as zero."""
+    """What i_inode_checksum must be: over uuid, ino of the footer, i_generation, and the block with that field zero."""
     view = memoryview(block)
     ino = len(view) + FOOTER_INO_OFFSET
     # zlib's own inversions cancel out from step to step; what remains is one at the end.
@@ -83,7 +83,7 @@ def _tea(first: int, second: int, key: tuple[int, int, int, int]) -> tuple[int, 
 
 
 def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
-    """`dentry_hash` of every name, as one uint32 array in the same order; names that take as many pieces go together."""
+    """`dentry_hash` of every name, as one uint32 array in the same order; names of as many pieces go together."""
     import numpy as np
 
     hashes = np.zeros(len(names), np.uint32)
@@ -93,7 +93,7 @@ def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
     pieces = np.maximum((lengths + _CHUNK - 1) // _CHUNK, 1)
     for count in np.unique(pieces):
         members = np.flatnonzero(pieces == count)
-        padded = np.array([names[member] for member in members], dtype=f"S{int(count) * _CHUNK}")
+        padded = np.array([names[member] for member in members.tolist()], dtype=f"S{int(count) * _CHUNK}")
         hashes[members] = _hash_padded(padded.view(">u4").reshape(len(members), -1), lengths[members])
     dots = [index for index, name in enumerate(names) if name in (b".", b"..")]
     hashes[dots] = 0
