@@ -48,7 +48,7 @@ class _Nested(construct.Subconstruct):
     """A structure within a structure; builds from a Layout as well as from a mapping."""
 
     def __init__(self, layout: LayoutType) -> None:
-        super().__init__(layout.struct)
+        super().__init__(layout.construct)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         return super()._build(getattr(obj, "__dict__", obj), stream, context, path)

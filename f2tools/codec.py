@@ -12,12 +12,13 @@ Modules that declare structures don't postpone the evaluation of annotations: th
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 
 if TYPE_CHECKING:  # both are slow to import; a command that needs neither must not pay for them
-    import construct
+    import construct as construct_module
     import numpy as np
     from numpy.typing import NDArray
 
@@ -182,7 +183,7 @@ class LayoutType(type):
         return np.dtype(columns)
 
     @_once
-    def struct(cls) -> construct.Struct:
+    def construct(cls) -> construct_module.Struct:
         """The construct parser and builder of one structure."""
         from f2tools import _construct
 
@@ -233,16 +234,30 @@ class Layout(metaclass=LayoutType):
         return origin if block_size == origin.block_size else _sized(origin, block_size)
 
     @classmethod
+    def unpacker(cls, until: str | None = None) -> tuple[struct.Struct, tuple[str, ...]]:
+        """A `struct.Struct` of the fields before `until`, and their names: the quick way to a few of them.
+
+        Arrays and nested structures come as bytes.
+        """
+        chosen = [item for item in cls.fields if until is None or item.offset < cls.offset_of(until)]
+        codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
+        form = "<" + "".join(
+            codes[item.size] if isinstance(item.kind, Int) and item.count is None else f"{item.size}s"
+            for item in chosen
+        )
+        return struct.Struct(form), tuple(item.name for item in chosen)
+
+    @classmethod
     def parse(cls, data: bytes | memoryview | NDArray[np.uint8]) -> Self:
         """One structure from the first `size` bytes of `data`; ValueError when there are fewer."""
         raw = bytes(data[: cls.size])
         if len(raw) < cls.size:
             raise ValueError(f"{cls.__name__} takes {cls.size} bytes, {len(raw)} given")
-        return cls._from(cls.struct.parse(raw))
+        return cls._from(cls.construct.parse(raw))
 
     def build(self) -> bytes:
         """The bytes of this structure."""
-        return type(self).struct.build(vars(self))
+        return type(self).construct.build(vars(self))
 
     @classmethod
     def table(cls, data: bytes | memoryview | NDArray[np.uint8]) -> Rows:

@@ -1,0 +1,42 @@
+"""Reading whole tables of blocks: holes of a sparse image are known to be zero and are not read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device
+from f2tools.errors import DeviceError
+
+CHUNK_BLOCKS = 4096  # bounds the scratch memory of one read
+
+
+def read_table(device: Device, blkaddrs: NDArray[Any], block_size: int, into: NDArray[np.uint8]) -> list[str]:
+    """Read block `blkaddrs[i]` into row i of `into`, zeroed before; returns what could not be read, in words."""
+    wanted = np.flatnonzero(_with_data(device, blkaddrs, block_size))
+    lost: list[str] = []
+    for start in range(0, wanted.size, CHUNK_BLOCKS):
+        rows = wanted[start : start + CHUNK_BLOCKS]
+        try:
+            into[rows] = device.read_blocks(blkaddrs[rows], block_size)
+        except DeviceError as error:
+            lost.append(str(error))
+    return lost
+
+
+def _with_data(device: Device, blkaddrs: NDArray[Any], block_size: int) -> NDArray[np.bool_]:
+    """Which blocks may hold something else than zeros."""
+    if not blkaddrs.size:
+        return np.zeros(0, np.bool_)
+    first = int(blkaddrs.min()) * block_size
+    last = (int(blkaddrs.max()) + 1) * block_size
+    length = min(last, device.size_bytes) - first
+    if length <= 0:
+        return np.zeros(blkaddrs.size, np.bool_)
+    ranges = np.array(list(device.data_ranges(first, length)), np.int64).reshape(-1, 2)
+    starts = ranges[:, 0] // block_size
+    ends = -(-(ranges[:, 0] + ranges[:, 1]) // block_size)
+    at = np.searchsorted(starts, blkaddrs, side="right") - 1
+    return (at >= 0) & (blkaddrs < ends[np.maximum(at, 0)]) if starts.size else np.zeros(blkaddrs.size, np.bool_)

@@ -1,0 +1,168 @@
+"""Directories: every entry in the order of the slots, and the look-up by hash, bucket after bucket, as the kernel does.
+
+Names are bytes.  What they contain is not judged here: `/`, NUL or `..` in a name is the caller's affair.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, Where
+from f2tools.layout.casefold import casefold
+from f2tools.layout.constants import (
+    F2FS_CASEFOLD_FL,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_NAME_LEN,
+    F2FS_SLOT_LEN,
+    MAX_DIR_BUCKETS,
+    MAX_DIR_HASH_DEPTH,
+)
+from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.layout.hashes import dentry_hash
+from f2tools.volume.data import DataReader
+from f2tools.volume.geometry import Geometry
+from f2tools.volume.inode import Inode
+
+
+class Dentry(NamedTuple):
+    """One directory entry; `block` is its block in the directory (-1: inline), `slot` the first of its slots."""
+
+    name: bytes
+    ino: int
+    file_type: int
+    hash_code: int
+    block: int
+    slot: int
+
+
+class DirReader:
+    """Reads directories of one volume under one checkpoint."""
+
+    def __init__(self, geo: Geometry, data: DataReader) -> None:
+        self._geo = geo
+        self._data = data
+
+    def entries(self, inode: Inode, problems: list[str] | None = None) -> Iterator[Dentry]:
+        """All entries, `.` and `..` included.  What can't be an entry is left out and noted in `problems`."""
+        self._must_be_dir(inode)
+        noted = problems if problems is not None else []
+        if inode.has_inline_dentry:
+            yield from parse_dentries(inode.inline_area, -1, noted)
+            return
+        size = self._geo.block_size
+        for offset, data in self._data.chunks(inode, 0, -(-inode.i_size // size) * size):
+            blocks = np.frombuffer(data, np.uint8).reshape(-1, size)
+            for index, block in enumerate(blocks):
+                yield from parse_dentries(block, offset // size + index, noted)
+
+    def lookup(self, inode: Inode, name: bytes) -> Dentry | None:
+        """The entry with this name, found through the hash; None where there is none."""
+        self._must_be_dir(inode)
+        folding = self.casefolded(inode)
+        wanted = (casefold(name) or name) if folding else name
+
+        def matches(entry: Dentry) -> bool:
+            return entry.name == name or (folding and (casefold(entry.name) or entry.name) == wanted)
+
+        if inode.has_inline_dentry:
+            return next((e for e in parse_dentries(inode.inline_area, -1, []) if matches(e)), None)
+        if name in (b".", b".."):
+            return next((e for e in self.entries(inode) if e.name == name), None)
+        code = dentry_hash(wanted)
+        found = next((e for e in self._bucket(inode, code) if e.hash_code == code and matches(e)), None)
+        # older kernels hashed some casefolded names otherwise; the kernel too then searches everything
+        if found is None and folding:
+            found = next((e for e in self.entries(inode) if matches(e)), None)
+        return found
+
+    def casefolded(self, inode: Inode) -> bool:
+        """Whether names in this directory are compared without regard to case."""
+        return bool(self._geo.feature & F2FS_FEATURE_CASEFOLD and inode.i_flags & F2FS_CASEFOLD_FL)
+
+    def _bucket(self, inode: Inode, code: int) -> Iterator[Dentry]:
+        """Entries of the bucket of `code` in each level; see find_in_level() in fs/f2fs/dir.c."""
+        size = self._geo.block_size
+        have = -(-inode.i_size // size)
+        for level in range(min(inode.i_current_depth, MAX_DIR_HASH_DEPTH)):
+            first, count = bucket_blocks(level, inode.i_dir_level, code)
+            if first >= have:
+                return
+            for offset, data in self._data.chunks(inode, first * size, min(first + count, have) * size):
+                for index, block in enumerate(np.frombuffer(data, np.uint8).reshape(-1, size)):
+                    yield from parse_dentries(block, offset // size + index, [])
+
+    def _must_be_dir(self, inode: Inode) -> None:
+        if not inode.is_dir:
+            raise NotADirectoryError(20, "not a directory", f"inode {inode.ino}")
+
+
+def buckets_in(level: int, dir_level: int) -> int:
+    """Buckets of one level of the hash table."""
+    return 1 << (level + dir_level) if level + dir_level < MAX_DIR_HASH_DEPTH // 2 else MAX_DIR_BUCKETS
+
+
+def blocks_per_bucket(level: int) -> int:
+    """2 blocks in the lower half of the levels, 4 above."""
+    return 2 if level < MAX_DIR_HASH_DEPTH // 2 else 4
+
+
+def bucket_blocks(level: int, dir_level: int, code: int) -> tuple[int, int]:
+    """(first block, number of blocks) in the directory of the bucket that a hash belongs to on one level."""
+    first = sum(buckets_in(i, dir_level) * blocks_per_bucket(i) for i in range(level))
+    count = blocks_per_bucket(level)
+    return first + code % buckets_in(level, dir_level) * count, count
+
+
+def parse_dentries(area: NDArray[np.uint8], block: int, problems: list[str]) -> list[Dentry]:
+    """The entries of a directory block or of an inline area, in the order of the slots."""
+    slots = dentries_in(area.size)
+    map_size = bitmap_size(slots)
+    used = np.flatnonzero(np.unpackbits(area[:map_size], bitorder="little")[:slots]).tolist()
+    if not used:
+        return []
+    table_at = map_size + reserved_size(area.size)
+    names_at = table_at + SIZE_OF_DIR_ENTRY * slots
+    rows = area[table_at:names_at].view(DirEntry.dtype).tolist()
+    names = area[names_at : names_at + F2FS_SLOT_LEN * slots].tobytes()
+    found: list[Dentry] = []
+    following = 0
+    for slot in used:
+        if slot < following:
+            continue
+        code, ino, length, file_type = rows[slot]
+        if not length:
+            problems.append(f"directory block {block}, slot {slot}: an entry without a name")
+            continue
+        taken = -(-length // F2FS_SLOT_LEN)
+        if length > F2FS_NAME_LEN or slot + taken > slots:
+            problems.append(f"directory block {block}, slot {slot}: a name of {length} bytes runs past its block")
+            continue
+        following = slot + taken
+        start = slot * F2FS_SLOT_LEN
+        found.append(Dentry(names[start : start + length], ino, file_type, code, block, slot))
+    return found
+
+
+def nokey_name(name: bytes, hash_code: int) -> bytes:
+    """An encrypted name as the kernel shows it to who has no key: base64url of hash and ciphertext.
+
+    See fscrypt_fname_disk_to_usr() in fs/crypto/fname.c: beyond 149 bytes of ciphertext, a SHA-256 of the rest.
+    """
+    if name in (b".", b".."):
+        return name
+    shown = hash_code.to_bytes(4, "little") + bytes(4) + name[:149]
+    if len(name) > 149:
+        shown += hashlib.sha256(name[149:]).digest()
+    return base64.urlsafe_b64encode(shown).rstrip(b"=")
+
+
+def check_name(name: bytes, where: Where) -> None:
+    """Corrupt for a name that no directory may hold."""
+    if b"/" in name or b"\0" in name or not name:
+        raise Corrupt(where, f"a directory entry is named {name!r}")

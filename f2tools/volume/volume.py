@@ -1,0 +1,371 @@
+"""A volume opened for reading: every structure under one checkpoint, and files by path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device, open_device
+from f2tools.errors import F2fsError, NotF2fs, Unsupported, Usage, Where
+from f2tools.layout.constants import (
+    CP_DISABLED_FLAG,
+    CP_ERROR_FLAG,
+    CP_FSCK_FLAG,
+    CP_UMOUNT_FLAG,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_ROOT_INO,
+)
+from f2tools.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
+from f2tools.volume.data import DataReader
+from f2tools.volume.dir import Dentry, DirReader, nokey_name
+from f2tools.volume.geometry import Geometry
+from f2tools.volume.inode import Inode
+from f2tools.volume.nat import Nat
+from f2tools.volume.node import NodeReader
+from f2tools.volume.sit import Sit
+from f2tools.volume.summary import Summaries
+from f2tools.volume.super import SuperCopy, choose_superblock, devices_of, read_superblocks, unknown_features
+from f2tools.volume.xattr import encryption_context, visible_xattrs
+
+RESERVED_NODES = 3  # nids 0 to 2 are never handed out
+SYMLINKS_FOLLOWED = 40
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name in a directory and the inode behind it, or what is wrong with that."""
+
+    dentry: Dentry
+    name: bytes  # as shown: encrypted names are encoded
+    inode: Inode | F2fsError
+
+
+class Volume:
+    """An F2FS volume, read-only.
+
+    `vol.path("/etc/passwd").read()`, `for directory, entries in vol.walk()`, `vol.sb`, `vol.cp`, `vol.nat`, `vol.sit`.
+    `warnings` says in words what a reader should know: a missing second superblock, an unknown feature, a short device.
+    """
+
+    def __init__(self, device: Device, which: Which = "newest") -> None:
+        self.device = device
+        self.warnings: list[str] = []
+        self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(device)
+        chosen = choose_superblock(self.super_copies)
+        assert chosen.sb is not None
+        self.sb = chosen.sb
+        self.geo = Geometry.of(self.sb)
+        self._lay_out_devices()
+        self.packs: tuple[Pack, Pack] = read_packs(device, self.geo)
+        self.pack: Pack = choose_pack(self.packs, which)
+        self.cp = self.pack.cp
+        self._warn()
+
+    def _lay_out_devices(self) -> None:
+        table = devices_of(self.sb)
+        size = self.geo.block_size
+        set_layout = getattr(self.device, "set_layout", None)
+        if len(table) > 1:
+            if set_layout is None:
+                names = ", ".join(path for path, _ in table[1:])
+                raise Usage(f"this volume is on {len(table)} devices; name the others ({names}) with --device")
+            parts: list[tuple[int, int]] = []
+            at = 0
+            for index, (_, segments) in enumerate(table):
+                count = segments * self.geo.blocks_per_seg + (self.geo.segment0_blkaddr if index == 0 else 0)
+                parts.append((at * size, count * size))
+                at += count
+            set_layout(parts)
+        elif set_layout is not None:
+            raise Usage("this volume is on one device; leave the others out")
+
+    def _warn(self) -> None:
+        for copy in self.super_copies:
+            if not copy.valid:
+                self.warnings.append(f"superblock copy {copy.index} is not usable: {', '.join(copy.problems)}")
+        if unknown_features(self.sb):
+            self.warnings.append(f"unknown feature bits {unknown_features(self.sb):#x}: reading may go wrong")
+        end = self.geo.end_blkaddr * self.geo.block_size
+        if self.device.size_bytes < end:
+            missing = end - self.device.size_bytes
+            self.warnings.append(f"the image is cut off: {missing} bytes of the volume are missing at its end")
+        for pack in self.packs:
+            if not pack.valid and pack.cp.checkpoint_ver:
+                self.warnings.append(f"checkpoint pack {pack.index + 1} is not usable: {', '.join(pack.problems)}")
+        if self.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
+            self.warnings.append("the volume was marked as in need of a check")
+
+    def close(self) -> None:
+        self.device.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- structures ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """SSA, summaries of the open logs, journals."""
+        return Summaries(self.device, self.geo, self.pack)
+
+    @cached_property
+    def nat(self) -> Nat:
+        """The node address table."""
+        return Nat(self.device, self.geo, self.pack, self.summaries.journals.nat)
+
+    @cached_property
+    def sit(self) -> Sit:
+        """The segment information table."""
+        return Sit(self.device, self.geo, self.pack, self.summaries.journals.sit)
+
+    @cached_property
+    def nodes(self) -> NodeReader:
+        """Node blocks by number."""
+        return NodeReader(self.device, self.geo, self.nat)
+
+    @cached_property
+    def data(self) -> DataReader:
+        """File mapping and content."""
+        return DataReader(self.device, self.geo, self.nodes)
+
+    @cached_property
+    def dirs(self) -> DirReader:
+        """Directory entries."""
+        return DirReader(self.geo, self.data)
+
+    def orphans(self) -> NDArray[np.uint32]:
+        """Inodes that were open without a name at the checkpoint."""
+        return read_orphans(self.device, self.geo, self.pack)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the volume was unmounted after the checkpoint: nothing to recover."""
+        return bool(self.cp.ckpt_flags & CP_UMOUNT_FLAG)
+
+    def statfs(self) -> dict[str, int]:
+        """What statfs(2) says of the volume, under the kernel's names; see f2fs_statfs() in fs/f2fs/super.c."""
+        cp, geo = self.cp, self.geo
+        free = cp.user_block_count - cp.valid_block_count
+        if cp.ckpt_flags & CP_DISABLED_FLAG:
+            free = max(0, free - self._unusable_blocks())
+        nodes = geo.max_nid - RESERVED_NODES
+        if nodes > cp.user_block_count:
+            files, free_files = cp.user_block_count, free
+        else:
+            files, free_files = nodes, min(nodes - cp.valid_node_count, free)
+        return {
+            "f_bsize": geo.block_size,
+            "f_frsize": geo.block_size,
+            "f_blocks": geo.block_count - geo.segment0_blkaddr,
+            "f_bfree": free,
+            "f_bavail": free,
+            "f_files": files,
+            "f_ffree": free_files,
+            "f_namemax": 255,
+        }
+
+    def _unusable_blocks(self) -> int:
+        """Blocks that can't be had while checkpoints are disabled: holes in dirty segments beyond overprovision."""
+        vblocks = self.sit.vblocks
+        dirty = (vblocks > 0) & (vblocks < self.geo.blocks_per_seg)
+        for curseg in self.summaries.cursegs:
+            dirty[curseg.segno] = False
+        types = self.sit.types[dirty]
+        holes = self.geo.blocks_per_seg - vblocks[dirty].astype(np.int64)
+        worst = max(int(holes[types < 3].sum()), int(holes[types >= 3].sum()))
+        overprovision = self.cp.overprov_segment_count - self.cp.rsvd_segment_count
+        return max(0, worst - overprovision * self.geo.blocks_per_seg)
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> File:
+        """The root directory."""
+        return self.inode(F2FS_ROOT_INO, b"/")
+
+    def inode(self, ino: int, path: bytes | None = None) -> File:
+        """A file by inode number."""
+        return File(self, self.nodes.inode(ino), path)
+
+    def path(self, path: str | bytes | os.PathLike[str], follow: bool = True) -> File:
+        """A file by path, symbolic links followed (the last one only with `follow`).
+
+        OSError as a system call would report it: ENOENT, ENOTDIR, ELOOP.
+        """
+        raw = os.fsencode(path)
+        here = self.root
+        stack = [here]
+        todo = [part for part in raw.split(b"/") if part][::-1]
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == b".":
+                continue
+            if part == b"..":
+                if len(stack) > 1:
+                    stack.pop()
+                continue
+            found = stack[-1].child(part)
+            if found.inode.kind == "symlink" and (todo or follow):
+                links += 1
+                if links > SYMLINKS_FOLLOWED:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(raw))
+                target = found.readlink()
+                if target.startswith(b"/"):
+                    stack = [here]
+                todo += [step for step in target.split(b"/") if step][::-1]
+                continue
+            stack.append(found)
+        return stack[-1]
+
+    def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
+        """The entries of a directory with their inodes, `.` and `..` left out; inodes are read in one go."""
+        dentries = [d for d in self.dirs.entries(inode, problems) if d.name not in (b".", b"..")]
+        inodes = self.nodes.inodes([d.ino for d in dentries])
+        encoded = inode.encrypted and bool(self.geo.feature & F2FS_FEATURE_ENCRYPT)
+        return [
+            Entry(d, nokey_name(d.name, d.hash_code) if encoded else d.name, found)
+            for d, found in zip(dentries, inodes, strict=True)
+        ]
+
+    def walk(
+        self, top: str | bytes = "/", problems: list[tuple[bytes, str]] | None = None
+    ) -> Iterator[tuple[bytes, Inode, list[Entry]]]:
+        """(path, inode, entries) of each directory below `top`, parents first; paths start with `/`.
+
+        A directory that can't be read, or that is met a second time, is noted in `problems` and left out.
+        """
+        start = self.path(top)
+        noted = problems if problems is not None else []
+        todo: list[tuple[bytes, Inode]] = [(start.path or b"/", start.inode)]
+        met: set[int] = {start.inode.ino}
+        while todo:
+            path, inode = todo.pop()
+            said: list[str] = []
+            try:
+                entries = self.listdir(inode, said)
+            except F2fsError as error:
+                noted.append((path, str(error)))
+                continue
+            noted += [(path, text) for text in said]
+            yield path, inode, entries
+            below: list[tuple[bytes, Inode]] = []
+            for entry in entries:
+                if not isinstance(entry.inode, Inode) or not entry.inode.is_dir:
+                    continue
+                child = join(path, entry.name)
+                if entry.inode.ino in met:
+                    noted.append((child, "the directory stands at a second place; not followed"))
+                    continue
+                met.add(entry.inode.ino)
+                below.append((child, entry.inode))
+            todo += below[::-1]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of any kind on a volume; `path` is how it was reached, None when by number."""
+
+    volume: Volume
+    inode: Inode
+    path: bytes | None = None
+
+    def child(self, name: bytes) -> File:
+        """The file with this name in this directory; OSError ENOENT or ENOTDIR."""
+        shown = os.fsdecode(join(self.path or b"", name))
+        if not self.inode.is_dir:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), shown)
+        if self.inode.encrypted:
+            found = next((e.dentry for e in self.volume.listdir(self.inode) if e.name == name), None)
+        else:
+            found = self.volume.dirs.lookup(self.inode, name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
+        return File(self.volume, self.volume.nodes.inode(found.ino), join(self.path or b"/", name))
+
+    def read(self, length: int | None = None, offset: int = 0) -> bytes:
+        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported for fscrypt ciphertext."""
+        self._must_be_readable()
+        return self.volume.data.read(self.inode, offset, length)
+
+    def chunks(self) -> Iterator[tuple[int, memoryview]]:
+        """(byte offset, bytes) of all that is not a hole."""
+        self._must_be_readable()
+        return self.volume.data.chunks(self.inode)
+
+    def readlink(self) -> bytes:
+        """Where a symbolic link leads; of an encrypted one, its encoded ciphertext."""
+        if self.inode.kind != "symlink":
+            raise OSError(errno.EINVAL, "not a symbolic link", os.fsdecode(self.path or b""))
+        if self.inode.i_size > self.volume.geo.block_size:
+            raise F2fsError(f"{Where(ino=self.inode.ino)}: a symbolic link of {self.inode.i_size} bytes")
+        target = self.volume.data.read(self.inode)
+        if self.inode.encrypted:
+            length = int.from_bytes(target[:2], "little")
+            return nokey_name(target[2 : 2 + length], 0)
+        return target
+
+    def iterdir(self) -> Iterator[File]:
+        """The files in this directory; those whose inode can't be read are left out."""
+        for entry in self.volume.listdir(self.inode):
+            if isinstance(entry.inode, Inode):
+                yield File(self.volume, entry.inode, join(self.path or b"/", entry.name))
+
+    def xattrs(self) -> dict[str, bytes]:
+        """Extended attributes as getxattr shows them to root."""
+        return visible_xattrs(self.volume.nodes, self.inode)
+
+    def stat(self) -> os.stat_result:
+        """What lstat(2) says."""
+        inode = self.inode
+        size = self.volume.geo.block_size
+        times = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
+        rdev = os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
+        head = (inode.i_mode, inode.ino, 0, inode.i_links, inode.i_uid, inode.i_gid, inode.i_size)
+        seconds = tuple(t // 1_000_000_000 for t in times)
+        floats = tuple(t / 1e9 for t in times)
+        blocks = max(0, inode.i_blocks - 1) * (size // 512)
+        return os.stat_result((*head, *seconds, *floats, *times, size, blocks, rdev))
+
+    def encryption_context(self) -> bytes | None:
+        """The fscrypt context; None where the file is not encrypted."""
+        return encryption_context(self.volume.nodes, self.inode)
+
+    def _must_be_readable(self) -> None:
+        shown = os.fsdecode(self.path) if self.path else f"inode {self.inode.ino}"
+        if self.inode.is_dir:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+        if not self.inode.is_file and not stat.S_ISLNK(self.inode.i_mode):
+            raise OSError(errno.EINVAL, f"a {self.inode.kind} has no content", shown)
+        if self.inode.encrypted:
+            raise Unsupported(f"{shown}: the content is encrypted and there is no key")
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """A path from a directory's path and a name."""
+    return directory + name if directory.endswith(b"/") else directory + b"/" + name
+
+
+def open_volume(path: str | Path, devices: Sequence[str | Path] = (), checkpoint: Which = "newest") -> Volume:
+    """Open an image, a device or an Android sparse image for reading; NotF2fs where there is no volume."""
+    device = open_device(path, extra=list(devices))
+    try:
+        return Volume(device, checkpoint)
+    except BaseException:
+        device.close()
+        raise
+
+
+__all__ = ["Entry", "File", "NotF2fs", "Volume", "join", "open_volume"]
