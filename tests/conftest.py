@@ -8,6 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests import images
+from tests.judges import missing_judge
+from tests.kernel.build_guest import NoGuest
+from tests.kernel.guest import Guest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that boot the guest are marked "kernel", come first and, under pytest-xdist, one after the other."""
+    for item in items:
+        if "guest" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kernel)
+            if not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group("kernel"))
+    items.sort(key=lambda item: item.get_closest_marker("kernel") is None)
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +34,19 @@ def reference() -> Callable[[str], images.Reference]:
 def damaged(tmp_path: Path) -> Callable[[str], images.Reference]:
     """`damaged("inode-nlink")`: a private copy of the base image with that damage."""
     return lambda name: images.damaged(name, tmp_path / name)
+
+
+@pytest.fixture(scope="session")
+def _guest_or_reason(tmp_path_factory: pytest.TempPathFactory) -> Guest | str:
+    try:
+        return Guest.ready(tmp_path_factory.mktemp("guest"))
+    except NoGuest as e:
+        return str(e)
+
+
+@pytest.fixture
+def guest(_guest_or_reason: Guest | str) -> Guest:
+    """The real kernel: `guest.run(script, [image, ...])`.  Not to be had: a failure in CI, a skip elsewhere."""
+    if isinstance(_guest_or_reason, str):
+        missing_judge(f"the kernel in QEMU ({_guest_or_reason})", "whether the real kernel agrees")
+    return _guest_or_reason
