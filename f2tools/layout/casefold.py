@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 from bisect import bisect_right
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 from f2tools.layout.constants import F2FS_NAME_LEN
 
@@ -75,7 +75,7 @@ def _kind(char: str) -> int:
 @lru_cache(maxsize=1)
 def _table() -> tuple[list[int], list[int], bytes]:
     """First code points, last code points and kinds of the ranges."""
-    data = files("f2tools.layout").joinpath("unicode12_1.bin").read_bytes()
+    data = Path(__file__).with_name("unicode12_1.bin").read_bytes()
     starts = [int.from_bytes(data[row : row + 3], "little") for row in range(0, len(data), _ROW)]
     ends = [int.from_bytes(data[row + 3 : row + 6], "little") for row in range(0, len(data), _ROW)]
     return starts, ends, data[6::_ROW]
