@@ -337,6 +337,8 @@ class File:
         seconds = tuple(t // 1_000_000_000 for t in times)
         floats = tuple(t / 1e9 for t in times)
         blocks = max(0, inode.i_blocks - 1) * (size // 512)
+        if (inode.is_file and inode.has_inline_data) or inode.has_inline_dentry:
+            blocks += -(-inode.i_size // 512)  # as f2fs_getattr() counts what lies in the inode
         return os.stat_result((*head, *seconds, *floats, *times, size, blocks, rdev))
 
     def encryption_context(self) -> bytes | None:
