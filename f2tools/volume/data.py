@@ -34,7 +34,7 @@ class Extent(NamedTuple):
 
     fofs: int
     blkaddr: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Cluster(NamedTuple):
@@ -219,7 +219,8 @@ class DataReader:
         for first in range(0, extent.count, step):
             count = min(step, extent.count - first)
             blocks = self._device.read_range(extent.blkaddr + first, count, size)
-            yield (extent.fofs + first) * size, memoryview(blocks.reshape(-1)).cast("B")
+            flat: Any = blocks.reshape(-1)
+            yield (extent.fofs + first) * size, memoryview(flat)
 
     def _cluster(self, inode: Inode, cluster: Cluster) -> Iterator[tuple[int, memoryview]]:
         from f2tools.volume.cluster import decompress_cluster

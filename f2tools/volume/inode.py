@@ -80,7 +80,8 @@ class Inode:
         self.block = block
         self.ino = ino
         self.blkaddr = blkaddr
-        vars(self).update(zip(_HEAD_NAMES, _HEAD.unpack_from(block), strict=True))
+        self._buffer: Any = block
+        vars(self).update(zip(_HEAD_NAMES, _HEAD.unpack_from(self._buffer), strict=True))
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class Inode:
         """The extra attributes that fit in i_extra_isize, by name; empty without F2FS_EXTRA_ATTR."""
         if not self.i_inline & F2FS_EXTRA_ATTR:
             return {}
-        values = dict(zip(_EXTRA_NAMES, _EXTRA.unpack_from(self.block, INODE_ADDR_OFFSET), strict=True))
+        values = dict(zip(_EXTRA_NAMES, _EXTRA.unpack_from(self._buffer, INODE_ADDR_OFFSET), strict=True))
         size = values["i_extra_isize"]
         return {item.name: values[item.name] for item in InodeExtra.fields if item.offset + item.size <= size}
 
@@ -149,7 +150,7 @@ class Inode:
     @cached_property
     def footer(self) -> dict[str, int]:
         """The node footer's fields."""
-        return dict(zip(_FOOTER_NAMES, _FOOTER.unpack_from(self.block, len(self.block) - NodeFooter.size), strict=True))
+        return dict(zip(_FOOTER_NAMES, _FOOTER.unpack_from(self._buffer, len(self.block) - NodeFooter.size), strict=True))
 
     @cached_property
     def cached_extent(self) -> tuple[int, int, int]:

@@ -34,7 +34,7 @@ class Sit:
         return self._count
 
     @cached_property
-    def vblocks(self) -> NDArray[np.uint16]:
+    def vblocks(self) -> NDArray[Any]:
         """Valid blocks of each segment."""
         return self._word & SIT_VBLOCKS_MASK
 
@@ -49,7 +49,7 @@ class Sit:
         return self._rows["mtime"].reshape(-1)[: self._count]
 
     @cached_property
-    def _word(self) -> NDArray[np.uint16]:
+    def _word(self) -> NDArray[Any]:
         return self._rows["vblocks"].reshape(-1)[: self._count]
 
     def valid_map(self, segnos: NDArray[Any] | slice = slice(None)) -> NDArray[np.uint8]:

@@ -27,7 +27,7 @@ _ENTRY = struct.Struct("<BBH")
 class Xattr(NamedTuple):
     """One entry as it lies on the disk."""
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     name: bytes
     value: bytes
 
@@ -90,7 +90,10 @@ def visible_xattrs(nodes: NodeReader, inode: Inode) -> dict[str, bytes]:
             continue
         value = item.value
         if item.index in (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT):
-            value = acl_to_xattr(value)
+            acl = acl_to_xattr(value, Where(ino=inode.ino))
+            if acl is None:  # no entries: getxattr says ENODATA
+                continue
+            value = acl
         shown[name.decode("utf-8", "surrogateescape")] = value
     return shown
 
