@@ -2,7 +2,7 @@
 
 Takes the newest kernel under /boot and /lib/modules that has f2fs as a module, or downloads Debian's package; the
 programs in the guest are the host's own.  Needs no root.  The result lies in .cache/guest under a key of all that
-went into it, so it is built once.  `python tests/kernel/build_guest.py` builds it and prints the folder.
+went into it, so it is built once.  `python -m tests.kernel.build_guest` builds it and prints the folder.
 """
 
 # ruff: noqa: SIM905 - lists of words read better as words

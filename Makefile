@@ -1,0 +1,46 @@
+# make demo, make test: each does its own set-up first, and nothing twice.
+PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
+
+.PHONY: help setup guest demo test check bench fuzz lock clean
+
+help:
+	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
+	@echo "make demo    the main job on real images"
+	@echo "make test    all tests, with the C tools and the real kernel as judges"
+	@echo "make check   ruff, basedpyright, import-linter"
+	@echo "make bench   side by side with the C tools"
+	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60"
+	@echo "make lock    resolve the dependencies anew"
+
+setup:
+	@scripts/setup
+
+# A guest that can't be built is named here; its tests then fail in CI and are skipped elsewhere.
+guest: setup
+	@.venv/bin/python -m tests.kernel.build_guest > /dev/null || true
+
+demo: setup
+	@scripts/demo.sh
+
+test: guest
+	$(PYTEST)
+
+check: setup
+	.venv/bin/ruff check
+	.venv/bin/basedpyright
+	.venv/bin/lint-imports
+
+bench: setup
+	.venv/bin/python bench/run.py
+
+FUZZ_SECONDS = 60
+fuzz: setup
+	@.venv/bin/python -c 'import atheris' 2>/dev/null || .venv/bin/python -m pip install --quiet --require-hashes -r requirements-fuzz.lock
+	@mkdir -p .cache/fuzz
+	.venv/bin/python tests/fuzz.py -max_total_time=$(FUZZ_SECONDS) .cache/fuzz
+
+lock:
+	scripts/lock
+
+clean:
+	rm -rf .cache .pytest_cache .ruff_cache .hypothesis build
