@@ -74,7 +74,7 @@ class Device(ABC):
         """`count` blocks from `blkaddr`, shape (count, block_size)."""
         blocks = np.empty((count, block_size), np.uint8)
         if count:
-            self.pread_into(blkaddr * block_size, memoryview(blocks).cast("B"))
+            self.pread_into(blkaddr * block_size, byte_view(blocks))
         return blocks
 
     def read_blocks(self, blkaddrs: NDArray[Any], block_size: int) -> NDArray[np.uint8]:
@@ -88,9 +88,9 @@ class Device(ABC):
             return blocks
         order = None if bool((wanted[1:] > wanted[:-1]).all()) else np.argsort(wanted, kind="stable")
         rising = wanted if order is None else wanted[order]
-        unique, inverse = (rising, None) if order is None else np.unique(rising, return_inverse=True)
+        unique, inverse = (rising, None) if order is None else _unique(rising)
         target = blocks if order is None else np.empty((unique.size, block_size), np.uint8)
-        flat = memoryview(target).cast("B")
+        flat = byte_view(target)
         for begin, end in _runs(unique):
             self.pread_into(int(unique[begin]) * block_size, flat[begin * block_size : end * block_size])
         if order is not None:
@@ -127,6 +127,18 @@ class Device(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unique(rising: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct ones of sorted addresses, and for each address its place among them."""
+    fresh = np.append(True, rising[1:] != rising[:-1])
+    return rising[fresh], np.cumsum(fresh) - 1
+
+
+def byte_view(data: Any) -> memoryview:
+    """The bytes of a contiguous buffer or array of any shape; an empty one is fine."""
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def _runs(rising: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

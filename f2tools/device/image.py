@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from f2tools.device.base import Data, Device
+from f2tools.device.base import Data, Device, byte_view
 from f2tools.errors import DeviceError
 
 FALLOC_FL_KEEP_SIZE = 0x1
@@ -30,7 +30,7 @@ class FileDevice(Device):
         self.read_only = not write
 
     def pread_into(self, offset: int, buffer: Any) -> None:
-        view = memoryview(buffer).cast("B")
+        view = byte_view(buffer)
         self.check_range(offset, len(view))
         done = 0
         while done < len(view):
@@ -44,7 +44,7 @@ class FileDevice(Device):
 
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()
-        view = memoryview(data).cast("B")
+        view = byte_view(data)
         self.check_range(offset, len(view))
         done = 0
         while done < len(view):
