@@ -28,7 +28,7 @@ TIMEOUT = 300
 # All that fsck.f2fs says of a volume without fault.  What is not among these lines is a complaint: with --dry-run it
 # exits with 0 after some of them, e.g. a wrong dentry hash or a dead superblock copy.
 HARMLESS = re.compile(
-    r"""\s*$ | \s+\S | Info:\s(?!Fix|Force) | Done: | exit\ status\ 0$
+    r"""\s*$ | \s+(from|to)?\ ?"Linux\ | \s+\d+\ (zones|blocks\ per\ zone) | Info:\s(?!Fix|Force) | Done: | exit\ status\ 0$
     | \[FSCK\]\ .*\[Ok\.\.\]
     | \[FSCK\]\ (Max\ image\ size:|Check\ node|fixing\ SIT\ types|Check:)""",
     re.VERBOSE,

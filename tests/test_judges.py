@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +14,10 @@ from tests.images import Reference
 
 # fsck.f2fs 1.15 says nothing about these
 UNNOTICED = {"checkpoint-crc", "checkpoint-footer", "inode-depth", "inode-dir-size", "xattr-length", "xattr-magic"}
-# It leaves no room for doubt: a zoned volume's file has no zones to be held against.
-NEEDS_ITS_DEVICE = {"zoned"}
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("name", [n for n in images.CLEAN + images.CRASH if n not in NEEDS_ITS_DEVICE])
+@pytest.mark.parametrize("name", images.CLEAN + images.CRASH + images.FSCRYPT + images.HISTORY)
 def test_fsck_is_content_with_what_the_kernel_wrote(reference: Callable[[str], Reference], name: str) -> None:
     image = reference(name)
     judges.fsck_clean(image.path, *image.extra)
@@ -45,6 +45,18 @@ def test_superblock_and_checkpoint_fields_are_read_from_the_tools_output(tmp_pat
     assert (sb["magic"], sb["volum_name"], sb["main_blkaddr"]) == (judges.F2FS_MAGIC, "some label", 0x1000)
     assert (cp["valid_inode_count"], cp["cur_data_blkoff[0]"], cp["next_free_nid"]) == (1, 1, 4)
 
+
+
+@pytest.mark.peer
+def test_a_volume_on_two_devices_is_checked_wherever_its_files_have_gone(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="f2") as short:  # the superblock has room for 63 bytes of path
+        first, second = Path(short, "1"), Path(short, "2")
+        second.write_bytes(b"")
+        os.truncate(second, 64 << 20)
+        judges.mkfs(first, "-O", "extra_attr,sb_checksum", size=64 << 20, devices=[second])
+        moved = [images.copy_sparse(p, tmp_path / f"moved{p.name}") for p in (first, second)]
+    judges.fsck_clean(*moved)
+    assert judges.superblock_fields(*moved)["segment_count"] == 63
 
 
 def test_what_is_missing_fails_in_ci_and_skips_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

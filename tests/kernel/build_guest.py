@@ -21,7 +21,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,7 +243,8 @@ def _lay_out(root: Path) -> None:
 def _install(source: Path, target: Path, mode: int | None = None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    target.chmod(stat.S_IMODE(source.stat().st_mode) if mode is None else mode)
+    # Without the set-uid bit: the files belong to whoever builds, and mount is to stay root's.
+    target.chmod(source.stat().st_mode & 0o777 if mode is None else mode)
 
 
 def _copy_programs(root: Path) -> None:
@@ -293,7 +294,7 @@ def _copy_modules(kernel: Kernel, root: Path) -> list[Path]:
     """Copy what the guest may load; returns the modules that the root disk needs, in loading order."""
     index = {_module_name(p): p for p in kernel.modules.glob("kernel/**/*.ko*")}
     target = root / "usr/lib/modules" / kernel.release
-    needs = _dependencies(kernel, index)
+    needs = _dependencies(kernel)
     wanted = {p for folder in MODULE_FOLDERS for p in (kernel.modules / folder).glob("**/*.ko*")}
     for name in (*ROOT_DISK_MODULES, *MODULES):
         wanted |= {index[n] for n in [*needs(name), name] if n in index}
@@ -311,7 +312,7 @@ def _module_name(path: Path) -> str:
     return path.name.split(".ko")[0].replace("-", "_")
 
 
-def _dependencies(kernel: Kernel, index: dict[str, Path]):
+def _dependencies(kernel: Kernel) -> Callable[[str], list[str]]:
     """A function from a module's name to the names it needs loaded first, in order."""
     with tempfile.TemporaryDirectory(prefix="depmod") as name:
         # An unpacked package has no modules.dep yet: depmod wants lib/modules/RELEASE under some root.
