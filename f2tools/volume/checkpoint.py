@@ -204,6 +204,8 @@ def read_orphans(device: Device, geo: Geometry, pack: Pack) -> NDArray[np.uint32
         return np.zeros(0, np.uint32)
     start = pack.blkaddr + 1 + geo.cp_payload
     count = cp.cp_pack_start_sum - 1 - geo.cp_payload
+    if not 0 <= count <= geo.blocks_per_seg:
+        raise Corrupt(Where(area="cp", blkaddr=pack.blkaddr), f"{count} orphan blocks in a checkpoint pack")
     rows = OrphanBlock.at(geo.block_size).table(device.read_range(start, count, geo.block_size))
     found: list[NDArray[np.uint32]] = []
     for offset, row in enumerate(rows):

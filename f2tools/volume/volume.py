@@ -157,7 +157,7 @@ class Volume:
     def statfs(self) -> dict[str, int]:
         """What statfs(2) says of the volume, under the kernel's names; see f2fs_statfs() in fs/f2fs/super.c."""
         cp, geo = self.cp, self.geo
-        free = cp.user_block_count - cp.valid_block_count
+        free = cp.user_block_count - cp.valid_block_count + self._orphan_blocks()
         if cp.ckpt_flags & CP_DISABLED_FLAG:
             free = max(0, free - self._unusable_blocks())
         nodes = geo.max_nid - RESERVED_NODES
@@ -175,6 +175,14 @@ class Volume:
             "f_ffree": free_files,
             "f_namemax": 255,
         }
+
+    def _orphan_blocks(self) -> int:
+        """Blocks of files without a name: a mount gives them back first, a read-only one in memory."""
+        try:
+            found = self.nodes.inodes(np.unique(self.orphans()).tolist())
+        except F2fsError:  # the list is damaged; a mount would fail, but the rest can be read
+            return 0
+        return sum(inode.i_blocks for inode in found if isinstance(inode, Inode))
 
     def _unusable_blocks(self) -> int:
         """Blocks that can't be had while checkpoints are disabled: holes in dirty segments beyond overprovision."""

@@ -1,0 +1,128 @@
+"""Walking a tree for the commands that go through all of it: bounded memory whatever a directory holds, no recursion.
+
+Assumes nothing of names and of the shape of the tree: what can't be followed is noted and the walk goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from f2tools.errors import F2fsError
+
+if TYPE_CHECKING:
+    from f2tools.volume.inode import Inode
+    from f2tools.volume.volume import Entry, File, Volume
+
+BATCH = 1024  # entries of one directory whose inodes are held at a time
+MAX_PATH_BYTES = 1 << 20  # a deeper directory is not entered: its paths alone would fill the memory
+
+
+class Lost(NamedTuple):
+    """Something that could not be read, and why."""
+
+    path: bytes
+    reason: str
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {"path": shown(self.path), "reason": self.reason}
+
+
+class Found(NamedTuple):
+    """A name in the tree: its path from the root (`/` is the root) and its inode."""
+
+    path: bytes
+    inode: Inode
+
+    @property
+    def name(self) -> bytes:
+        """The last part of the path."""
+        return self.path.rpartition(b"/")[2]
+
+
+def shown(path: bytes) -> str:
+    """A path as text; bytes that are not UTF-8 become lone surrogates."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+def name_problem(name: bytes) -> str | None:
+    """Why no file may have this name; None where it may."""
+    if name in (b".", b".."):
+        return f"an entry is named {shown(name)!r}"
+    if b"/" in name or b"\0" in name:
+        return f"the name {name!r} holds a slash or a NUL"
+    return None if name else "an entry without a name"
+
+
+def scan(volume: Volume, inode: Inode, problems: list[str]) -> Iterator[list[Entry]]:
+    """The entries of a directory in batches, `.` and `..` left out, each batch of inodes read in one go.
+
+    F2fsError where the directory can't be read on.
+    """
+    from f2tools.layout.constants import F2FS_FEATURE_ENCRYPT
+    from f2tools.volume.dir import nokey_name
+    from f2tools.volume.volume import Entry
+
+    encoded = inode.encrypted and bool(volume.geo.feature & F2FS_FEATURE_ENCRYPT)
+
+    def with_inodes(dentries: list) -> list[Entry]:
+        inodes = volume.nodes.inodes([d.ino for d in dentries])
+        return [
+            Entry(d, nokey_name(d.name, d.hash_code) if encoded else d.name, found)
+            for d, found in zip(dentries, inodes, strict=True)
+        ]
+
+    held: list = []
+    dots = 0
+    for dentry in volume.dirs.entries(inode, problems):
+        if dentry.name in (b".", b".."):
+            dots += 1
+            if dots > 2:
+                problems.append(f"an entry is named {shown(dentry.name)!r} beyond the first two")
+            continue
+        held.append(dentry)
+        if len(held) == BATCH:
+            yield with_inodes(held)
+            held = []
+    if held:
+        yield with_inodes(held)
+
+
+def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PATH_BYTES) -> Iterator[Found]:
+    """Everything from `top` on, a directory before what is in it; what can't be read is added to `lost`."""
+    from f2tools.volume.inode import Inode
+
+    start = top.path or b"/"
+    yield Found(start, top.inode)
+    if not top.inode.is_dir:
+        return
+    todo: list[tuple[bytes, int]] = [(start, top.inode.ino)]
+    met = {top.inode.ino}
+    while todo:
+        path, ino = todo.pop()
+        below: list[tuple[bytes, int]] = []
+        problems: list[str] = []
+        try:
+            for batch in scan(volume, volume.nodes.inode(ino), problems):
+                for entry in batch:
+                    child = path + entry.name if path == b"/" else path + b"/" + entry.name
+                    reason = name_problem(entry.name)
+                    if reason is not None:
+                        lost.append(Lost(path, reason))
+                    elif not isinstance(entry.inode, Inode):
+                        lost.append(Lost(child, str(entry.inode)))
+                    elif not entry.inode.is_dir:
+                        yield Found(child, entry.inode)
+                    elif entry.inode.ino in met:
+                        lost.append(Lost(child, "the directory stands at a second place; not followed"))
+                    elif len(child) > max_path:
+                        lost.append(Lost(child[:200] + b"...", f"the path has more than {max_path} bytes; not followed"))
+                    else:
+                        met.add(entry.inode.ino)
+                        yield Found(child, entry.inode)
+                        below.append((child, entry.inode.ino))
+        except F2fsError as error:
+            lost.append(Lost(path, str(error)))
+        lost += [Lost(path, text) for text in problems]
+        todo += below[::-1]
