@@ -28,7 +28,10 @@ TIMEOUT = 300
 # All that fsck.f2fs says of a volume without fault.  What is not among these lines is a complaint: with --dry-run it
 # exits with 0 after some of them, e.g. a wrong dentry hash or a dead superblock copy.
 HARMLESS = re.compile(
-    r"""\s*$ | \s+(from|to)?\ ?"Linux\ | \s+\d+\ (zones|blocks\ per\ zone) | Info:\s(?!Fix|Force) | Done: | exit\ status\ 0$
+    r"""\s*$ | Info:\s(?!Fix|Force) | Done: | exit\ status\ 0$
+    | \s+(from\ |to\ )?"           # kernel versions
+    | \s+\d+\ (zones,|blocks\ per)  # a zoned device
+    | \[update_superblock:.*\]\ Info:  # sectors of another size than when it was made: 512 bytes in a file
     | \[FSCK\]\ .*\[Ok\.\.\]
     | \[FSCK\]\ (Max\ image\ size:|Check\ node|fixing\ SIT\ types|Check:)""",
     re.VERBOSE,

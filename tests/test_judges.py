@@ -13,7 +13,7 @@ from tests import images, judges
 from tests.images import Reference
 
 # fsck.f2fs 1.15 says nothing about these
-UNNOTICED = {"checkpoint-crc", "checkpoint-footer", "inode-depth", "inode-dir-size", "xattr-length", "xattr-magic"}
+UNNOTICED = {"inode-depth", "inode-dir-size", "xattr-length", "xattr-magic"}
 
 
 @pytest.mark.peer
