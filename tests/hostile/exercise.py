@@ -1,0 +1,123 @@
+"""Run commands on a damaged image within this process, and say of each how it ended.
+
+Every command must end with one of the documented exit codes: a traceback is a failure of ours, whatever the image holds.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from f2tools.cli import run
+
+SECONDS = 10
+MEMORY_BYTES = 512 << 20
+EXIT_CODES = {0, 1, 2, 8}
+
+COMMANDS = (
+    ("dump", "info", "{image}"),
+    ("dump", "superblock", "{image}", "--json"),
+    ("dump", "checkpoint", "{image}"),
+    ("dump", "nat", "{image}", "--json"),
+    ("dump", "sit", "{image}", "--csv"),
+    ("dump", "ssa", "{image}", "0"),
+    ("dump", "segments", "{image}"),
+    ("dump", "tree", "{image}"),
+    ("dump", "manifest", "{image}"),
+    ("dump", "manifest", "{image}", "--checkpoint", "older"),
+    ("dump", "tar", "{image}", "-o", "{work}/x.tar"),
+    ("dump", "extract", "{image}", "-o", "{work}/out"),
+    ("dump", "verify", "{image}"),
+    ("dump", "inode", "{image}", "/", "--json"),
+    ("dump", "node", "{image}", "{nid}"),
+    ("dump", "dentries", "{image}", "/"),
+    ("dump", "block", "{image}", "{blkaddr}"),
+    ("dump", "map", "{image}", "ino:{nid}"),
+    ("dump", "stat", "{image}", "ino:{nid}"),
+    ("dump", "cat", "{image}", "ino:{nid}"),
+)
+
+
+class _TooLong(BaseException):
+    pass
+
+
+def exercise(image: Path, work: Path, nid: int, blkaddr: int, commands: tuple[tuple[str, ...], ...]) -> list[str]:
+    """Run the commands; return a line for each that did what no command may do."""
+    failures: list[str] = []
+    for command in commands:
+        words = [w.format(image=image, work=work, nid=nid, blkaddr=blkaddr) for w in command]
+        why = _one(lambda words=words: _main(words))
+        if why:
+            failures.append(f"f2tools {' '.join(words)}: {why}")
+        shutil.rmtree(work / "out", ignore_errors=True)
+    return failures
+
+
+def _main(words: list[str]) -> None:
+    sys.argv = ["f2tools", *words]
+    run()
+
+
+def _one(call: Callable[[], None]) -> str | None:
+    def alarm(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.alarm(SECONDS)
+    out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            call()
+        code: object = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    except _TooLong:
+        return f"still running after {SECONDS} s:\n{traceback.format_exc(limit=-6)}"
+    except BaseException:
+        return traceback.format_exc(limit=-8)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    if code not in EXIT_CODES:
+        return f"exit code {code}"
+    if code and not err.getvalue().strip():
+        return f"exit code {code} without a word on stderr"
+    if "Traceback" in err.getvalue():
+        return err.getvalue()
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MEMORY_BYTES:
+        return f"more than {MEMORY_BYTES >> 20} MiB"
+    return None
+
+
+def in_child(task: Callable[[], list[str]]) -> list[str]:
+    """Run a task in a forked process, so that its memory is measured alone; its lines come back."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reader)
+        lines = ["died"]
+        try:
+            lines = task()
+        except BaseException:
+            lines = [traceback.format_exc()]
+        finally:
+            with os.fdopen(writer, "w") as pipe:
+                pipe.write("\x1e".join(lines))
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    lines = said.split("\x1e") if said else []
+    if status:
+        lines.append(f"the process died with status {status}")
+    return lines
