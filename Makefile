@@ -26,9 +26,8 @@ test: guest
 	$(PYTEST)
 
 check: setup
-	.venv/bin/ruff check
-	.venv/bin/basedpyright
-	.venv/bin/lint-imports
+	@failed=0; for tool in "ruff check" basedpyright lint-imports; do \
+		echo "$$tool"; .venv/bin/$$tool || failed=1; done; exit $$failed
 
 bench: setup
 	.venv/bin/python bench/run.py
@@ -37,7 +36,7 @@ FUZZ_SECONDS = 60
 fuzz: setup
 	@.venv/bin/python -c 'import atheris' 2>/dev/null || .venv/bin/python -m pip install --quiet --require-hashes -r requirements-fuzz.lock
 	@mkdir -p .cache/fuzz
-	.venv/bin/python tests/fuzz.py -max_total_time=$(FUZZ_SECONDS) .cache/fuzz
+	.venv/bin/python -m tests.hostile.fuzz -max_total_time=$(FUZZ_SECONDS) .cache/fuzz
 
 lock:
 	scripts/lock
