@@ -1,0 +1,740 @@
+"""What a volume will look like: from options and device sizes to every address and count.  Pure; nothing is touched.
+
+The arithmetic is that of mkfs.f2fs 1.16 (f2fs_prepare_super_block() in mkfs/f2fs_format.c), so that the same options give
+the same volume, integer division and truncation included.  Where we differ, a comment says so and why.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from f2tools import __version__
+from f2tools.errors import Usage
+from f2tools.layout.checkpoint import Checkpoint
+from f2tools.layout.constants import (
+    BLOCKS_PER_SEG,
+    CURSEG_COLD_DATA,
+    CURSEG_COLD_NODE,
+    CURSEG_HOT_DATA,
+    CURSEG_HOT_NODE,
+    CURSEG_WARM_DATA,
+    CURSEG_WARM_NODE,
+    ENCODINGS,
+    F2FS_ENC_NO_COMPAT_FALLBACK_FL,
+    F2FS_ENC_STRICT_MODE_FL,
+    F2FS_EXTENSION_LEN,
+    F2FS_FEATURE_BLKZONED,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_DEVICE_ALIAS,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_LOST_FOUND,
+    F2FS_FEATURE_PACKED_SSA,
+    F2FS_FEATURE_PRJQUOTA,
+    F2FS_FEATURE_QUOTA_INO,
+    F2FS_FEATURE_RO,
+    F2FS_MAX_EXTENSION,
+    F2FS_MIN_BLOCK_SIZE,
+    F2FS_NAME_LEN,
+    FEATURES,
+    MAX_DEVICES,
+    MAX_PATH_LEN,
+    MAX_VOLUME_NAME,
+    NR_CURSEG_TYPE,
+)
+from f2tools.options import human_size
+from f2tools.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE, Geometry
+
+SETTABLE_FEATURES = tuple(name for name in FEATURES if name != "atomic_write")
+NEED_EXTRA_ATTR = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
+ENCODING_FLAGS = {"strict": F2FS_ENC_STRICT_MODE_FL, "hashonly": F2FS_ENC_NO_COMPAT_FALLBACK_FL}
+BLOCK_SIZES = (4096, 8192, 16384)
+
+COLD_EXTENSIONS = (
+    "mp wm og jp avi m4v m4p mkv mov webm wav m4a 3gp opus flac gif png svg webp jar deb iso gz xz zst "
+    "pdf pyc ttc ttf exe apk cnt exo odex vdex so"
+).split()  # fmt: skip
+HOT_EXTENSIONS = ("db", "vmdk", "vdi", "qcow2")
+
+F2FS_MAX_SEGMENT = 16 * 1024 * 1024 // 2
+F2FS_MIN_SEGMENTS = 9
+SEGMENT_COUNT_CKPT = 2
+DEFAULT_NAT_ENTRY_RATIO = 20  # per cent of the NAT that would be needed if every block were a node
+MIN_NAT_BITMAP_SIZE = 64
+MIN_RSVD_SECS = NR_CURSEG_TYPE + 2
+CONFIG_RSVD_DEFAULT_OP_RATIO = 3.0
+FIRST_FREE_NID = 4
+NO_SEGMENT = 0xFFFFFFFF
+_U32 = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Zones:
+    """The zones of a zoned block device; sizes in bytes."""
+
+    size: int
+    capacities: tuple[int, ...]
+    conventional: int  # leading zones that may be written anywhere
+    managed: bool = True  # host-managed; otherwise host-aware
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One device of the volume: how large it is, and what the device table will call it."""
+
+    path: str
+    size_bytes: int
+    sector_size: int = 512
+    alias: str | None = None  # name of the file that stands for the whole device (feature device_alias)
+    zones: Zones | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that can be asked of a new volume; the defaults are those of mkfs.f2fs."""
+
+    label: str = ""
+    uuid: bytes = bytes(16)
+    features: int = 0
+    quota_kinds: tuple[int, ...] = ()  # follows from features: 0 user, 1 group, 2 project
+    encoding: int = 0
+    encoding_flags: int = 0
+    overprovision: float = 0.0  # per cent; 0 lets the volume's size decide
+    segs_per_sec: int = 1
+    secs_per_zone: int = 1
+    reserved_sections: int = 0  # zoned volumes only; 0 lets the overprovision decide
+    large_nat_bitmap: bool = False
+    nat_bits: bool = True
+    root_uid: int = 0
+    root_gid: int = 0
+    timestamp: int = 0  # seconds since 1970
+    cold_extensions: tuple[str, ...] = ()
+    hot_extensions: tuple[str, ...] = ()
+    zoned: bool = False
+    discard: bool = True
+    block_size: int = 4096
+    start_bytes: int = 0  # where the volume will start on its medium: the partition's offset
+    total_sectors: int | None = None  # of the first device's sectors; None for all of them
+    checkpoint_ver: int = 1
+    version: str = f"f2tools {__version__}"
+
+
+@dataclass(frozen=True)
+class PlannedDevice:
+    """A device and the blocks of the volume that it holds, metadata before segment 0 included on the first."""
+
+    spec: DeviceSpec
+    start_blkaddr: int
+    end_blkaddr: int  # the last one
+    total_segments: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided about a volume before its first block is written."""
+
+    options: Options
+    geometry: Geometry
+    devices: tuple[PlannedDevice, ...]
+    sector_size: int
+    cursegs: tuple[int, ...]  # segno by CURSEG_* number
+    overprovision: float  # per cent
+    usable_segments: int  # of the main area
+    rsvd_segment_count: int
+    overprov_segment_count: int
+    user_block_count: int
+    qf_ino: tuple[int, int, int]
+    lost_found_ino: int
+    alias_inos: tuple[int, ...]  # by planned device, 0 where it has none
+    next_free_nid: int
+    cold_extensions: tuple[str, ...]
+    hot_extensions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def feature(self) -> int:
+        return self.geometry.feature
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this is a volume with the feature ro: two logs only, no SSA, no overprovision."""
+        return bool(self.feature & F2FS_FEATURE_RO)
+
+    @property
+    def aliased_segments(self) -> int:
+        return sum(device.total_segments for device in self.devices if device.spec.alias)
+
+    @property
+    def free_segment_count(self) -> int:
+        """Segments without a valid block and not open."""
+        return self.usable_segments - self.aliased_segments - (2 if self.read_only else NR_CURSEG_TYPE)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all devices as far as the volume may use them."""
+        return self.geometry.block_count * self.geometry.block_size
+
+
+class TooSmall(Usage):
+    """The devices don't have the room that the options ask for."""
+
+
+def parse_features(texts: tuple[str, ...] | list[str]) -> int:
+    """Feature bits of comma lists as -O takes them; Usage naming all features where one is unknown."""
+    bits = 0
+    for name in re.split(r"[,\s]+", ",".join(texts)):
+        if not name:
+            continue
+        if name not in SETTABLE_FEATURES:
+            raise Usage(f"there is no feature {name!r}; there are {', '.join(SETTABLE_FEATURES)}")
+        bits |= FEATURES[name]
+    return bits
+
+
+def parse_encoding(text: str) -> tuple[int, int, int]:
+    """(encoding, flags set, flags cleared) of `utf8:strict,nohashonly` as -C takes it."""
+    name, _, rest = text.partition(":")
+    if name not in ENCODINGS:
+        raise Usage(f"there is no encoding {name!r}; there is {', '.join(ENCODINGS)}")
+    on = off = 0
+    for flag in filter(None, rest.split(",")):
+        bare = flag.removeprefix("no")
+        if flag in ENCODING_FLAGS:
+            on, off = on | ENCODING_FLAGS[flag], off & ~ENCODING_FLAGS[flag]
+        elif bare in ENCODING_FLAGS:
+            on, off = on & ~ENCODING_FLAGS[bare], off | ENCODING_FLAGS[bare]
+        else:
+            known = ", ".join(f"[no]{one}" for one in ENCODING_FLAGS)
+            raise Usage(f"there is no encoding flag {flag!r}; there are {known}")
+    return ENCODINGS[name], on, off
+
+
+def extra_isize(feature: int) -> int:
+    """Bytes of extra attributes that an inode of a volume with these features has; calc_extra_isize() in libf2fs.c."""
+    for bit, size in (("compression", 36), ("inode_crtime", 24), ("inode_checksum", 12), ("project_quota", 8)):
+        if feature & FEATURES[bit]:
+            return size
+    return 4
+
+
+def make_plan(options: Options, devices: tuple[DeviceSpec, ...] | list[DeviceSpec]) -> Plan:
+    """Decide everything about a volume; Usage where options contradict each other or the devices are too small."""
+    specs = tuple(devices)
+    notes: list[str] = []
+    options = _checked(options, specs, notes)
+    try:
+        return _Planner(options, specs, notes).plan()
+    except TooSmall as error:
+        least = _least_size(options, specs)
+        hint = f"; the smallest size for these options is {human_size(least)} ({least} bytes)" if least else ""
+        more = "" if options.segs_per_sec * options.secs_per_zone == 1 else ", or ask for smaller sections or zones"
+        raise TooSmall(f"{specs[0].path}: {error}{hint}{more}") from None
+
+
+def _least_size(options: Options, specs: tuple[DeviceSpec, ...]) -> int | None:
+    """The smallest size of the first device that a plan can be made for, in whole MiB; None where none helps."""
+    if options.zoned or any(spec.zones for spec in specs):
+        return None
+
+    def fits(mib: int) -> bool:
+        whole = replace(options, total_sectors=None)
+        try:
+            _Planner(whole, (replace(specs[0], size_bytes=mib << 20), *specs[1:]), []).plan()
+        except Usage:
+            return False
+        return True
+
+    high = 16
+    while not fits(high):
+        high *= 2
+        if high > 16 << 20:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high << 20
+
+
+def _checked(options: Options, specs: tuple[DeviceSpec, ...], notes: list[str]) -> Options:
+    """The options with what follows from them filled in; Usage where they contradict each other."""
+    feature = options.features
+    if options.block_size not in BLOCK_SIZES:
+        raise Usage(f"block size {options.block_size} is not one of {', '.join(map(str, BLOCK_SIZES))}")
+    if any(spec.alias for spec in specs):
+        feature |= F2FS_FEATURE_DEVICE_ALIAS
+    elif feature & F2FS_FEATURE_DEVICE_ALIAS:
+        raise Usage("the feature device_alias comes with a device that has a name: -c DEVICE@NAME")
+    if options.zoned:
+        feature |= F2FS_FEATURE_BLKZONED
+    elif feature & F2FS_FEATURE_BLKZONED:
+        raise Usage("the feature blkzoned is asked for with -m")
+    quota_kinds = (0, 1) if feature & F2FS_FEATURE_QUOTA_INO else ()
+    if feature & F2FS_FEATURE_PRJQUOTA:  # alone it gives a project quota file alone
+        feature |= F2FS_FEATURE_QUOTA_INO
+        quota_kinds += (2,)
+    if not feature & F2FS_FEATURE_EXTRA_ATTR:
+        for name in NEED_EXTRA_ATTR:
+            if feature & FEATURES[name]:
+                raise Usage(f"the feature {name} needs extra_attr: -O extra_attr,{name}")
+    if feature & F2FS_FEATURE_PACKED_SSA and options.block_size == F2FS_MIN_BLOCK_SIZE:
+        feature &= ~F2FS_FEATURE_PACKED_SSA
+        notes.append("packed_ssa is left out: with blocks of 4096 bytes there is nothing to pack")
+    encoding, encoding_flags = options.encoding, options.encoding_flags
+    if encoding:
+        feature |= F2FS_FEATURE_CASEFOLD
+    elif feature & F2FS_FEATURE_CASEFOLD:
+        # mkfs.f2fs leaves the encoding 0 here, and no kernel mounts that.
+        encoding = ENCODINGS["utf8"]
+        notes.append("casefold: the encoding is utf8")
+    if feature & F2FS_FEATURE_RO and options.zoned:
+        raise Usage("a zoned volume can't have the feature ro")
+    for value, name, most in ((options.segs_per_sec, "-s", 1 << 20), (options.secs_per_zone, "-z", 1 << 20)):
+        if not 1 <= value <= most:
+            raise Usage(f"{name} {value}: must be 1 to {most}")
+    if not 0 <= options.overprovision < 100:
+        raise Usage(f"-o {options.overprovision:g}: a percentage is needed, more than 0 and less than 100; 0 is automatic")
+    if options.reserved_sections and not options.zoned:
+        raise Usage("-Z is for zoned volumes only (-m); elsewhere the overprovision (-o) decides")
+    for value, name in ((options.root_uid, "user"), (options.root_gid, "group")):
+        if not 0 <= value < NO_SEGMENT:
+            raise Usage(f"-R: {name} id {value} is not 0 to {NO_SEGMENT - 1}")
+    if not 0 <= options.timestamp < 1 << 63:
+        raise Usage(f"-T {options.timestamp}: seconds since 1970 are needed")
+    if len(encoded_label(options.label)) > 2 * MAX_VOLUME_NAME:
+        raise Usage(f"-l: the label takes more than {MAX_VOLUME_NAME} UTF-16 units; shorten it")
+    _check_devices(specs, options)
+    return replace(
+        options, features=feature, encoding=encoding, encoding_flags=encoding_flags, quota_kinds=quota_kinds
+    )
+
+
+def _check_devices(specs: tuple[DeviceSpec, ...], options: Options) -> None:
+    if len(specs) > MAX_DEVICES:
+        raise Usage(f"{len(specs)} devices; a volume has room for {MAX_DEVICES}")
+    if len({spec.sector_size for spec in specs}) > 1:
+        said = ", ".join(f"{spec.path} {spec.sector_size}" for spec in specs)
+        raise Usage(f"the devices have sectors of different sizes ({said}); a volume needs them equal")
+    names: set[str] = set()
+    for spec in specs:
+        if len(specs) > 1 and not 0 < len(spec.path.encode("utf-8", "surrogateescape")) < MAX_PATH_LEN:
+            raise Usage(
+                f"{spec.path}: the device table has room for {MAX_PATH_LEN - 1} bytes; give a shorter path, "
+                "or say with --device-path what to write there"
+            )
+        if spec.alias is None:
+            continue
+        if not 0 < len(spec.alias.encode("utf-8", "surrogateescape")) < MAX_PATH_LEN or "/" in spec.alias:
+            raise Usage(f"-c {spec.path}@{spec.alias}: a file name of 1 to {MAX_PATH_LEN - 1} bytes without / is needed")
+        if spec.alias in (".", "..", "lost+found") or spec.alias in names:
+            raise Usage(f"-c {spec.path}@{spec.alias}: the root directory has that name already")
+        names.add(spec.alias)
+    if specs and specs[0].alias:
+        raise Usage("the first device holds the metadata and can't have an alias")
+    if len(specs) > 1 and options.total_sectors is not None:
+        raise Usage("a number of sectors can't be given for a volume on several devices")
+
+
+def encoded_label(label: str) -> bytes:
+    """The label as the superblock has it; Usage where it is not Unicode."""
+    try:
+        return label.encode("utf-16-le")
+    except UnicodeEncodeError:
+        raise Usage("-l: the label is not valid UTF-8") from None
+
+
+def extension_lists(cold: tuple[str, ...], hot: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(cold, hot) lists: the usual ones, then those asked for; Usage where one is too long or they are too many."""
+    lists: list[tuple[str, ...]] = []
+    seen: set[str] = set()
+    for usual, asked in ((COLD_EXTENSIONS, cold), (HOT_EXTENSIONS, hot)):
+        chosen = list(usual)
+        seen.update(usual)
+        for name in asked:
+            if not 0 < len(name.encode("utf-8", "surrogateescape")) < F2FS_EXTENSION_LEN:
+                raise Usage(f"extension {name!r} does not have 1 to {F2FS_EXTENSION_LEN - 1} bytes")
+            if name not in seen:
+                chosen.append(name)
+                seen.add(name)
+        lists.append(tuple(chosen))
+    if len(lists[0]) + len(lists[1]) > F2FS_MAX_EXTENSION:
+        room = F2FS_MAX_EXTENSION - len(COLD_EXTENSIONS) - len(HOT_EXTENSIONS)
+        raise Usage(f"too many extensions: besides the usual ones there is room for {room}")
+    return lists[0], lists[1]
+
+
+def _ceil(value: int, unit: int) -> int:
+    return -(-value // unit)
+
+
+class _Planner:
+    """One run of the arithmetic; its attributes are the variables of f2fs_prepare_super_block()."""
+
+    def __init__(self, options: Options, specs: tuple[DeviceSpec, ...], notes: list[str]) -> None:
+        self.options = options
+        self.notes = list(notes)
+        self.feature = options.features
+        self.block_size = options.block_size
+        self.segment_bytes = self.block_size * BLOCKS_PER_SEG
+        self.sector_size = specs[0].sector_size
+        self.specs = self._sized(specs)
+        self.segs_per_sec, self.secs_per_zone = options.segs_per_sec, options.secs_per_zone
+        self.overprovision = options.overprovision
+        self.reserved_sections = options.reserved_sections
+        self.zone_blocks = 0
+        self.managed = any(spec.zones and spec.zones.managed for spec in specs)
+        self._look_at_zones()
+        self.segs_per_zone = self.segs_per_sec * self.secs_per_zone
+        self.zone_bytes = self.segs_per_zone * self.segment_bytes
+
+    def plan(self) -> Plan:
+        segment0 = self._segment0()
+        devices = self._devices(segment0)
+        self._check_zone_starts(segment0, devices)
+        geometry = self._areas(segment0, devices)
+        self.main_blkaddr = geometry.main_blkaddr
+        self.devices = devices
+        self._check_zoned_metadata(geometry)
+        usable = self._usable_segments(geometry)
+        reserved = self._reserve(geometry, usable)
+        overprov = self._overprov_segments(geometry, usable, reserved)
+        total_zones = geometry.section_count // self.secs_per_zone
+        cursegs = self._cursegs(total_zones)
+        qf_ino, lost_found_ino, alias_inos, next_free_nid = self._inos()
+        cold, hot = extension_lists(self.options.cold_extensions, self.options.hot_extensions)
+        return Plan(
+            options=self.options,
+            geometry=geometry,
+            devices=devices,
+            sector_size=self.sector_size,
+            cursegs=cursegs,
+            overprovision=self.overprovision,
+            usable_segments=usable,
+            rsvd_segment_count=reserved,
+            overprov_segment_count=overprov,
+            user_block_count=(usable - overprov) * BLOCKS_PER_SEG,
+            qf_ino=qf_ino,
+            lost_found_ino=lost_found_ino,
+            alias_inos=alias_inos,
+            next_free_nid=next_free_nid,
+            cold_extensions=cold,
+            hot_extensions=hot,
+            notes=tuple(self.notes),
+        )
+
+    # ---- sizes and alignment ----
+
+    def _sized(self, specs: tuple[DeviceSpec, ...]) -> tuple[DeviceSpec, ...]:
+        """The devices in whole sectors, the first one as long as was asked for."""
+        if self.block_size % self.sector_size:
+            raise Usage(f"sectors of {self.sector_size} bytes are larger than blocks of {self.block_size}")
+        first = specs[0]
+        wanted = self.options.total_sectors
+        if wanted is not None:
+            if wanted * self.sector_size > first.size_bytes:
+                have = first.size_bytes // self.sector_size
+                raise Usage(f"{first.path} has {have} sectors of {self.sector_size} bytes; {wanted} were asked for")
+            specs = (replace(first, size_bytes=wanted * self.sector_size), *specs[1:])
+        whole = tuple(replace(s, size_bytes=s.size_bytes // self.sector_size * self.sector_size) for s in specs)
+        if sum(s.size_bytes for s in whole) > F2FS_MAX_SEGMENT * 2 << 20:
+            raise Usage("an F2FS volume has 16 TiB at most; give a number of sectors, or fewer devices")
+        return whole
+
+    def _look_at_zones(self) -> None:
+        """Sections are zones on a zoned device; f2fs_get_f2fs_info() in libf2fs.c."""
+        sizes = {spec.zones.size for spec in self.specs if spec.zones}
+        if not sizes:
+            if self.options.zoned:
+                raise Usage(f"{self.specs[0].path} is not a zoned block device; leave -m out, or give --zone-size")
+            return
+        if not self.options.zoned:
+            raise Usage("a zoned block device needs -m")
+        if not self.options.discard:
+            raise Usage("a zoned block device needs discard (-t 1): its zones must be reset")
+        if len(sizes) > 1:
+            raise Usage(f"the devices have zones of different sizes ({', '.join(map(str, sorted(sizes)))} bytes)")
+        size = sizes.pop()
+        if size % self.segment_bytes:
+            raise Usage(f"zones of {human_size(size)} are no multiple of a segment ({human_size(self.segment_bytes)})")
+        self.zone_blocks = size // self.block_size
+        self.segs_per_sec, self.secs_per_zone = size // self.segment_bytes, 1
+        first = self.specs[0].zones
+        if first and first.managed and not first.conventional:
+            raise Usage(f"{self.specs[0].path} has no conventional zone for the superblock; put another device first")
+        if self.reserved_sections:
+            if self.reserved_sections < MIN_RSVD_SECS:
+                self.notes.append(f"-Z {self.reserved_sections} is too small: {MIN_RSVD_SECS} sections are reserved")
+                self.reserved_sections = MIN_RSVD_SECS
+            self.overprovision = self.overprovision or CONFIG_RSVD_DEFAULT_OP_RATIO
+
+    def _segment0(self) -> int:
+        """The first block after the superblocks that starts a zone of the medium."""
+        start = self.options.start_bytes
+        unit = self.segment_bytes if self.options.zoned and len(self.specs) > 1 else self.zone_bytes
+        offset = _ceil(start + 2 * self.block_size, unit) * unit - start
+        if self.feature & F2FS_FEATURE_RO:
+            # mkfs.f2fs says 8192 bytes whatever the block size is, which puts it upon the superblocks above 4096.
+            offset = 2 * self.block_size
+        if start % self.block_size:
+            said = f"the volume starts {start} bytes into its medium, which is no multiple of the block size"
+            if self.options.zoned:
+                raise Usage(f"{said}; move the partition")
+            self.notes.append(said)
+        if self.options.zoned and len(self.specs) > 1:
+            offset += (self.specs[0].size_bytes - offset) % self.zone_bytes
+        return offset // self.block_size
+
+    def _devices(self, segment0: int) -> tuple[PlannedDevice, ...]:
+        found: list[PlannedDevice] = []
+        for spec in self.specs:
+            if not found:
+                room = spec.size_bytes - segment0 * self.block_size
+                if room < 0:
+                    raise TooSmall(f"{human_size(spec.size_bytes)} end before segment 0")
+                segments = room // self.segment_bytes // self.segs_per_zone * self.segs_per_zone
+                start, end = 0, segments * BLOCKS_PER_SEG - 1 + segment0
+            else:
+                segments = spec.size_bytes // self.segment_bytes // self.segs_per_zone * self.segs_per_zone
+                start = found[-1].end_blkaddr + 1
+                end = start + segments * BLOCKS_PER_SEG - 1
+                if not segments:
+                    raise Usage(f"{spec.path}: {human_size(spec.size_bytes)} are less than a zone of this volume")
+                if spec.alias and spec.zones and spec.zones.managed:
+                    raise Usage(f"{spec.path}: a host-managed zoned device can't have an alias")
+            found.append(PlannedDevice(spec, start, end, segments))
+        return tuple(found)
+
+    def _check_zone_starts(self, segment0: int, devices: tuple[PlannedDevice, ...]) -> None:
+        if not self.zone_blocks:
+            return
+        if len(devices) == 1 and (segment0 + self.options.start_bytes // self.block_size) % self.zone_blocks:
+            raise Usage(f"segment 0 at block {segment0} does not start a zone of {self.zone_blocks} blocks")
+        if len(devices) > 1 and (devices[1].start_blkaddr - segment0) % self.zone_blocks:
+            raise Usage(f"{devices[1].spec.path} does not start at a zone; give the first device a size of whole zones")
+
+    def _areas(self, segment0: int, devices: tuple[PlannedDevice, ...]) -> Geometry:
+        """Checkpoint, SIT, NAT and SSA area one after the other, the main area at the next zone."""
+        segment_count = sum(device.total_segments for device in devices)
+        sit = 2 * _ceil(_ceil(segment_count, self.block_size // SIT_ENTRY_SIZE), BLOCKS_PER_SEG)
+        self._enough(segment_count, SEGMENT_COUNT_CKPT + sit)
+        nat, cp_payload = self._nat(segment_count - SEGMENT_COUNT_CKPT - sit, sit)
+        self._enough(segment_count, SEGMENT_COUNT_CKPT + sit + nat)
+        ssa = self._ssa(segment_count - SEGMENT_COUNT_CKPT - sit - nat)
+        meta = SEGMENT_COUNT_CKPT + sit + nat + ssa
+        ssa += -meta % self.segs_per_zone
+        meta_zones = _ceil(meta, self.segs_per_zone)
+        zones = segment_count // self.segs_per_zone
+        if zones <= meta_zones:
+            raise TooSmall(f"{zones} zones are not more than the {meta_zones} that metadata takes")
+        section_count = (zones - meta_zones) * self.secs_per_zone
+        sit_blkaddr = segment0 + SEGMENT_COUNT_CKPT * BLOCKS_PER_SEG
+        nat_blkaddr = sit_blkaddr + sit * BLOCKS_PER_SEG
+        return Geometry(
+            block_size=self.block_size,
+            segs_per_sec=self.segs_per_sec,
+            secs_per_zone=self.secs_per_zone,
+            block_count=sum(device.spec.size_bytes for device in devices) // self.block_size,
+            segment0_blkaddr=segment0,
+            cp_blkaddr=segment0,
+            sit_blkaddr=sit_blkaddr,
+            nat_blkaddr=nat_blkaddr,
+            ssa_blkaddr=nat_blkaddr + nat * BLOCKS_PER_SEG,
+            main_blkaddr=segment0 + meta_zones * self.segs_per_zone * BLOCKS_PER_SEG,
+            segment_count=segment_count,
+            segment_count_sit=sit,
+            segment_count_nat=nat,
+            segment_count_ssa=ssa,
+            segment_count_main=section_count * self.segs_per_sec,
+            section_count=section_count,
+            cp_payload=cp_payload,
+            feature=self.feature,
+        )
+
+    @staticmethod
+    def _enough(segment_count: int, meta: int) -> None:
+        if segment_count <= meta:
+            raise TooSmall(f"{segment_count} segments are not more than the {meta} that metadata takes")
+
+    def _nat(self, available_segments: int, sit: int) -> tuple[int, int]:
+        """(segments of the NAT area, blocks of checkpoint payload): both version bitmaps must fit in a pack."""
+        nat = _ceil(_ceil(available_segments * BLOCKS_PER_SEG, self.block_size // NAT_ENTRY_SIZE), BLOCKS_PER_SEG)
+        room = self.block_size - 4 - Checkpoint.size  # MAX_BITMAP_SIZE_IN_CKPT
+        largest_sit = _ceil(_ceil(F2FS_MAX_SEGMENT, self.block_size // SIT_ENTRY_SIZE), BLOCKS_PER_SEG)
+        sit_bitmap = min(sit // 2, largest_sit) * BLOCKS_PER_SEG // 8
+        if self.options.large_nat_bitmap:
+            nat = max(1, nat * DEFAULT_NAT_ENTRY_RATIO // 100)
+            over = sit_bitmap + nat * BLOCKS_PER_SEG // 8 - room
+            return 2 * nat, _ceil(over, self.block_size) if over > 0 else 0
+        if sit_bitmap > room - MIN_NAT_BITMAP_SIZE:
+            nat_bitmap, payload = room, _ceil(sit_bitmap, self.block_size)
+        else:
+            nat_bitmap, payload = room - sit_bitmap, 0
+        return 2 * min(nat, nat_bitmap * 8 // BLOCKS_PER_SEG), payload
+
+    def _ssa(self, available_segments: int) -> int:
+        if self.feature & F2FS_FEATURE_RO:
+            return 0
+        per_block = self.block_size // F2FS_MIN_BLOCK_SIZE if self.feature & F2FS_FEATURE_PACKED_SSA else 1
+        return _ceil(_ceil(available_segments, per_block), BLOCKS_PER_SEG)
+
+    def _check_zoned_metadata(self, geometry: Geometry) -> None:
+        """Metadata is rewritten in place and must lie in conventional zones."""
+        if not self.zone_blocks:
+            return
+        needed = geometry.main_blkaddr // self.zone_blocks
+        first = self.specs[0].zones
+        if first and first.managed and first.conventional < needed:
+            raise Usage(f"{self.specs[0].path} has {first.conventional} conventional zones; metadata needs {needed}")
+        for device in self.devices[1:]:
+            if device.spec.zones and device.start_blkaddr < geometry.main_blkaddr:
+                missing = (geometry.main_blkaddr - device.start_blkaddr) * self.block_size
+                raise Usage(f"{self.specs[0].path} is too small for the metadata: {human_size(missing)} are missing")
+
+    # ---- space that files don't get ----
+
+    def _usable_segments(self, geometry: Geometry) -> int:
+        """Segments of the main area without those past the capacity of their zone; f2fs_get_usable_segments()."""
+        total = 0
+        for device in self.devices:
+            zones = device.spec.zones
+            if len(self.devices) == 1 or not (zones and zones.managed):
+                total += device.total_segments
+            else:
+                total += sum(_ceil(capacity, self.segment_bytes) for capacity in zones.capacities)
+        return total - (geometry.main_blkaddr - geometry.segment0_blkaddr) // BLOCKS_PER_SEG
+
+    def _reserved(self, geometry: Geometry, usable: int, percent: float) -> int:
+        per_section = _ceil(usable, geometry.section_count)
+        if self.reserved_sections:
+            reserved = self.reserved_sections * per_section
+        else:
+            reserved = int((100 / percent + 1 + NR_CURSEG_TYPE) * per_section)
+        return _ceil(reserved, per_section) * per_section
+
+    def _best_overprovision(self, geometry: Geometry, usable: int) -> float:
+        """The percentage that leaves files the most space; get_best_overprovision() in f2fs_fs.h."""
+        small = geometry.segment_count_main < 256
+        candidate, end, step = (10.0, 95.0, 5.0) if small else (0.01, 10.0, 0.01)
+        buffer = NR_CURSEG_TYPE * self.segs_per_sec
+        best = most = 0.0
+        while candidate <= end:
+            reserved = self._reserved(geometry, usable, candidate)
+            hidden = (usable - reserved & _U32) * candidate / 100
+            if hidden > 0:
+                space = usable - max(float(reserved), hidden) - buffer
+                if most < space:
+                    most, best = space, candidate
+            candidate += step
+        return best
+
+    def _reserve(self, geometry: Geometry, usable: int) -> int:
+        """Segments kept for cleaning; settles the overprovision percentage."""
+        total = geometry.segment_count
+        if self.feature & F2FS_FEATURE_RO:
+            self.overprovision, reserved = 0.0, 0
+        else:
+            self.overprovision = self.overprovision or self._best_overprovision(geometry, usable)
+            if not self.overprovision:
+                raise TooSmall(f"{geometry.segment_count_main} segments leave nothing besides what cleaning needs")
+            reserved = self._reserved(geometry, usable, self.overprovision)
+        if total < F2FS_MIN_SEGMENTS:
+            raise TooSmall(f"{total} segments are less than the {F2FS_MIN_SEGMENTS} that every volume needs")
+        if geometry.segment_count_main - NR_CURSEG_TYPE < reserved:
+            raise TooSmall(
+                f"of {geometry.segment_count_main} segments {reserved} are reserved and {NR_CURSEG_TYPE} open at once"
+            )
+        return reserved
+
+    def _overprov_segments(self, geometry: Geometry, usable: int, reserved: int) -> int:
+        buffer = NR_CURSEG_TYPE * self.segs_per_sec
+        overprov = int((usable - reserved) * self.overprovision / 100)
+        if self.reserved_sections:
+            if overprov < buffer:
+                raise Usage(f"-o {self.overprovision:g} gives {overprov} segments; {buffer} are needed at least")
+            overprov += reserved
+        else:
+            overprov = max(reserved, overprov) + buffer
+        if usable <= overprov:
+            raise TooSmall(f"of {usable} segments {overprov} would be overprovision, nothing for files")
+        return overprov
+
+    # ---- logs and inodes ----
+
+    def _cursegs(self, total_zones: int) -> tuple[int, ...]:
+        """Where the six logs start, a zone each."""
+        aliased = sum(device.total_segments for device in self.devices if device.spec.alias)
+        needed = (2 if self.feature & F2FS_FEATURE_RO else NR_CURSEG_TYPE) + aliased // self.segs_per_zone
+        if total_zones <= needed:
+            raise TooSmall(f"{total_zones} zones are not more than the {needed} that logs and aliases take")
+        cur = [0] * NR_CURSEG_TYPE
+        if self.feature & F2FS_FEATURE_RO:
+            cur[CURSEG_HOT_NODE] = self._last_zone(total_zones) + (self.secs_per_zone - 1) * self.segs_per_sec
+            return tuple(cur)
+        cur[CURSEG_HOT_NODE] = self._first_sequential(total_zones, needed) if self.options.zoned else 0
+        cur[CURSEG_WARM_NODE] = self._next_zone(cur[CURSEG_HOT_NODE])
+        cur[CURSEG_COLD_NODE] = self._next_zone(cur[CURSEG_WARM_NODE])
+        cur[CURSEG_HOT_DATA] = self._next_zone(cur[CURSEG_COLD_NODE])
+        if self.options.zoned:
+            cur[CURSEG_WARM_DATA] = self._next_zone(cur[CURSEG_HOT_DATA])
+            cur[CURSEG_COLD_DATA] = self._next_zone(cur[CURSEG_WARM_DATA])
+        else:
+            cur[CURSEG_COLD_DATA] = max(self._last_zone(total_zones >> 2), self._next_zone(cur[CURSEG_HOT_DATA]))
+            cur[CURSEG_WARM_DATA] = max(self._last_zone(total_zones >> 1), self._next_zone(cur[CURSEG_COLD_DATA]))
+        if len(set(cur)) < NR_CURSEG_TYPE:
+            cur[0] = 0
+            for log in range(1, NR_CURSEG_TYPE):
+                cur[log] = self._next_zone(cur[log - 1])
+        return tuple(cur)
+
+    def _first_sequential(self, total_zones: int, needed: int) -> int:
+        """On a zoned volume of a conventional and a sequential device the logs start on the latter."""
+        if not self.managed or len(self.devices) < 2:
+            return 0
+        in_first = (self.devices[0].end_blkaddr + 1 - self.main_blkaddr) // BLOCKS_PER_SEG // self.segs_per_zone
+        if total_zones - in_first < needed:
+            return 0
+        return (self.devices[1].start_blkaddr - self.main_blkaddr) // BLOCKS_PER_SEG
+
+    def _device_of(self, blkaddr: int) -> int:
+        for index, device in enumerate(self.devices):
+            if device.start_blkaddr <= blkaddr <= device.end_blkaddr:
+                return index
+        return 0
+
+    def _segno(self, blkaddr: int) -> int:
+        return (blkaddr - self.main_blkaddr) // BLOCKS_PER_SEG
+
+    def _next_zone(self, segno: int) -> int:
+        """The zone after that of a segment, aliased devices passed over."""
+        following = segno + self.segs_per_zone
+        index = self._device_of(self.main_blkaddr + following * BLOCKS_PER_SEG)
+        if not self.devices[index].spec.alias:
+            return following
+        while index < len(self.devices) and self.devices[index].spec.alias:
+            index += 1
+        return self._segno(self.devices[index - 1].end_blkaddr + 1)
+
+    def _last_zone(self, total_zones: int) -> int:
+        """The last of so many zones, aliased devices passed over."""
+        last = (total_zones - 1) * self.segs_per_zone
+        index = self._device_of(self.main_blkaddr + last * BLOCKS_PER_SEG)
+        if not self.devices[index].spec.alias:
+            return last
+        while index > 0 and self.devices[index].spec.alias:
+            index -= 1
+        return self._segno(self.devices[index + 1].start_blkaddr) - self.segs_per_zone
+
+    def _inos(self) -> tuple[tuple[int, int, int], int, tuple[int, ...], int]:
+        """(quota files, lost+found, aliases, next free nid)."""
+        nid = FIRST_FREE_NID
+        qf = [0, 0, 0]
+        for kind in self.options.quota_kinds:
+            qf[kind], nid = nid, nid + 1
+        lost_found_ino = 0
+        if self.feature & F2FS_FEATURE_LOST_FOUND:
+            lost_found_ino, nid = nid, nid + 1
+        aliases: list[int] = []
+        for device in self.devices:
+            aliases.append(nid if device.spec.alias else 0)
+            nid += bool(device.spec.alias)
+        return (qf[0], qf[1], qf[2]), lost_found_ino, tuple(aliases), nid
