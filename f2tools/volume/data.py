@@ -190,8 +190,7 @@ class DataReader:
         if stop is None:
             self.block_count(inode)
         for item in self.layout(inode, start // size, -(-end // size)):
-            pieces = self._extent(inode, item) if isinstance(item, Extent) else self._cluster(inode, item)
-            for offset, data in pieces:
+            for offset, data in self.pieces(inode, item):
                 low, high = max(start - offset, 0), min(end - offset, len(data))
                 if low < high:
                     yield offset + low, data[low:high]
@@ -209,6 +208,10 @@ class DataReader:
         for at, data in self.chunks(inode, offset, end):
             result[at - offset : at - offset + len(data)] = data
         return bytes(result)
+
+    def pieces(self, inode: Inode, item: Extent | Cluster) -> Iterator[tuple[int, memoryview]]:
+        """(byte offset, bytes) of one item of `layout`; nothing for reserved blocks.  Not cut at i_size."""
+        return self._extent(inode, item) if isinstance(item, Extent) else self._cluster(inode, item)
 
     def _extent(self, inode: Inode, extent: Extent) -> Iterator[tuple[int, memoryview]]:
         if extent.blkaddr == NEW_ADDR:
