@@ -1,6 +1,7 @@
 """Run commands on a damaged image within this process, and say of each how it ended.
 
-Every command must end with one of the documented exit codes: a traceback is a failure of ours, whatever the image holds.
+Every command must end with one of the documented exit codes: a traceback is a failure of ours, whatever the image
+holds.
 """
 
 from __future__ import annotations

@@ -132,7 +132,8 @@ def one_input(data: bytes) -> None:
     device = Patched(BLOCKS, SIZE)
     for _ in range(source.ConsumeIntInRange(1, 6)):
         start, length = PLACES[source.ConsumeIntInRange(0, len(PLACES) - 1)]
-        device.patch(start + source.ConsumeIntInRange(0, length - 1), source.ConsumeBytes(source.ConsumeIntInRange(1, 8)))
+        offset = start + source.ConsumeIntInRange(0, length - 1)
+        device.patch(offset, source.ConsumeBytes(source.ConsumeIntInRange(1, 8)))
     _seal(device)
     try:
         look_at_everything(Volume(device))

@@ -15,14 +15,16 @@ def structures(vol: Volume) -> dict[str, list[Place]]:
     """The places of every kind of structure in use on a volume."""
     geo, size = vol.geo, vol.geo.block_size
     cp = vol.pack
+    tails = [(p.blkaddr + p.cp.cp_pack_total_block_count - 1) * size for p in vol.packs if p.valid]
+    nat_blocks = np.unique(vol.nat.used() // geo.nat_entries_per_block)
     found: dict[str, list[Place]] = {
         "superblock": [(copy.offset, 3072) for copy in vol.super_copies],
         "checkpoint head": [(p.blkaddr * size, 400) for p in vol.packs],
-        "checkpoint tail": [((p.blkaddr + p.cp.cp_pack_total_block_count - 1) * size, 400) for p in vol.packs if p.valid],
+        "checkpoint tail": [(offset, 400) for offset in tails],
         "checkpoint summaries": [
             (cp.sum_blkaddr * size, (cp.cp.cp_pack_total_block_count - 1 - cp.cp.cp_pack_start_sum) * size)
         ],
-        "nat": [(int(b) * size, size) for b in vol.nat.blkaddrs[np.unique(vol.nat.used() // geo.nat_entries_per_block)]],
+        "nat": [(int(b) * size, size) for b in vol.nat.blkaddrs[nat_blocks]],
         "sit": [(int(b) * size, size) for b in vol.sit.blkaddrs],
         "ssa": [(vol.summaries.ssa_place(int(s))[0] * size, size) for s in np.flatnonzero(vol.sit.vblocks)],
     }

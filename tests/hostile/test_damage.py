@@ -1,4 +1,4 @@
-"""Images damaged at random in every structure: a clear word and an exit code, never a traceback, a hang or a memory hog."""
+"""Images damaged at random in every structure: a clear word and an exit code, never a traceback or a hang."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_the_older_checkpoint_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("damage", ["superblock-both", "checkpoint-both"])
 def test_a_volume_without_a_usable_head_says_so(damage: str, damaged) -> None:
-    with pytest.raises(NotF2fs, match="superblock|checkpoint"):
+    with pytest.raises(NotF2fs, match=r"superblock|checkpoint"):
         f2tools.open(damaged(damage).path)
 
 
