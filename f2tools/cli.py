@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 
 import click
 
 from f2tools.errors import F2fsError
+from f2tools.options import LazyGroup
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
     "dump": ("f2tools.dump.cli:dump", "Look at every structure; list, extract and verify files."),
 }  # fmt: skip
-
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are run, not when they are listed."""
-
-    def __init__(self, commands: dict[str, tuple[str, str]], **settings: object) -> None:
-        super().__init__(**settings)  # type: ignore[arg-type]
-        self._lazy = commands
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._lazy)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._lazy:
-            return None
-        module, _, name = self._lazy[cmd_name][0].partition(":")
-        return getattr(import_module(module), name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._lazy.items()])
 
 
 @click.group(cls=LazyGroup, commands=TOOLS, context_settings={"help_option_names": ["-h", "--help"]})

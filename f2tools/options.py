@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import click
@@ -14,6 +15,27 @@ import click
 from f2tools.errors import Usage
 
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run, not when they are listed."""
+
+    def __init__(self, commands: dict[str, tuple[str, str]], **settings: object) -> None:
+        super().__init__(**settings)  # type: ignore[arg-type]
+        self._lazy = commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return None
+        module, _, name = self._lazy[cmd_name][0].partition(":")
+        return getattr(import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self._lazy.items()])
 
 
 class Size(click.ParamType):
