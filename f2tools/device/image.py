@@ -8,6 +8,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ class FileDevice(Device):
         self.fd = fd
         self.size_bytes = size_bytes
         self.read_only = not write
+
+    def pread(self, offset: int, length: int) -> bytes:
+        self.check_range(offset, length)
+        try:
+            data = os.pread(self.fd, length, offset)
+        except OSError as error:
+            raise self._failed("reading", offset, error) from None
+        return data if len(data) == length else super().pread(offset, length)  # a signal, 2 GiB, or it shrank
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)
@@ -99,57 +108,99 @@ class ImageFile(FileDevice):
     def write_zeroes(self, offset: int, length: int) -> None:
         self.check_writable()
         self.check_range(offset, length)
-        if length and not self._punch(offset, length):
-            super().write_zeroes(offset, length)
-
-    def _punch(self, offset: int, length: int) -> bool:
-        libc = ctypes.CDLL(None, use_errno=True)
-        mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
-        return libc.fallocate(self.fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)) == 0
+        if not length or punch_hole(self.fd, offset, length):
+            return
+        for start, size in list(self.data_ranges(offset, length)):  # what is a hole stays one
+            super().write_zeroes(start, size)
 
     def resize(self, size_bytes: int) -> None:
         """Make the file longer (with a hole) or shorter."""
         self.check_writable()
         try:
             os.ftruncate(self.fd, size_bytes)
-        except OSError as error:
-            raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long: {error.strerror}") from None
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long: {why}") from None
         self.size_bytes = size_bytes
 
 
-def open_fd(path: str | Path, write: bool) -> tuple[int, os.stat_result]:
-    """Open a file or device without side effects; DeviceError saying what is wrong."""
+@cache
+def _fallocate() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return call
+
+
+def punch_hole(fd: int, offset: int, length: int) -> bool:
+    """Make a range of a file or block device unallocated zeros; False where that can't be done."""
+    call = _fallocate()
+    while call is not None:
+        if call(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length) == 0:
+            return True
+        if ctypes.get_errno() != errno.EINTR:
+            break
+    return False
+
+
+def kind_of(path: str | Path) -> int:
+    """S_IFREG or S_IFBLK; DeviceError for whatever else, without opening it."""
     name = os.fspath(path)
-    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        kind = stat.S_IFMT(os.stat(name).st_mode)
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    if kind not in (stat.S_IFREG, stat.S_IFBLK):
+        what = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a character device"}
+        raise DeviceError(
+            f"{name}: {what.get(kind, 'neither a file nor a device')}; an image file or a block device is needed"
+        )
+    return kind
+
+
+def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> int:
+    """Open a file (S_IFREG) or a block device (S_IFBLK) without side effects; DeviceError saying what is wrong."""
+    name = os.fspath(path)
+    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | more_flags
     try:
         try:
             fd = os.open(name, flags | os.O_NOATIME)
         except PermissionError:  # O_NOATIME is for owners
             fd = os.open(name, flags)
     except OSError as error:
-        raise DeviceError(f"{name}: {error.strerror}") from None
+        busy = "in use: mounted, or held by another program" if error.errno == errno.EBUSY else error.strerror
+        raise DeviceError(f"{name}: {busy}") from None
+    if stat.S_IFMT(os.fstat(fd).st_mode) != kind:
+        os.close(fd)
+        raise DeviceError(f"{name}: was replaced by something else while it was opened")
     os.set_blocking(fd, True)
-    return fd, os.fstat(fd)
+    return fd
 
 
 def lock(fd: int, name: str) -> None:
-    """Keep other f2tools commands from writing to the same image; DeviceError where one does."""
+    """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
+    except OSError as error:
+        # A file system without locks, such as some network ones, is no reason not to write.
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
+            os.close(fd)
+            raise DeviceError(f"{name}: can't be locked: {error.strerror}") from None
 
 
 def open_image(path: str | Path, write: bool = False) -> ImageFile:
     """Open an existing image file."""
-    fd, status = open_fd(path, write)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        raise DeviceError(f"{os.fspath(path)}: not a regular file")
+    name = os.fspath(path)
+    if kind_of(path) != stat.S_IFREG:
+        raise DeviceError(f"{name}: not a regular file")
+    fd = open_fd(path, write, stat.S_IFREG)
     if write:
-        lock(fd, os.fspath(path))
-    return ImageFile(path, fd, status.st_size, write)
+        lock(fd, name)
+    return ImageFile(path, fd, os.fstat(fd).st_size, write)
 
 
 def create_image(path: str | Path, size_bytes: int) -> ImageFile:
@@ -157,8 +208,8 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
     name = os.fspath(path)
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise DeviceError(f"{name}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
     lock(fd, name)
     image = ImageFile(path, fd, 0, write=True)
     try:

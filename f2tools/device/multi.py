@@ -71,6 +71,10 @@ class MultiDevice(Device):
         for member, at, part in self._writable_pieces(offset, length):
             member.discard(at, part)
 
+    def trim(self, offset: int, length: int) -> None:
+        for member, at, part in self._writable_pieces(offset, length):
+            member.trim(at, part)
+
     def write_zeroes(self, offset: int, length: int) -> None:
         for member, at, part in self._writable_pieces(offset, length):
             member.write_zeroes(at, part)

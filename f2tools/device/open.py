@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from f2tools.device.base import Device
-from f2tools.device.image import ImageFile, create_image, lock, open_fd
-from f2tools.errors import DeviceError, Unsupported
+from f2tools.device.image import create_image, kind_of, open_image
+from f2tools.errors import Unsupported, Usage
+
+SPARSE_MAGIC = b"\x3a\xff\x26\xed"
 
 
 def open_device(
@@ -21,38 +23,46 @@ def open_device(
 ) -> Device:
     """An image file, a block device or an Android sparse image; with `extra`, several of them as one volume.
 
-    Read-only unless `write`.  `create_size` makes a new image file of that many bytes.
+    Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; DeviceError where
+    there is something by that name.  Usage where the same place is named twice.
     """
-    if create_size is not None:
-        return create_image(path, create_size)
-    if extra:
-        from f2tools.device.multi import MultiDevice
+    _check_distinct([path, *extra])
+    others: list[Device] = []
+    try:
+        others += (_open_one(one, write or create_size is not None) for one in extra)
+        first = create_image(path, create_size) if create_size is not None else _open_one(path, write)
+    except BaseException:
+        for device in others:
+            device.close()
+        raise
+    if not others:
+        return first
+    from f2tools.device.multi import MultiDevice
 
-        return MultiDevice([_open_one(one, write) for one in (path, *extra)])
-    return _open_one(path, write)
+    return MultiDevice([first, *others])
 
 
 def _open_one(path: str | Path, write: bool) -> Device:
-    name = os.fspath(path)
-    fd, status = open_fd(path, write)
-    kind = stat.S_IFMT(status.st_mode)
-    if kind == stat.S_IFREG:
-        if os.pread(fd, 4, 0) == b"\x3a\xff\x26\xed":
-            os.close(fd)
-            if write:
-                raise Unsupported(f"{name}: an Android sparse image can't be changed in place; convert it first")
-            from f2tools.device.sparse import open_sparse
-
-            return open_sparse(path)
-        if write:
-            lock(fd, name)
-        return ImageFile(path, fd, status.st_size, write)
-    os.close(fd)
-    if kind == stat.S_IFBLK:
+    if kind_of(path) == stat.S_IFBLK:
         from f2tools.device.block import open_block
 
         return open_block(path, write)
-    what = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a character device"}
-    raise DeviceError(
-        f"{name}: {what.get(kind, 'neither a file nor a device')}; an image file or a block device is needed"
-    )
+    image = open_image(path, write)
+    if image.size_bytes < 4 or image.pread(0, 4) != SPARSE_MAGIC:
+        return image
+    image.close()
+    if write:
+        raise Unsupported(f"{os.fspath(path)}: an Android sparse image can't be changed in place; convert it first")
+    from f2tools.device.sparse import open_sparse
+
+    return open_sparse(path)
+
+
+def _check_distinct(paths: Sequence[str | Path]) -> None:
+    """The same place twice would be a volume with itself as its second device."""
+    seen: set[str] = set()
+    for path in paths:
+        real = os.path.realpath(path)
+        if real in seen:
+            raise Usage(f"{os.fspath(path)}: named twice")
+        seen.add(real)

@@ -1,0 +1,188 @@
+"""A block device: its size and sectors by ioctl, discards, zones.
+
+Opened for writing it is opened exclusively, so a mounted device is refused.  `discard` leaves zeros, which a plain
+BLKDISCARD does not promise; `trim` is that BLKDISCARD.  The numbers are those of linux/fs.h and linux/blkzoned.h.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from f2tools.device.image import FileDevice, lock, open_fd, punch_hole
+from f2tools.errors import DeviceError
+
+SECTOR = 512  # the unit of the kernel's block layer, whatever the device's own sectors are
+BLKGETSIZE64 = 0x80081272
+BLKSSZGET = 0x1268
+BLKPBSZGET = 0x127B
+BLKDISCARD = 0x1277
+BLKZEROOUT = 0x127F
+BLKREPORTZONE = 0xC0101282
+BLKGETZONESZ = 0x80041284
+
+REPORT_HEADER = struct.Struct("<QII")  # struct blk_zone_report: sector, nr_zones, flags
+ZONE = struct.Struct("<QQQBBBB4xQ24x")  # struct blk_zone
+REPORT_HAS_CAPACITY = 1
+ZONES_PER_REPORT = 4096
+IOCTL_STEP = 1 << 30  # so that an interrupt gets through between two
+
+ZONE_TYPES = {1: "conventional", 2: "sequential-write-required", 3: "sequential-write-preferred"}
+ZONE_CONDITIONS = {
+    0x0: "not-write-pointer",
+    0x1: "empty",
+    0x2: "implicit-open",
+    0x3: "explicit-open",
+    0x4: "closed",
+    0xD: "read-only",
+    0xE: "full",
+    0xF: "offline",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A zone of a zoned device; `start`, `length`, `capacity` and `write_pointer` are in bytes of the device."""
+
+    start: int
+    length: int
+    capacity: int
+    write_pointer: int
+    type: str
+    condition: str
+
+    @property
+    def sequential(self) -> bool:
+        """Whether it has to be written from its start to its end."""
+        return self.type == ZONE_TYPES[2]
+
+
+class BlockDevice(FileDevice):
+    """A block device; `sector_size` and `physical_sector_size` in bytes."""
+
+    def __init__(self, path: str | Path, fd: int, write: bool) -> None:
+        super().__init__(path, fd, device_size(fd), write)
+        self.sector_size = _ioctl_int(fd, BLKSSZGET) or SECTOR
+        self.physical_sector_size = _ioctl_int(fd, BLKPBSZGET) or self.sector_size
+
+    def discard(self, offset: int, length: int) -> None:
+        self.check_writable()
+        self.check_range(offset, length)
+        start, end = self._whole_sectors(offset, length)
+        if start < end and punch_hole(self.fd, start, end - start):
+            super().write_zeroes(offset, start - offset)
+            super().write_zeroes(end, offset + length - end)
+            return
+        self.trim(offset, length)
+        self.write_zeroes(offset, length)
+
+    def trim(self, offset: int, length: int) -> None:
+        self.check_writable()
+        self.check_range(offset, length)
+        start, end = self._whole_sectors(offset, length)
+        self._ranges_ioctl(BLKDISCARD, start, end)
+
+    def write_zeroes(self, offset: int, length: int) -> None:
+        self.check_writable()
+        self.check_range(offset, length)
+        start, end = self._whole_sectors(offset, length)
+        done = self._ranges_ioctl(BLKZEROOUT, start, end)
+        super().write_zeroes(offset, start - offset)
+        super().write_zeroes(done, offset + length - done)
+
+    @property
+    def zone_size(self) -> int:
+        """Bytes from the start of a zone to that of the next; 0 on a device without zones."""
+        return _ioctl_int(self.fd, BLKGETZONESZ) * SECTOR
+
+    def zones(self) -> list[Zone]:
+        """Every zone, in order; none on a device without zones."""
+        if not self.zone_size:
+            return []
+        found: list[Zone] = []
+        at = 0
+        while at < self.size_bytes:
+            report = bytearray(REPORT_HEADER.size + ZONES_PER_REPORT * ZONE.size)
+            REPORT_HEADER.pack_into(report, 0, at // SECTOR, ZONES_PER_REPORT, 0)
+            try:
+                fcntl.ioctl(self.fd, BLKREPORTZONE, report, True)
+            except OSError as error:
+                raise self._failed("asking for zones", at, error) from None
+            zones = list(decode_zones(report))
+            if not zones or zones[-1].start + zones[-1].length <= at:
+                break
+            found += zones
+            at = zones[-1].start + zones[-1].length
+        return found
+
+    def _whole_sectors(self, offset: int, length: int) -> tuple[int, int]:
+        """(start, end) of the whole sectors within a range; (offset, offset) where there are none."""
+        start = -(-offset // self.sector_size) * self.sector_size
+        end = (offset + length) // self.sector_size * self.sector_size
+        return (start, end) if start < end else (offset, offset)
+
+    def _ranges_ioctl(self, request: int, start: int, end: int) -> int:
+        """An ioctl on a range, piece by piece; where it stopped: the device may not be able to do it."""
+        while start < end:
+            length = min(IOCTL_STEP, end - start)
+            try:
+                fcntl.ioctl(self.fd, request, struct.pack("=QQ", start, length))
+            except OSError:
+                break
+            start += length
+        return start
+
+
+def open_block(path: str | Path, write: bool = False) -> BlockDevice:
+    """Open a block device; for writing, a DeviceError where it is mounted or another program has it."""
+    name = os.fspath(path)
+    fd = open_fd(path, write, stat.S_IFBLK, os.O_EXCL if write else 0)
+    if write:
+        lock(fd, name)
+    try:
+        return BlockDevice(path, fd, write)
+    except OSError as error:
+        os.close(fd)
+        raise DeviceError(f"{name}: {error.strerror}") from None
+
+
+def device_size(fd: int) -> int:
+    """The bytes of a block device."""
+    size = bytearray(8)
+    try:
+        fcntl.ioctl(fd, BLKGETSIZE64, size, True)
+    except OSError:
+        return os.lseek(fd, 0, os.SEEK_END)
+    return int.from_bytes(size, "little")
+
+
+def decode_zones(report: bytes | bytearray) -> Iterator[Zone]:
+    """What BLKREPORTZONE answered: struct blk_zone_report with the zones that follow it."""
+    _, count, flags = REPORT_HEADER.unpack_from(report)
+    for index in range(min(count, (len(report) - REPORT_HEADER.size) // ZONE.size)):
+        start, length, pointer, kind, condition, _, _, capacity = ZONE.unpack_from(
+            report, REPORT_HEADER.size + index * ZONE.size
+        )
+        yield Zone(
+            start * SECTOR,
+            length * SECTOR,
+            (capacity if flags & REPORT_HAS_CAPACITY else length) * SECTOR,
+            pointer * SECTOR,
+            ZONE_TYPES.get(kind, f"type {kind:#x}"),
+            ZONE_CONDITIONS.get(condition, f"condition {condition:#x}"),
+        )
+
+
+def _ioctl_int(fd: int, request: int) -> int:
+    """A 32-bit answer; 0 where the device doesn't know the question."""
+    answer = bytearray(4)
+    try:
+        fcntl.ioctl(fd, request, answer, True)
+    except OSError:
+        return 0
+    return int.from_bytes(answer, "little")
