@@ -237,53 +237,6 @@ class Wrapper(Device):
         self.base.close()
 
 
-class Wrapper(Device):
-    """A device in front of another one, `base`: everything passes through.  Closing it closes the other one."""
-
-    def __init__(self, base: Device) -> None:
-        self.base = base
-        self.name = base.name
-        self.size_bytes = base.size_bytes
-        self.read_only = base.read_only
-
-    def pread_into(self, offset: int, buffer: Any) -> None:
-        self.base.pread_into(offset, buffer)
-
-    def pwrite(self, offset: int, data: Data) -> None:
-        self.base.pwrite(offset, data)
-
-    def discard(self, offset: int, length: int) -> None:
-        self.base.discard(offset, length)
-
-    def write_zeroes(self, offset: int, length: int) -> None:
-        self.base.write_zeroes(offset, length)
-
-    def resize(self, size_bytes: int) -> None:
-        """Make the device longer, by zeros, or shorter; DeviceError where it can't be."""
-        resize(self.base, size_bytes)
-        self.size_bytes = self.base.size_bytes
-
-    def flush(self) -> None:
-        self.base.flush()
-
-    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
-        return self.base.data_ranges(offset, length)
-
-    def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
-        return self.base.extent_source(offset, length)
-
-    def close(self) -> None:
-        self.base.close()
-
-
-def resize(device: Device, size_bytes: int) -> None:
-    """Make a device longer, by zeros, or shorter; DeviceError where its size is what it is."""
-    change: Callable[[int], None] | None = getattr(device, "resize", None)
-    if change is None:
-        raise DeviceError(f"{device.name}: its size can't be changed")
-    change(size_bytes)
-
-
 def _unique(rising: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The distinct ones of sorted addresses, and for each address its place among them."""
     fresh = np.append(True, rising[1:] != rising[:-1])
