@@ -34,7 +34,7 @@ from f2tools.layout.constants import (
 from f2tools.layout.dentry import DentryBlock, DirEntry
 from f2tools.layout.hashes import INODE_CHECKSUM_OFFSET, dentry_hash, inode_checksum
 from f2tools.layout.nat import NatEntry
-from f2tools.layout.node import INODE_ADDR_OFFSET, Extent, Inode, InodeExtra, NodeFooter
+from f2tools.layout.node import Extent, Inode, InodeExtra, NodeFooter
 from f2tools.layout.quota import (
     QUOTA_BLOCK_SIZE,
     QUOTA_MAGICS,
@@ -307,6 +307,3 @@ def _runs(numbers: list[int]) -> Iterator[range]:
         if at == len(numbers) or numbers[at] != numbers[at - 1] + 1 or at - start == SIT_WRITE_BLOCKS:
             yield range(numbers[start], numbers[at - 1] + 1)
             start = at
-
-
-assert Inode.offset_of("i_addr") == INODE_ADDR_OFFSET

@@ -8,10 +8,10 @@ next one begins.  Zeros are holes or discards wherever the device has them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from f2tools.device import Device
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import (
     BLOCKS_PER_SEG,
@@ -38,27 +38,16 @@ from f2tools.layout.constants import (
 )
 from f2tools.layout.hashes import f2fs_crc32
 from f2tools.layout.nat import NatEntry
-from f2tools.layout.sit import SitEntry
-from f2tools.layout.summary import SUM_FOOTER_SIZE, Summary, SummaryFooter, journal_size
+from f2tools.layout.summary import SUM_FOOTER_SIZE, SummaryFooter, journal_size
 from f2tools.layout.super import Device as DeviceEntry
 from f2tools.layout.super import SuperBlock
 from f2tools.mkfs.contents import Contents, packed, u32s
+from f2tools.mkfs.detect import Signature
 from f2tools.mkfs.plan import NO_SEGMENT, SEGMENT_COUNT_CKPT, Plan, encoded_label
 
 SUMMARY_BLOCKS = 4  # compact data summaries, then hot, warm and cold node summaries
 MAJOR_VER, MINOR_VER = 1, 16
 WIPED_BYTES = 4 << 20  # where nearly all magic numbers lie; mkfs.f2fs clears as much
-
-
-class Target(Protocol):
-    """What formatting needs of a device; every `f2tools.device.Device` has it."""
-
-    size_bytes: int
-
-    def pwrite(self, offset: int, data: bytes) -> None: ...
-    def write_zeroes(self, offset: int, length: int) -> None: ...
-    def discard(self, offset: int, length: int) -> None: ...
-    def flush(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -85,25 +74,58 @@ def build(plan: Plan) -> Volume:
     return Volume(plan, block.ljust(geo.block_size, b"\0"), tuple(_zeroed(plan)), tuple(blocks))
 
 
-def write(volume: Volume, device: Target, signatures: Iterable[tuple[int, int]] = ()) -> None:
-    """Format a device; `signatures` are (offset, length) of what else would be taken for another file system."""
+def write(
+    volume: Volume, members: Sequence[Device], signatures: Mapping[int, Sequence[Signature]] | None = None
+) -> None:
+    """Format the planned devices.
+
+    `signatures` are magic numbers found on them, by device; those past the part that is cleared anyway go too.  A
+    device with an alias is a file's content now and stays as it is.
+    """
     plan, size = volume.plan, volume.plan.geometry.block_size
-    wiped = min(WIPED_BYTES, device.size_bytes)
-    device.write_zeroes(0, wiped)
-    for offset, length in signatures:
-        device.write_zeroes(offset, length)
-    device.flush()
+    ours = [(index, m) for index, m in enumerate(members) if not plan.devices[index].spec.alias]
+    for index, member in ours:
+        member.write_zeroes(0, min(WIPED_BYTES, member.size_bytes))
+        for signature in (signatures or {}).get(index, ()):
+            if signature.offset + signature.length > WIPED_BYTES:
+                member.write_zeroes(signature.offset, signature.length)
+        member.flush()
     if plan.options.discard:
-        device.discard(0, device.size_bytes)
+        for index, member in ours:
+            _give_back(member, zoned=bool(plan.devices[index].spec.zones))
+    device = volume_device(plan, members)
     for blkaddr, count in volume.zeroed:
         device.write_zeroes(blkaddr * size, count * size)
     for blkaddr, data in volume.blocks:
         device.pwrite(blkaddr * size, data)
     device.flush()
-    # the copy that is read first comes last
-    for index in (1, 0):
+    for index in (1, 0):  # the copy that is read first comes last
         device.pwrite(index * size, volume.super_block)
     device.flush()
+
+
+def volume_device(plan: Plan, members: Sequence[Device]) -> Device:
+    """The devices as one range of the volume's blocks."""
+    if len(members) == 1:
+        return members[0]
+    from f2tools.device.multi import MultiDevice
+
+    size = plan.geometry.block_size
+    device = MultiDevice(members)
+    device.set_layout([(d.start_blkaddr * size, (d.end_blkaddr + 1 - d.start_blkaddr) * size) for d in plan.devices])
+    return device
+
+
+def _give_back(member: Device, zoned: bool) -> None:
+    """Tell a device that nothing on it counts any more; what must read as zeros is zeroed besides."""
+    if zoned:
+        from f2tools.device.block import BlockDevice
+        from f2tools.mkfs.zoned import reset_zones
+
+        if isinstance(member, BlockDevice):
+            reset_zones(member)
+            return
+    member.trim(0, member.size_bytes)
 
 
 def _zeroed(plan: Plan) -> Iterator[tuple[int, int]]:
@@ -111,11 +133,8 @@ def _zeroed(plan: Plan) -> Iterator[tuple[int, int]]:
     geo = plan.geometry
     yield geo.cp_blkaddr, geo.sit_blkaddr - geo.cp_blkaddr
     yield geo.sit_blkaddr, geo.segment_count_sit // 2 * BLOCKS_PER_SEG
-    if plan.options.discard:  # in one piece: a hole, or blocks that are empty already
-        yield geo.nat_blkaddr, geo.segment_count_nat * BLOCKS_PER_SEG
-    else:
-        for pair in range(geo.segment_count_nat // 2):
-            yield geo.nat_blkaddr + 2 * pair * BLOCKS_PER_SEG, BLOCKS_PER_SEG
+    for pair in range(geo.segment_count_nat // 2):  # the copies alternate, a segment each
+        yield geo.nat_blkaddr + 2 * pair * BLOCKS_PER_SEG, BLOCKS_PER_SEG
     if not plan.options.zoned and not plan.read_only:
         # the kernel follows this log from its end; an old node there must not look like one of ours
         yield geo.start_block(plan.cursegs[CURSEG_WARM_NODE]), 1
@@ -283,7 +302,7 @@ def _nat_bits_blocks(plan: Plan) -> int:
 
 
 def _nat_bits(plan: Plan, head: bytes) -> bytes:
-    """Which NAT blocks are full, none, and which are empty, all but the first; keyed with the pack's version and CRC."""
+    """Which NAT blocks are full (none) and empty (all but the first), keyed with version and CRC of the pack."""
     bytes_each = plan.geometry.nat_blocks // 8
     offset = Checkpoint.size if plan.options.large_nat_bitmap else len(head) - 4
     (crc,) = struct.unpack_from("<I", head, offset)
@@ -307,7 +326,3 @@ def _log2(value: int) -> int:
 
 def _path(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-assert Summary.size * 512 + journal_size(4096) + SUM_FOOTER_SIZE == 4096
-assert SitEntry.size == 74

@@ -1,7 +1,7 @@
 """What a volume will look like: from options and device sizes to every address and count.  Pure; nothing is touched.
 
-The arithmetic is that of mkfs.f2fs 1.16 (f2fs_prepare_super_block() in mkfs/f2fs_format.c), so that the same options give
-the same volume, integer division and truncation included.  Where we differ, a comment says so and why.
+The arithmetic is that of mkfs.f2fs 1.16 (f2fs_prepare_super_block() in mkfs/f2fs_format.c), so that the same options
+give the same volume, integer division and truncation included.  Where we differ, a comment says so and why.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_RO,
     F2FS_MAX_EXTENSION,
     F2FS_MIN_BLOCK_SIZE,
-    F2FS_NAME_LEN,
     FEATURES,
     MAX_DEVICES,
     MAX_PATH_LEN,
@@ -51,9 +50,10 @@ ENCODING_FLAGS = {"strict": F2FS_ENC_STRICT_MODE_FL, "hashonly": F2FS_ENC_NO_COM
 BLOCK_SIZES = (4096, 8192, 16384)
 
 COLD_EXTENSIONS = (
-    "mp wm og jp avi m4v m4p mkv mov webm wav m4a 3gp opus flac gif png svg webp jar deb iso gz xz zst "
-    "pdf pyc ttc ttf exe apk cnt exo odex vdex so"
-).split()  # fmt: skip
+    "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif",
+    "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt",
+    "exo", "odex", "vdex", "so",
+)  # fmt: skip
 HOT_EXTENSIONS = ("db", "vmdk", "vdi", "qcow2")
 
 F2FS_MAX_SEGMENT = 16 * 1024 * 1024 // 2
@@ -293,7 +293,9 @@ def _checked(options: Options, specs: tuple[DeviceSpec, ...], notes: list[str]) 
         if not 1 <= value <= most:
             raise Usage(f"{name} {value}: must be 1 to {most}")
     if not 0 <= options.overprovision < 100:
-        raise Usage(f"-o {options.overprovision:g}: a percentage is needed, more than 0 and less than 100; 0 is automatic")
+        raise Usage(
+            f"-o {options.overprovision:g}: a percentage is needed, more than 0 and less than 100; 0 is automatic"
+        )
     if options.reserved_sections and not options.zoned:
         raise Usage("-Z is for zoned volumes only (-m); elsewhere the overprovision (-o) decides")
     for value, name in ((options.root_uid, "user"), (options.root_gid, "group")):
@@ -304,9 +306,7 @@ def _checked(options: Options, specs: tuple[DeviceSpec, ...], notes: list[str]) 
     if len(encoded_label(options.label)) > 2 * MAX_VOLUME_NAME:
         raise Usage(f"-l: the label takes more than {MAX_VOLUME_NAME} UTF-16 units; shorten it")
     _check_devices(specs, options)
-    return replace(
-        options, features=feature, encoding=encoding, encoding_flags=encoding_flags, quota_kinds=quota_kinds
-    )
+    return replace(options, features=feature, encoding=encoding, encoding_flags=encoding_flags, quota_kinds=quota_kinds)
 
 
 def _check_devices(specs: tuple[DeviceSpec, ...], options: Options) -> None:
@@ -325,7 +325,9 @@ def _check_devices(specs: tuple[DeviceSpec, ...], options: Options) -> None:
         if spec.alias is None:
             continue
         if not 0 < len(spec.alias.encode("utf-8", "surrogateescape")) < MAX_PATH_LEN or "/" in spec.alias:
-            raise Usage(f"-c {spec.path}@{spec.alias}: a file name of 1 to {MAX_PATH_LEN - 1} bytes without / is needed")
+            raise Usage(
+                f"-c {spec.path}@{spec.alias}: a file name of 1 to {MAX_PATH_LEN - 1} bytes without / is needed"
+            )
         if spec.alias in (".", "..", "lost+found") or spec.alias in names:
             raise Usage(f"-c {spec.path}@{spec.alias}: the root directory has that name already")
         names.add(spec.alias)

@@ -1,0 +1,397 @@
+"""From a request to a formatted volume: open or create the targets, look what is on them, plan, write, publish.
+
+An image that is made anew has no name until it is complete, so an interrupted format leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from f2tools.device import Device, open_device
+from f2tools.device.image import ImageFile
+from f2tools.errors import DeviceError, Usage
+from f2tools.layout.constants import F2FS_FEATURE_RO, FEATURES
+from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
+from f2tools.mkfs.detect import Signature, describe, find_signatures, in_use
+from f2tools.mkfs.plan import (
+    ENCODING_FLAGS,
+    DeviceSpec,
+    Options,
+    Plan,
+    Zones,
+    make_plan,
+)
+from f2tools.options import human_size
+
+ANDROID_FEATURES = ("encrypt", "quota", "project_quota", "extra_attr", "verity")
+FIXED_CHECKPOINT_VER = 0x6B8B4567  # the first rand() of glibc after srand(0), which mkfs.f2fs -r takes
+SPARSE_MOST = 16 << 40
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A further device: where it is, what file stands for it, what the device table will call it."""
+
+    path: str
+    alias: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of `f2tools mkfs`; `options` without what only the devices can tell."""
+
+    image: str
+    options: Options = field(default_factory=Options)
+    extra: tuple[Extra, ...] = ()
+    uuid: bytes | None = None  # None makes one: random, or derived where the volume shall be reproducible
+    timestamp: int | None = None
+    root_owner: tuple[int, int] | None = None
+    reproducible: bool = False  # -r
+    source_date_epoch: int | None = None
+    sizes: tuple[int, ...] = ()  # of images to be created: IMAGE, then each extra one
+    sectors: int | None = None
+    wanted_sector_size: int | None = None
+    sparse_size: int | None = None  # write an Android sparse image of that volume size
+    zone_size: int | None = None  # lay an image out for a zoned device
+    conventional_zones: int | None = None
+    device_paths: tuple[str, ...] = ()
+    erase_block: int | None = None
+    align: bool = False
+    partition_start: int | None = None
+    force: bool = False
+    dry_run: bool = False
+    undo: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made, or would have been."""
+
+    plan: Plan
+    reasons: tuple[str, ...]  # of the alignment
+    overwritten: tuple[tuple[str, str], ...]  # (path, what was there)
+    created: tuple[str, ...]
+    written: bool
+
+
+def android(options: Options, given_encoding_flags: bool) -> Options:
+    """The options that mkfs.f2fs -g android sets; features besides ro are none of a read-only image."""
+    flags = options.encoding_flags if given_encoding_flags else options.encoding_flags | ENCODING_FLAGS["hashonly"]
+    casefolded = options.encoding or options.features & FEATURES["casefold"]
+    options = replace(options, nat_bits=False, encoding_flags=flags if casefolded else options.encoding_flags)
+    if options.features & F2FS_FEATURE_RO:
+        return options
+    return replace(options, features=options.features | sum(FEATURES[n] for n in set(ANDROID_FEATURES)))
+
+
+def make(request: Request) -> Report:
+    """Format; Usage or DeviceError before anything is written where it can't be done."""
+    with ExitStack() as stack:
+        targets = _Targets(request, stack)
+        specs = targets.specs()
+        start = request.partition_start
+        options = replace(
+            request.options,
+            start_bytes=partition_start(request.image) if start is None else start,
+            total_sectors=_sectors(request, specs[0]),
+        )
+        options = _identified(request, options, specs)
+        plan, reasons = _planned(request, options, specs)
+        report = Report(plan, tuple(reasons), targets.overwritten(), targets.created(), not request.dry_run)
+        if not request.dry_run:
+            targets.write(plan)
+        return report
+
+
+def _planned(request: Request, options: Options, specs: tuple[DeviceSpec, ...]) -> tuple[Plan, list[str]]:
+    if request.erase_block is not None:
+        return plan_aligned(options, specs, EraseBlock(request.erase_block, "as asked"), give_way=False)
+    if request.align:
+        return plan_aligned(options, specs, erase_block_of(request.image), give_way=True)
+    return make_plan(options, specs), []
+
+
+def _sectors(request: Request, spec: DeviceSpec) -> int | None:
+    """The positional number of sectors, in sectors of the device."""
+    if request.sectors is None:
+        return None
+    return request.sectors * (request.wanted_sector_size or spec.sector_size) // spec.sector_size
+
+
+def _identified(request: Request, options: Options, specs: tuple[DeviceSpec, ...]) -> Options:
+    """With time, owner, UUID and checkpoint version: derived from the options where the volume is reproducible."""
+    fixed = request.reproducible or request.source_date_epoch is not None
+    when = request.timestamp
+    if when is None:
+        when = int(time.time()) if request.source_date_epoch is None else request.source_date_epoch
+    owner = request.root_owner
+    if owner is None:  # who calls is no property of a reproducible volume
+        owner = (0, 0) if fixed else (os.getuid(), os.getgid())
+    options = replace(options, timestamp=when, root_uid=owner[0], root_gid=owner[1])
+    uuid, version = request.uuid, FIXED_CHECKPOINT_VER
+    if not fixed:
+        uuid, version = uuid or _stamped(os.urandom(16), 4), int.from_bytes(os.urandom(4), "little") & 0x7FFFFFFF | 1
+    elif uuid is None:
+        uuid = _stamped(_digest(options, specs, request.source_date_epoch), 8)
+    return replace(options, uuid=uuid, checkpoint_ver=version)
+
+
+def _digest(options: Options, specs: tuple[DeviceSpec, ...], epoch: int | None) -> bytes:
+    """A number that depends on what is asked for and on nothing else; where the image lies does not count."""
+    import hashlib
+
+    sizes = [(spec.size_bytes, spec.sector_size, spec.alias) for spec in specs]
+    return hashlib.sha256(repr((options, sizes, epoch)).encode("utf-8", "surrogateescape")).digest()[:16]
+
+
+def _stamped(raw: bytes, version: int) -> bytes:
+    """16 bytes as a UUID of this version (RFC 9562: 4 is random, 8 is an application's own)."""
+    made = bytearray(raw)
+    made[6] = made[6] & 0x0F | version << 4
+    made[8] = made[8] & 0x3F | 0x80
+    return bytes(made)
+
+
+@dataclass
+class _Target:
+    """One image or device that will hold part of the volume."""
+
+    path: str
+    size: int
+    sector_size: int = 512
+    alias: str | None = None
+    zones: Zones | None = None
+    device: Device | None = None
+    fresh: bool = False  # does not exist yet
+    grow: bool = False  # is to get another size
+    found: list[Signature] = field(default_factory=list)
+
+
+class _Targets:
+    """The images and devices of a request: looked at when made, written to by `write`."""
+
+    def __init__(self, request: Request, stack: ExitStack) -> None:
+        self._request = request
+        self._stack = stack
+        sizes = list(request.sizes)
+        if len(sizes) > 1 + len(request.extra):
+            raise Usage(f"{len(sizes)} sizes for {1 + len(request.extra)} devices")
+        if request.sparse_size is not None and (sizes or request.extra or request.zone_size):
+            raise Usage("-S makes one Android sparse image; --size, -c and --zone-size don't go with it")
+        if len(request.device_paths) > 1 + len(request.extra):
+            raise Usage(f"{len(request.device_paths)} device paths for {1 + len(request.extra)} devices")
+        named = [Extra(request.image), *request.extra]
+        padded = [*sizes, *[None] * (len(named) - len(sizes))]
+        self._list = [self._look_at(one, size) for one, size in zip(named, padded, strict=True)]
+        self._apart()
+        if request.zone_size is not None:
+            self._lay_out_zones(request.zone_size)
+
+    def specs(self) -> tuple[DeviceSpec, ...]:
+        paths = [*self._request.device_paths, *(t.path for t in self._list[len(self._request.device_paths) :])]
+        return tuple(
+            DeviceSpec(path, t.size, t.sector_size, t.alias, t.zones) for path, t in zip(paths, self._list, strict=True)
+        )
+
+    def overwritten(self) -> tuple[tuple[str, str], ...]:
+        return tuple((t.path, describe(t.found)) for t in self._list if t.found)
+
+    def created(self) -> tuple[str, ...]:
+        return tuple(t.path for t in self._list if t.fresh)
+
+    def write(self, plan: Plan) -> None:
+        from f2tools.mkfs.format import build, write
+
+        volume = build(plan)
+        with ExitStack() as making:
+            members: list[Device] = []
+            publish: list[Callable[[], None]] = []
+            for target in self._list:
+                if target.fresh:
+                    device, finish = making.enter_context(new_image(target.path, target.size))
+                    publish.append(finish)
+                else:
+                    device = target.device
+                    if device is None:
+                        raise AssertionError("an existing target is open")
+                    if target.grow:
+                        device.resize(target.size)
+                members.append(device)
+            signatures = {index: t.found for index, t in enumerate(self._list)}
+            members = self._undoable(members, making)
+            write(volume, members, signatures)
+            if self._request.sparse_size is not None:
+                from f2tools.device.sparse import write_sparse
+
+                write_sparse(members[0], self._request.image, plan.geometry.block_size)
+                return
+            for finish in publish:
+                finish()
+
+    def _undoable(self, members: list[Device], stack: ExitStack) -> list[Device]:
+        """The devices, with what is overwritten kept in a file where that was asked for."""
+        if self._request.undo is None:
+            return members
+        if len(members) > 1 or self._list[0].fresh:
+            raise Usage("--undo keeps what is overwritten on one existing image; there is nothing to keep of a new one")
+        from f2tools.device.wrappers import UndoLog
+
+        return [stack.enter_context(UndoLog(members[0], self._request.undo))]
+
+    # ---- looking ----
+
+    def _look_at(self, named: Extra, size: int | None) -> _Target:
+        request = self._request
+        if request.sparse_size is not None:
+            return self._sparse_target(named.path, request.sparse_size)
+        if not os.path.lexists(named.path):
+            if size is None:
+                raise Usage(f"{named.path} does not exist; --size 1G makes it")
+            self._creatable(named.path)
+            return _Target(named.path, size, alias=named.alias, fresh=True)
+        busy = in_use(named.path)
+        if busy:
+            raise DeviceError(f"{named.path}: {busy}")
+        device = self._stack.enter_context(open_device(named.path, write=not request.dry_run))
+        target = _Target(named.path, device.size_bytes, alias=named.alias, device=device)
+        self._take_size(target, size)
+        self._look_at_device(target, device)
+        return target
+
+    def _sparse_target(self, path: str, size: int) -> _Target:
+        if os.path.lexists(path) and not self._request.force:
+            raise Usage(f"{path} exists; -f overwrites it")
+        if not 0 < size <= SPARSE_MOST:
+            raise Usage(f"-S {size}: the size of the volume is needed, up to 16 TiB")
+        self._creatable(path)
+        return _Target(path, size // 4096 * 4096, fresh=True)
+
+    @staticmethod
+    def _creatable(path: str) -> None:
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise Usage(f"{path}: there is no folder {folder}")
+
+    def _take_size(self, target: _Target, size: int | None) -> None:
+        """Let --size change an existing image: freely where that loses nothing, else with -f."""
+        if size is None or size == target.size:
+            return
+        if not isinstance(target.device, ImageFile):
+            raise Usage(
+                f"{target.path} has {target.size} bytes; --size is for image files, a number of sectors for devices"
+            )
+        if size < target.size and not self._request.force:
+            raise Usage(f"{target.path} has {human_size(target.size)} already; -f cuts it to {human_size(size)}")
+        target.size, target.grow = size, True
+
+    def _look_at_device(self, target: _Target, device: Device) -> None:
+        if not isinstance(device, ImageFile):
+            from f2tools.device.block import BlockDevice
+            from f2tools.mkfs.zoned import zones_of
+
+            if isinstance(device, BlockDevice):
+                target.sector_size = device.sector_size
+                target.zones = zones_of(device)
+        if target.alias is not None:
+            return  # its content stays and becomes a file
+        target.found = find_signatures(device)
+        if target.found and not self._request.force:
+            raise Usage(f"{target.path} holds {describe(target.found)}; -f overwrites it")
+
+    def _apart(self) -> None:
+        """No device twice."""
+        seen: dict[object, str] = {}
+        for target in self._list:
+            try:
+                status = os.stat(target.path)
+                key: object = (status.st_dev, status.st_ino)
+            except OSError:
+                key = os.path.abspath(target.path)
+            if key in seen:
+                raise Usage(f"{target.path} is {seen[key]}: each device can be used once")
+            seen[key] = target.path
+
+    def _lay_out_zones(self, size: int) -> None:
+        """Pretend that the last image is a host-managed zoned device, to be copied to one later."""
+        target = self._list[-1]
+        if target.zones:
+            raise Usage(f"{target.path} is a zoned device and says itself how large its zones are")
+        if size <= 0 or size % 512:
+            raise Usage(f"--zone-size {size}: whole sectors are needed")
+        count = -(-target.size // size)
+        conventional = self._request.conventional_zones
+        if conventional is None:
+            conventional = count if len(self._list) == 1 else 0
+        target.zones = Zones(size, (size,) * count, conventional)
+
+
+@contextmanager
+def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], None]]]:
+    """A new image file, all hole, that gets its name when the function beside it is called, and else vanishes."""
+    folder = os.path.dirname(path) or "."
+    temporary: str | None = None
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            raise DeviceError(f"{path}: {error.strerror}") from None
+        temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{os.getpid()}.new")
+        try:
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError as again:
+            raise DeviceError(f"{path}: {again.strerror}") from None
+    image = ImageFile(path, fd, 0, True)
+
+    def publish() -> None:
+        try:
+            if temporary is None:
+                # a directory makes Python follow the link; where the path is absolute, it is of no account
+                os.link(f"/proc/self/fd/{image.fd}", path, src_dir_fd=image.fd, follow_symlinks=True)
+            else:
+                os.link(temporary, path)
+        except FileExistsError:
+            raise DeviceError(f"{path}: somebody else has made it meanwhile; it was left alone") from None
+        except OSError as error:
+            raise DeviceError(f"{path}: {error.strerror}") from None
+
+    try:
+        image.resize(size)
+        yield image, publish
+    finally:
+        image.close()
+        if temporary is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+def parse_owner(text: str) -> tuple[int, int]:
+    """(uid, gid) of `1000:1000`; Usage otherwise."""
+    uid, colon, gid = text.partition(":")
+    if not colon or not uid.isdecimal() or not gid.isdecimal():
+        raise Usage(f"-R {text}: two numbers are needed, like 1000:1000")
+    return int(uid), int(gid)
+
+
+def parse_uuid(text: str) -> bytes:
+    """The 16 bytes of a UUID in its usual form; Usage otherwise."""
+    parts = text.split("-")
+    with suppress(ValueError):
+        if [len(part) for part in parts] == [8, 4, 4, 4, 12]:
+            return bytes.fromhex("".join(parts))
+    raise Usage(f"-U {text}: not a UUID; it looks like 01234567-89ab-cdef-0123-456789abcdef")
+
+
+def parse_extra(texts: Sequence[str]) -> tuple[Extra, ...]:
+    """Further devices of -c: `PATH` or `PATH@NAME`."""
+    found: list[Extra] = []
+    for text in texts:
+        path, at, alias = text.partition("@")
+        if not path or (at and not alias):
+            raise Usage(f"-c {text}: DEVICE or DEVICE@NAME is needed")
+        found.append(Extra(path, alias or None))
+    return tuple(found)

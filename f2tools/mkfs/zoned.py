@@ -1,0 +1,50 @@
+"""Zoned block devices: what a plan needs to know of their zones, and the reset that makes them empty."""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+
+from f2tools.device.block import BlockDevice, Zone
+from f2tools.errors import DeviceError
+from f2tools.mkfs.align import sysfs_folder, whole_disk
+from f2tools.mkfs.plan import Zones
+
+BLKRESETZONE = 0x40101283  # include/uapi/linux/blkzoned.h
+SECTOR = 512
+
+
+def zones_of(device: BlockDevice) -> Zones | None:
+    """The zones of a zoned block device; None for any other."""
+    size = device.zone_size
+    if not size:
+        return None
+    folder = sysfs_folder(device.name)
+    try:
+        model = (whole_disk(folder) / "queue/zoned").read_text().strip() if folder else ""
+    except OSError:
+        model = ""
+    return summary(size, device.zones(), managed=model != "host-aware")
+
+
+def summary(size: int, zones: list[Zone], managed: bool) -> Zones:
+    """`zones` as a plan takes them; `size` is the distance between their starts, in bytes."""
+    conventional = 0
+    for zone in zones:
+        if zone.sequential or zone.condition in ("read-only", "offline"):
+            break
+        conventional += 1
+    return Zones(size, tuple(zone.capacity for zone in zones), conventional, managed)
+
+
+def reset_zones(device: BlockDevice) -> None:
+    """Empty every sequential zone."""
+    for zone in device.zones():
+        if zone.type == "conventional" or zone.condition == "empty":
+            continue
+        try:
+            fcntl.ioctl(device.fd, BLKRESETZONE, struct.pack("<QQ", zone.start // SECTOR, zone.length // SECTOR))
+        except OSError as error:
+            raise DeviceError(
+                f"{device.name}: resetting the zone at {zone.start:#x} failed: {error.strerror}"
+            ) from None
