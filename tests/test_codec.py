@@ -1,7 +1,5 @@
 """The codec: what a declaration yields, and what it refuses."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

@@ -1,0 +1,160 @@
+"""What a volume is, how full, and in which state, as one dictionary."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from f2tools.dump.structures import cursegs, error_names, feature_names, stop_reasons, why_live
+from f2tools.errors import DeviceError
+from f2tools.layout.constants import (
+    CP_CRC_RECOVERY_FLAG,
+    CP_FLAGS,
+    CP_NOCRC_RECOVERY_FLAG,
+    CURSEG_HOT_NODE,
+    CURSEG_WARM_NODE,
+    ENCODINGS,
+    F2FS_ENC_NO_COMPAT_FALLBACK_FL,
+    F2FS_ENC_STRICT_MODE_FL,
+    QUOTA_NAMES,
+    flag_names,
+)
+from f2tools.layout.node import NodeFooter
+from f2tools.layout.summary import ExtraInfo, SummaryBlock
+from f2tools.volume.super import devices_of, extensions_of, label_of, text_of
+
+if TYPE_CHECKING:
+    from f2tools.volume.volume import Volume
+
+U64 = (1 << 64) - 1
+FSYNC_MARK = 1 << 1  # in the footer's flag
+
+
+def volume_info(vol: Volume) -> dict[str, Any]:
+    """Identity, geometry, features, space and state of a volume; sizes in bytes where named so, else in blocks."""
+    sb, cp, geo = vol.sb, vol.cp, vol.geo
+    cold, hot = extensions_of(sb)
+    statfs = vol.statfs()
+    return {
+        "format": f"F2FS {sb.major_ver}.{sb.minor_ver}",
+        "label": label_of(sb),
+        "uuid": str(uuid.UUID(bytes=sb.uuid)),
+        "size_bytes": geo.block_count * geo.block_size,
+        "device_bytes": vol.device.size_bytes,
+        "geometry": {
+            "block_size": geo.block_size,
+            "sector_size": 1 << sb.log_sectorsize,
+            "block_count": geo.block_count,
+            "blocks_per_seg": geo.blocks_per_seg,
+            "segment_count": geo.segment_count,
+            "segment_count_main": geo.segment_count_main,
+            "segs_per_sec": geo.segs_per_sec,
+            "secs_per_zone": geo.secs_per_zone,
+            "section_count": geo.section_count,
+            "cp_payload": geo.cp_payload,
+            "max_nid": geo.max_nid,
+            "areas": {
+                name: {"blkaddr": start, "blocks": count, "segments": count // geo.blocks_per_seg}
+                for name, (start, count) in geo.areas().items()
+                if name != "sb"
+            },
+        },
+        "feature": sb.feature,
+        "features": feature_names(sb),
+        "encoding": encoding_of(vol),
+        "devices": [{"path": path, "total_segments": count} for path, count in devices_of(sb)],
+        "extensions": {"cold": cold, "hot": hot},
+        "quota_inodes": {name: int(ino) for name, ino in zip(QUOTA_NAMES, sb.qf_ino, strict=True) if ino},
+        "space": {
+            "user_block_count": cp.user_block_count,
+            "valid_block_count": cp.valid_block_count,
+            "valid_node_count": cp.valid_node_count,
+            "valid_inode_count": cp.valid_inode_count,
+            "free_segment_count": cp.free_segment_count,
+            "overprov_segment_count": cp.overprov_segment_count,
+            "rsvd_segment_count": cp.rsvd_segment_count,
+            "used_bytes": cp.valid_block_count * geo.block_size,
+            "free_bytes": statfs["f_bfree"] * geo.block_size,
+        },
+        "statfs": statfs,
+        "state": state_of(vol),
+        "version": text_of(sb.version),
+        "init_version": text_of(sb.init_version),
+        "kbytes_written": kbytes_written(vol),
+        "warnings": list(vol.warnings),
+    }
+
+
+def state_of(vol: Volume) -> dict[str, Any]:
+    """Which checkpoint counts and what it says; what a mount would have to recover; errors that the kernel noted."""
+    cp = vol.cp
+    return {
+        "clean": vol.clean,
+        "checkpoint_ver": cp.checkpoint_ver,
+        "pack": vol.pack.index + 1,
+        "why": why_live(vol.packs),
+        "ckpt_flags": cp.ckpt_flags,
+        "flags": flag_names(cp.ckpt_flags, CP_FLAGS),
+        "fsynced_nodes": 0 if vol.clean else fsynced_nodes(vol),
+        "orphans": int(vol.orphans().size),
+        "elapsed_time": cp.elapsed_time,
+        "cursegs": cursegs(vol.pack),
+        "stop_reasons": stop_reasons(vol.sb),
+        "errors": error_names(vol.sb),
+    }
+
+
+def encoding_of(vol: Volume) -> dict[str, Any] | None:
+    """The encoding of casefolded names; None where the volume has none."""
+    number, flags = vol.sb.s_encoding, vol.sb.s_encoding_flags
+    if not number:
+        return None
+    name = next((name for name, value in ENCODINGS.items() if value == number), f"encoding {number}")
+    known = {"strict": F2FS_ENC_STRICT_MODE_FL, "no_compat_fallback": F2FS_ENC_NO_COMPAT_FALLBACK_FL}
+    return {"name": name, "version": "12.1.0" if name == "utf8" else None, "flags": flag_names(flags, known)}
+
+
+def kbytes_written(vol: Volume) -> int | None:
+    """KiB written in the volume's life; None where the checkpoint doesn't keep it (no clean unmount).
+
+    It lies in the place of a journal in the summary of the hot node log.
+    """
+    curseg = next(c for c in vol.summaries.cursegs if c.kind == CURSEG_HOT_NODE)
+    if curseg.blkaddr is None:
+        return None
+    size = vol.geo.sum_block_size
+    block = vol.device.read_range(curseg.blkaddr, 1, vol.geo.block_size)[0]
+    journal = SummaryBlock.at(size).table(block[:size])[0]["journal"]
+    return int(ExtraInfo.at(size).table(journal)[0]["kbytes_written"])
+
+
+def fsynced_nodes(vol: Volume) -> int:
+    """Nodes that fsync wrote after the checkpoint: what roll-forward recovery would start from.
+
+    The chain begins where the warm node log went on and follows next_blkaddr; see find_fsync_dnodes() in
+    fs/f2fs/recovery.c.
+    """
+    geo, cp = vol.geo, vol.cp
+    segno, blkoff, _ = vol.pack.curseg(CURSEG_WARM_NODE)
+    blkaddr = geo.start_block(segno) + blkoff
+    key, mask = cp.checkpoint_ver & U64, U64
+    if cp.ckpt_flags & CP_NOCRC_RECOVERY_FLAG:
+        mask = (1 << 32) - 1
+    elif cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
+        key |= vol.pack.crc << 32
+    met: set[int] = set()
+    found = 0
+    while geo.in_main(blkaddr) and blkaddr not in met:
+        met.add(blkaddr)
+        try:
+            raw = vol.device.pread((blkaddr + 1) * geo.block_size - NodeFooter.size, NodeFooter.size)
+        except DeviceError:
+            break
+        _nid, _ino, flag, cp_ver, blkaddr = _FOOTER.unpack(raw)
+        if (cp_ver ^ key) & mask:
+            break
+        found += bool(flag & FSYNC_MARK)
+    return found
+
+
+_FOOTER, _ = NodeFooter.unpacker()
