@@ -1,8 +1,8 @@
 """A whole tree as JSON with hashes, in the words of the system calls that would tell it on a mounted volume.
 
-Keys: format, statfs, entries (path from the root, "." being the root itself, to its facts) and errors (path to the errno
-of what could not be read).  An entry has type mode uid gid size nlink ino blocks *_ns, and where they apply rdev target
-xattrs flags projid statx_attributes extents segments sha256 segment_sha256 verity compress policy nonce open_error
+Keys: format, statfs, entries (path from the root, "." being the root itself, to its facts) and errors (path to the
+errno of what could not be read).  An entry has type mode uid gid size nlink ino blocks *_ns, and where they apply rdev
+target xattrs flags projid statx_attributes extents segments sha256 segment_sha256 verity compress policy nonce open_error
 read_error xattr_error.  Files above 64 MiB are hashed by segment, so holes cost nothing.
 """
 
@@ -102,7 +102,7 @@ def _collect(volume: Volume, top: str, advance: Any) -> tuple[list[tuple[bytes, 
             entry = entry_of(File(volume, inode, path))
             text = by_ino[inode.ino] = json.dumps(entry, separators=(",", ":"))
             if "read_error" in entry or "xattr_error" in entry:
-                errors[shown(relative)] = entry.get("read_error", entry.get("xattr_error"))
+                errors[shown(relative)] = entry.get("read_error") or entry["xattr_error"]
         entries.append((relative, text))
         if advance:
             advance()
@@ -112,8 +112,8 @@ def _collect(volume: Volume, top: str, advance: Any) -> tuple[list[tuple[bytes, 
     return sorted(entries, key=lambda item: shown(item[0])), errors
 
 
-def entry_of(file: File) -> dict[str, Any]:
-    """What lstat, statx, the ioctls and the content of one file say."""
+def entry_of(file: File, *, content: bool = True) -> dict[str, Any]:
+    """What lstat, statx, the ioctls and, with `content`, the mapping and the bytes of one file say."""
     inode = file.inode
     volume = file.volume
     entry: dict[str, Any] = {
@@ -157,7 +157,7 @@ def entry_of(file: File) -> dict[str, Any]:
     elif inode.is_file or inode.is_dir:
         entry["flags"] = ioctl_flags(inode)
         entry["projid"] = inode.extra.get("i_projid", 0) if volume.geo.feature & F2FS_FEATURE_PRJQUOTA else 0
-        if inode.is_file:
+        if inode.is_file and content:
             _content(file, entry)
     return entry
 
@@ -343,7 +343,7 @@ def _mapped(file: File) -> Iterator[tuple[int, int, int, int]]:
         if isinstance(item, Extent):
             flags = FIEMAP_EXTENT_UNWRITTEN if item.blkaddr == NEW_ADDR else 0
             for piece in _cut_at_cache(inode, item):
-                yield *piece, flags
+                yield piece.fofs, piece.blkaddr, piece.count, flags
         else:
             yield from _cluster_pieces(item.fofs, item.blkaddrs.tolist(), inode.cluster_size)
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from f2tools.errors import F2fsError
 
 if TYPE_CHECKING:
+    from f2tools.volume.data import Cluster, Extent
     from f2tools.volume.inode import Inode
     from f2tools.volume.volume import Entry, File, Volume
 
+MAX_REASONS = 100  # of one file; more would only fill the memory
 BATCH = 1024  # entries of one directory whose inodes are held at a time
 MAX_PATH_BYTES = 1 << 20  # a deeper directory is not entered: its paths alone would fill the memory
 
@@ -117,7 +119,9 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
                     elif entry.inode.ino in met:
                         lost.append(Lost(child, "the directory stands at a second place; not followed"))
                     elif len(child) > max_path:
-                        lost.append(Lost(child[:200] + b"...", f"the path has more than {max_path} bytes; not followed"))
+                        lost.append(
+                            Lost(child[:200] + b"...", f"the path has more than {max_path} bytes; not followed")
+                        )
                     else:
                         met.add(entry.inode.ino)
                         yield Found(child, entry.inode)
@@ -126,3 +130,24 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
             lost.append(Lost(path, str(error)))
         lost += [Lost(path, text) for text in problems]
         todo += below[::-1]
+
+
+def mapped(volume: Volume, inode: Inode, reasons: list[str]) -> Iterator[Extent | Cluster]:
+    """What `DataReader.layout` yields, going on behind damage, which is noted in `reasons`.
+
+    Corrupt where i_size is absurd.
+    """
+    data, size = volume.data, inode.cluster_size
+    start, stop, step = 0, data.block_count(inode), size
+    while start < stop:
+        try:
+            for item in data.layout(inode, start, stop):
+                yield item
+                start = item.fofs + getattr(item, "count", size) if size == 1 else item.fofs - item.fofs % size + size
+                step = size
+            return
+        except F2fsError as error:
+            if len(reasons) < MAX_REASONS:
+                reasons.append(str(error))
+            start += step
+            step *= 2  # a damaged node may stand for any number of blocks

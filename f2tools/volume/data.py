@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.errors import Corrupt, Unsupported, Where
+from f2tools.errors import Corrupt, F2fsError, Unsupported, Where
 from f2tools.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_CHKSUM_FLAG,
@@ -142,17 +142,22 @@ class DataReader:
         if size > 1:
             start, stop = start - start % size, -(-stop // size) * size
         pending: Extent | None = None
-        for fofs, addrs in self.spans(inode, start, stop):
-            low, high = max(start - fofs, 0), min(stop - fofs, addrs.size)
-            for item in _runs(fofs + low, addrs[low:high], size):
-                if pending and isinstance(item, Extent) and _continues(pending, item):
-                    pending = Extent(pending.fofs, pending.blkaddr, pending.count + item.count)
-                    continue
-                if pending:
-                    yield pending
-                pending = item if isinstance(item, Extent) else None
-                if isinstance(item, Cluster):
-                    yield item
+        try:
+            for fofs, addrs in self.spans(inode, start, stop):
+                low, high = max(start - fofs, 0), min(stop - fofs, addrs.size)
+                for item in _runs(fofs + low, addrs[low:high], size):
+                    if pending and isinstance(item, Extent) and _continues(pending, item):
+                        pending = Extent(pending.fofs, pending.blkaddr, pending.count + item.count)
+                        continue
+                    if pending:
+                        yield pending
+                    pending = item if isinstance(item, Extent) else None
+                    if isinstance(item, Cluster):
+                        yield item
+        except F2fsError:
+            if pending:  # what came before the damage is sound
+                yield pending
+            raise
         if pending:
             yield pending
 

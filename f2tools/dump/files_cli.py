@@ -1,0 +1,465 @@
+"""The commands of `f2tools dump` that show or copy files.  Thin: options in, a library call, its result printed.
+
+Nothing of the engine is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from f2tools.errors import F2fsError
+from f2tools.options import (
+    checkpoint_option,
+    device_option,
+    human_size,
+    image_argument,
+    json_option,
+    print_json,
+    printable,
+    progress,
+    require,
+)
+
+if TYPE_CHECKING:
+    from f2tools.dump.walk import Lost
+    from f2tools.volume.volume import Volume
+
+_SHOWN_LOSSES = 1000
+
+
+def _volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return device_option(checkpoint_option(json_option(command)))
+
+
+def _open(image: str, devices: tuple[str, ...], checkpoint: Any) -> Volume:
+    import f2tools
+
+    volume = f2tools.open(image, devices, checkpoint)
+    for text in volume.warnings:
+        click.echo(f"f2tools: warning: {text}", err=True)
+    return volume
+
+
+def _say_lost(lost: Iterable[Lost], what: str = "") -> None:
+    from f2tools.dump.walk import shown
+
+    for index, item in enumerate(lost):
+        if index == _SHOWN_LOSSES:
+            click.echo("f2tools: ... and more; --json has all", err=True)
+            return
+        click.echo(f"f2tools: {what}{printable(shown(item.path))}: {printable(item.reason)}", err=True)
+
+
+def _partly() -> NoReturn:
+    click.get_current_context().exit(1)
+
+
+def _paths(default: str | None = None) -> Callable[..., Any]:
+    return click.argument(
+        "paths", nargs=-1, required=default is None, metavar="PATH..." if default is None else "[PATH]..."
+    )
+
+
+@click.command()
+@image_argument
+@_paths("/")
+@click.option("-l", "long", is_flag=True, help="Mode, links, owner, size and time too.")
+@click.option("-R", "recursive", is_flag=True, help="Everything below as well.")
+@click.option("-a", "everything", is_flag=True, help="Names that start with a dot too.")
+@click.option("-i", "inodes", is_flag=True, help="Inode numbers too.")
+@click.option("--human", is_flag=True, help="With -l: sizes like 1.5 MiB.")
+@click.option("-d", "itself", is_flag=True, help="A directory itself, not what is in it.")
+@_volume_options
+def ls(
+    image: str,
+    paths: tuple[str, ...],
+    long: bool,
+    recursive: bool,
+    everything: bool,
+    inodes: bool,
+    human: bool,
+    itself: bool,
+    devices: tuple[str, ...],
+    checkpoint: str,
+    as_json: bool,
+) -> None:
+    """List directories.  PATH is a path, or ino:NUMBER for an inode.
+
+    \b
+    Example:
+      f2tools dump ls -l card.img /etc
+      f2tools dump ls -R --json card.img
+    """
+    from f2tools.dump import listing
+    from f2tools.dump.walk import shown
+
+    lost: list[Lost] = []
+    documents: list[dict[str, Any]] = []
+
+    def show(found: list[listing.Row]) -> None:
+        chosen = found if everything else [row for row in found if not row.name.startswith(b".")]
+        lines = listing.long_lines(chosen, inodes=inodes, human=human) if long else None
+        for line in lines or listing.short_lines(chosen, inodes=inodes):
+            click.echo(line)
+
+    with _open(image, devices, checkpoint) as volume:
+        several = len(paths) > 1 or recursive
+        first = True
+        for path in paths or ("/",):
+            file = listing.file_at(volume, path, follow=not long)
+            if not file.inode.is_dir or itself:
+                row = listing.row_of(volume, path.encode("utf-8", "surrogateescape"), file.inode, file.inode.ino)
+                if as_json:
+                    documents.append({"path": path, **row.as_dict()})
+                else:
+                    lines = listing.long_lines([row], inodes=inodes, human=human) if long else None
+                    for line in lines or listing.short_lines([row], inodes=inodes):
+                        click.echo(line)
+                first = False
+                continue
+            for where, _, found in listing.directories(volume, file, lost, recursive=recursive):
+                if as_json:
+                    documents.append({"path": shown(where), "entries": [row.as_dict() for row in found]})
+                    continue
+                if several:
+                    click.echo(("" if first else "\n") + printable(shown(where)) + ":")
+                show(found)
+                first = False
+    if as_json:
+        print_json(documents)
+    _say_lost(lost)
+    if lost:
+        _partly()
+
+
+@click.command()
+@image_argument
+@click.argument("path", default="/")
+@click.option("-s", "--sizes", is_flag=True, help="The size of each file too.")
+@click.option("-d", "folders", is_flag=True, help="Directories only.")
+@click.option("-L", "deepest", type=click.IntRange(1), metavar="LEVELS", help="No deeper than this.")
+@_volume_options
+def tree(
+    image: str,
+    path: str,
+    sizes: bool,
+    folders: bool,
+    deepest: int | None,
+    devices: tuple[str, ...],
+    checkpoint: str,
+    as_json: bool,
+) -> None:
+    """Show the tree of names below PATH, like tree(1).
+
+    \b
+    Example:
+      f2tools dump tree -s card.img /etc
+    """
+    import json
+
+    from f2tools.dump import listing
+    from f2tools.dump.walk import shown
+
+    lost: list[Lost] = []
+    counts = {"dir": 0, "other": 0}
+    with _open(image, devices, checkpoint) as volume:
+        file = listing.file_at(volume, path, follow=True)
+        if not as_json:
+            click.echo(printable(path))
+        else:
+            click.echo("[", nl=False)
+        separator = "\n"
+        for branch in listing.branches(volume, file, lost, deepest=deepest, folders_only=folders):
+            row = branch.row
+            counts["dir" if row.kind == "dir" else "other"] += 1
+            if as_json:
+                item = {"path": shown(branch.path), "depth": branch.depth, **row.as_dict()}
+                click.echo(separator + json.dumps(item), nl=False)
+                separator = ",\n"
+                continue
+            size = f"[{human_size(row.size):>10}]  " if sizes else ""
+            target = f" -> {printable(shown(row.target))}" if row.target is not None else ""
+            click.echo(f"{branch.prefix}{size}{printable(shown(row.name))}{target}")
+        if as_json:
+            click.echo("\n]")
+        else:
+            click.echo(f"\n{counts['dir']} directories, {counts['other']} files")
+    _say_lost(lost)
+    if lost:
+        _partly()
+
+
+@click.command()
+@image_argument
+@_paths()
+@_volume_options
+def stat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+    """Say all that is known of files but their content.  Symbolic links are not followed.
+
+    \b
+    Example:
+      f2tools dump stat card.img /etc/passwd
+      f2tools dump stat --json card.img ino:4
+    """
+    from f2tools.dump import listing
+
+    found: list[dict[str, Any]] = []
+    with _open(image, devices, checkpoint) as volume:
+        for index, path in enumerate(paths):
+            facts = listing.facts(listing.file_at(volume, path, follow=False))
+            found.append(facts)
+            if not as_json:
+                if index:
+                    click.echo()
+                for line in listing.stat_lines(facts):
+                    click.echo(line)
+    if as_json:
+        print_json(found)
+    if any("read_error" in item or "xattr_error" in item for item in found):
+        _partly()
+
+
+@click.command()
+@image_argument
+@_paths()
+@_volume_options
+def cat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+    """Write the content of files to standard output; compressed files come out plain.
+
+    With --json: path, size and content in base64.
+
+    \b
+    Example:
+      f2tools dump cat card.img /etc/passwd
+    """
+    import base64
+
+    from f2tools.dump import listing
+
+    failed = False
+    found: list[dict[str, Any]] = []
+    with _open(image, devices, checkpoint) as volume:
+        for path in paths:
+            try:
+                file = listing.file_at(volume, path, follow=True)
+                if as_json:
+                    content = file.read()
+                    found.append({"path": path, "size": len(content), "base64": base64.b64encode(content).decode()})
+                else:
+                    listing.copy_content(file, sys.stdout.buffer)
+            except BrokenPipeError:
+                raise
+            except F2fsError as error:
+                click.echo(f"f2tools: {printable(path)}: {error}", err=True)
+                failed = True
+            except OSError as error:
+                if error.filename is None:  # our own output, not the image
+                    raise
+                click.echo(f"f2tools: {printable(path)}: {error.strerror}", err=True)
+                failed = True
+    if as_json:
+        print_json(found)
+    else:
+        sys.stdout.buffer.flush()
+    if failed:
+        _partly()
+
+
+@click.command()
+@image_argument
+@_paths("/")
+@click.option(
+    "-o", "--output", "target", required=True, metavar="DIR", help="The folder to put files in; made if need be."
+)
+@click.option("--owner/--no-owner", default=None, help="Set owners and groups.  [default: when root]")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names like this (repeatable).")
+@click.option("--force", is_flag=True, help="Replace files that are in the way.")
+@_volume_options
+def extract(
+    image: str,
+    paths: tuple[str, ...],
+    target: str,
+    owner: bool | None,
+    exclude: tuple[str, ...],
+    force: bool,
+    devices: tuple[str, ...],
+    checkpoint: str,
+    as_json: bool,
+) -> None:
+    """Copy files out, all or those below PATHs, with mode, owner, times, links, holes, attributes and devices.
+
+    Files keep their path below DIR.  What can't be read is said at the end, and the exit code is 1.
+
+    \b
+    Example:
+      f2tools dump extract card.img -o files
+      f2tools dump extract card.img /etc /var/log -o files
+    """
+    import time
+
+    from f2tools.dump.extract import extract as run
+    from f2tools.dump.listing import file_at
+
+    started = time.monotonic()
+    with _open(image, devices, checkpoint) as volume:
+        tops = [file_at(volume, path, follow=False) if path.startswith("ino:") else path for path in paths]
+        with progress("extracting", _count(volume)) as bar:
+            report = run(volume, target, tops, owner=owner, force=force, exclude=exclude, advance=bar.advance)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        taken = time.monotonic() - started
+        for line in _extract_lines(report, taken):
+            click.echo(line)
+        _say_lost(report.partial, "only partly: ")
+        _say_lost(report.lost, "lost: ")
+    if not report.complete:
+        _partly()
+
+
+def _extract_lines(report: Any, taken: float) -> Iterable[str]:
+    counts = [
+        (report.files, "files"),
+        (report.directories, "directories"),
+        (report.symlinks, "symbolic links"),
+        (report.hard_links, "further hard links"),
+        (report.specials, "special files"),
+    ]
+    words = ", ".join(f"{count} {what}" for count, what in counts if count or what == "files")
+    yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {report.target}"
+    if report.excluded:
+        yield f"{report.excluded} left out as asked"
+    if report.owners_not_set:
+        yield f"{report.owners_not_set} have another owner than in the image"
+    if report.set_ids_dropped:
+        yield f"{report.set_ids_dropped} are set-user-ID or set-group-ID no more, as their owner was not set"
+    if report.devices_not_made:
+        yield f"{report.devices_not_made} devices were not made; only root can"
+    for reason, count in report.xattrs_not_set.items():
+        yield f"{count} extended attributes were not set ({reason})"
+    if report.times_not_set:
+        yield f"{report.times_not_set} have times that can't be set"
+    if report.partial or report.lost:
+        yield f"{len(report.lost)} lost, {len(report.partial)} only partly"
+
+
+def _count(volume: Volume) -> int:
+    return min(volume.cp.valid_inode_count, volume.geo.max_nid)
+
+
+@click.command()
+@image_argument
+@_paths("/")
+@click.option("-o", "--output", metavar="FILE", help="Write here; .gz and .zst are compressed.  [default: stdout]")
+@_volume_options
+def tar(
+    image: str,
+    paths: tuple[str, ...],
+    output: str | None,
+    devices: tuple[str, ...],
+    checkpoint: str,
+    as_json: bool,
+) -> None:
+    """Write the tree, or what is below PATHs, as a pax archive with times, attributes, holes and hard links.
+
+    \b
+    Example:
+      f2tools dump tar card.img -o card.tar.zst
+      f2tools dump tar card.img /etc | tar -tv
+    """
+    from f2tools.dump.tar import open_archive, write_tar
+    from f2tools.dump.walk import shown
+
+    require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
+    with (
+        _open(image, devices, checkpoint) as volume,
+        open_archive(output) as out,
+        progress("archiving", _count(volume)) as bar,
+    ):
+        report = write_tar(volume, out, paths, advance=bar.advance)
+    if as_json:
+        print_json(
+            {
+                "entries": report.entries,
+                "sockets_left_out": report.sockets,
+                "lost": [{"path": shown(item.path), "reason": item.reason} for item in report.lost],
+                "partial": [{"path": shown(item.path), "reason": item.reason} for item in report.partial],
+            }
+        )
+    elif report.sockets:
+        click.echo(f"f2tools: {report.sockets} sockets left out: tar has no form for them", err=True)
+    if not as_json:
+        _say_lost(report.partial, "only partly: ")
+        _say_lost(report.lost, "lost: ")
+    if not report.complete:
+        _partly()
+
+
+@click.command()
+@image_argument
+@click.argument("path", default="/")
+@click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@_volume_options
+def manifest(
+    image: str, path: str, output: str | None, devices: tuple[str, ...], checkpoint: str, as_json: bool
+) -> None:
+    """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON.
+
+    \b
+    Example:
+      f2tools dump manifest card.img > card.json
+    """
+    from f2tools.dump.manifest import write_manifest
+
+    with _open(image, devices, checkpoint) as volume:
+        volume.path(path, follow=False)  # a wrong path must not cost an output file
+        with (
+            click.open_file(output or "-", "w", encoding="utf-8") as out,
+            progress("reading", _count(volume)) as bar,
+        ):
+            errors = write_manifest(volume, out, path, advance=bar.advance)
+    if errors:
+        click.echo(f'f2tools: {len(errors)} could not be read in full; see "errors"', err=True)
+        _partly()
+
+
+@click.command()
+@image_argument
+@_paths("/")
+@_volume_options
+def verify(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+    """Check fs-verity (Merkle trees and digests) and compressed clusters (checksums, and that they unpack).
+
+    \b
+    Example:
+      f2tools dump verify card.img
+    """
+    from f2tools.dump.listing import file_at
+    from f2tools.dump.verify import verify as run
+
+    with _open(image, devices, checkpoint) as volume:
+        tops = [file_at(volume, path, follow=False) for path in paths or ("/",)]
+        with progress("verifying", _count(volume)) as bar:
+            report = run(volume, tops, advance=bar.advance)
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        for path, seal in report.verity.items():
+            click.echo(f"{seal['algorithm']}:{seal['digest']} {printable(path)}")
+        kinds = ", ".join(f"{count} {name}" for name, count in report.clusters_by_algorithm.items())
+        click.echo(f"{report.names} names looked at")
+        click.echo(f"verity: {len(report.verity)} files are what was sealed")
+        click.echo(
+            f"compression: {report.compressed_files} files, {report.clusters} clusters"
+            + (f" ({kinds}; {report.clusters_with_checksum} with checksum)" if kinds else "")
+        )
+        if report.unreadable:
+            click.echo(f"{report.unreadable} encrypted files could not be checked")
+        click.echo("all good" if report.good else f"{len(report.failed)} failed")
+        _say_lost(report.failed)
+    if not report.good:
+        _partly()

@@ -1,0 +1,373 @@
+"""What `ls`, `tree`, `stat` and `cat` show: rows of plain facts, taken from the volume a batch at a time."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from f2tools.dump.walk import Lost, name_problem, scan, shown
+from f2tools.errors import F2fsError, Usage
+from f2tools.options import human_size, printable
+
+if TYPE_CHECKING:
+    from f2tools.volume.inode import Inode
+    from f2tools.volume.volume import File, Volume
+
+_ZEROS = bytes(1 << 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One name in a directory; `mode` has the type in it; `error` says why the inode can't be read."""
+
+    name: bytes
+    ino: int
+    mode: int = 0
+    kind: str = "unknown"
+    nlink: int = 0
+    uid: int = 0
+    gid: int = 0
+    size: int = 0
+    blocks: int = 0
+    mtime_ns: int = 0
+    rdev: tuple[int, int] | None = None
+    target: bytes | None = None
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        if self.error is not None:
+            return {"name": shown(self.name), "ino": self.ino, "error": self.error}
+        found: dict[str, Any] = {
+            "name": shown(self.name),
+            "type": self.kind,
+            "mode": f"{stat.S_IMODE(self.mode):04o}",
+            "nlink": self.nlink,
+            "uid": self.uid,
+            "gid": self.gid,
+            "size": self.size,
+            "blocks": self.blocks,
+            "mtime_ns": self.mtime_ns,
+            "ino": self.ino,
+        }
+        if self.rdev is not None:
+            found["rdev"] = list(self.rdev)
+        if self.target is not None:
+            found["target"] = shown(self.target)
+        return found
+
+
+def file_at(volume: Volume, path: str, *, follow: bool) -> File:
+    """The file of a PATH argument: a path, or `ino:NUMBER`; OSError as a system call, Usage for no number."""
+    if not path.startswith("ino:"):
+        return volume.path(path, follow=follow)
+    try:
+        number = int(path[4:], 0)
+    except ValueError:
+        raise Usage(f"{path!r}: an inode number is wanted after ino:, like ino:4 or ino:0x4") from None
+    return volume.inode(number)
+
+
+def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:
+    """One row; what can't be read is said in it."""
+    from f2tools.volume.inode import Inode
+    from f2tools.volume.volume import File
+
+    if not isinstance(inode, Inode):
+        return Row(name, ino, error=str(inode))
+    file = File(volume, inode)
+    kind = inode.kind
+    target: bytes | None = None
+    try:
+        if kind == "symlink":
+            target = file.readlink()
+        return Row(
+            name,
+            inode.ino,
+            inode.i_mode,
+            kind,
+            inode.i_links,
+            inode.i_uid,
+            inode.i_gid,
+            inode.i_size,
+            file.stat().st_blocks,
+            inode.mtime_ns,
+            inode.rdev if kind in ("char", "block") else None,
+            target,
+        )
+    except F2fsError as error:
+        return Row(name, ino, error=str(error))
+
+
+def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes) -> list[Row]:
+    """The entries of a directory by name; what is wrong with the directory is added to `lost`."""
+    found: list[Row] = []
+    problems: list[str] = []
+    try:
+        for batch in scan(volume, inode, problems):
+            for entry in batch:
+                reason = name_problem(entry.name)
+                if reason is not None:
+                    problems.append(reason)
+                found.append(row_of(volume, entry.name, entry.inode, entry.dentry.ino))
+    except F2fsError as error:
+        problems.append(str(error))
+    lost += [Lost(path, text) for text in problems]
+    lost += [Lost(_join(path, row.name), row.error) for row in found if row.error is not None]
+    return sorted(found, key=lambda row: row.name)
+
+
+def directories(
+    volume: Volume, top: File, lost: list[Lost], *, recursive: bool
+) -> Iterator[tuple[bytes, Inode, list[Row]]]:
+    """(path, inode, rows) of a directory, and with `recursive` of all below, in the order of `ls -R`."""
+    start = top.path or b"ino:%d" % top.inode.ino
+    todo: list[tuple[bytes, int]] = [(start, top.inode.ino)]
+    met = {top.inode.ino}
+    while todo:
+        path, ino = todo.pop()
+        try:
+            inode = volume.nodes.inode(ino)
+        except F2fsError as error:
+            lost.append(Lost(path, str(error)))
+            continue
+        found = rows(volume, inode, lost, path)
+        yield path, inode, found
+        if recursive:
+            below = list(_to_enter(found, path, met, lost))
+            todo += below[::-1]
+
+
+def _to_enter(found: Iterable[Row], path: bytes, met: set[int], lost: list[Lost]) -> Iterator[tuple[bytes, int]]:
+    for row in found:
+        if row.kind != "dir" or name_problem(row.name):
+            continue
+        if row.ino in met:
+            lost.append(Lost(_join(path, row.name), "the directory stands at a second place; not followed"))
+            continue
+        met.add(row.ino)
+        yield _join(path, row.name), row.ino
+
+
+# -- ls ---------------------------------------------------------------------------------------------------------------
+
+
+def short_lines(found: list[Row], *, inodes: bool, classify: bool = False) -> Iterator[str]:
+    """Names, one a line."""
+    width = max((len(str(row.ino)) for row in found), default=0)
+    for row in found:
+        yield (f"{row.ino:>{width}} " if inodes else "") + printable(shown(row.name))
+
+
+def long_lines(found: list[Row], *, inodes: bool, human: bool = False) -> Iterator[str]:
+    """Lines like those of `ls -l`; owners are numbers, as the image has no names for them."""
+
+    def size_of(row: Row) -> str:
+        if row.rdev is not None:
+            return f"{row.rdev[0]}, {row.rdev[1]}"
+        return human_size(row.size) if human else str(row.size)
+
+    columns = [
+        (str(row.ino), str(row.nlink), str(row.uid), str(row.gid), size_of(row)) for row in found if row.error is None
+    ]
+    ino, nlink, uid, gid, size = (max((len(c[i]) for c in columns), default=1) for i in range(5))
+    for row in found:
+        number = f"{row.ino:>{ino}} " if inodes else ""
+        name = printable(shown(row.name))
+        if row.error is not None:
+            yield f"{number}?????????? {name}: {row.error}"
+            continue
+        target = "" if row.target is None else f" -> {printable(shown(row.target))}"
+        yield (
+            f"{number}{stat.filemode(row.mode)} {row.nlink:>{nlink}} {row.uid:>{uid}} {row.gid:>{gid}} "
+            f"{size_of(row):>{size}} {minute(row.mtime_ns)} {name}{target}"
+        )
+
+
+def minute(ns: int) -> str:
+    """A time for people, local; the bare number where no calendar has it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(ns // 1_000_000_000))
+    except (OverflowError, ValueError, OSError):
+        return f"@{ns // 1_000_000_000}"
+
+
+def instant(ns: int) -> str:
+    """A time to the nanosecond, UTC."""
+    seconds, rest = divmod(ns, 1_000_000_000)
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{rest:09d} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"@{seconds}.{rest:09d}"
+
+
+# -- tree -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A row at its place in the tree; `prefix` is what is drawn before the name."""
+
+    path: bytes
+    row: Row
+    depth: int
+    prefix: str
+
+
+def branches(
+    volume: Volume, top: File, lost: list[Lost], *, deepest: int | None, folders_only: bool
+) -> Iterator[Branch]:
+    """Everything below `top`, drawn like tree(1); a directory's entries follow it."""
+    start = top.path or b"ino:%d" % top.inode.ino
+    met = {top.inode.ino}
+
+    def below(path: bytes, ino: int, depth: int, stem: str) -> Iterator[tuple[Branch, str]]:
+        if deepest is not None and depth > deepest:
+            return
+        try:
+            inode = volume.nodes.inode(ino)
+        except F2fsError as error:
+            lost.append(Lost(path, str(error)))
+            return
+        found = rows(volume, inode, lost, path)
+        if folders_only:
+            found = [row for row in found if row.kind == "dir"]
+        for index, row in enumerate(found):
+            last = index == len(found) - 1
+            branch = Branch(_join(path, row.name), row, depth, stem + ("└── " if last else "├── "))
+            yield branch, stem + ("    " if last else "│   ")
+
+    stack = [below(start, top.inode.ino, 1, "")]
+    while stack:
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+            continue
+        branch, stem = found
+        yield branch
+        row = branch.row
+        if row.kind != "dir" or name_problem(row.name):
+            continue
+        if row.ino in met:
+            lost.append(Lost(branch.path, "the directory stands at a second place; not followed"))
+            continue
+        met.add(row.ino)
+        stack.append(below(branch.path, row.ino, branch.depth + 1, stem))
+
+
+# -- stat -------------------------------------------------------------------------------------------------------------
+
+
+def facts(file: File) -> dict[str, Any]:
+    """All that is known of a file but its content: what the system calls say, and what only the disk knows."""
+    from f2tools.dump.manifest import entry_of, errno_of
+    from f2tools.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
+    from f2tools.volume.verity import read_verity
+
+    inode = file.inode
+    found: dict[str, Any] = {"path": shown(file.path) if file.path else None, **entry_of(file, content=False)}
+    found["disk"] = disk = {
+        "blkaddr": inode.blkaddr,
+        "name": shown(inode.name),
+        "parent_ino": inode.i_pino,
+        "generation": inode.i_generation,
+        "flags": flag_names(inode.i_flags, INODE_FLAGS),
+        "inline": flag_names(inode.i_inline, INLINE_FLAGS),
+        "advise": flag_names(inode.i_advise, ADVISE_FLAGS),
+        "xattr_nid": inode.i_xattr_nid,
+        "blocks": inode.i_blocks,
+    }
+    if inode.is_dir:
+        disk["current_depth"], disk["dir_level"] = inode.i_current_depth, inode.i_dir_level
+    try:
+        if inode.compressed:
+            number = inode.extra["i_compress_algorithm"]
+            found["compress"] = {
+                "algorithm": COMPRESS_ALGORITHMS[number] if number < len(COMPRESS_ALGORITHMS) else number,
+                "log_cluster_size": inode.extra["i_log_cluster_size"],
+                "saved_blocks": inode.extra["i_compr_blocks"],
+                "chksum": bool(inode.extra["i_compress_flag"] & 1),
+            }
+        if inode.verity and not inode.encrypted:
+            verity = read_verity(file.volume, inode)
+            if verity:
+                found["verity"] = {"algorithm": verity.algorithm_name, "digest": verity.digest.hex()}
+    except F2fsError as error:
+        found["read_error"] = errno_of(error)
+    return found
+
+
+def stat_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The facts for people."""
+    disk = found["disk"]
+    target = f" -> {printable(found['target'])}" if "target" in found else ""
+    name = "by number" if found["path"] is None else printable(found["path"])
+    yield f"  File: {name}{target}"
+    device = f"  Device: {found['rdev'][0]}, {found['rdev'][1]}" if "rdev" in found else ""
+    yield f"  Type: {found['type']}  Size: {found['size']}  Blocks: {found['blocks']} of 512 bytes{device}"
+    yield (
+        f" Inode: {found['ino']}  Links: {found['nlink']}  Block: {disk['blkaddr']:#x}  "
+        f"Generation: {disk['generation']:#x}"
+    )
+    yield f"  Mode: {found['mode']}  Uid: {found['uid']}  Gid: {found['gid']}" + (
+        f"  Project: {found['projid']}" if found.get("projid") else ""
+    )
+    for label, key in (("Access", "atime_ns"), ("Modify", "mtime_ns"), ("Change", "ctime_ns"), (" Birth", "btime_ns")):
+        if key in found:
+            yield f"{label}: {instant(found[key])}"
+    flags = [*disk["flags"], *disk["inline"], *disk["advise"]]
+    yield f" Flags: {' '.join(flags) or 'none'}"
+    yield f"Parent: inode {disk['parent_ino']}, last known there as {printable(disk['name'])}"
+    if "compress" in found:
+        c = found["compress"]
+        checks = "with checksums" if c["chksum"] else "without checksums"
+        yield (
+            f"Packed: {c['algorithm']}, clusters of {1 << c['log_cluster_size']} blocks, "
+            f"{c['saved_blocks']} blocks saved, {checks}"
+        )
+    if "verity" in found:
+        yield f"Verity: {found['verity']['algorithm']}:{found['verity']['digest']}"
+    if "policy" in found:
+        yield f"Policy: {found['policy']} (fscrypt)"
+    for name, value in found.get("xattrs", {}).items():
+        yield f" Xattr: {printable(name)} = {_value(bytes.fromhex(value))}"
+    for key in ("read_error", "xattr_error"):
+        if key in found:
+            yield f" Error: {found[key]}"
+
+
+def _value(value: bytes) -> str:
+    """An attribute's value: text where it is text, with the NUL that some end with, else hex."""
+    text = value.rstrip(b"\0")
+    try:
+        if len(value) - len(text) <= 1 and text.decode().isprintable():
+            return f'"{text.decode()}"'
+    except UnicodeDecodeError:
+        pass
+    return "0x" + value.hex()
+
+
+# -- cat --------------------------------------------------------------------------------------------------------------
+
+
+def copy_content(file: File, out: IO[bytes]) -> None:
+    """Write the content of a file, holes as zeros; memory is bounded."""
+    at = 0
+    for offset, data in file.chunks():
+        _zeros(out, offset - at)
+        out.write(data)
+        at = offset + len(data)
+    _zeros(out, file.inode.i_size - at)
+
+
+def _zeros(out: IO[bytes], count: int) -> None:
+    while count > 0:
+        out.write(_ZEROS[: min(count, len(_ZEROS))])
+        count -= len(_ZEROS)
+
+
+def _join(directory: bytes, name: bytes) -> bytes:
+    return directory + name if directory == b"/" else directory + b"/" + name

@@ -1,0 +1,372 @@
+"""A volume, or part of it, as a tar archive: pax with times to the nanosecond, extended attributes, holes, hard links.
+
+Written as a stream in one pass with bounded memory.  The records are those that GNU tar, bsdtar and Python read:
+SCHILY.xattr.* for attributes, GNU.sparse.* 1.0 for holes.  Names stay the bytes that they are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from f2tools.dump.extract import has_xattrs
+from f2tools.dump.walk import MAX_REASONS, Lost, mapped, walk
+from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.layout.constants import NEW_ADDR
+from f2tools.volume.data import Extent
+from f2tools.volume.inode import Inode
+from f2tools.volume.volume import File, Volume
+from f2tools.volume.xattr import visible_xattrs
+
+BLOCK = 512
+RECORD = 20 * BLOCK
+ZEROS = bytes(1 << 16)
+MAX_RUNS = 1 << 20  # of data in a sparse file; beyond, holes are written as zeros where they are short
+
+_TYPES = {"file": b"0", "symlink": b"2", "char": b"3", "block": b"4", "dir": b"5", "fifo": b"6"}
+_LINK = b"1"
+
+
+@dataclass
+class TarReport:
+    """What went into the archive and what did not."""
+
+    entries: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    partial: list[Lost] = field(default_factory=list)
+    sockets: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything could be read."""
+        return not self.lost and not self.partial
+
+
+def write_tar(
+    volume: Volume, out: IO[bytes], paths: Sequence[str] = (), *, advance: Callable[[int], None] | None = None
+) -> TarReport:
+    """Write the archive; `out` needs only `write`.  Names are relative to the root of the volume."""
+    return _Writer(volume, out, advance or (lambda count: None)).all(paths or ("/",))
+
+
+@contextmanager
+def open_archive(path: str | None) -> Iterator[IO[bytes]]:
+    """Where an archive goes: standard output, or a file, compressed if its name ends in .gz or .zst."""
+    if path is None or path == "-":
+        if sys.stdout.isatty():
+            raise Usage("an archive is not for a terminal; give -o FILE or redirect the output")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with open(path, "wb") as file:
+        if path.endswith((".gz", ".tgz")):
+            import gzip
+
+            # no name and no time, so that equal trees give equal archives
+            with gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        elif path.endswith((".zst", ".tzst")):
+            import zstandard
+
+            with zstandard.ZstdCompressor(level=3).stream_writer(file, closefd=False) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            yield file
+
+
+class _Writer:
+    def __init__(self, volume: Volume, out: IO[bytes], advance: Callable[[int], None]) -> None:
+        self.volume = volume
+        self.out = out
+        self.advance = advance
+        self.report = TarReport()
+        self.linked: dict[int, bytes] = {}
+        self.written = 0
+
+    def all(self, paths: Sequence[str]) -> TarReport:
+        for path in paths:
+            for found in walk(self.volume, self._top(path), self.report.lost):
+                self._entry(found.path, found.inode)
+                self.advance(1)
+        self._write(bytes(2 * BLOCK))
+        self._write(bytes(-self.written % RECORD))
+        return self.report
+
+    def _top(self, path: str) -> File:
+        from f2tools.dump.listing import file_at
+
+        file = file_at(self.volume, path, follow=False)
+        return file if file.path else File(self.volume, file.inode, b"/ino-%d" % file.inode.ino)
+
+    def _entry(self, path: bytes, inode: Inode) -> None:
+        kind = inode.kind
+        name = path.lstrip(b"/") or b"."
+        if kind == "socket":
+            self.report.sockets += 1
+            return
+        if kind not in _TYPES:
+            self.report.lost.append(Lost(path, f"mode {inode.i_mode:#o} is of no kind of file"))
+            return
+        try:
+            if inode.i_links > 1 and kind != "dir" and inode.ino in self.linked:
+                self._header(name, inode, _LINK, link=self.linked[inode.ino], attributes=False)
+            elif kind == "file":
+                if not self._file(path, name, inode):
+                    return
+            elif kind == "symlink":
+                if inode.encrypted:
+                    raise Unsupported("the target of the link is encrypted and there is no key")
+                self._header(name, inode, _TYPES[kind], link=File(self.volume, inode).readlink())
+            else:
+                self._header(name + b"/" if kind == "dir" else name, inode, _TYPES[kind])
+        except F2fsError as error:
+            self.report.lost.append(Lost(path, str(error)))
+            return
+        self.report.entries += 1
+        if inode.i_links > 1 and kind != "dir":
+            self.linked.setdefault(inode.ino, name)
+
+    # -- content ------------------------------------------------------------------------------------------------
+
+    def _file(self, path: bytes, name: bytes, inode: Inode) -> bool:
+        """A regular file; False where nothing of it was written."""
+        if inode.encrypted:
+            raise Unsupported("the content is encrypted and there is no key")
+        if inode.has_inline_data:
+            content = inode.inline_data()
+            self._header(name, inode, b"0", size=len(content))
+            self._content(content)
+            return True
+        reasons: list[str] = []
+        runs = self._runs(inode, reasons)
+        used = sum(runs[1::2])
+        if used == inode.i_size:
+            self._header(name, inode, b"0", size=used)
+        else:
+            table = _sparse_map(runs, inode.i_size)
+            records = {
+                b"GNU.sparse.major": b"1",
+                b"GNU.sparse.minor": b"0",
+                b"GNU.sparse.name": name,
+                b"GNU.sparse.realsize": b"%d" % inode.i_size,
+            }
+            folder, _, last = name.rpartition(b"/")
+            stand_in = (folder + b"/" if folder else b"") + b"GNUSparseFile.0/" + last
+            self._header(stand_in, inode, b"0", size=len(table) + used, records=records)
+            self._write(table)
+        reasons += self._stream(inode, runs)
+        self._write(bytes(-used % BLOCK))
+        if reasons:
+            self.report.partial.append(Lost(path, f"{reasons[0]}; what could not be read is zeros"))
+        return True
+
+    def _runs(self, inode: Inode, reasons: list[str]) -> Any:
+        """Start, length, start, length ... in bytes of what is not a hole."""
+        size = self.volume.geo.block_size
+        runs = array("Q")
+        for item in mapped(self.volume, inode, reasons):
+            if isinstance(item, Extent):
+                if item.blkaddr == NEW_ADDR:
+                    continue
+                start, length = item.fofs * size, item.count * size
+            else:
+                start, length = item.fofs * size, inode.cluster_size * size
+            length = min(length, inode.i_size - start)
+            if runs and (runs[-2] + runs[-1] == start or len(runs) >= 2 * MAX_RUNS):
+                runs[-1] = start + length - runs[-2]
+            elif length > 0:
+                runs.extend((start, length))
+        return runs
+
+    def _stream(self, inode: Inode, runs: Any) -> list[str]:
+        """The bytes of all runs; what can't be read is zeros, or the archive would be out of step."""
+        reasons: list[str] = []
+        for index in range(0, len(runs), 2):
+            at, end = runs[index], runs[index] + runs[index + 1]
+            step = inode.cluster_size * self.volume.geo.block_size
+            while at < end:
+                try:
+                    for offset, piece in self.volume.data.chunks(inode, at, end):
+                        self._zeros(offset - at)
+                        self._write(piece)
+                        at = offset + len(piece)
+                        step = inode.cluster_size * self.volume.geo.block_size
+                    self._zeros(end - at)
+                    at = end
+                except F2fsError as error:
+                    if len(reasons) < MAX_REASONS:
+                        reasons.append(str(error))
+                    skipped = min(end, (at // step + 1) * step) - at
+                    self._zeros(skipped)
+                    at += skipped
+                    step *= 2
+        return reasons
+
+    def _content(self, content: bytes) -> None:
+        self._write(content)
+        self._write(bytes(-len(content) % BLOCK))
+
+    def _zeros(self, count: int) -> None:
+        while count > 0:
+            self._write(ZEROS[: min(count, len(ZEROS))])
+            count -= len(ZEROS)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        self.out.write(data)
+        self.written += len(data)
+
+    # -- headers ------------------------------------------------------------------------------------------------
+
+    def _header(
+        self,
+        name: bytes,
+        inode: Inode,
+        kind: bytes,
+        *,
+        size: int = 0,
+        link: bytes = b"",
+        records: dict[bytes, bytes] | None = None,
+        attributes: bool = True,
+    ) -> None:
+        pax: dict[bytes, bytes] = dict(records or {})
+        for key, value in ((b"mtime", inode.mtime_ns), (b"atime", inode.atime_ns), (b"ctime", inode.ctime_ns)):
+            pax[key] = _time(value)
+        if inode.crtime_ns is not None:
+            pax[b"LIBARCHIVE.creationtime"] = _time(inode.crtime_ns)
+        prefix, short = _split(name)
+        if short is None or not _is_ascii(name):
+            pax.setdefault(b"path", name)
+        if len(link) > 100 or not _is_ascii(link):
+            pax[b"linkpath"] = link
+        for key, value, room in ((b"size", size, 8**11), (b"uid", inode.i_uid, 8**7), (b"gid", inode.i_gid, 8**7)):
+            if value >= room:
+                pax[key] = b"%d" % value
+        if attributes and has_xattrs(inode):
+            try:
+                for attribute, value in visible_xattrs(self.volume.nodes, inode).items():
+                    pax[b"SCHILY.xattr." + _keyword(os.fsencode(attribute))] = value
+            except F2fsError as error:
+                self.report.partial.append(Lost(b"/" + name, f"extended attributes: {error}"))
+        body = b"".join(_record(key, value) for key, value in pax.items())
+        if (b"path" in pax and not _is_utf8(pax[b"path"])) or (b"linkpath" in pax and not _is_utf8(pax[b"linkpath"])):
+            body = _record(b"hdrcharset", b"BINARY") + body  # names are bytes, says POSIX, where this is said
+        head = _ustar(b"", b"./PaxHeaders/" + _ascii(name)[-80:], 0o644, 0, 0, len(body), 0, b"x", b"", (0, 0))
+        self._write(head)
+        self._content(body)
+        rdev = inode.rdev if kind in (b"3", b"4") else (0, 0)
+        self._write(
+            _ustar(
+                prefix if short is not None else b"",
+                short if short is not None else name[:100],
+                inode.i_mode & 0o7777,
+                inode.i_uid,
+                inode.i_gid,
+                size,
+                inode.mtime_ns // 1_000_000_000,
+                kind,
+                link[:100],
+                rdev,
+            )
+        )
+
+
+def _sparse_map(runs: Any, size: int) -> bytes:
+    """The table in front of the data of a sparse file, GNU format 1.0: decimal numbers, a line each."""
+    numbers = list(runs)
+    if not numbers or numbers[-2] + numbers[-1] < size:
+        numbers += [size, 0]  # as GNU tar ends a file with a hole
+    lines = [b"%d\n" % (len(numbers) // 2)]
+    lines += [b"%d\n" % number for number in numbers]
+    table = b"".join(lines)
+    return table + bytes(-len(table) % BLOCK)
+
+
+def _split(name: bytes) -> tuple[bytes, bytes | None]:
+    """(prefix, name) as they fit a ustar header; name None where they don't."""
+    if len(name) <= 100:
+        return b"", name
+    at = name.rfind(b"/", 0, 156)
+    if at > 0 and 0 < len(name) - at - 1 <= 100:
+        return name[:at], name[at + 1 :]
+    at = name.find(b"/", max(0, len(name) - 101))
+    if 0 < at <= 155 and len(name) - at - 1 > 0:
+        return name[:at], name[at + 1 :]
+    return b"", None
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """One pax record; its length counts itself."""
+    rest = len(key) + len(value) + 3
+    length = rest + len(str(rest))
+    length = rest + len(str(length))
+    return b"%d %s=%s\n" % (length, key, value)
+
+
+def _time(ns: int) -> bytes:
+    seconds, rest = divmod(abs(ns), 1_000_000_000)
+    sign = "-" if ns < 0 else ""
+    return (f"{sign}{seconds}.{rest:09d}".rstrip("0") if rest else f"{sign}{seconds}").encode()
+
+
+def _keyword(name: bytes) -> bytes:
+    """A name within a pax keyword, which ends at the first `=`; GNU tar escapes it so."""
+    return name.replace(b"%", b"%25").replace(b"=", b"%3D")
+
+
+def _is_ascii(name: bytes) -> bool:
+    return name.isascii()
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _ascii(name: bytes) -> bytes:
+    return bytes(c if 32 < c < 127 else 95 for c in name.strip(b"/").rpartition(b"/")[2])
+
+
+def _octal(value: int, width: int) -> bytes:
+    """A number for a header; what doesn't fit stands in the pax record."""
+    return b"%0*o\0" % (width - 1, value) if 0 <= value < 8 ** (width - 1) else b"0" * (width - 1) + b"\0"
+
+
+def _ustar(
+    prefix: bytes,
+    name: bytes,
+    mode: int,
+    uid: int,
+    gid: int,
+    size: int,
+    mtime: int,
+    kind: bytes,
+    link: bytes,
+    rdev: tuple[int, int],
+) -> bytes:
+    head = bytearray(
+        name.ljust(100, b"\0")
+        + _octal(mode, 8)
+        + _octal(uid, 8)
+        + _octal(gid, 8)
+        + _octal(size, 12)
+        + _octal(mtime, 12)
+        + b" " * 8
+        + kind
+        + link.ljust(100, b"\0")
+        + b"ustar\x0000"
+        + bytes(64)
+        + _octal(rdev[0], 8)
+        + _octal(rdev[1], 8)
+        + prefix.ljust(155, b"\0")
+        + bytes(12)
+    )
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head)
