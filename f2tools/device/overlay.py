@@ -76,6 +76,9 @@ class Overlay(Wrapper):
             self._release(cut, -(-self.size_bytes // BLOCK) - cut)
             self._map.cut(cut)
             self._below = min(self._below, cut * BLOCK)
+        else:  # what was cut off before doesn't come back
+            begin, end = -(-self.size_bytes // BLOCK), -(-min(size_bytes, self.base.size_bytes) // BLOCK)
+            self._map.fill(begin, max(0, end - begin), ZERO)
         self.size_bytes = size_bytes
 
     def flush(self) -> None:
