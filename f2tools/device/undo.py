@@ -1,7 +1,7 @@
 """A log of what changes overwrote, from which they can be undone; also when the program was killed half way.
 
-Before a block is changed for the first time, what it held is appended to the log and made durable; what is changed again
-needs nothing more.  One call, however many blocks it changes, costs one wait for the disk.
+Before a block is changed for the first time, what it held is appended to the log and made durable; what is changed
+again needs nothing more.  One call, however many blocks it changes, costs one wait for the disk.
 
 The file, little-endian, is a header and records, only ever appended:
 
@@ -13,14 +13,18 @@ The file, little-endian, is a header and records, only ever appended:
     kind 3, SIZE    the device is about to be made `offset` bytes long; nothing follows
     kind 4, HEAD    `length` bytes follow: 8 bytes of BLAKE2b for each sector of 512 from `offset` on, as they are about
                     to become; the first such record has them as they were
+    kind 5, SEAL    `length` bytes follow: 8 bytes of BLAKE2b for each block of 4096 of the first 32 MiB, as far as the
+                    device had them before, as they were when the log was closed
 
 A record's CRC-32 starts from that of the id and covers its header and its bytes.  The records of one call are a batch,
-the last one has flag 1, and nothing is changed before all of them are durable: so a log may end in a batch that is torn,
-whose changes were never made, but a bad record before a later batch means that the log is damaged.
+the last one has flag 1, and nothing is changed before all of them are durable: so a log may end in a batch that is
+torn, whose changes were never made, but a bad record before a later batch means that the log is damaged.
 
 The HEAD records say which image the log belongs to.  The first 32 KiB of a device hold both superblocks; each sector
 there must be what it was before or what the log was about to make of it, whatever the moment of a crash, and the size
-must be one that the log knows.
+must be one that the log knows.  After a SEAL, the blocks that it covers, which hold the checkpoints too, must be as it
+says or as they were before: so an image that was mounted since is refused.  An undo that was interrupted can be
+repeated.
 """
 
 from __future__ import annotations
@@ -47,12 +51,13 @@ VERSION = 1
 HEADER = struct.Struct("<8sIQ16sI")
 RECORD = struct.Struct("<4sHHQQQI")
 RECORD_MAGIC = b"F2UR"
-DATA, HOLE, SIZE, HEAD = 1, 2, 3, 4
+DATA, HOLE, SIZE, HEAD, SEAL = 1, 2, 3, 4, 5
 LAST_OF_BATCH = 1
 
 BLOCK = 4096
 SECTOR = 512
 HEAD_BYTES = 32 << 10
+SEAL_BYTES = 32 << 20  # both checkpoint packs are in it, but for uncommon geometries
 DIGEST = 8
 PIECE = 1 << 20
 BUFFER = 4 << 20
@@ -126,10 +131,12 @@ class UndoLog(Wrapper):
         self._save(ranges, None)
 
     def close(self) -> None:
-        """A log of no changes is a whole log too."""
+        """Seal the log and close both; a log of no changes is a whole log too."""
         if self._log.fd >= 0:
             try:
                 self._begin()
+                self._append(SEAL, 0, b"".join(_seal(self.base, self._original_size)))
+                self._commit()
             finally:
                 self._log.close()
                 self.base.close()
@@ -248,18 +255,22 @@ class UndoLog(Wrapper):
             raise
 
 
-def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False) -> UndoReport:
+def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, force: bool = False) -> UndoReport:
     """Give a device back the content and the size it had when the log was begun.
 
-    DeviceError where the log is damaged or belongs to another image; then nothing was changed.  May be repeated.
+    DeviceError where the log is damaged, belongs to another image, or the image was changed since by something else;
+    then nothing was changed.  `force` leaves out the last two checks.
     """
     with open_image(undo_path) as file:
         log = _Log(file)
-        log.check_belongs(device)
+        if not force:
+            log.check_belongs(device)
+            log.check_sealed(device)
         report = log.report(device)
         if not dry_run:
             device.check_writable()
-            _restore(log, device)
+            if log.records:
+                _restore(log, device)
     return report
 
 
@@ -286,7 +297,7 @@ class _Record:
 
     @property
     def end(self) -> int:
-        return self.position + (self.length if self.kind in (DATA, HEAD) else 0)
+        return self.position + (self.length if self.kind in (DATA, HEAD, SEAL) else 0)
 
 
 class _Log:
@@ -319,12 +330,11 @@ class _Log:
     def check_belongs(self, device: Device) -> None:
         """DeviceError unless the device is as the log may have left it."""
         if not self.records:  # killed before anything was changed
-            self.size_bytes = device.size_bytes
             return
         sizes = {self.size_bytes, *(r.offset for r in self.records if r.kind == SIZE)}
         if device.size_bytes not in sizes:
-            known = " or ".join(str(size) for size in sorted(sizes))
-            raise self._foreign(device, f"it is {device.size_bytes} bytes long, not {known}")
+            expected = " or ".join(str(size) for size in sorted(sizes))
+            raise self._foreign(device, f"it is {device.size_bytes} bytes long, not {expected}")
         found = _digests(device.pread(0, min(HEAD_BYTES, device.size_bytes)).ljust(HEAD_BYTES, b"\0"))
         known: list[set[bytes]] = [set() for _ in range(HEAD_BYTES // SECTOR)]
         for record in self.records:
@@ -333,6 +343,30 @@ class _Log:
         for sector, digests in enumerate(known):
             if found[sector * DIGEST : (sector + 1) * DIGEST] not in digests:
                 raise self._foreign(device, f"its bytes at offset {sector * SECTOR:#x} were changed by something else")
+
+    def check_sealed(self, device: Device) -> None:
+        """DeviceError where something else changed the device after the log was closed."""
+        if not self.records or self.records[-1].kind != SEAL:
+            return
+        record = self.records[-1]
+        sealed = self.file.pread(record.position, min(record.length, SEAL_BYTES // BLOCK * DIGEST))
+        for block, digest in enumerate(_seal(device, self.size_bytes)):
+            if sealed[block * DIGEST : (block + 1) * DIGEST] != digest and not self._holds_old(device, block * BLOCK):
+                raise self._foreign(device, f"its block at offset {block * BLOCK:#x} was changed by something else")
+
+    def _holds_old(self, device: Device, offset: int) -> bool:
+        """Whether a block is as it was before, such as after an undo that was interrupted."""
+        end = min(offset + BLOCK, self.size_bytes)
+        old, known = bytearray(end - offset), 0
+        for record in self.records:
+            start, stop = max(offset, record.offset), min(end, record.offset + record.length)
+            if record.kind not in (DATA, HOLE) or start >= stop:
+                continue
+            known += stop - start
+            if record.kind == DATA:
+                data = self.file.pread(record.position + start - record.offset, stop - start)
+                old[start - offset : stop - offset] = data
+        return known == len(old) and _padded(device, offset, end) == old
 
     def _learn_head(self, record: _Record, known: list[set[bytes]]) -> None:
         raw = self.file.pread(record.position, min(record.length, HEAD_BYTES // SECTOR * DIGEST))
@@ -396,6 +430,26 @@ class _Log:
             while found >= 0:
                 yield at + found
                 found = window.find(RECORD_MAGIC, found + 1)
+
+
+def _seal(device: Device, size_bytes: int) -> Iterator[bytes]:
+    """A digest of each block that a SEAL covers; what the device doesn't have counts as zeros."""
+    end = min(SEAL_BYTES, size_bytes)
+    zeroes = blake2b(bytes(BLOCK), digest_size=DIGEST).digest()
+    full = RangeSet()
+    for start, length in device.data_ranges(0, min(end, device.size_bytes)):
+        full.add(start // BLOCK, -(-(start + length) // BLOCK))
+    for block in range(-(-end // BLOCK)):
+        if block in full:
+            content = _padded(device, block * BLOCK, min(end, (block + 1) * BLOCK)).ljust(BLOCK, b"\0")
+            yield blake2b(content, digest_size=DIGEST).digest()
+        else:
+            yield zeroes
+
+
+def _padded(device: Device, begin: int, end: int) -> bytes:
+    there = max(0, min(end, device.size_bytes) - begin)
+    return device.pread(begin, there).ljust(end - begin, b"\0") if there else bytes(end - begin)
 
 
 def _create(path: str) -> FileDevice:
