@@ -350,7 +350,7 @@ class _Run:
                     self._create(folder, name, inode, inode.inline_data())
                 elif not inode.i_size:
                     self._create(folder, name, inode, b"")
-                elif (addrs := self._few_blocks(inode)) is not None:
+                elif inode.i_links < 2 and (addrs := self._few_blocks(inode)) is not None:
                     small.append((name, inode, addrs))
                     blocks += addrs.size
                     if blocks >= GROUP_BLOCKS:
@@ -366,7 +366,10 @@ class _Run:
             self._group(folder, small)
 
     def _few_blocks(self, inode: Inode) -> Any:
-        """The addresses of a small file that lie in the inode itself; None for all other files."""
+        """The addresses of a small file that lie in the inode itself; None for all other files.
+
+        Not for a file of several names: its first one must be there when the next one comes.
+        """
         count = -(-inode.i_size // self.block_size)
         if count > SMALL_BLOCKS or inode.i_flags & F2FS_DEVICE_ALIAS_FL or inode.compressed:
             return None
@@ -584,6 +587,8 @@ class _Run:
             os.fchmod(fd, mode & 0o7777)
         if has_xattrs(inode):
             self._set_xattrs(fd, inode, path)
+            if mode & 0o7000:  # setting an ACL may take set-group-ID away
+                os.fchmod(fd, mode & 0o7777)
         try:
             os.utime(fd, ns=(inode.atime_ns, inode.mtime_ns))
         except (OverflowError, ValueError):

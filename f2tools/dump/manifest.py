@@ -2,8 +2,8 @@
 
 Keys: format, statfs, entries (path from the root, "." being the root itself, to its facts) and errors (path to the
 errno of what could not be read).  An entry has type mode uid gid size nlink ino blocks *_ns, and where they apply rdev
-target xattrs flags projid statx_attributes extents segments sha256 segment_sha256 verity compress policy nonce open_error
-read_error xattr_error.  Files above 64 MiB are hashed by segment, so holes cost nothing.
+target xattrs flags projid statx_attributes extents segments sha256 segment_sha256 verity compress policy nonce
+open_error read_error xattr_error.  Files above 64 MiB are hashed by segment, so holes cost nothing.
 """
 
 from __future__ import annotations

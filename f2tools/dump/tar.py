@@ -236,8 +236,6 @@ class _Writer:
         pax: dict[bytes, bytes] = dict(records or {})
         for key, value in ((b"mtime", inode.mtime_ns), (b"atime", inode.atime_ns), (b"ctime", inode.ctime_ns)):
             pax[key] = _time(value)
-        if inode.crtime_ns is not None:
-            pax[b"LIBARCHIVE.creationtime"] = _time(inode.crtime_ns)
         prefix, short = _split(name)
         if short is None or not _is_ascii(name):
             pax.setdefault(b"path", name)
