@@ -62,7 +62,8 @@ def _check_distinct(paths: Sequence[str | Path]) -> None:
     """The same place twice would be a volume with itself as its second device."""
     seen: set[str] = set()
     for path in paths:
-        real = os.path.realpath(path)
+        name = os.fspath(path)
+        real = os.path.realpath(name) if "\0" not in name else name
         if real in seen:
-            raise Usage(f"{os.fspath(path)}: named twice")
+            raise Usage(f"{name}: named twice")
         seen.add(real)
