@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 from f2tools.dump.directory import slots
 from f2tools.dump.nodes import node_block
 from f2tools.dump.owners import Owner, owner_of
-from f2tools.dump.structures import pack_contents
+from f2tools.dump.structures import pack_contents, superblock_fields
 from f2tools.errors import F2fsError, Usage
+from f2tools.layout.checkpoint import Checkpoint, OrphanBlock
 from f2tools.layout.constants import CURSEG_NAMES, F2FS_FEATURE_RO, SUM_TYPE_NODE
+from f2tools.layout.nat import NatBlock
 from f2tools.layout.node import NodeFooter
+from f2tools.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock
+from f2tools.layout.summary import SummaryBlock
 from f2tools.volume import nat as nat_table
 from f2tools.volume import sit as sit_table
 
@@ -65,6 +69,7 @@ def _sb(vol: Volume, blkaddr: int, raw: NDArray[np.uint8]) -> dict[str, Any]:
         "what": f"superblock copy {blkaddr}, from byte 1024 of the block",
         "live": vol.sb is copy.sb,
         "valid": copy.valid,
+        "fields": None if copy.sb is None else superblock_fields(copy.sb),
     }
 
 
@@ -78,8 +83,31 @@ def _cp(vol: Volume, blkaddr: int, raw: NDArray[np.uint8]) -> dict[str, Any]:
         return shown | {"what": f"pack {index + 1}, which is not usable: {', '.join(pack.problems)}"}
     for part in pack_contents(vol.geo, pack):
         if part["blkaddr"] <= blkaddr < part["blkaddr"] + part["count"]:
-            return shown | {"what": f"pack {index + 1}: {part['what']}", "live": index == vol.pack.index}
+            shown |= {"what": f"pack {index + 1}: {part['what']}", "live": index == vol.pack.index}
+            return shown | _cp_content(vol, part["what"], raw)
     return shown
+
+
+def _cp_content(vol: Volume, what: str, raw: NDArray[np.uint8]) -> dict[str, Any]:
+    if what in ("head", "tail"):
+        cp = Checkpoint.parse(raw)
+        return {"fields": cp.as_dict() | {"alloc_type": list(cp.alloc_type)}}
+    if what == "orphan inodes":
+        orphans = OrphanBlock.at(vol.geo.block_size).parse(raw)
+        return {"orphans": orphans.ino[: orphans.entry_count].tolist()}
+    if what.startswith("summary of"):
+        row = SummaryBlock.at(vol.geo.sum_block_size).table(raw[: vol.geo.sum_block_size])[0]
+        return {"entries": _summary_entries(row["entries"])}
+    return {}
+
+
+def _summary_entries(rows: Any) -> list[dict[str, int]]:
+    """The entries of a summary that name an owner."""
+    return [
+        {"blkoff": i, "nid": nid, "version": version, "ofs_in_node": ofs}
+        for i, (nid, version, ofs) in enumerate(rows.tolist())
+        if nid
+    ]
 
 
 def _sit(vol: Volume, blkaddr: int, raw: NDArray[np.uint8]) -> dict[str, Any]:
@@ -97,6 +125,16 @@ def _sit(vol: Volume, blkaddr: int, raw: NDArray[np.uint8]) -> dict[str, Any]:
         "live": live,
         "segnos": [first, last],
         "overridden_by_journal": journal[(journal >= first) & (journal <= last)].tolist(),
+        "entries": [
+            {
+                "segno": first + i,
+                "type": word >> SIT_VBLOCKS_SHIFT,
+                "vblocks": word & SIT_VBLOCKS_MASK,
+                "mtime": int(row["mtime"]),
+            }
+            for i, row in enumerate(SitBlock.at(geo.block_size).table(raw)[0]["entries"][: last - first + 1])
+            if (word := int(row["vblocks"]))
+        ],
     }
 
 
@@ -116,6 +154,13 @@ def _nat(vol: Volume, blkaddr: int, raw: NDArray[np.uint8]) -> dict[str, Any]:
         "live": live,
         "nids": [first, last],
         "overridden_by_journal": journal[(journal >= first) & (journal <= last)].tolist(),
+        "entries": [
+            {"nid": first + i, "version": version, "ino": ino, "block_addr": block_addr}
+            for i, (version, ino, block_addr) in enumerate(
+                NatBlock.at(geo.block_size).table(raw)[0]["entries"].tolist()
+            )
+            if block_addr or ino
+        ],
     }
 
 
@@ -137,6 +182,11 @@ def _ssa(vol: Volume, blkaddr: int, raw: NDArray[np.uint8]) -> dict[str, Any]:
         "live": not all(segno in open_logs for segno in segnos),
         "segnos": segnos,
         "superseded_by_checkpoint": [segno for segno in segnos if segno in open_logs],
+        "entries": [
+            {"segno": segno} | entry
+            for segno, row in zip(segnos, rows, strict=True)
+            for entry in _summary_entries(row["entries"])
+        ],
     }
 
 

@@ -67,8 +67,8 @@ def owner_of(vol: Volume, blkaddr: int) -> Owner | None:
         )
     else:
         _judge_data(vol, owner, blkaddr, nat_version, address)
-    if owner.ino and owner.live:
-        owner.paths, owner.path_verified = paths_of(vol, owner.ino)
+    if owner.ino:
+        owner.paths, owner.path_verified = paths_of(vol, owner.ino, search=owner.live)
     return owner
 
 
@@ -156,18 +156,19 @@ def first_file_block(ofs: int, inode: Inode) -> int:
     return number * inode.addrs_per_block + inode.addrs_per_inode
 
 
-def paths_of(vol: Volume, ino: int, *, everywhere: bool = False) -> tuple[list[str], bool]:
+def paths_of(vol: Volume, ino: int, *, everywhere: bool = False, search: bool = True) -> tuple[list[str], bool]:
     """(paths of an inode, whether directories confirm them).
 
     The inode's own memory (i_name, i_pino) is followed and held against the directories; where they differ, or with
-    `everywhere` for all hard links, the tree is searched.  Without any entry: what the inode remembers, unconfirmed.
+    `everywhere` for all hard links, the tree is searched (unless `search` is off).  Without any entry: what the inode
+    remembers, unconfirmed.
     """
     try:
         remembered, confirmed = _climb(vol, ino)
     except F2fsError:
         return [], False
-    if confirmed and not everywhere:
-        return [remembered], True
+    if (confirmed and not everywhere) or not search:
+        return ([remembered] if remembered else []), confirmed
     found = _search(vol, ino)
     if found:
         return found, True
