@@ -237,9 +237,10 @@ class _Writer:
         for key, value in ((b"mtime", inode.mtime_ns), (b"atime", inode.atime_ns), (b"ctime", inode.ctime_ns)):
             pax[key] = _time(value)
         prefix, short = _split(name)
-        if short is None or not _is_ascii(name):
+        # a name in the header stays as it is; one in a pax record is text, which bsdtar normalises
+        if short is None:
             pax.setdefault(b"path", name)
-        if len(link) > 100 or not _is_ascii(link):
+        if len(link) > 100:
             pax[b"linkpath"] = link
         for key, value, room in ((b"size", size, 8**11), (b"uid", inode.i_uid, 8**7), (b"gid", inode.i_gid, 8**7)):
             if value >= room:
@@ -314,10 +315,6 @@ def _time(ns: int) -> bytes:
 def _keyword(name: bytes) -> bytes:
     """A name within a pax keyword, which ends at the first `=`; GNU tar escapes it so."""
     return name.replace(b"%", b"%25").replace(b"=", b"%3D")
-
-
-def _is_ascii(name: bytes) -> bool:
-    return name.isascii()
 
 
 def _is_utf8(name: bytes) -> bool:

@@ -31,10 +31,18 @@ class Result:
         return self.out.decode()
 
 
-def f2(*args: object) -> Result:
+class Terminal(io.TextIOWrapper):
+    """A standard output that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def f2(*args: object, terminal: bool = False) -> Result:
     """Run `f2tools ARGS` in this process; an exception that the command line doesn't handle comes through."""
     raw = io.BytesIO()
-    out, err = io.TextIOWrapper(raw, encoding="utf-8", write_through=True), io.StringIO()
+    out = (Terminal if terminal else io.TextIOWrapper)(raw, encoding="utf-8", write_through=True)
+    err = io.StringIO()
     before = sys.argv
     sys.argv = ["f2tools", *(os.fspath(a) if isinstance(a, os.PathLike) else str(a) for a in args)]
     code: Any = 0
@@ -142,7 +150,7 @@ def host_tree(root: Path) -> dict[str, dict[str, Any]]:
             entry["host_key"] = (status.st_dev, status.st_ino)
             entry["nlink"] = status.st_nlink
         else:
-            names = [name for name in os.listdir(path)]
+            names = os.listdir(path)
             todo += [name if relative == b"." else relative + b"/" + name for name in names]
         if kind in ("char", "block"):
             entry["rdev"] = [os.major(status.st_rdev), os.minor(status.st_rdev)]

@@ -19,7 +19,17 @@ from tests import images
 from tests.dump.craft import copy_of, f2, host_tree, inode_offset, poke, rename, set_ino
 
 ROOT = os.geteuid() == 0
-WHOLE = ("plain", "features", "compress-lz4", "compress-zstd", "casefold", "noinline", "fragmented", "multi-device", "phone")
+WHOLE = (
+    "plain",
+    "features",
+    "compress-lz4",
+    "compress-zstd",
+    "casefold",
+    "noinline",
+    "fragmented",
+    "multi-device",
+    "phone",
+)
 
 
 def extracted(case: images.Reference, target: Path, *paths: str, **options: Any) -> Any:
@@ -224,7 +234,9 @@ def test_two_entries_of_one_name_are_not_mixed(tmp_path: Path) -> None:
         and os.path.dirname(a) == os.path.dirname(b)
         and len(os.fsencode(os.path.basename(a))) == len(os.fsencode(os.path.basename(b)))
     )
-    rename(case.path, os.path.dirname(one) or "/", os.fsencode(os.path.basename(two)), os.fsencode(os.path.basename(one)))
+    rename(
+        case.path, os.path.dirname(one) or "/", os.fsencode(os.path.basename(two)), os.fsencode(os.path.basename(one))
+    )
     for index, force in enumerate([False, True]):
         report = extracted(case, tmp_path / f"out{index}", force=force)
         assert [item.path.decode() for item in report.lost] == ["/" + one]

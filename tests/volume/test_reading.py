@@ -32,9 +32,8 @@ def tree(case: images.Reference, checkpoint: Any = "newest") -> dict[str, Any]:
 def differences(ours: dict[str, Any], kernel: dict[str, Any]) -> list[Any]:
     """(path, key, ours, the kernel's) of all that differs, and which entries only one of them has."""
     found: list[Any] = []
-    for key in kernel.keys() - NOT_IN_THE_IMAGE - {"entries", "errors"}:
-        if ours.get(key) != kernel[key]:
-            found.append((key, ours.get(key), kernel[key]))
+    plain = kernel.keys() - NOT_IN_THE_IMAGE - {"entries", "errors"}
+    found += [(key, ours.get(key), kernel[key]) for key in plain if ours.get(key) != kernel[key]]
     if ours.get("errors", {}) != kernel.get("errors", {}):
         found.append(("errors", ours.get("errors"), kernel.get("errors")))
     mine, theirs = ours["entries"], kernel["entries"]
