@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.layout.constants import FEATURES, flag_names
-from f2tools.mkfs import make as maker
 from f2tools.mkfs.plan import BLOCK_SIZES, SETTABLE_FEATURES, Options, Plan, parse_encoding, parse_features
 from f2tools.options import Size, human_size, json_option, print_json
+
+if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
+    from f2tools.mkfs import make as maker
 
 CURSEG_ORDER = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node")
 
@@ -185,6 +187,8 @@ def mkfs(**given: Any) -> None:
       f2tools mkfs /dev/mmcblk0p2 --align auto -O extra_attr,inode_checksum,sb_checksum
       SOURCE_DATE_EPOCH=0 f2tools mkfs root.img --size 1G -O extra_attr,quota -C utf8
     """
+    from f2tools.mkfs import make as maker
+
     if given["show_version"]:
         click.echo(f"f2tools mkfs {__version__}")
         return
@@ -199,6 +203,8 @@ def mkfs(**given: Any) -> None:
 
 def _request(given: dict[str, Any]) -> maker.Request:
     """The command line as a request."""
+    from f2tools.mkfs import make as maker
+
     encoding, on, _ = parse_encoding(given["encoding"]) if given["encoding"] else (0, 0, 0)
     options = Options(
         label=given["label"],

@@ -1,0 +1,100 @@
+"""What a command imports before it does anything.  Modules are counted, not seconds."""
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from f2tools.cli import main
+
+HEAVY = {"numpy", "construct", "rich", "lz4", "zstandard", "lzallright"}
+# What click alone brings is some 50 modules beyond the bare interpreter; ours and what they need come on top.
+MORE_THAN_CLICK = 40
+
+PROBE = """
+import contextlib, io, json, sys
+command = json.loads(sys.argv[1])
+sys.argv = ["f2tools", *command]
+if command[:1] != ["--nothing"]:
+    from f2tools.cli import run
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            run()
+        except SystemExit as stop:
+            assert stop.code in (None, 0), stop.code
+else:
+    import click
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def modules_of(*command: str) -> set[str]:
+    """What is in sys.modules when `f2tools COMMAND` has ended, in a Python of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(command)],
+        capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    """Every command of the tree with the words that call it, groups included."""
+    context = click.Context(group, info_name="f2tools")
+    found: list[tuple[tuple[str, ...], click.Command]] = [(path, group)]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, f"{name} is listed and not there"
+        if isinstance(command, click.Group):
+            found += commands(command, (*path, name))
+        else:
+            found.append(((*path, name), command))
+    return found
+
+
+COMMANDS = commands()
+NAMES = [" ".join(path) or "f2tools" for path, _ in COMMANDS]
+
+
+def test_help_of_the_whole_brings_nothing_heavy() -> None:
+    loaded = modules_of("--help")
+    assert not loaded & HEAVY
+    ours = {name for name in loaded if name.split(".")[0] == "f2tools"}
+    assert ours == {"f2tools", "f2tools.cli", "f2tools.errors", "f2tools.options"}
+    more = loaded - modules_of("--nothing")
+    assert len(more) <= MORE_THAN_CLICK, sorted(more)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in COMMANDS if path], ids=NAMES[1:])
+def test_help_of_a_command_brings_nothing_heavy(path: tuple[str, ...]) -> None:
+    assert not modules_of(*path, "--help") & HEAVY
+
+
+def test_one_tool_does_not_load_another() -> None:
+    for tool in main.list_commands(click.Context(main)):
+        loaded = {name.split(".")[1] for name in modules_of(tool, "--help") if name.startswith("f2tools.")}
+        others = set(main.list_commands(click.Context(main))) - {tool}
+        assert not loaded & others, f"{tool} loads {loaded & others}"
+
+
+def test_importing_the_library_is_cheap_until_it_is_used() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, f2tools; print([m for m in ('numpy', 'construct') if m in sys.modules])"],
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=NAMES)
+def test_every_help_has_an_example_and_says_what_each_option_does(
+    path: tuple[str, ...], command: click.Command
+) -> None:
+    text = command.help or ""
+    assert "Example" in text, "no example"
+    assert f"f2tools {' '.join(path)}".strip() in text, "the example doesn't show this command"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            assert parameter.help, f"{parameter.opts[0]} has no help"
