@@ -1,5 +1,6 @@
 """A dry run: what is written stays in memory, or a nameless temporary file; the device below is never touched.
 
+With a path, it is kept in a file by that name, which can be opened again; see `overlay_log`.
 Kept by blocks of 4 KiB.  Where a block is, is one number: nothing (as below), zeros, or the slot that holds it.
 """
 
@@ -9,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.base import Data, Device, Wrapper, byte_view
 from f2tools.device.blockmap import BlockMap, merged, runs_of
+from f2tools.device.overlay_log import DATA, SIZE, OverlayLog
 from f2tools.errors import DeviceError
 
 BLOCK = 4096
@@ -28,12 +31,16 @@ WINDOW = 4096  # blocks looked at in one go
 class Overlay(Wrapper):
     """A device that can be written to on top of one that isn't; see the module's docstring."""
 
-    def __init__(self, base: Device, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, base: Device, path: str | Path | None = None, *, memory_bytes: int = MEMORY_BYTES) -> None:
         super().__init__(base)
         self.read_only = False
+        self._closed = False
         self._below = base.size_bytes  # bytes of the device below that can still be seen
         self._map = BlockMap()
-        self._slots = _Slots(memory_bytes)
+        self._log = None if path is None else OverlayLog(base, os.fspath(path))
+        self._slots = _Slots(memory_bytes) if self._log is None else self._log
+        if self._log is not None:
+            self._recover(self._log)
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)
@@ -63,8 +70,9 @@ class Overlay(Wrapper):
             return
         self.pwrite(offset, bytes(first * BLOCK - offset))
         self.pwrite(last * BLOCK, bytes(end - last * BLOCK))
-        self._release(first, last - first)
-        self._map.fill(first, last - first, ZERO)
+        if self._log is not None:
+            self._log.zeroed(first, last - first)
+        self._set_zero(first, last - first)
 
     def resize(self, size_bytes: int) -> None:
         if size_bytes < 0:
@@ -73,6 +81,17 @@ class Overlay(Wrapper):
             cut = -(-size_bytes // BLOCK)
             tail = min(cut * BLOCK, self.size_bytes) - size_bytes
             self.pwrite(size_bytes, bytes(tail))  # the rest of the last block is zeros, should it grow again
+        if self._log is not None:
+            self._log.resized(size_bytes)
+        self._set_size(size_bytes)
+
+    def _set_zero(self, first: int, count: int) -> None:
+        self._release(first, count)
+        self._map.fill(first, count, ZERO)
+
+    def _set_size(self, size_bytes: int) -> None:
+        if size_bytes < self.size_bytes:
+            cut = -(-size_bytes // BLOCK)
             self._release(cut, -(-self.size_bytes // BLOCK) - cut)
             self._map.cut(cut)
             self._below = min(self._below, cut * BLOCK)
@@ -82,7 +101,66 @@ class Overlay(Wrapper):
         self.size_bytes = size_bytes
 
     def flush(self) -> None:
-        """Nothing to do: nothing here is meant to last."""
+        """With a path, make what was written durable; without, nothing here is meant to last."""
+        if self._log is not None:
+            if self._log.wasteful():
+                self._write_anew(self._log)
+            self._log.flush()
+
+    def apply(self, to: Device) -> None:
+        """Do to another device, such as the one below, what was done to this one, and flush it."""
+        if to.size_bytes != self.size_bytes:
+            to.resize(self.size_bytes)
+        for offset, length in list(self.dirty_ranges()):
+            at = offset
+            for start, size in list(self.data_ranges(offset, length)):
+                if at < start:
+                    to.write_zeroes(at, start - at)
+                for position in range(start, start + size, WINDOW * BLOCK):
+                    to.pwrite(position, self.pread(position, min(WINDOW * BLOCK, start + size - position)))
+                at = start + size
+            if at < offset + length:
+                to.write_zeroes(at, offset + length - at)
+        to.flush()
+
+    def _recover(self, log: OverlayLog) -> None:
+        """Take up what an overlay of that name was left with."""
+        for kind, first, count, slot in log.recovered():
+            if kind == SIZE:
+                self._set_size(first)
+            elif kind == DATA:
+                self._release(first, count)
+                self._map.set(first, np.arange(slot, slot + count) + SLOT)
+            else:
+                self._set_zero(first, count)
+
+    def _write_anew(self, old: OverlayLog) -> None:
+        """What still counts into a new file; the old one stays as it is where that fails."""
+        new = OverlayLog(self.base, f"{old.path}.new", fresh=True)
+        try:
+            if self.size_bytes != self.base.size_bytes:
+                new.resized(self.size_bytes)
+            moved = list(self._copy(new))
+            new.replace(old)
+        except DeviceError:
+            new.close()
+            os.unlink(new.path)
+            return
+        for first, numbers in moved:
+            self._map.set(first, numbers)
+        self._log = self._slots = new
+        old.close()
+
+    def _copy(self, new: OverlayLog) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        for first, count, changed in self._map.spans(0, -(-self.size_bytes // BLOCK)) if self.size_bytes else ():
+            numbers = self._map.get(first, count) if changed else np.zeros(0, np.int64)
+            for begin, end in runs_of(numbers == ZERO):
+                new.zeroed(first + begin, end - begin)
+            for begin, end in _slot_runs(numbers):
+                data = bytearray((end - begin) * BLOCK)
+                self._slots.read(int(numbers[begin]) - SLOT, 0, memoryview(data))
+                slot = new.keep(first + begin, memoryview(data))
+                yield first + begin, np.arange(slot, slot + end - begin) + SLOT
 
     def dirty_ranges(self) -> Iterator[tuple[int, int]]:
         """(offset, length) of what was written, by whole blocks, in order."""
@@ -108,8 +186,13 @@ class Overlay(Wrapper):
         return self.base.extent_source(offset, length)
 
     def close(self) -> None:
-        self._slots.close()
-        super().close()
+        try:
+            if self._log is not None and not self._closed:
+                self.flush()
+        finally:
+            self._closed = True
+            self._slots.close()
+            super().close()
 
     def _set_layout(self, layout: Sequence[tuple[int, int]]) -> None:
         super()._set_layout(layout)
@@ -136,6 +219,9 @@ class Overlay(Wrapper):
     def _read_changed(self, offset: int, view: memoryview) -> None:
         first, count = _blocks(offset, len(view))
         numbers = self._map.get(first, count)
+        if not numbers.any():
+            self._read_below(offset, view)
+            return
         for begin, end in runs_of(numbers == BELOW):
             start, part = _within(offset, view, (first + begin) * BLOCK, (first + end) * BLOCK)
             self._read_below(start, part)
@@ -161,6 +247,12 @@ class Overlay(Wrapper):
                 self._read_changed(start, data[at : at + there])
             data[offset - first * BLOCK : offset - first * BLOCK + len(view)] = view
         numbers = self._map.get(first, count)
+        if self._log is not None:
+            slot = self._log.keep(first, data)
+            self._log.give_back(numbers[numbers >= SLOT])
+            self._map.set(first, np.arange(slot, slot + count) + SLOT)
+            return
+        assert isinstance(self._slots, _Slots)
         fresh = numbers < SLOT
         numbers[fresh] = self._slots.take(int(fresh.sum())) + SLOT
         for begin, end in _slot_runs(numbers):

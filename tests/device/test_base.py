@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,21 @@ def test_a_fault_in_a_gap_does_no_harm() -> None:
     assert source.read_blocks(np.array([5, 3]), SIZE, max_gap=1).tobytes() == naive(source, [5, 3])
     with pytest.raises(DeviceError, match="bad sector"):
         source.read_blocks(np.array([4, 3]), SIZE, max_gap=1)
+
+
+@pytest.mark.parametrize("max_gap", [0, 2])
+def test_memory_beside_the_result_is_bounded(max_gap: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "SCRATCH", 1 << 20)
+    size, count = 4096, 8192
+    source = Memory(count * size)
+    wanted = np.arange(count)[::-1]
+    tracemalloc.start()
+    try:
+        blocks = source.read_blocks(wanted, size, max_gap)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < blocks.nbytes + (8 << 20)
 
 
 @pytest.mark.parametrize("max_gap", [0, 2])

@@ -177,6 +177,37 @@ def test_what_is_not_an_image(tmp_path: Path) -> None:
     listener.close()
 
 
+def test_the_file_of_somebody_else_can_be_read_too(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O_NOATIME is for a file's owner."""
+    really = os.open
+
+    def as_somebody_else(name: str, flags: int, *more: Any) -> int:
+        if flags & os.O_NOATIME:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return really(name, flags, *more)
+
+    monkeypatch.setattr(os, "open", as_somebody_else)
+    with open_device(file) as device:
+        assert device.pread(10240, 4) == b"tail"
+    monkeypatch.setattr(os, "open", lambda *_: really("/nowhere/at/all", os.O_RDONLY))
+    with pytest.raises(DeviceError, match="image: No such file"):
+        open_device(file)
+
+
+def test_a_file_system_without_locks_can_be_written_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = errno.EOPNOTSUPP
+
+    def no_locks(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(image_module.fcntl, "flock", no_locks)
+    with open_device(file, write=True) as device:
+        device.pwrite(0, b"x")
+    number = errno.EIO
+    with pytest.raises(DeviceError, match="image: can't be locked: Input/output error"):
+        open_device(file, write=True)
+
+
 def test_an_empty_file_is_an_image_of_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with open_device(tmp_path / "empty") as device:
