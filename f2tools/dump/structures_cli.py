@@ -406,7 +406,7 @@ def _print(shown: dict[str, Any], as_json: bool, how: str) -> None:
 @click.command()
 @click.argument("struct", required=False)
 @click.option(
-    "--block-size", type=click.Choice(BLOCK_SIZES), default="4096", show_default=True, help="Of volumes with such blocks."
+    "--block-size", type=click.Choice(BLOCK_SIZES), default="4096", show_default=True, help="For blocks of this size."
 )
 @json_option
 def layout(struct: str | None, block_size: str, as_json: bool) -> None:
