@@ -14,12 +14,16 @@ from tests.hostile.exercise import COMMANDS, exercise, in_child
 from tests.hostile.targets import structures
 from tests.images import reference
 
-ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))  # 1: some 2,400 damaged images
-FLIPS_PER_KIND = 8
+ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))  # 1: some 2,500 damaged images
+FLIPS_PER_KIND = 12
 SMALL = (
     "compress-lz4", "compress-lzo-rle", "compress-zstd", "crash-namespace", "crash-orphan", "crash-xattr",
     "features", "fragmented", "full", "sections", "zoned", "active-logs-2", "blocks16k-compress", "packed-ssa",
 )  # fmt: skip
+
+
+def _short(patches: list[tuple[int, bytes]]) -> str:
+    return ", ".join(f"{data[:16].hex()}{'...' if len(data) > 16 else ''} at {offset}" for offset, data in patches)
 
 
 def _attack(name: str, work: Path, seed: int) -> list[str]:
@@ -37,7 +41,7 @@ def _attack(name: str, work: Path, seed: int) -> list[str]:
             with patched(image, patches):
                 commands = (*rng.sample(COMMANDS, 3), ("dump", "manifest", "{image}"))
                 said = exercise(image, work, rng.choice(nids), patches[0][0] // 4096, commands)
-            failures += [f"{kind}, patches {patches}\n{line}" for line in said]
+            failures += [f"{kind}, {_short(patches)}\n{line}" for line in said]
     return failures
 
 
