@@ -31,6 +31,13 @@ class BlockMap:
         for leaf, inside, at in _parts(first, len(numbers)):
             self._own(leaf)[inside] = numbers[at]
 
+    def alike(self, first: int) -> int | None:
+        """The number of all blocks of the stretch of LEAF around a block, where that is known at a glance."""
+        known = self._leaves.get(first // LEAF)
+        if known is None:
+            return 0
+        return None if known.flags.writeable else int(known[0])
+
     def fill(self, first: int, count: int, number: int) -> None:
         """Set `count` blocks from `first` to one number."""
         for leaf, inside, at in _parts(first, count):

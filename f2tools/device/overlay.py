@@ -166,11 +166,19 @@ class Overlay(Wrapper):
         """(offset, length) of what was written, by whole blocks, in order."""
         blocks = -(-self.size_bytes // BLOCK)
         return merged(
-            ((first + begin) * BLOCK, min((first + end) * BLOCK, self.size_bytes) - (first + begin) * BLOCK)
+            (begin * BLOCK, min(end * BLOCK, self.size_bytes) - begin * BLOCK)
             for first, count, changed in self._map.spans(0, blocks)
             if changed
-            for begin, end in runs_of(self._map.get(first, count) != BELOW)
+            for begin, end in self._dirty_runs(first, count)
         )
+
+    def _dirty_runs(self, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """(begin, end) of the changed blocks of one of the map's stretches."""
+        if self._map.alike(first):
+            yield first, first + count
+            return
+        for begin, end in runs_of(self._map.get(first, count) != BELOW):
+            yield first + begin, first + end
 
     def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
         return merged(self._data_ranges(offset, min(length, self.size_bytes - offset)))
@@ -273,6 +281,8 @@ class Overlay(Wrapper):
             start, stop = max(offset, first * BLOCK), min(end, (first + count) * BLOCK)
             if not changed:
                 yield from self.base.data_ranges(start, min(stop, self._below) - start)
+                continue
+            if self._map.alike(first) == ZERO:
                 continue
             numbers = self._map.get(first, count)
             data = numbers >= SLOT
