@@ -244,7 +244,7 @@ def _content(vol: Volume, blkaddr: int, raw: NDArray[np.uint8], owner: Owner | N
         except F2fsError:
             return "data block", {}
         if inode.is_dir:
-            return "directory block", {"dentries": slots(raw, owner.fofs or 0, blkaddr)}
+            return "directory block", {"dentries": slots(raw, owner.fofs or 0, blkaddr, encrypted=inode.encrypted)}
         return f"data block of a {inode.kind}", {}
     return "data block", {}
 

@@ -33,7 +33,7 @@ def dentries(vol: Volume, directory: Inode, *, raw: bool = False) -> dict[str, A
     try:
         for number, blkaddr, area in areas(vol, directory):
             blocks += 1
-            entries += slots(area, number, blkaddr, raw=raw)
+            entries += slots(area, number, blkaddr, raw=raw, encrypted=directory.encrypted)
     except F2fsError as error:
         problems.append(str(error))
     _judge_hashes(vol, directory, entries)
@@ -73,8 +73,13 @@ def areas(vol: Volume, directory: Inode) -> Iterator[tuple[int, int, NDArray[np.
             )
 
 
-def slots(area: NDArray[np.uint8], number: int, blkaddr: int, *, raw: bool = False) -> list[dict[str, Any]]:
-    """The entries of one dentry block or inline area; `state` is used, or unused for what is left of deleted names."""
+def slots(
+    area: NDArray[np.uint8], number: int, blkaddr: int, *, raw: bool = False, encrypted: bool = False
+) -> list[dict[str, Any]]:
+    """The entries of one dentry block or inline area; `state` is used, or unused for what is left of deleted names.
+
+    Names of an `encrypted` directory are ciphertext and may hold any byte.
+    """
     import numpy as np
 
     count = dentries_in(area.size)
@@ -97,7 +102,7 @@ def slots(area: NDArray[np.uint8], number: int, blkaddr: int, *, raw: bool = Fal
             taken_until = slot + need
             if not all(used[slot:taken_until]):
                 problem = "not all slots of the name are marked as used"
-            elif b"/" in name or b"\0" in name:
+            elif not encrypted and (b"/" in name or b"\0" in name):
                 problem = "the name holds a slash or a NUL"
         found.append(
             {

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.errors import F2fsError
 from f2tools.layout.constants import (
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_DEVICE_ALIAS,
     F2FS_FEATURE_RO,
     F2FS_ROOT_INO,
     OFFSET_BIT_SHIFT,
@@ -50,6 +52,9 @@ def owner_of(vol: Volume, blkaddr: int) -> Owner | None:
     """The owner of a block of the main area; None on a volume without summaries (feature ro)."""
     if vol.geo.feature & F2FS_FEATURE_RO:
         return None
+    alias = _alias_of(vol, blkaddr)
+    if alias is not None:
+        return alias
     entry_type, nid, version, ofs = vol.summaries.owner(blkaddr)
     owner = Owner("node" if entry_type == SUM_TYPE_NODE else "data", nid, version, ofs)
     if nid == 0 and not vol.sit.valid(_array([blkaddr]))[0]:
@@ -70,6 +75,24 @@ def owner_of(vol: Volume, blkaddr: int) -> Owner | None:
     if owner.ino:
         owner.paths, owner.path_verified = paths_of(vol, owner.ino, search=owner.live)
     return owner
+
+
+def _alias_of(vol: Volume, blkaddr: int) -> Owner | None:
+    """The file in the root directory that stands for the device this block is on; its blocks have no summaries."""
+    from f2tools.volume.inode import Inode
+
+    if not vol.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+        return None
+    for entry in vol.listdir(vol.root.inode):
+        if not isinstance(entry.inode, Inode) or not entry.inode.i_flags & F2FS_DEVICE_ALIAS_FL:
+            continue
+        fofs, start, count = entry.inode.cached_extent
+        if start <= blkaddr < start + count:
+            ino = entry.inode.ino
+            path = os.fsdecode(b"/" + entry.name)
+            why = f"inode {ino} is an alias of the device that holds this block"
+            return Owner("data", ino, 0, 0, True, why, ino, fofs + blkaddr - start, [path], True)
+    return None
 
 
 def _judge_data(vol: Volume, owner: Owner, blkaddr: int, nat_version: int, address: int) -> None:

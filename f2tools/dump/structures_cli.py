@@ -156,7 +156,7 @@ def print_table(
     elif as_json:
         import json
 
-        head = json.dumps(summary, indent=1)[:-2]
+        head = json.dumps(summary, indent=1)[:-2] if summary else "{"
         emit([f'{head}{"," if summary else ""}\n "rows": [\n'])
         emit(tables.json_lines(pieces))
         emit(["\n ]\n}\n"])
