@@ -186,9 +186,11 @@ class _Targets:
         if len(request.device_paths) > 1 + len(request.extra):
             raise Usage(f"{len(request.device_paths)} device paths for {1 + len(request.extra)} devices")
         named = [Extra(request.image), *request.extra]
+        _apart([one.path for one in named])
+        if request.undo is not None and (request.extra or not os.path.exists(request.image)):
+            raise Usage("--undo keeps what is overwritten on one existing image; there is nothing to keep of a new one")
         padded = [*sizes, *[None] * (len(named) - len(sizes))]
         self._list = [self._look_at(one, size) for one, size in zip(named, padded, strict=True)]
-        self._apart()
         if request.zone_size is not None:
             self._lay_out_zones(request.zone_size)
 
@@ -219,11 +221,12 @@ class _Targets:
                     device = target.device
                     if device is None:
                         raise AssertionError("an existing target is open")
-                    if target.grow:
-                        device.resize(target.size)
                 members.append(device)
             signatures = {index: t.found for index, t in enumerate(self._list)}
             members = self._undoable(members, making)
+            for target, device in zip(self._list, members, strict=True):
+                if target.grow:
+                    device.resize(target.size)
             write(volume, members, signatures)
             if self._request.sparse_size is not None:
                 from f2tools.device.sparse import write_sparse
@@ -237,9 +240,7 @@ class _Targets:
         """The devices, with what is overwritten kept in a file where that was asked for."""
         if self._request.undo is None:
             return members
-        if len(members) > 1 or self._list[0].fresh:
-            raise Usage("--undo keeps what is overwritten on one existing image; there is nothing to keep of a new one")
-        from f2tools.device.wrappers import UndoLog
+        from f2tools.device.undo import UndoLog
 
         return [stack.enter_context(UndoLog(members[0], self._request.undo))]
 
@@ -303,19 +304,6 @@ class _Targets:
         if target.found and not self._request.force:
             raise Usage(f"{target.path} holds {describe(target.found)}; -f overwrites it")
 
-    def _apart(self) -> None:
-        """No device twice."""
-        seen: dict[object, str] = {}
-        for target in self._list:
-            try:
-                status = os.stat(target.path)
-                key: object = (status.st_dev, status.st_ino)
-            except OSError:
-                key = os.path.abspath(target.path)
-            if key in seen:
-                raise Usage(f"{target.path} is {seen[key]}: each device can be used once")
-            seen[key] = target.path
-
     def _lay_out_zones(self, size: int) -> None:
         """Pretend that the last image is a host-managed zoned device, to be copied to one later."""
         target = self._list[-1]
@@ -328,6 +316,20 @@ class _Targets:
         if conventional is None:
             conventional = count if len(self._list) == 1 else 0
         target.zones = Zones(size, (size,) * count, conventional)
+
+
+def _apart(paths: list[str]) -> None:
+    """Usage where a device is named twice, by whatever names."""
+    seen: dict[object, str] = {}
+    for path in paths:
+        try:
+            status = os.stat(path)
+            key: object = (status.st_dev, status.st_ino)
+        except OSError:
+            key = os.path.abspath(path)
+        if key in seen:
+            raise Usage(f"{path} is {seen[key]}: each device can be used once")
+        seen[key] = path
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import Device, open_device
+from f2tools.device.undo import apply_undo
 from f2tools.errors import DeviceError, F2fsError, NotF2fs
 from f2tools.layout.constants import FEATURES
 from f2tools.layout.node import Inode, NodeFooter
@@ -231,3 +232,18 @@ def test_an_existing_image_grows_with_size(tmp_path: Path) -> None:
     f2mkfs("-q", image, "--size", "64M")
     assert image.stat().st_size == 64 * MIB
     assert superblock(image).block_count == 64 * 256
+
+
+@pytest.mark.parametrize("more", [(), ("--size", "80M"), ("-t", "0"), ("--size", "32M", "-s", "1", "-O", "ro")])
+def test_a_format_can_be_undone(more: tuple[str, ...], tmp_path: Path) -> None:
+    image, log = tmp_path / "image", tmp_path / "undo"
+    f2mkfs("-q", image, "--size", "64M", "-l", "first")
+    with image.open("r+b") as f:
+        f.seek(40 * MIB)
+        f.write(b"somebody's data")
+    before = image.read_bytes()
+    f2mkfs("-q", "-f", image, "--undo", log, "-l", "second", *more)
+    assert image.read_bytes() != before
+    with open_device(image, write=True) as device:
+        apply_undo(log, device)
+    assert image.read_bytes() == before
