@@ -49,12 +49,12 @@ NEED_EXTRA_ATTR = ("project_quota", "inode_checksum", "flexible_inline_xattr", "
 ENCODING_FLAGS = {"strict": F2FS_ENC_STRICT_MODE_FL, "hashonly": F2FS_ENC_NO_COMPAT_FALLBACK_FL}
 BLOCK_SIZES = (4096, 8192, 16384)
 
-COLD_EXTENSIONS = (
+COLD_EXTENSIONS: tuple[str, ...] = (
     "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif",
     "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt",
     "exo", "odex", "vdex", "so",
 )  # fmt: skip
-HOT_EXTENSIONS = ("db", "vmdk", "vdi", "qcow2")
+HOT_EXTENSIONS: tuple[str, ...] = ("db", "vmdk", "vdi", "qcow2")
 
 F2FS_MAX_SEGMENT = 16 * 1024 * 1024 // 2
 F2FS_MIN_SEGMENTS = 9

@@ -247,3 +247,14 @@ def test_a_format_can_be_undone(more: tuple[str, ...], tmp_path: Path) -> None:
     with open_device(image, write=True) as device:
         apply_undo(log, device)
     assert image.read_bytes() == before
+
+
+def test_formatting_loads_no_parser_and_no_terminal_library(tmp_path: Path) -> None:
+    script = (
+        "import sys; from f2tools.cli import main\n"
+        f"main(['mkfs', '-q', {str(tmp_path / 'image')!r}, '--size', '64M'], standalone_mode=False)\n"
+        "print([name for name in ('construct', 'rich', 'json', 'hashlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "construct" not in done.stdout
+    assert "rich" not in done.stdout
