@@ -9,7 +9,7 @@ from f2tools.dump.directory import slots
 from f2tools.dump.nodes import node_block
 from f2tools.dump.owners import Owner, owner_of
 from f2tools.dump.structures import pack_contents, superblock_fields
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.layout.checkpoint import Checkpoint, OrphanBlock
 from f2tools.layout.constants import CURSEG_NAMES, F2FS_FEATURE_RO, SUM_TYPE_NODE
 from f2tools.layout.nat import NatBlock
@@ -42,7 +42,17 @@ def block(vol: Volume, blkaddr: int) -> dict[str, Any]:
         last = max(vol.device.size_bytes // size, vol.geo.end_blkaddr) - 1
         raise Usage(f"there is no block {blkaddr:#x}; the last one is {last:#x}")
     area = vol.geo.area_of(blkaddr)
-    raw = vol.device.read_range(blkaddr, 1, size)[0]
+    try:
+        raw = vol.device.read_range(blkaddr, 1, size)[0]
+    except DeviceError as error:
+        return {
+            "blkaddr": blkaddr,
+            "offset": blkaddr * size,
+            "area": area,
+            "area_name": AREA_NAMES[area] if area else _outside(vol, blkaddr),
+            "problems": [str(error)],
+            "data": b"",
+        }
     shown: dict[str, Any] = {
         "blkaddr": blkaddr,
         "offset": blkaddr * size,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from f2tools.dump.structures import cursegs, error_names, feature_names, stop_reasons, why_live
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, F2fsError
 from f2tools.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
     CP_FLAGS,
@@ -26,6 +27,7 @@ from f2tools.volume.super import devices_of, extensions_of, label_of, text_of
 if TYPE_CHECKING:
     from f2tools.volume.volume import Volume
 
+T = TypeVar("T")
 U64 = (1 << 64) - 1
 FSYNC_MARK = 1 << 1  # in the footer's flag
 
@@ -34,7 +36,8 @@ def volume_info(vol: Volume) -> dict[str, Any]:
     """Identity, geometry, features, space and state of a volume; sizes in bytes where named so, else in blocks."""
     sb, cp, geo = vol.sb, vol.cp, vol.geo
     cold, hot = extensions_of(sb)
-    statfs = vol.statfs()
+    problems: list[str] = []
+    statfs = _attempt(problems, vol.statfs) or {}
     return {
         "format": f"F2FS {sb.major_ver}.{sb.minor_ver}",
         "label": label_of(sb),
@@ -74,20 +77,31 @@ def volume_info(vol: Volume) -> dict[str, Any]:
             "overprov_segment_count": cp.overprov_segment_count,
             "rsvd_segment_count": cp.rsvd_segment_count,
             "used_bytes": cp.valid_block_count * geo.block_size,
-            "free_bytes": statfs["f_bfree"] * geo.block_size,
+            "free_bytes": statfs.get("f_bfree", cp.user_block_count - cp.valid_block_count) * geo.block_size,
         },
         "statfs": statfs,
-        "state": state_of(vol),
+        "state": state_of(vol, problems),
         "version": text_of(sb.version),
         "init_version": text_of(sb.init_version),
-        "kbytes_written": kbytes_written(vol),
+        "kbytes_written": _attempt(problems, lambda: kbytes_written(vol)),
         "warnings": list(vol.warnings),
+        "problems": list(dict.fromkeys(problems)),
     }
 
 
-def state_of(vol: Volume) -> dict[str, Any]:
+def _attempt(problems: list[str], what: Callable[[], T]) -> T | None:
+    """What the function gives; None, and a note in `problems`, where the image doesn't have it."""
+    try:
+        return what()
+    except F2fsError as error:
+        problems.append(str(error))
+        return None
+
+
+def state_of(vol: Volume, problems: list[str]) -> dict[str, Any]:
     """Which checkpoint counts and what it says; what a mount would have to recover; errors that the kernel noted."""
     cp = vol.cp
+    orphans = _attempt(problems, vol.orphans)
     return {
         "clean": vol.clean,
         "checkpoint_ver": cp.checkpoint_ver,
@@ -96,7 +110,7 @@ def state_of(vol: Volume) -> dict[str, Any]:
         "ckpt_flags": cp.ckpt_flags,
         "flags": flag_names(cp.ckpt_flags, CP_FLAGS),
         "fsynced_nodes": 0 if vol.clean else fsynced_nodes(vol),
-        "orphans": int(vol.orphans().size),
+        "orphans": None if orphans is None else int(orphans.size),
         "elapsed_time": cp.elapsed_time,
         "cursegs": cursegs(vol.pack),
         "stop_reasons": stop_reasons(vol.sb),

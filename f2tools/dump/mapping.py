@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from f2tools.dump.nodes import runs
+from f2tools.errors import F2fsError
 from f2tools.layout.constants import CURSEG_NAMES, F2FS_DEVICE_ALIAS_FL, NEW_ADDR
 
 if TYPE_CHECKING:
@@ -18,19 +19,28 @@ def file_map(vol: Volume, inode: Inode) -> dict[str, Any]:
     """The map of a file, in file order and in blocks: `extents` with `kind` fofs count blkaddr segno type.
 
     Kinds are extent, hole, unwritten, compressed (`blocks` has where the compressed bytes lie) and inline.  What lies
-    past i_size (preallocated blocks, a Merkle tree) is shown too.  `fragments` counts the runs on the disk.
+    past i_size (preallocated blocks, a Merkle tree) is shown too.  `fragments` counts the runs on the disk.  Where a
+    node can't be read the map ends, and `problems` says why.
     """
     if inode.has_inline_data or inode.has_inline_dentry:
         parts = [{"kind": "inline", "fofs": 0, "count": 0, "blkaddr": inode.blkaddr, "bytes": inode.i_size}]
         for part in parts:
             part |= _place(vol, inode.blkaddr, 1)
-        return _head(vol, inode) | {"fragments": 0, "mapped_blocks": 0, "extents": parts}
-    items = list(vol.data.layout(inode, 0, None if inode.i_flags & F2FS_DEVICE_ALIAS_FL else _most(vol, inode)))
+        return _head(vol, inode) | {"fragments": 0, "mapped_blocks": 0, "extents": parts, "problems": []}
+    items: list[Extent | Cluster] = []
+    problems: list[str] = []
+    try:
+        stop = None if inode.i_flags & F2FS_DEVICE_ALIAS_FL else _most(vol, inode)
+        for item in vol.data.layout(inode, 0, stop):
+            items.append(item)  # noqa: PERF402 - what came before an error counts
+    except F2fsError as error:
+        problems.append(str(error))
     parts = list(_with_holes(vol, inode, items))
     return _head(vol, inode) | {
         "fragments": _fragments(parts),
         "mapped_blocks": sum(_mapped(part) for part in parts),
         "extents": parts,
+        "problems": problems,
     }
 
 

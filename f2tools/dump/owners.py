@@ -83,7 +83,11 @@ def _alias_of(vol: Volume, blkaddr: int) -> Owner | None:
 
     if not vol.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         return None
-    for entry in vol.listdir(vol.root.inode):
+    try:
+        entries = vol.listdir(vol.root.inode)
+    except F2fsError:
+        return None
+    for entry in entries:
         if not isinstance(entry.inode, Inode) or not entry.inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             continue
         fofs, start, count = entry.inode.cached_extent
@@ -239,12 +243,13 @@ def _search(vol: Volume, ino: int) -> list[str]:
     """Every path of an inode, from walking the whole tree."""
     from f2tools.volume.volume import join
 
-    return [
-        os.fsdecode(join(path, entry.name))
-        for path, _, entries in vol.walk()
-        for entry in entries
-        if entry.dentry.ino == ino
-    ]
+    found: list[str] = []
+    try:
+        for path, _, entries in vol.walk():
+            found += [os.fsdecode(join(path, entry.name)) for entry in entries if entry.dentry.ino == ino]
+    except F2fsError:
+        return found  # the root directory itself can't be read
+    return found
 
 
 def _joined(parts: list[bytes], whole: bool) -> str:

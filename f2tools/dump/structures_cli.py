@@ -80,10 +80,11 @@ def info(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool) -
         shown = volume_info(vol)
     if as_json:
         print_json(shown)
-        return
-    from f2tools.dump import render, text
+    else:
+        from f2tools.dump import render, text
 
-    text.info(render.make_console(), shown)
+        text.info(render.make_console(), shown)
+    end(shown["problems"])
 
 
 @click.command()
@@ -249,9 +250,11 @@ def ssa(
 
     columns = ("segno", "blkoff", "blkaddr", "kind", "nid", "version", "ofs_in_node", "valid")
     with opened(image, devices, checkpoint) as vol:
-        rows = tables.ssa_rows(vol, tables.parse_ranges(segnos, len(vol.sit), "segment"), everything=everything)
+        lost: list[str] = []
+        chosen = tables.parse_ranges(segnos, len(vol.sit), "segment")
+        rows = tables.ssa_rows(vol, chosen, everything=everything, lost=lost)
         print_table(rows, {}, text.ssa_lines, as_json, as_csv, columns)
-        end(vol.sit.problems)
+        end([*vol.sit.problems, *lost])
 
 
 @click.command()
@@ -358,6 +361,7 @@ def map_(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, w
     with opened(image, devices, checkpoint) as vol:
         shown = file_map(vol, resolve(vol, os.fsencode(which)))
     _print(shown, as_json, "file_map")
+    end(f"map of inode {shown['ino']}: {problem}" for problem in shown["problems"])
 
 
 @click.command()

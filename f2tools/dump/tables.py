@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from f2tools.errors import Usage
+from f2tools.errors import DeviceError, Usage
 from f2tools.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
 
 if TYPE_CHECKING:
@@ -85,11 +85,17 @@ def sit_rows(vol: Volume, segnos: NDArray[np.int64] | None = None, *, everything
         }
 
 
-def ssa_rows(vol: Volume, segnos: NDArray[np.int64] | None = None, *, everything: bool = False) -> Iterator[Columns]:
+def ssa_rows(
+    vol: Volume,
+    segnos: NDArray[np.int64] | None = None,
+    *,
+    everything: bool = False,
+    lost: list[str] | None = None,
+) -> Iterator[Columns]:
     """Columns segno blkoff blkaddr kind nid version ofs_in_node valid; only valid blocks unless `everything`.
 
     The summaries of open logs come from the checkpoint, where the live ones are.  Without `segnos`: all segments with
-    valid blocks.
+    valid blocks.  Segments whose summary can't be read are told in `lost`, where given.
     """
     geo, sit, summaries = vol.geo, vol.sit, vol.summaries
     if segnos is None:
@@ -97,8 +103,7 @@ def ssa_rows(vol: Volume, segnos: NDArray[np.int64] | None = None, *, everything
     open_logs = {c.segno for c in summaries.cursegs}
     per_seg = geo.blocks_per_seg
     for start in range(0, segnos.size, SSA_PIECE):
-        some = segnos[start : start + SSA_PIECE]
-        rows = summaries.ssa(some)
+        some, rows = _readable_summaries(vol, segnos[start : start + SSA_PIECE], lost)
         entries = rows["entries"][:, :per_seg].copy()
         kinds = rows["footer"]["entry_type"].copy()
         for i, segno in enumerate(some.tolist()):
@@ -115,6 +120,24 @@ def ssa_rows(vol: Volume, segnos: NDArray[np.int64] | None = None, *, everything
         columns |= {name: flat[name] for name in ("nid", "version", "ofs_in_node")} | {"valid": valid}
         if keep.any():
             yield {name: column[keep] for name, column in columns.items()}
+
+
+def _readable_summaries(
+    vol: Volume, segnos: NDArray[np.int64], lost: list[str] | None
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """(segments, their summary blocks); without the segments that a cut-off image doesn't have."""
+    try:
+        return segnos, vol.summaries.ssa(segnos)
+    except DeviceError as error:
+        if lost is None:
+            raise
+        end = vol.device.size_bytes // vol.geo.block_size
+        there = vol.summaries.ssa_place(segnos)[0] < end
+        if there.all():
+            raise
+        missing = segnos[~there]
+        lost.append(f"summaries of segments {missing[0]} to {missing[-1]}: {error}")
+        return segnos[there], vol.summaries.ssa(segnos[there])
 
 
 def nat_summary(vol: Volume) -> dict[str, Any]:

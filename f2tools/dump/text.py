@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -178,6 +179,7 @@ def sit_lines(pieces: Iterator[Columns]) -> Iterator[str]:
         )
 
 
+@functools.lru_cache(1 << 16)
 def _map_cells(bits: str) -> str:
     step = 2 * MAP_BYTES_PER_CELL
     cells = (bits[i : i + step] for i in range(0, len(bits), step))
@@ -238,11 +240,13 @@ def draw(console: Console, cells: Picture, names: list[str]) -> None:
         for kind, fill, is_open in list(zip(kinds, fills, opened, strict=True))[start : start + per_line]:
             text, style = _plain_cell(kind, fill, is_open) if plain else _cell(kind, fill, is_open)
             line.append(text, style)
+        line.rstrip()
         console.print(line, no_wrap=True, crop=False)
     legend = Text("  ")
     for kind, name in enumerate(names):
         legend.append(TYPE_LETTERS[kind] if plain else SHADES[-1], "" if plain else TYPE_STYLES[kind])
         legend.append(f" {name}  ")
+    legend.rstrip()
     console.print(legend)
     console.print("  digit: tenths valid  . free  * open log" if plain else f"  {SHADES} how full  · free  ◆ open log")
 
@@ -266,7 +270,8 @@ def histogram(console: Console, counts: list[int]) -> None:
     bar = "#" if plain_picture(console) else "█"
     for i, count in enumerate(counts):
         length = -(-count * room // most)
-        console.print(f"  {i * step:>3}-{(i + 1) * step:>3} % {count:>8} {bar * length}", no_wrap=True, crop=False)
+        line = f"  {i * step:>3}-{(i + 1) * step:>3} % {count:>8} {bar * length}"
+        console.print(line.rstrip(), no_wrap=True, crop=False)
 
 
 # -- nodes, inodes, directories, maps ---------------------------------------------------------------------------
