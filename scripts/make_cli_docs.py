@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Write docs/cli.md from the commands' own help, and docs/layout.md from the declared structures.
+
+Run it after a command or a structure has changed: .venv/bin/python scripts/make_cli_docs.py
+tests/test_docs.py fails while a file is not what this script would write.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import click
+
+from f2tools import layout as layout_package
+from f2tools.cli import main as f2tools
+from f2tools.codec import Layout, LayoutType
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTE = "<!-- Made by scripts/make_cli_docs.py; don't edit. -->"
+# in disk order; a module that is not named here comes after them
+MODULE_ORDER = (
+    "super", "checkpoint", "nat", "sit", "summary", "node", "dentry", "xattr", "compress", "quota", "verity",
+)  # fmt: skip
+
+
+def cli_page() -> str:
+    """The reference of all commands."""
+    contexts = walk(f2tools, "f2tools", None)
+    head = ["# The commands", "", NOTE, "", "Exit codes: 0 fine; 1 something could not be read, the rest was done;"]
+    head += ["2 wrong usage; 8 not an F2FS image, or not readable at all; 130 interrupted."]
+    index = [f"- [`{context.command_path}`](#{anchor(context.command_path)})" for context in contexts]
+    sections = [line for context in contexts for line in command_section(context)]
+    return "\n".join([*head, "", *index, "", *sections]).rstrip() + "\n"
+
+
+def walk(command: click.Command, name: str, parent: click.Context | None) -> list[click.Context]:
+    """A command and all below it, as contexts, which know their settings and how they are called."""
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
+    return [context, *(below for child_name, child in children(context) for below in walk(child, child_name, context))]
+
+
+def children(context: click.Context) -> list[tuple[str, click.Command]]:
+    """The commands of a group."""
+    group = context.command
+    if not isinstance(group, click.Group):
+        return []
+    found = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+    return [(name, child) for name, child in found if child is not None]
+
+
+def command_section(context: click.Context) -> list[str]:
+    """The section of one command: usage, prose, example, options."""
+    command, path = context.command, context.command_path
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    lines = [f"## {path}", "", "```text", usage, "```", "", *prose_of(command)]
+    below = children(context)
+    if below:
+        lines += ["| command | what it does |", "|---|---|"]
+        for name, child in below:
+            said = cell(child.get_short_help_str(300))
+            lines.append(f"| [`{name}`](#{anchor(f'{path} {name}')}) | {said} |")
+        lines.append("")
+    options = [item for item in command.get_params(context) if isinstance(item, click.Option)]
+    rows = [row for option in options if (row := option.get_help_record(context))]
+    if rows:
+        lines += ["| option | |", "|---|---|"]
+        lines += [f"| `{cell(names)}` | {cell(text)} |" for names, text in rows]
+        lines.append("")
+    return lines
+
+
+def prose_of(command: click.Command) -> list[str]:
+    """The help text as Markdown: paragraphs joined, what is marked as preformatted kept so."""
+    lines: list[str] = []
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if not paragraph.startswith("\b"):
+            lines += [" ".join(paragraph.split()), ""]
+            continue
+        rows = paragraph.splitlines()[1:]
+        if rows and re.fullmatch(r"Examples?:", rows[0].strip()):
+            rows = rows[1:]
+        lines += ["```sh", *inspect.cleandoc("\n".join(rows)).splitlines(), "```", ""]
+    return lines
+
+
+def layout_page() -> str:
+    """Every declared structure as a table."""
+    lines = ["# Structures", "", NOTE, ""]
+    lines += ["Offsets and sizes in bytes, for blocks of 4096 bytes; integers are little-endian and nothing is padded."]
+    lines += ["`f2tools dump layout --block-size 16384` prints the same for larger blocks. [format.md](format.md) says"]
+    lines += ["how the structures hang together.", ""]
+    for module, structures in declared():
+        lines += [f"## {module.split('.')[-1]}", ""]
+        lines += [(import_module(module).__doc__ or "").strip(), ""]
+        for structure in structures:
+            lines += structure_section(structure)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def declared() -> list[tuple[str, list[LayoutType]]]:
+    """(module, its structures in the order of their declaration), in disk order."""
+    names = [item.name for item in iter_modules(layout_package.__path__)]
+    names.sort(key=lambda name: (MODULE_ORDER.index(name) if name in MODULE_ORDER else len(MODULE_ORDER), name))
+    found: list[tuple[str, list[LayoutType]]] = []
+    for name in names:
+        module = import_module(f"f2tools.layout.{name}")
+        here = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, LayoutType) and value is not Layout and value.__module__ == module.__name__
+        ]
+        if here:
+            found.append((module.__name__, here))
+    return found
+
+
+def structure_section(structure: LayoutType) -> list[str]:
+    """Offset, size, type and meaning of every field."""
+    said = " ".join((structure.__doc__ or "").split())
+    lines = [f"### {structure.__name__}", "", f"{said} {structure.size} bytes.", ""]
+    lines += ["| offset | size | type | field | |", "|--:|--:|---|---|---|"]
+    for item in structure.fields:
+        lines.append(f"| {item.offset} | {item.size} | `{item.type_name}` | `{item.name}` | {cell(item.meaning)} |")
+    return [*lines, ""]
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def anchor(title: str) -> str:
+    """What Markdown viewers make of a heading."""
+    return title.lower().replace(" ", "-")
+
+
+PAGES = {"cli.md": cli_page, "layout.md": layout_page}
+
+
+def write() -> list[str]:
+    """Write the pages that are not current; their names."""
+    changed = []
+    for name, page in PAGES.items():
+        target = DOCS / name
+        text = page()
+        if not target.exists() or target.read_text(encoding="utf-8") != text:
+            target.write_text(text, encoding="utf-8")
+            changed.append(name)
+    return changed
+
+
+if __name__ == "__main__":
+    for changed in write():
+        print(f"docs/{changed}", file=sys.stderr)

@@ -1,0 +1,97 @@
+"""The documents against the code: generated pages are current, examples run, links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.images import reference
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md", *sorted(DOCS.glob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def script(name: str) -> ModuleType:
+    """A script of the project as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["cli.md", "layout.md"])
+def test_the_generated_pages_are_current(name: str) -> None:
+    wanted = script("make_cli_docs").PAGES[name]()
+    found = (DOCS / name).read_text(encoding="utf-8")
+    assert found == wanted, f"docs/{name} is old; run .venv/bin/python scripts/make_cli_docs.py"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page as Markdown viewers make them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {path}, which is not there"
+        if anchor:
+            assert anchor in headings(target), f"{page.name} links to {link}; there is no such heading"
+
+
+def test_every_structure_the_format_page_names_is_declared() -> None:
+    make = script("make_cli_docs")
+    declared = {structure.kernel_name() for _, structures in make.declared() for structure in structures}
+    text = (DOCS / "format.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`struct (\w+)`", text))
+    assert named, "the page names no structure"
+    assert named <= declared, f"not declared: {sorted(named - declared)}"
+
+
+def test_the_format_page_explains_every_feature_and_checkpoint_flag() -> None:
+    from f2tools.layout import constants
+
+    text = (DOCS / "format.md").read_text(encoding="utf-8")
+    for names in (constants.FEATURES, constants.CP_FLAGS, constants.INLINE_FLAGS, constants.ADVISE_FLAGS):
+        for name, bit in names.items():
+            assert re.search(rf"^\| `?{bit:#x}`? \| `{name}` \|", text, re.MULTILINE), f"no row for {name} {bit:#x}"
+
+
+def examples(page: Path) -> str:
+    """The Python sessions of a page, everything else blanked, so that line numbers stay."""
+    lines, inside = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        inside = line == "```python" if line.startswith("```") else inside
+        lines.append(line if inside and not line.startswith("```") else "")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("page", [DOCS / "library.md", ROOT / "README.md"], ids=lambda page: page.name)
+def test_the_examples_give_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.symlink(reference("base").path, tmp_path / "card.img")
+    monkeypatch.chdir(tmp_path)
+    test = doctest.DocTestParser().get_doctest(examples(page), {}, page.name, str(page), 0)
+    assert test.examples, f"{page.name} has no examples"
+    result = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS).run(test)
+    assert not result.failed, capsys.readouterr().out
