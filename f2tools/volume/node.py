@@ -59,8 +59,11 @@ class NodeReader:
     def inodes(self, inos: Sequence[int]) -> list[Inode | F2fsError]:
         """Inodes, or what is wrong with each, in the order asked; one vectorised read."""
         wanted = np.asarray(inos, np.int64)
-        results: list[Inode | F2fsError] = [Corrupt(Where(ino=int(ino)), "no such inode number") for ino in wanted]
-        index = np.flatnonzero((wanted > 0) & (wanted < self._geo.max_nid))
+        possible = (wanted > 0) & (wanted < self._geo.max_nid)
+        results: list[Any] = [None] * wanted.size
+        for i in np.flatnonzero(~possible).tolist():
+            results[i] = Corrupt(Where(ino=int(wanted[i])), "no such inode number")
+        index = np.flatnonzero(possible)
         entries = self._nat.lookup(wanted[index])
         addrs = entries["block_addr"].astype(np.int64)
         usable = self._geo.in_main(addrs)
