@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 from f2tools.errors import DeviceError
 
-Data = bytes | bytearray | memoryview | NDArray[Any]
-WRITE_RUN = 16 << 20
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Data = bytes | bytearray | memoryview | NDArray[Any]
+else:
+    Data = Any
 ZEROES = 1 << 20
-SCRATCH = 8 << 20  # bounds what read_blocks() needs beside its result
 
 
 class Device(ABC):
@@ -83,11 +84,7 @@ class Device(ABC):
 
     def read_range(self, blkaddr: int, count: int, block_size: int) -> NDArray[np.uint8]:
         """`count` blocks from `blkaddr`, shape (count, block_size)."""
-        self.check_range(blkaddr * block_size, count * block_size)
-        blocks = np.empty((count, block_size), np.uint8)
-        if count:
-            self.pread_into(blkaddr * block_size, byte_view(blocks))
-        return blocks
+        return _vectors().read_range(self, blkaddr, count, block_size)
 
     def read_blocks(self, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
         """These blocks in the order asked, shape (n, block_size); duplicates are fine.
@@ -95,78 +92,11 @@ class Device(ABC):
         The device sees one read per run of adjacent addresses, in address order.  With `max_gap`, up to that many
         blocks between two wanted ones are read along and dropped, where one long read is cheaper than two short ones.
         """
-        wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
-        blocks = np.empty((wanted.size, block_size), np.uint8)
-        if not wanted.size:
-            return blocks
-        if max_gap:
-            self._read_over_gaps(wanted, blocks, max_gap)
-        elif bool((wanted[1:] > wanted[:-1]).all()):
-            self._read_rising(wanted, blocks)
-        else:
-            self._read_in_any_order(wanted, blocks)
-        return blocks
-
-    def _read_rising(self, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
-        """Straight into the result."""
-        flat, size = byte_view(blocks), blocks.shape[1]
-        for begin, end in _runs(wanted):
-            self.pread_into(int(wanted[begin]) * size, flat[begin * size : end * size])
-
-    def _read_in_any_order(self, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
-        """Runs that are runs of the result too straight into it, the others by way of a window."""
-        order = np.argsort(wanted, kind="stable")
-        rising = wanted[order]
-        straight = _straight(rising, order)
-        flat, size = byte_view(blocks), blocks.shape[1]
-        direct, rows = rising[straight], order[straight]
-        for begin, end in _runs(direct):
-            row = int(rows[begin])
-            self.pread_into(int(direct[begin]) * size, flat[row * size : (row + end - begin) * size])
-        rising, order = rising[~straight], order[~straight]
-        step = max(1, SCRATCH // size)
-        scratch = np.empty((min(step, rising.size), size), np.uint8)
-        for at in range(0, rising.size, step):
-            unique, inverse = _unique(rising[at : at + step])
-            self._read_rising(unique, scratch[: unique.size])
-            blocks[order[at : at + step]] = scratch[inverse]
-
-    def _read_over_gaps(self, wanted: NDArray[np.int64], blocks: NDArray[np.uint8], max_gap: int) -> None:
-        order = np.argsort(wanted, kind="stable")
-        rising = wanted[order]
-        size = blocks.shape[1]
-        step = max(1, SCRATCH // size)
-        windows = rising // step
-        cuts = np.flatnonzero((np.diff(rising) > max_gap + 1) | (np.diff(windows) != 0)) + 1
-        scratch = np.empty((step, size), np.uint8)
-        for begin, end in pairwise([0, *cuts.tolist(), rising.size]):
-            first, span = int(rising[begin]), int(rising[end - 1] - rising[begin]) + 1
-            rows = order[begin:end]
-            try:
-                self.pread_into(first * size, byte_view(scratch[:span]))
-            except DeviceError:  # the fault may be in what isn't wanted
-                blocks[rows] = self.read_blocks(wanted[rows], size)
-            else:
-                blocks[rows] = scratch[rising[begin:end] - first]
+        return _vectors().read_blocks(self, blkaddrs, block_size, max_gap)
 
     def write_blocks(self, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
         """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
-        wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
-        rows = np.asarray(data, np.uint8).reshape(wanted.size, block_size)
-        order = np.argsort(wanted, kind="stable")
-        rising = wanted[order]
-        last = np.append(rising[1:] != rising[:-1], True)[: rising.size]
-        order, rising = order[last], rising[last]
-        step = max(1, WRITE_RUN // block_size)
-        for begin, end in _runs(rising):
-            for at in range(begin, end, step):
-                stop = min(end, at + step)
-                first, count = int(order[at]), stop - at
-                if bool((np.diff(order[at:stop]) == 1).all()):
-                    run = rows[first : first + count]
-                else:
-                    run = rows[order[at:stop]]
-                self.pwrite(int(rising[at]) * block_size, np.ascontiguousarray(run))
+        _vectors().write_blocks(self, blkaddrs, data, block_size)
 
     def check_range(self, offset: int, length: int) -> None:
         """DeviceError where a range is not within the device."""
@@ -237,31 +167,15 @@ class Wrapper(Device):
         self.base.close()
 
 
-def _unique(rising: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct ones of sorted addresses, and for each address its place among them."""
-    fresh = np.append(True, rising[1:] != rising[:-1])
-    return rising[fresh], np.cumsum(fresh) - 1
-
-
-def _straight(rising: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """For each of sorted addresses, whether its whole run of adjacent ones lies in adjacent rows, in that order."""
-    step = np.diff(rising)
-    torn = np.append((step == 0) | ((step == 1) & (np.diff(order) != 1)), False)
-    starts = np.flatnonzero(np.append(True, step > 1))
-    lengths = np.diff(np.append(starts, rising.size))
-    return np.repeat(~np.logical_or.reduceat(torn, starts), lengths)
-
-
 def byte_view(data: Any) -> memoryview:
     """The bytes of a contiguous buffer or array of any shape; an empty one is fine."""
     view = memoryview(data)
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _runs(rising: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """(begin, end) indices of runs of adjacent addresses."""
-    if not rising.size:
-        return
-    cuts = np.flatnonzero(np.diff(rising) != 1) + 1
-    edges = [0, *cuts.tolist(), rising.size]
-    yield from pairwise(edges)
+@cache
+def _vectors() -> Any:
+    """The reads and writes of many blocks at once.  They need numpy, which who writes a few blocks can do without."""
+    from f2tools.device import vectors
+
+    return vectors

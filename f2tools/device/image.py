@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.errors import DeviceError
 
@@ -219,8 +217,3 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
         os.unlink(name)
         raise
     return image
-
-
-def is_zero(block: bytes | memoryview) -> bool:
-    """Whether there is nothing but zeros."""
-    return not np.frombuffer(block, np.uint8).any()

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.base import Data, Device, Wrapper, byte_view
-from f2tools.device.image import FileDevice, is_zero, lock, open_image
+from f2tools.device.image import FileDevice, lock, open_image
 from f2tools.device.ranges import RangeSet
 from f2tools.errors import DeviceError
 
@@ -186,7 +186,7 @@ class UndoLog(Wrapper):
         for start, size in self.base.data_ranges(begin, end - begin):
             for piece in range(start, start + size, PIECE):
                 data = self.base.pread(piece, min(PIECE, start + size - piece))
-                if is_zero(data):
+                if data.count(0) == len(data):
                     continue
                 if at < piece:
                     self._append(HOLE, at, length=piece - at)

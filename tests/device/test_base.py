@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from f2tools.device import base
+from f2tools.device import vectors
 from f2tools.device.base import Device
 from f2tools.errors import DeviceError
 from tests.device.memory import Memory
@@ -35,7 +35,7 @@ def naive(source: Memory, wanted: Any) -> bytes:
 def test_blocks_are_what_reading_one_by_one_gives(wanted: np.ndarray, max_gap: int, scratch: int) -> None:
     source = device()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "SCRATCH", scratch)
+        patch.setattr(vectors, "SCRATCH", scratch)
         found = source.read_blocks(wanted, SIZE, max_gap)
     assert found.shape == (len(wanted), SIZE)
     assert found.dtype == np.uint8
@@ -77,7 +77,7 @@ def test_a_fault_in_a_gap_does_no_harm() -> None:
 
 @pytest.mark.parametrize("max_gap", [0, 2])
 def test_memory_beside_the_result_is_bounded(max_gap: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "SCRATCH", 1 << 20)
+    monkeypatch.setattr(vectors, "SCRATCH", 1 << 20)
     size, count = 4096, 8192
     source = Memory(count * size)
     wanted = np.arange(count)[::-1]
@@ -111,7 +111,7 @@ def test_blocks_are_written_as_one_by_one(wanted: np.ndarray, longest: int) -> N
     for at, row in zip(wanted.tolist(), data, strict=True):
         model.pwrite(at * SIZE, row)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "WRITE_RUN", longest)
+        patch.setattr(vectors, "WRITE_RUN", longest)
         target.write_blocks(wanted, data, SIZE)
     assert target.content == model.content
     assert all(length <= longest for _, length in target.writes)

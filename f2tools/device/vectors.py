@@ -1,0 +1,133 @@
+"""Many blocks in one call: reads in address order, runs of adjacent addresses as one, with bounded scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device.base import Device, byte_view
+from f2tools.errors import DeviceError
+
+WRITE_RUN = 16 << 20
+SCRATCH = 8 << 20  # bounds what read_blocks() needs beside its result
+
+
+def read_range(device: Device, blkaddr: int, count: int, block_size: int) -> NDArray[np.uint8]:
+    """`count` blocks from `blkaddr`, shape (count, block_size)."""
+    device.check_range(blkaddr * block_size, count * block_size)
+    blocks = np.empty((count, block_size), np.uint8)
+    if count:
+        device.pread_into(blkaddr * block_size, byte_view(blocks))
+    return blocks
+
+
+def read_blocks(device: Device, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
+    """These blocks in the order asked, shape (n, block_size); duplicates are fine.
+
+    The device sees one read per run of adjacent addresses, in address order.  With `max_gap`, up to that many
+    blocks between two wanted ones are read along and dropped, where one long read is cheaper than two short ones.
+    """
+    wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
+    blocks = np.empty((wanted.size, block_size), np.uint8)
+    if not wanted.size:
+        return blocks
+    if max_gap:
+        _read_over_gaps(device, wanted, blocks, max_gap)
+    elif bool((wanted[1:] > wanted[:-1]).all()):
+        _read_rising(device, wanted, blocks)
+    else:
+        _read_in_any_order(device, wanted, blocks)
+    return blocks
+
+
+def _read_rising(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
+    """Straight into the result."""
+    flat, size = byte_view(blocks), blocks.shape[1]
+    for begin, end in _runs(wanted):
+        device.pread_into(int(wanted[begin]) * size, flat[begin * size : end * size])
+
+
+def _read_in_any_order(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
+    """Runs that are runs of the result too straight into it, the others by way of a window."""
+    order = np.argsort(wanted, kind="stable")
+    rising = wanted[order]
+    straight = _straight(rising, order)
+    flat, size = byte_view(blocks), blocks.shape[1]
+    direct, rows = rising[straight], order[straight]
+    for begin, end in _runs(direct):
+        row = int(rows[begin])
+        device.pread_into(int(direct[begin]) * size, flat[row * size : (row + end - begin) * size])
+    rising, order = rising[~straight], order[~straight]
+    step = max(1, SCRATCH // size)
+    scratch = np.empty((min(step, rising.size), size), np.uint8)
+    for at in range(0, rising.size, step):
+        unique, inverse = _unique(rising[at : at + step])
+        _read_rising(device, unique, scratch[: unique.size])
+        blocks[order[at : at + step]] = scratch[inverse]
+
+
+def _read_over_gaps(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8], max_gap: int) -> None:
+    order = np.argsort(wanted, kind="stable")
+    rising = wanted[order]
+    size = blocks.shape[1]
+    step = max(1, SCRATCH // size)
+    windows = rising // step
+    cuts = np.flatnonzero((np.diff(rising) > max_gap + 1) | (np.diff(windows) != 0)) + 1
+    scratch = np.empty((step, size), np.uint8)
+    for begin, end in pairwise([0, *cuts.tolist(), rising.size]):
+        first, span = int(rising[begin]), int(rising[end - 1] - rising[begin]) + 1
+        rows = order[begin:end]
+        try:
+            device.pread_into(first * size, byte_view(scratch[:span]))
+        except DeviceError:  # the fault may be in what isn't wanted
+            blocks[rows] = read_blocks(device, wanted[rows], size)
+        else:
+            blocks[rows] = scratch[rising[begin:end] - first]
+
+
+def write_blocks(device: Device, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
+    """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
+    wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
+    rows = np.asarray(data, np.uint8).reshape(wanted.size, block_size)
+    order = np.argsort(wanted, kind="stable")
+    rising = wanted[order]
+    last = np.append(rising[1:] != rising[:-1], True)[: rising.size]
+    order, rising = order[last], rising[last]
+    step = max(1, WRITE_RUN // block_size)
+    for begin, end in _runs(rising):
+        for at in range(begin, end, step):
+            stop = min(end, at + step)
+            first, count = int(order[at]), stop - at
+            if bool((np.diff(order[at:stop]) == 1).all()):
+                run = rows[first : first + count]
+            else:
+                run = rows[order[at:stop]]
+            device.pwrite(int(rising[at]) * block_size, np.ascontiguousarray(run))
+
+
+def _unique(rising: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct ones of sorted addresses, and for each address its place among them."""
+    fresh = np.append(True, rising[1:] != rising[:-1])
+    return rising[fresh], np.cumsum(fresh) - 1
+
+
+def _straight(rising: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """For each of sorted addresses, whether its whole run of adjacent ones lies in adjacent rows, in that order."""
+    step = np.diff(rising)
+    torn = np.append((step == 0) | ((step == 1) & (np.diff(order) != 1)), False)
+    starts = np.flatnonzero(np.append(True, step > 1))
+    lengths = np.diff(np.append(starts, rising.size))
+    return np.repeat(~np.logical_or.reduceat(torn, starts), lengths)
+
+
+def _runs(rising: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """(begin, end) indices of runs of adjacent addresses."""
+    if not rising.size:
+        return
+    cuts = np.flatnonzero(np.diff(rising) != 1) + 1
+    edges = [0, *cuts.tolist(), rising.size]
+    yield from pairwise(edges)
