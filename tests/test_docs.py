@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from tests.images import reference
+import f2tools
+from f2tools.layout.node import NodeFooter
+from tests.images import CLEAN, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -95,3 +98,21 @@ def test_the_examples_give_what_the_page_says(
     assert test.examples, f"{page.name} has no examples"
     result = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS).run(test)
     assert not result.failed, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [name for name in CLEAN if not name.startswith("active-logs")])
+def test_nodes_have_the_offsets_and_lie_in_the_logs_that_the_format_page_says(name: str) -> None:
+    case = reference(name)
+    with f2tools.open(case.path, list(case.extra)) as volume:
+        per_node = volume.geo.addrs_per_block
+        nids = volume.nat.used()[2:]
+        blkaddrs = volume.nat.lookup(nids)["block_addr"].astype(np.int64)
+        blocks = volume.device.read_blocks(blkaddrs, volume.geo.block_size)
+        logs = volume.sit.types[volume.geo.segno(blkaddrs)]
+    footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+    offset, not_dir = footers["flag"].astype(np.int64) >> 3, (footers["flag"] & 1).astype(bool)
+    indirect = np.isin(offset, (3, 4 + per_node, 5 + 2 * per_node))
+    deep = (offset >= 6 + 2 * per_node) & (offset != 0x1FFFFFFF)
+    indirect |= deep & ((offset - 6 - 2 * per_node) % (per_node + 1) == 0)
+    np.testing.assert_array_equal(offset == 0, footers["nid"] == footers["ino"])
+    np.testing.assert_array_equal(logs, np.where(indirect, 5, np.where(not_dir, 4, 3)))
