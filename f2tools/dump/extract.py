@@ -32,7 +32,7 @@ from f2tools.volume.xattr import visible_xattrs
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time
 OPEN_FOLDERS = 128  # levels of folders kept open; deeper trees close the upper ones and come back through `..`
-COPY_BYTES = 4 << 20  # bytes of a large file held at a time
+COPY_BYTES = 256 << 10  # bytes of a large file held at a time: more would not stay in the cache
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
