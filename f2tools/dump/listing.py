@@ -292,7 +292,7 @@ def facts(file: File) -> dict[str, Any]:
                 "chksum": bool(inode.extra["i_compress_flag"] & 1),
             }
         if inode.verity and not inode.encrypted:
-            verity = read_verity(file.volume, inode)
+            verity = read_verity(file.volume.nodes, file.volume.data, inode)
             if verity:
                 found["verity"] = {"algorithm": verity.algorithm_name, "digest": verity.digest.hex()}
     except F2fsError as error:

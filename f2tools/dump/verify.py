@@ -83,10 +83,10 @@ def _clusters(volume: Volume, path: bytes, inode: Inode, report: VerifyReport) -
 
 def _verity(volume: Volume, path: bytes, inode: Inode, report: VerifyReport) -> None:
     try:
-        verity: Verity | None = read_verity(volume, inode)
+        verity: Verity | None = read_verity(volume.nodes, volume.data, inode)
         if verity is None:
             return
-        verify_content(volume, inode, verity)
+        verify_content(volume.data, inode, verity)
     except F2fsError as error:
         report.failed.append(Lost(path, str(error)))
         return

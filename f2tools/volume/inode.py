@@ -150,7 +150,8 @@ class Inode:
     @cached_property
     def footer(self) -> dict[str, int]:
         """The node footer's fields."""
-        return dict(zip(_FOOTER_NAMES, _FOOTER.unpack_from(self._buffer, len(self.block) - NodeFooter.size), strict=True))
+        at = len(self.block) - NodeFooter.size
+        return dict(zip(_FOOTER_NAMES, _FOOTER.unpack_from(self._buffer, at), strict=True))
 
     @cached_property
     def cached_extent(self) -> tuple[int, int, int]:

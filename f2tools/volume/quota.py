@@ -23,9 +23,10 @@ from f2tools.layout.quota import (
     QuotaInfo,
     QuotaLeafHeader,
 )
+from f2tools.layout.super import SuperBlock
 from f2tools.volume.data import DataReader
 from f2tools.volume.inode import Inode
-from f2tools.volume.volume import Volume
+from f2tools.volume.node import NodeReader
 
 _WINDOW_BLOCKS = 64
 _PER_LEAF = (QUOTA_BLOCK_SIZE - QuotaLeafHeader.size) // QuotaEntry.size
@@ -57,21 +58,21 @@ class QuotaFile:
     entries: list[Quota]
 
 
-def quota_inos(volume: Volume) -> dict[str, int]:
+def quota_inos(sb: SuperBlock) -> dict[str, int]:
     """kind -> inode number of the hidden quota files that the superblock names."""
-    if not volume.sb.feature & F2FS_FEATURE_QUOTA_INO:
+    if not sb.feature & F2FS_FEATURE_QUOTA_INO:
         return {}
-    return {kind: int(ino) for kind, ino in zip(QUOTA_NAMES, volume.sb.qf_ino, strict=True) if ino}
+    return {kind: int(ino) for kind, ino in zip(QUOTA_NAMES, sb.qf_ino, strict=True) if ino}
 
 
-def read_quotas(volume: Volume) -> list[QuotaFile]:
+def read_quotas(sb: SuperBlock, nodes: NodeReader, data: DataReader) -> list[QuotaFile]:
     """All hidden quota files; Corrupt for the first that is not sound."""
-    return [read_quota(volume, volume.nodes.inode(ino), kind) for kind, ino in quota_inos(volume).items()]
+    return [read_quota(data, nodes.inode(ino), kind) for kind, ino in quota_inos(sb).items()]
 
 
-def read_quota(volume: Volume, inode: Inode, kind: str) -> QuotaFile:
+def read_quota(data: DataReader, inode: Inode, kind: str) -> QuotaFile:
     """One quota file by its inode; Corrupt where header or tree can't be right."""
-    blocks = _Blocks(volume.data, inode)
+    blocks = _Blocks(data, inode)
     first = blocks.block(0)
     header = QuotaHeader.parse(first)
     magic = QUOTA_MAGICS[QUOTA_NAMES.index(kind)]

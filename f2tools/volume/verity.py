@@ -18,7 +18,8 @@ from f2tools.volume.inode import Inode
 from f2tools.volume.xattr import xattrs_of
 
 if TYPE_CHECKING:
-    from f2tools.volume.volume import Volume
+    from f2tools.volume.data import DataReader
+    from f2tools.volume.node import NodeReader
 
 _LOCATION = struct.Struct("<IIQ")  # version, size, position of the descriptor: the value of the attribute "v"
 _MAX_DESCRIPTOR = 16384
@@ -46,13 +47,13 @@ class Verity:
         return VERITY_ALGORITHMS[self.algorithm]
 
 
-def read_verity(volume: Volume, inode: Inode) -> Verity | None:
+def read_verity(nodes: NodeReader, data: DataReader, inode: Inode) -> Verity | None:
     """The descriptor of a file; None where the file is not sealed, Corrupt where the kernel would not open it."""
     if not inode.verity:
         return None
     where = Where(ino=inode.ino)
     found = next(
-        (x.value for x in xattrs_of(volume.nodes, inode) if x.index == XATTR_INDEX_VERITY and x.name == b"v"), None
+        (x.value for x in xattrs_of(nodes, inode) if x.index == XATTR_INDEX_VERITY and x.name == b"v"), None
     )
     if found is None or len(found) != _LOCATION.size:
         raise Corrupt(where, "the file is sealed by verity, but nothing says where its descriptor lies")
@@ -62,7 +63,7 @@ def read_verity(volume: Volume, inode: Inode) -> Verity | None:
         raise Corrupt(where, f"the verity descriptor can't be {size} bytes at offset {position:#x}")
     if inode.encrypted:
         raise Unsupported(f"inode {inode.ino}: the verity descriptor is encrypted and there is no key")
-    raw = _read(volume, inode, position, size)
+    raw = _read(data, inode, position, size)
     return _parse(raw, inode, tree_offset)
 
 
@@ -98,7 +99,7 @@ def _parse(raw: bytes, inode: Inode, tree_offset: int) -> Verity:
     )
 
 
-def verify_content(volume: Volume, inode: Inode, verity: Verity) -> None:
+def verify_content(data: DataReader, inode: Inode, verity: Verity) -> None:
     """Hold every block of a file to the stored Merkle tree, and the tree to the root; Corrupt for the first mismatch.
 
     See fs/verity/verify.c; memory is bounded by the stored level that is being read.
@@ -109,10 +110,10 @@ def verify_content(volume: Volume, inode: Inode, verity: Verity) -> None:
             raise Corrupt(Where(ino=inode.ino), "the verity root hash of an empty file is not zero")
         return
     levels = tree_levels(verity, hasher.size)
-    data = _blocks(volume, inode, 0, verity.data_size, verity.block_size)
+    level = _blocks(data, inode, 0, verity.data_size, verity.block_size)
     for offset, blocks in levels:
-        stored = _hashes(volume, inode, verity.tree_offset + offset, blocks, verity, hasher.size)
-        for index, block in enumerate(data):
+        stored = _hashes(data, inode, verity.tree_offset + offset, blocks, verity, hasher.size)
+        for index, block in enumerate(level):
             if hasher(block) != next(stored):
                 raise Corrupt(
                     Where(ino=inode.ino, offset=index * verity.block_size),
@@ -121,8 +122,8 @@ def verify_content(volume: Volume, inode: Inode, verity: Verity) -> None:
                     else "the Merkle tree contradicts itself",
                 )
         start = verity.tree_offset + offset
-        data = _blocks(volume, inode, start, blocks * verity.block_size, verity.block_size)
-    if hasher(next(data)) != verity.root_hash:
+        level = _blocks(data, inode, start, blocks * verity.block_size, verity.block_size)
+    if hasher(next(level)) != verity.root_hash:
         raise Corrupt(Where(ino=inode.ino), "the Merkle tree does not lead to the root hash of the descriptor")
 
 
@@ -163,26 +164,26 @@ class _Hasher:
 
 
 def _hashes(
-    volume: Volume, inode: Inode, start: int, blocks: int, verity: Verity, size: int
+    data: DataReader, inode: Inode, start: int, blocks: int, verity: Verity, size: int
 ) -> Iterator[bytes | memoryview]:
     per_block = verity.block_size // size
-    for block in _blocks(volume, inode, start, blocks * verity.block_size, verity.block_size):
+    for block in _blocks(data, inode, start, blocks * verity.block_size, verity.block_size):
         for index in range(per_block):
             yield bytes(block[index * size : (index + 1) * size])
 
 
-def _blocks(volume: Volume, inode: Inode, start: int, length: int, block_size: int) -> Iterator[bytes | memoryview]:
+def _blocks(data: DataReader, inode: Inode, start: int, length: int, block_size: int) -> Iterator[bytes | memoryview]:
     """The blocks of a range of a file, the last one filled up with zeros."""
     for at in range(start, start + length, _WINDOW):
-        window = memoryview(_read(volume, inode, at, min(_WINDOW, start + length - at)))
+        window = memoryview(_read(data, inode, at, min(_WINDOW, start + length - at)))
         for offset in range(0, len(window), block_size):
             block = window[offset : offset + block_size]
             yield block if len(block) == block_size else bytes(block).ljust(block_size, b"\0")
 
 
-def _read(volume: Volume, inode: Inode, start: int, length: int) -> bytes:
+def _read(data: DataReader, inode: Inode, start: int, length: int) -> bytes:
     """Bytes of a file, beyond i_size too; holes as zeros."""
     result = bytearray(length)
-    for at, data in volume.data.chunks(inode, start, start + length):
-        result[at - start : at - start + len(data)] = data
+    for at, piece in data.chunks(inode, start, start + length):
+        result[at - start : at - start + len(piece)] = piece
     return bytes(result)

@@ -50,7 +50,7 @@ COMMANDS = (
 )
 
 
-_SPARE = tempfile.TemporaryFile()  # stands in for the descriptor of standard output
+_SPARE = tempfile.TemporaryFile()  # noqa: SIM115 - stands in for the descriptor of standard output, to the end
 
 
 class _TooLong(BaseException):

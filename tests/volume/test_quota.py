@@ -16,7 +16,7 @@ from tests import images
 
 def test_quota_files_hold_what_the_files_use(reference: Any) -> None:
     with f2tools.open(reference("features").path) as volume:
-        files = {item.kind: item for item in read_quotas(volume)}
+        files = {item.kind: item for item in read_quotas(volume.sb, volume.nodes, volume.data)}
         assert set(files) == {"user", "group", "project"}
         inodes: Counter[tuple[str, int]] = Counter()
         space: Counter[tuple[str, int]] = Counter()
@@ -45,8 +45,8 @@ def test_quota_files_hold_what_the_files_use(reference: Any) -> None:
 
 def test_a_volume_without_quota_has_no_quota_files(reference: Any) -> None:
     with f2tools.open(reference("base").path) as volume:
-        assert quota_inos(volume) == {}
-        assert read_quotas(volume) == []
+        assert quota_inos(volume.sb) == {}
+        assert read_quotas(volume.sb, volume.nodes, volume.data) == []
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_a_volume_without_quota_has_no_quota_files(reference: Any) -> None:
 def test_a_quota_tree_that_can_not_be_is_corrupt(tmp_path: Path, offset: int, value: int, says: str) -> None:
     case = images.reference("features").copy(tmp_path)
     with f2tools.open(case.path) as volume:
-        inode = volume.nodes.inode(quota_inos(volume)["user"])
+        inode = volume.nodes.inode(quota_inos(volume.sb)["user"])
         block, within = divmod(offset, volume.geo.block_size)
         at = int(volume.data.addresses(inode, block, 1)[0]) * volume.geo.block_size + within
     with case.path.open("r+b") as file:
         file.seek(at)
         file.write(value.to_bytes(4, "little"))
     with f2tools.open(case.path) as volume, pytest.raises(Corrupt, match=says):
-        read_quota(volume, volume.nodes.inode(quota_inos(volume)["user"]), "user")
+        read_quota(volume.data, volume.nodes.inode(quota_inos(volume.sb)["user"]), "user")

@@ -20,15 +20,15 @@ def test_digests_are_those_that_the_kernel_measured(reference: Any) -> None:
     assert len(sealed) == 4
     with f2tools.open(case.path) as volume:
         for path, expected in sealed.items():
-            verity = read_verity(volume, volume.path(path).inode)
+            verity = read_verity(volume.nodes, volume.data, volume.path(path).inode)
             assert verity is not None
             assert (verity.algorithm, verity.digest.hex()) == (expected["algorithm"], expected["digest"])
-            verify_content(volume, volume.path(path).inode, verity)
+            verify_content(volume.data, volume.path(path).inode, verity)
 
 
 def test_a_file_that_is_not_sealed_has_no_verity(reference: Any) -> None:
     with f2tools.open(reference("features").path) as volume:
-        assert read_verity(volume, volume.root.inode) is None
+        assert read_verity(volume.nodes, volume.data, volume.root.inode) is None
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_a_changed_byte_is_found(tmp_path: Path, block: int, says: str) -> None:
         file.write(bytes([old[0] ^ 1]))
     with f2tools.open(case.path) as volume:
         inode = volume.path("verity/v700001").inode
-        verity = read_verity(volume, inode)
+        verity = read_verity(volume.nodes, volume.data, inode)
         assert verity is not None
         with pytest.raises(Corrupt, match=says):
-            verify_content(volume, inode, verity)
+            verify_content(volume.data, inode, verity)
 
 
 def test_levels_are_stored_from_the_root_down() -> None:
@@ -74,7 +74,7 @@ def test_a_changed_byte_in_the_unused_end_of_the_root_block_is_found(tmp_path: P
         file.write(b"\1")
     with f2tools.open(case.path) as volume:
         inode = volume.path("verity/v700001").inode
-        verity = read_verity(volume, inode)
+        verity = read_verity(volume.nodes, volume.data, inode)
         assert verity is not None
         with pytest.raises(Corrupt, match="does not lead to the root hash"):
-            verify_content(volume, inode, verity)
+            verify_content(volume.data, inode, verity)
