@@ -214,7 +214,7 @@ def _content(file: File, entry: dict[str, Any]) -> None:
                 "log_cluster_size": inode.extra["i_log_cluster_size"],
                 "saved_blocks": inode.extra["i_compr_blocks"],
             }
-        verity = read_verity(file.volume, inode)
+        verity = read_verity(file.volume.nodes, file.volume.data, inode)
         if verity:
             entry["verity"] = {"algorithm": verity.algorithm, "digest": verity.digest.hex()}
         found = segments(file)
@@ -333,12 +333,12 @@ def fiemap(file: File, limit: int = MAX_EXTENTS) -> list[FiemapExtent]:
 def _mapped(file: File) -> Iterator[tuple[int, int, int, int]]:
     """(file block, address, blocks, flags) of the pieces that the kernel's mapping yields one after the other.
 
-    Verity and fallocate put blocks beyond i_size, which count too.
+    Verity and fallocate put blocks beyond i_size, which count too, compressed or not.
     """
     inode = file.inode
     data = file.volume.data
     alias = bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
-    stop = None if alias else data.block_count(inode) if inode.compressed else _furthest(inode)
+    stop = None if alias else _furthest(inode)
     for item in data.layout(inode, 0, stop):
         if isinstance(item, Extent):
             flags = FIEMAP_EXTENT_UNWRITTEN if item.blkaddr == NEW_ADDR else 0
