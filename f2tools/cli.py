@@ -13,10 +13,25 @@ from f2tools.options import LazyGroup
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
     "dump": ("f2tools.dump.cli:dump", "Look at every structure; list, extract and verify files."),
+    "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 
 
-@click.group(cls=LazyGroup, commands=TOOLS, context_settings={"help_option_names": ["-h", "--help"]})
+class ReaderGone(Exception):
+    """Whoever read our output has gone, `head` for example; that is no error of ours."""
+
+
+class Main(LazyGroup):
+    """The group of all tools."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # click would make it exit code 1, which means something else here
+            raise ReaderGone from error
+
+
+@click.group(cls=Main, commands=TOOLS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="f2tools", message="f2tools %(version)s")
 def main() -> None:
     """Tools for F2FS images and devices, without a kernel driver.
@@ -43,8 +58,7 @@ def run() -> None:
     except F2fsError as error:
         print(f"f2tools: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # whoever read our output has gone, `head` for example; that is no error of ours
+    except (ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:

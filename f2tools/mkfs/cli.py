@@ -169,7 +169,12 @@ class BlockSize(Size):
 @click.option("-f", "--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
-@click.option("--undo", type=click.Path(path_type=str), metavar="FILE", help="Keep what is overwritten in FILE.")
+@click.option(
+    "--undo",
+    type=click.Path(path_type=str),
+    metavar="FILE",
+    help="Keep what is overwritten in FILE, for `f2tools undo FILE IMAGE`.",
+)
 @click.option("-V", "--version", "show_version", is_flag=True, help="Print the version and stop.")
 @click.option("-a", type=int, hidden=True)
 @click.option("-d", type=int, hidden=True)

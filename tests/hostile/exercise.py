@@ -6,6 +6,7 @@ holds.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import resource
@@ -69,7 +70,7 @@ class _Reader(io.RawIOBase):
     def write(self, data: Any) -> int:
         self.taken += len(data)
         if self.taken > READ_AT_MOST:
-            raise BrokenPipeError
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         return len(data)
 
     def fileno(self) -> int:

@@ -1,0 +1,41 @@
+"""The command `undo`: options in, one call to the device layer, what it did out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from f2tools.options import human_size, image_argument, json_option, print_json
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=str))
+@image_argument
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would be restored; write nothing.")
+@click.option("-f", "--force", is_flag=True, help="Restore even if the image was changed since, or is another one.")
+@json_option
+def undo(file: str, image: str, dry_run: bool, force: bool, as_json: bool) -> None:
+    """Give IMAGE back what a command with --undo FILE changed.
+
+    What was written to the image since then would be lost, so an image that was changed by something else is refused.
+    A command that was killed half way can be undone too, and an undo that was killed can be run again.
+
+    \b
+    Example:
+      f2tools mkfs card.img -f --undo before.undo
+      f2tools undo before.undo card.img
+    """
+    from f2tools.device import open_device
+    from f2tools.device.undo import apply_undo
+
+    with open_device(image, write=not dry_run) as device:
+        report = apply_undo(file, device, dry_run, force=force)
+        device.flush()
+    if as_json:
+        print_json({**dataclasses.asdict(report), "dry_run": dry_run})
+        return
+    would = "would be restored" if dry_run else "restored"
+    resized = f", size {report.size_before} -> {report.size_after}" if report.size_before != report.size_after else ""
+    data, holes = human_size(report.data_bytes), human_size(report.hole_bytes)
+    click.echo(f"{image}: {data} of data and {holes} of holes {would}{resized}")
