@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from f2tools.mkfs.plan import DeviceSpec, Options, Plan, Zones, make_plan
+from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.request import DeviceSpec, Options, Zones
 
 __all__ = ["DeviceSpec", "Options", "Plan", "Zones", "make_plan"]

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from f2tools.errors import Usage
 from f2tools.layout.constants import BLOCKS_PER_SEG
-from f2tools.mkfs.plan import DeviceSpec, Options, Plan, TooSmall, make_plan
+from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.request import DeviceSpec, Options, TooSmall
 from f2tools.options import human_size
 
 DEFAULT_ERASE_BLOCK = 4 << 20  # the allocation unit that SDHC cards and most eMMC declare

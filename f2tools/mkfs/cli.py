@@ -10,7 +10,8 @@ import click
 from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.layout.constants import FEATURES, flag_names
-from f2tools.mkfs.plan import BLOCK_SIZES, SETTABLE_FEATURES, Options, Plan, parse_encoding, parse_features
+from f2tools.mkfs.plan import Plan
+from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.options import Size, human_size, json_option, print_json
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that

@@ -18,14 +18,8 @@ from f2tools.errors import DeviceError, Usage
 from f2tools.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
 from f2tools.mkfs.detect import Signature, describe, find_signatures, in_use
-from f2tools.mkfs.plan import (
-    ENCODING_FLAGS,
-    DeviceSpec,
-    Options,
-    Plan,
-    Zones,
-    make_plan,
-)
+from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.request import ENCODING_FLAGS, DeviceSpec, Options, Zones
 from f2tools.options import human_size
 
 ANDROID_FEATURES = ("encrypt", "quota", "project_quota", "extra_attr", "verity")

@@ -8,7 +8,7 @@ import struct
 from f2tools.device.block import BlockDevice, Zone
 from f2tools.errors import DeviceError
 from f2tools.mkfs.align import sysfs_folder, whole_disk
-from f2tools.mkfs.plan import Zones
+from f2tools.mkfs.request import Zones
 
 BLKRESETZONE = 0x40101283  # include/uapi/linux/blkzoned.h
 SECTOR = 512

@@ -19,7 +19,8 @@ from f2tools.layout.super import SuperBlock
 from f2tools.mkfs.contents import Contents, packed
 from f2tools.mkfs.format import build, superblock_bytes, write
 from f2tools.mkfs.make import new_image
-from f2tools.mkfs.plan import DeviceSpec, Options, make_plan
+from f2tools.mkfs.plan import make_plan
+from f2tools.mkfs.request import DeviceSpec, Options
 from f2tools.volume.super import choose_superblock, read_superblocks
 from tests.mkfs.tools import GIB, MIB, TIB, blank, f2mkfs, superblock
 
