@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from f2tools.dump.extract import has_xattrs
+from f2tools.dump.making import has_xattrs
 from f2tools.dump.walk import MAX_REASONS, Lost, mapped, walk
 from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.layout.constants import NEW_ADDR

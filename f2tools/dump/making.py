@@ -1,0 +1,381 @@
+"""Making one file in the target folder, of whatever kind, with all that belongs to it.
+
+Names are relative to an open directory, never followed through a symbolic link, and new.  What goes wrong is noted in
+the report; only a target that takes no more ends the copying.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from f2tools.dump.walk import MAX_REASONS, Lost, mapped, shown
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
+from f2tools.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
+from f2tools.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.volume.data import Cluster, Extent
+from f2tools.volume.inode import Inode
+from f2tools.volume.volume import File, Volume
+from f2tools.volume.xattr import visible_xattrs
+
+COPY_BYTES = 256 << 10  # bytes of a large file held at a time: more would not stay in the cache
+
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_MAGIC = F2FS_XATTR_MAGIC.to_bytes(4, "little")
+
+
+class TargetFull(F2fsError):
+    """The target takes no more; what follows was not tried."""
+
+    exit_code = 1
+
+
+@dataclass
+class Report:
+    """What was copied and what was not."""
+
+    target: str
+    files: int = 0
+    directories: int = 0
+    hard_links: int = 0
+    symlinks: int = 0
+    specials: int = 0
+    bytes: int = 0
+    excluded: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    partial: list[Lost] = field(default_factory=list)
+    owners_not_set: int = 0
+    devices_not_made: int = 0
+    set_ids_dropped: int = 0
+    xattrs_not_set: Counter[str] = field(default_factory=Counter)
+    times_not_set: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything could be read and made."""
+        return not self.lost and not self.partial
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        plain = {name: value for name, value in vars(self).items() if not isinstance(value, list | Counter)}
+        return {
+            **plain,
+            "xattrs_not_set": dict(self.xattrs_not_set),
+            "lost": [item.as_dict() for item in self.lost],
+            "partial": [item.as_dict() for item in self.partial],
+        }
+
+
+@dataclass
+class Folder:
+    """A folder of the target that is open: its path in the image and its descriptor."""
+
+    path: bytes
+    fd: int
+
+
+class Maker:
+    """Makes files for one extraction and keeps its report.  `top_fd` is the target folder, once that is open."""
+
+    def __init__(self, volume: Volume, report: Report, owner: bool | None, force: bool) -> None:
+        self.volume = volume
+        self.report = report
+        self.euid, self.egid = os.geteuid(), os.getegid()
+        self.owner = self.euid == 0 if owner is None else owner
+        self.force = force
+        self.block_size = volume.geo.block_size
+        self.linked: dict[int, bytes] = {}  # ino -> path of a file that may get further names
+        self.buffer = memoryview(bytearray(COPY_BYTES))
+        self.top_fd = -1
+        self.chmod_always = False  # the target has a default ACL
+        self.chown_always = False  # the target is set-group-ID
+
+    def create(self, folder: Folder, name: bytes, inode: Inode, data: bytes | memoryview) -> None:
+        """A file with this content."""
+        fd = self._new_file(folder, name, inode)
+        if fd < 0:
+            return
+        try:
+            size = len(data)
+            done = os.write(fd, data) if size else 0
+            while done < size:
+                done += os.write(fd, data[done:])
+            self.finish(fd, inode, lambda: join_path(folder.path, name))
+            self._made(folder, name, inode)
+            self.report.bytes += size
+        except OSError as error:
+            self.failed(folder, name, error)
+        finally:
+            os.close(fd)
+
+    def large(self, folder: Folder, name: bytes, inode: Inode) -> None:
+        """A file that is copied piece by piece, its holes left out; what can't be read becomes a hole too."""
+        fd = self._new_file(folder, name, inode)
+        if fd < 0:
+            return
+        reasons: list[str] = []
+        try:
+            try:
+                self.volume.data.block_count(inode)  # refuses absurd sizes
+                os.ftruncate(fd, inode.i_size)
+                for item in mapped(self.volume, inode, reasons):
+                    self._copy_item(fd, inode, item, reasons)
+            except F2fsError as error:
+                reasons.append(str(error))
+            self.finish(fd, inode, lambda: join_path(folder.path, name))
+            self._made(folder, name, inode)
+        except OSError as error:
+            self.failed(folder, name, error)
+        finally:
+            os.close(fd)
+        if reasons:
+            more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+            self.report.partial.append(Lost(join_path(folder.path, name), reasons[0] + more))
+
+    def _copy_item(self, fd: int, inode: Inode, item: Extent | Cluster, reasons: list[str]) -> None:
+        try:
+            if not isinstance(item, Extent):
+                self._copy_cluster(fd, inode, item)
+            elif item.blkaddr != NEW_ADDR:
+                self._copy_extent(fd, inode, item)
+        except F2fsError as error:
+            if len(reasons) < MAX_REASONS:
+                reasons.append(str(error))
+            if isinstance(error, DeviceError) and isinstance(item, Extent):
+                self._salvage(fd, inode, item)
+
+    def _copy_extent(self, fd: int, inode: Inode, extent: Extent) -> None:
+        """Copy an extent through one buffer; copy_file_range was measured at less than half the speed on ext4."""
+        size, geo = self.block_size, self.volume.geo
+        at = extent.fofs * size
+        if not (geo.main_blkaddr <= extent.blkaddr and extent.blkaddr + extent.count <= geo.end_blkaddr):
+            where = Where(ino=inode.ino, offset=at)
+            raise Corrupt(where, f"block address {extent.blkaddr:#x} lies outside the main area")
+        length = min(extent.count * size, inode.i_size - at)
+        source = extent.blkaddr * size
+        for done in range(0, length, COPY_BYTES):
+            data = self.buffer[: min(COPY_BYTES, length - done)]
+            self.volume.device.pread_into(source + done, data)
+            _pwrite(fd, data, at + done)
+            self.report.bytes += len(data)
+
+    def _copy_cluster(self, fd: int, inode: Inode, cluster: Cluster) -> None:
+        for offset, data in self.volume.data.pieces(inode, cluster):
+            data = data[: max(0, inode.i_size - offset)]
+            _pwrite(fd, data, offset)
+            self.report.bytes += len(data)
+
+    def _salvage(self, fd: int, inode: Inode, extent: Extent) -> None:
+        """Copy block by block what a failing device still gives; what was copied before is copied again."""
+        there = self.volume.device.size_bytes // self.block_size
+        for index in range(min(extent.count, max(0, there - extent.blkaddr))):
+            block = Extent(extent.fofs + index, extent.blkaddr + index, 1)
+            try:
+                self._copy_extent(fd, inode, block)
+            except DeviceError:
+                continue
+
+    # -- everything that is not a file with content -------------------------------------------------------------
+
+    def link(self, folder: Folder, name: bytes, inode: Inode) -> bool:
+        """A further name of a file that was made before; False where it was not."""
+        path = self.linked.get(inode.ino)
+        if path is None:
+            return False
+        parts = [part for part in path.split(b"/") if part]
+        opened: list[int] = []
+        try:
+            at = self.top_fd
+            for part in parts[:-1]:
+                at = os.open(part, OPEN_FOLDER, dir_fd=at)
+                opened.append(at)
+                if len(opened) > 1:
+                    os.close(opened.pop(0))
+            if self.force:
+                self._clear(folder, name)
+            os.link(parts[-1], name, src_dir_fd=at, dst_dir_fd=folder.fd, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.EMLINK, errno.EXDEV, errno.EPERM):
+                return False
+            self.failed(folder, name, error)
+            return True
+        finally:
+            for fd in opened:
+                os.close(fd)
+        self.report.hard_links += 1
+        return True
+
+    def other(self, folder: Folder, name: bytes, inode: Inode) -> None:
+        """A symbolic link, device, fifo or socket."""
+        try:
+            if inode.kind == "symlink":
+                if inode.encrypted:
+                    self.lose(folder, name, "the target of the link is encrypted and there is no key")
+                    return
+                target = File(self.volume, inode).readlink()
+                self._making(folder, name, lambda: os.symlink(target, name, dir_fd=folder.fd))
+            elif inode.kind == "unknown":
+                self.lose(folder, name, f"mode {inode.i_mode:#o} is of no kind of file")
+                return
+            else:
+                device = os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
+                mode = inode.i_mode & ~0o7777 | 0o600
+                self._making(folder, name, lambda: os.mknod(name, mode, device, dir_fd=folder.fd))
+            self._finish_name(folder, name, inode)
+        except F2fsError as error:
+            if isinstance(error, TargetFull):
+                raise
+            self.lose(folder, name, str(error))
+        except ValueError:
+            self.lose(folder, name, "the target of the link holds a NUL")
+        except OSError as error:
+            if error.errno == errno.EPERM and inode.kind in ("char", "block"):
+                self.report.devices_not_made += 1
+            else:
+                self.failed(folder, name, error)
+
+    def _making(self, folder: Folder, name: bytes, make: Callable[[], Any]) -> Any:
+        """Make something that must not be there yet; with `force`, what is there goes first."""
+        try:
+            return make()
+        except FileExistsError:
+            if not self.force:
+                raise
+        self._clear(folder, name)
+        return make()
+
+    def _clear(self, folder: Folder, name: bytes) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder.fd)
+
+    def _new_file(self, folder: Folder, name: bytes, inode: Inode) -> int:
+        """An open new file, or -1 where there can't be one, which is noted."""
+        mode = inode.i_mode & 0o777
+        try:
+            return os.open(name, _NEW_FILE, mode, dir_fd=folder.fd)
+        except OSError as error:
+            if not (self.force and error.errno == errno.EEXIST):
+                self.failed(folder, name, error)
+                return -1
+        try:
+            return self._making(folder, name, lambda: os.open(name, _NEW_FILE, mode, dir_fd=folder.fd))
+        except OSError as error:
+            self.failed(folder, name, error)
+            return -1
+
+    # -- mode, owner, attributes, times -------------------------------------------------------------------------
+
+    def finish(self, fd: int, inode: Inode, path: Callable[[], bytes]) -> None:
+        """Set all that is not content, in the order in which nothing undoes what came before."""
+        mode = inode.i_mode
+        if self.owner:
+            if self.chown_always or inode.i_uid != self.euid or inode.i_gid != self.egid:
+                os.fchown(fd, inode.i_uid, inode.i_gid)
+        elif inode.i_uid != self.euid or inode.i_gid != self.egid:
+            self.report.owners_not_set += 1
+            mode = self._without_set_ids(mode)
+        if mode & 0o7000 or self.chmod_always or not stat.S_ISREG(mode):
+            os.fchmod(fd, mode & 0o7777)
+        if has_xattrs(inode):
+            self._set_xattrs(fd, inode, path)
+            if mode & 0o7000:  # setting an ACL may take set-group-ID away
+                os.fchmod(fd, mode & 0o7777)
+        try:
+            os.utime(fd, ns=(inode.atime_ns, inode.mtime_ns))
+        except (OverflowError, ValueError):
+            self.report.times_not_set += 1
+
+    def _finish_name(self, folder: Folder, name: bytes, inode: Inode) -> None:
+        """The same for what can't be opened."""
+        where: dict[str, Any] = {"dir_fd": folder.fd, "follow_symlinks": False}
+        mode = inode.i_mode
+        if self.owner:
+            os.chown(name, inode.i_uid, inode.i_gid, **where)
+        elif inode.i_uid != self.euid or inode.i_gid != self.egid:
+            self.report.owners_not_set += 1
+        if inode.kind != "symlink":
+            os.chmod(name, mode & 0o7777, dir_fd=folder.fd)
+        if has_xattrs(inode):
+            self._set_xattrs(b"/proc/self/fd/%d/%s" % (folder.fd, name), inode, lambda: join_path(folder.path, name))
+        try:
+            os.utime(name, ns=(inode.atime_ns, inode.mtime_ns), **where)
+        except (OverflowError, ValueError):
+            self.report.times_not_set += 1
+        if inode.kind == "symlink":
+            self.report.symlinks += 1
+        else:
+            self.report.specials += 1
+        if inode.i_links > 1:
+            self.linked[inode.ino] = join_path(folder.path, name)
+
+    def _without_set_ids(self, mode: int) -> int:
+        """A program of somebody else must not run with the rights of who extracts it."""
+        if stat.S_ISREG(mode) and mode & 0o6000:
+            self.report.set_ids_dropped += 1
+            return mode & ~0o6000
+        return mode
+
+    def _set_xattrs(self, target: int | bytes, inode: Inode, path: Callable[[], bytes]) -> None:
+        try:
+            found = visible_xattrs(self.volume.nodes, inode)
+        except F2fsError as error:
+            self.report.partial.append(Lost(path(), f"extended attributes: {error}"))
+            return
+        follow = {} if isinstance(target, int) else {"follow_symlinks": False}
+        for name, value in found.items():
+            try:
+                os.setxattr(target, os.fsencode(name), value, **follow)
+            except OSError as error:
+                if error.errno in _FULL and error.errno != errno.ENOSPC:  # ENOSPC: too large for this file system
+                    raise
+                self.report.xattrs_not_set[f"{name.partition('.')[0]}: {os.strerror(error.errno or 0)}"] += 1
+            except ValueError:  # a NUL in the name
+                self.report.xattrs_not_set[f"{name.partition('.')[0]}: no valid name"] += 1
+
+    # -- what goes wrong ----------------------------------------------------------------------------------------
+
+    def _made(self, folder: Folder, name: bytes, inode: Inode) -> None:
+        self.report.files += 1
+        if inode.i_links > 1:
+            self.linked[inode.ino] = join_path(folder.path, name)
+
+    def lose(self, folder: Folder, name: bytes, reason: str) -> None:
+        self.report.lost.append(Lost(join_path(folder.path, name), reason))
+
+    def failed(self, folder: Folder, name: bytes, error: OSError) -> None:
+        """Note what the target said; TargetFull where going on is pointless."""
+        if error.errno in _FULL:
+            done = f"{self.report.files} files and {self.report.bytes} bytes were written"
+            raise TargetFull(
+                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join_path(folder.path, name))!r}; "
+                f"{done}, the rest was not tried"
+            )
+        if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":
+            self.lose(folder, name, "something of that name is there already; --force replaces files")
+            return
+        self.lose(folder, name, f"can't be made: {error.strerror}")
+
+
+def has_xattrs(inode: Inode) -> bool:
+    """Whether there may be extended attributes; cheap."""
+    if inode.i_xattr_nid:
+        return True
+    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].tobytes() == _MAGIC
+
+
+def join_path(directory: bytes, name: bytes) -> bytes:
+    return directory + name if directory == b"/" else directory + b"/" + name
+
+
+def _pwrite(fd: int, data: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, data[done:], offset + done)
