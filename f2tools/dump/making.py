@@ -24,7 +24,9 @@ from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
 from f2tools.volume.xattr import visible_xattrs
 
-COPY_BYTES = 256 << 10  # bytes of a large file held at a time: more would not stay in the cache
+COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does not stay in the fast caches
+SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy
+SEND_MOST = 16 << 20  # in one call, so that an interruption is heard
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -94,6 +96,7 @@ class Maker:
         self.block_size = volume.geo.block_size
         self.linked: dict[int, bytes] = {}  # ino -> path of a file that may get further names
         self.buffer = memoryview(bytearray(COPY_BYTES))
+        self.sends = True  # until the kernel says that it can't copy between these two
         self.top_fd = -1
         self.chmod_always = False  # the target has a default ACL
         self.chown_always = False  # the target is set-group-ID
@@ -153,7 +156,6 @@ class Maker:
                 self._salvage(fd, inode, item)
 
     def _copy_extent(self, fd: int, inode: Inode, extent: Extent) -> None:
-        """Copy an extent through one buffer; copy_file_range was measured at less than half the speed on ext4."""
         size, geo = self.block_size, self.volume.geo
         at = extent.fofs * size
         if not (geo.main_blkaddr <= extent.blkaddr and extent.blkaddr + extent.count <= geo.end_blkaddr):
@@ -161,11 +163,36 @@ class Maker:
             raise Corrupt(where, f"block address {extent.blkaddr:#x} lies outside the main area")
         length = min(extent.count * size, inode.i_size - at)
         source = extent.blkaddr * size
-        for done in range(0, length, COPY_BYTES):
+        done = self._send(fd, at, source, length) if length >= SEND_BYTES else 0
+        while done < length:
             data = self.buffer[: min(COPY_BYTES, length - done)]
             self.volume.device.pread_into(source + done, data)
             _pwrite(fd, data, at + done)
+            done += len(data)
             self.report.bytes += len(data)
+
+    def _send(self, fd: int, at: int, source: int, length: int) -> int:
+        """Let the kernel copy, where device and target can do that; returns how many bytes it did.
+
+        sendfile, since copy_file_range was measured at two thirds of its speed on ext4.
+        """
+        found = self.volume.device.extent_source(source, length)
+        if found is None or not self.sends:
+            return 0
+        done = 0
+        try:
+            os.lseek(fd, at, os.SEEK_SET)
+            while done < length:
+                sent = os.sendfile(fd, found[0], found[1] + done, min(SEND_MOST, length - done))
+                if not sent:  # the image ends here: reading says so with a place
+                    break
+                done += sent
+                self.report.bytes += sent
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
+            self.sends = False
+        return done
 
     def _copy_cluster(self, fd: int, inode: Inode, cluster: Cluster) -> None:
         for offset, data in self.volume.data.pieces(inode, cluster):
