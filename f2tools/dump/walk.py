@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_REASONS = 100  # of one file; more would only fill the memory
 BATCH = 1024  # entries of one directory whose inodes are held at a time
 MAX_PATH_BYTES = 1 << 20  # a deeper directory is not entered: its paths alone would fill the memory
+LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
 
 
 class Lost(NamedTuple):
@@ -119,9 +120,9 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
                     elif entry.inode.ino in met:
                         lost.append(Lost(child, "the directory stands at a second place; not followed"))
                     elif len(child) > max_path:
-                        lost.append(
-                            Lost(child[:200] + b"...", f"the path has more than {max_path} bytes; not followed")
-                        )
+                        yield Found(child, entry.inode)
+                        named = child if len(child) <= LONG_PATH_BYTES else child[:200] + b"..."
+                        lost.append(Lost(named, f"the path has more than {max_path} bytes; not followed"))
                     else:
                         met.add(entry.inode.ino)
                         yield Found(child, entry.inode)
