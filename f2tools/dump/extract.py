@@ -20,7 +20,7 @@ import numpy as np
 
 from f2tools.dump.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
 from f2tools.dump.walk import Lost, name_problem, scan, shown
-from f2tools.errors import DeviceError, F2fsError
+from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
@@ -82,6 +82,7 @@ class _Run:
         self.volume = volume
         self.report = Report(target)
         self.maker = Maker(volume, self.report, owner, force)
+        volume.data.limit()
         self.exclude = [re.compile(fnmatch.translate(pattern)) for pattern in exclude]
         self.advance = advance or (lambda count: None)
         self.block_size = volume.geo.block_size
@@ -329,8 +330,9 @@ class _Run:
                 self._group(folder, whole)
             return
         try:
+            self.volume.data.spend(small[0][1], addrs.size)
             blocks = self.volume.device.read_blocks(addrs, self.block_size)
-        except DeviceError:
+        except (DeviceError, Corrupt):  # one by one it comes out which of them
             for name, inode, _ in small:
                 self.maker.large(folder, name, inode)
             return

@@ -161,6 +161,7 @@ class Maker:
         if not (geo.main_blkaddr <= extent.blkaddr and extent.blkaddr + extent.count <= geo.end_blkaddr):
             where = Where(ino=inode.ino, offset=at)
             raise Corrupt(where, f"block address {extent.blkaddr:#x} lies outside the main area")
+        self.volume.data.spend(inode, extent.count)
         length = min(extent.count * size, inode.i_size - at)
         source = extent.blkaddr * size
         done = self._send(fd, at, source, length) if length >= SEND_BYTES else 0

@@ -89,6 +89,7 @@ class _Writer:
         self.written = 0
 
     def all(self, paths: Sequence[str]) -> TarReport:
+        self.volume.data.limit()
         for path in paths:
             for found in walk(self.volume, self._top(path), self.report.lost):
                 self._entry(found.path, found.inode)

@@ -41,6 +41,7 @@ class VerifyReport:
 def verify(volume: Volume, tops: Sequence[Any], *, advance: Callable[[int], None] | None = None) -> VerifyReport:
     """Check everything below the given files; each inode once."""
     report = VerifyReport()
+    volume.data.limit()
     met: set[int] = set()
     for top in tops:
         for path, inode in walk(volume, top, report.failed):

@@ -51,6 +51,23 @@ class DataReader:
         self._device = device
         self._geo = geo
         self._nodes = nodes
+        self._left: int | None = None  # blocks that may still be read; None for as many as one likes
+
+    def limit(self) -> None:
+        """For whoever reads a whole tree: stop with Corrupt when far more was read than a sound volume holds.
+
+        In a sound volume a block belongs to one file.  In a forged one thousands of files may share the same blocks,
+        and a small image would fill any disk.
+        """
+        self._left = 2 * self._geo.segment_count_main * self._geo.blocks_per_seg
+
+    def spend(self, inode: Inode, blocks: int) -> None:
+        """Note that blocks of a file are read; Corrupt beyond the limit, if one was set."""
+        if self._left is None:
+            return
+        if blocks > self._left:
+            raise Corrupt(Where(ino=inode.ino), "not read: the files have more blocks than the volume; they share them")
+        self._left -= blocks
 
     # -- mapping ------------------------------------------------------------------------------------------------
 
@@ -131,7 +148,8 @@ class DataReader:
     def layout(self, inode: Inode, start: int = 0, stop: int | None = None) -> Iterator[Extent | Cluster]:
         """The mapped runs and compressed clusters of file blocks [start, stop), in file order; holes are left out.
 
-        For a compressed file `start` and `stop` are widened to whole clusters.
+        For a compressed file `start` and `stop` are widened to whole clusters.  Corrupt where a file maps more blocks
+        than the main area has.
         """
         if inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             yield from self._alias(inode, start, stop)
@@ -142,9 +160,13 @@ class DataReader:
         if size > 1:
             start, stop = start - start % size, -(-stop // size) * size
         pending: Extent | None = None
+        room = self._geo.segment_count_main * self._geo.blocks_per_seg
         try:
             for fofs, addrs in self.spans(inode, start, stop):
                 low, high = max(start - fofs, 0), min(stop - fofs, addrs.size)
+                room -= int(np.count_nonzero((addrs != NULL_ADDR) & (addrs < COMPRESS_ADDR)))
+                if room < 0:
+                    raise Corrupt(Where(ino=inode.ino), "the file maps more blocks than the main area has")
                 for item in _runs(fofs + low, addrs[low:high], size):
                     if pending and isinstance(item, Extent) and _continues(pending, item):
                         pending = Extent(pending.fofs, pending.blkaddr, pending.count + item.count)
@@ -223,6 +245,7 @@ class DataReader:
             return
         size = self._geo.block_size
         self._check(inode, extent.fofs, extent.blkaddr, extent.count)
+        self.spend(inode, extent.count)
         step = WINDOW_BYTES // size
         for first in range(0, extent.count, step):
             count = min(step, extent.count - first)
@@ -236,6 +259,7 @@ class DataReader:
         size = self._geo.block_size
         for blkaddr in cluster.blkaddrs.tolist():
             self._check(inode, cluster.fofs, blkaddr, 1)
+        self.spend(inode, cluster.blkaddrs.size)
         raw = self._device.read_blocks(cluster.blkaddrs.astype(np.int64), size).tobytes()
         flags = inode.extra["i_compress_flag"]
         where = Where(ino=inode.ino, offset=cluster.fofs * size)
