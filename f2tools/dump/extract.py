@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.dump.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
-from f2tools.dump.walk import Lost, name_problem, scan, shown
+from f2tools.dump.walk import Lost, name_problem, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.volume.inode import Inode
@@ -180,7 +180,7 @@ class _Run:
         problems: list[str] = []
         names = None if folder.inside else self.wanted.get(folder.path, set())
         try:
-            for batch in scan(self.volume, folder.inode, problems):
+            for batch in self.volume.scandir(folder.inode, problems):
                 some: list[tuple[bytes, Inode]] = []
                 for entry in batch:
                     name, inode = entry.name, entry.inode

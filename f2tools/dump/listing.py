@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from f2tools.dump.walk import Lost, name_problem, scan, shown
+from f2tools.dump.walk import Lost, name_problem, shown
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import human_size, printable
 
@@ -107,7 +107,7 @@ def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes) -> list[Ro
     found: list[Row] = []
     problems: list[str] = []
     try:
-        for batch in scan(volume, inode, problems):
+        for batch in volume.scandir(inode, problems):
             for entry in batch:
                 reason = name_problem(entry.name)
                 if reason is not None:

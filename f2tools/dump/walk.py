@@ -13,10 +13,9 @@ from f2tools.errors import F2fsError
 if TYPE_CHECKING:
     from f2tools.volume.data import Cluster, Extent
     from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import Entry, File, Volume
+    from f2tools.volume.volume import File, Volume
 
 MAX_REASONS = 100  # of one file; more would only fill the memory
-BATCH = 1024  # entries of one directory whose inodes are held at a time
 MAX_PATH_BYTES = 1 << 20  # a deeper directory is not entered: its paths alone would fill the memory
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
 
@@ -58,40 +57,6 @@ def name_problem(name: bytes) -> str | None:
     return None if name else "an entry without a name"
 
 
-def scan(volume: Volume, inode: Inode, problems: list[str]) -> Iterator[list[Entry]]:
-    """The entries of a directory in batches, `.` and `..` left out, each batch of inodes read in one go.
-
-    F2fsError where the directory can't be read on.
-    """
-    from f2tools.layout.constants import F2FS_FEATURE_ENCRYPT
-    from f2tools.volume.dir import nokey_name
-    from f2tools.volume.volume import Entry
-
-    encoded = inode.encrypted and bool(volume.geo.feature & F2FS_FEATURE_ENCRYPT)
-
-    def with_inodes(dentries: list) -> list[Entry]:
-        inodes = volume.nodes.inodes([d.ino for d in dentries])
-        return [
-            Entry(d, nokey_name(d.name, d.hash_code) if encoded else d.name, found)
-            for d, found in zip(dentries, inodes, strict=True)
-        ]
-
-    held: list = []
-    dots = 0
-    for dentry in volume.dirs.entries(inode, problems):
-        if dentry.name in (b".", b".."):
-            dots += 1
-            if dots > 2:
-                problems.append(f"an entry is named {shown(dentry.name)!r} beyond the first two")
-            continue
-        held.append(dentry)
-        if len(held) == BATCH:
-            yield with_inodes(held)
-            held = []
-    if held:
-        yield with_inodes(held)
-
-
 def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PATH_BYTES) -> Iterator[Found]:
     """Everything from `top` on, a directory before what is in it; what can't be read is added to `lost`."""
     from f2tools.volume.inode import Inode
@@ -107,7 +72,7 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
         below: list[tuple[bytes, int]] = []
         problems: list[str] = []
         try:
-            for batch in scan(volume, volume.nodes.inode(ino), problems):
+            for batch in volume.scandir(volume.nodes.inode(ino), problems):
                 for entry in batch:
                     child = path + entry.name if path == b"/" else path + b"/" + entry.name
                     reason = name_problem(entry.name)

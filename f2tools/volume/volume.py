@@ -38,6 +38,7 @@ from f2tools.volume.xattr import encryption_context, visible_xattrs
 
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 SYMLINKS_FOLLOWED = 40
+SCAN_ENTRIES = 1024  # of a directory, whose inodes are held at a time
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Entry:
 class Volume:
     """An F2FS volume, read-only.
 
-    `vol.path("/etc/passwd").read()`, `for directory, entries in vol.walk()`, `vol.sb`, `vol.cp`, `vol.nat`, `vol.sit`.
+    `vol.path("/etc/passwd").read()`, `for path, inode, entries in vol.walk()`; `vol.sb`, `vol.cp`, `vol.nat`,
+    `vol.sit`.
     `warnings` says in words what a reader should know: a missing second superblock, an unknown feature, a short device.
     """
 
@@ -238,48 +240,82 @@ class Volume:
             stack.append(found)
         return stack[-1]
 
-    def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
-        """The entries of a directory with their inodes, `.` and `..` left out; inodes are read in one go."""
-        dentries = [d for d in self.dirs.entries(inode, problems) if d.name not in (b".", b"..")]
+    def scandir(self, inode: Inode, problems: list[str] | None = None) -> Iterator[list[Entry]]:
+        """The entries of a directory with their inodes, `.` and `..` left out, in pieces that are read in one go.
+
+        F2fsError where the directory can't be read on.  What can't be an entry is noted in `problems`.
+        """
+        noted = problems if problems is not None else []
+        held: list[Dentry] = []
+        dots = 0
+        for dentry in self.dirs.entries(inode, noted):
+            if dentry.name in (b".", b".."):
+                dots += 1
+                if dots > 2:
+                    noted.append(f"an entry is named {os.fsdecode(dentry.name)!r} beyond the first two")
+                continue
+            held.append(dentry)
+            if len(held) == SCAN_ENTRIES:
+                yield self._with_inodes(inode, held)
+                held = []
+        if held:
+            yield self._with_inodes(inode, held)
+
+    def _with_inodes(self, directory: Inode, dentries: list[Dentry]) -> list[Entry]:
+        encoded = directory.encrypted and bool(self.geo.feature & F2FS_FEATURE_ENCRYPT)
         inodes = self.nodes.inodes([d.ino for d in dentries])
-        encoded = inode.encrypted and bool(self.geo.feature & F2FS_FEATURE_ENCRYPT)
         return [
             Entry(d, nokey_name(d.name, d.hash_code) if encoded else d.name, found)
             for d, found in zip(dentries, inodes, strict=True)
         ]
+
+    def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
+        """All of `scandir` at once: some 4 KiB of memory for each entry."""
+        return [entry for piece in self.scandir(inode, problems) for entry in piece]
 
     def walk(
         self, top: str | bytes = "/", problems: list[tuple[bytes, str]] | None = None
     ) -> Iterator[tuple[bytes, Inode, list[Entry]]]:
         """(path, inode, entries) of each directory below `top`, parents first; paths start with `/`.
 
-        A directory that can't be read, or that is met a second time, is noted in `problems` and left out.
+        A directory of more than 1024 entries comes in several pieces, one after the other.  A directory that can't be
+        read, or that is met a second time, is noted in `problems` and left out.
         """
         start = self.path(top)
         noted = problems if problems is not None else []
-        todo: list[tuple[bytes, Inode]] = [(start.path or b"/", start.inode)]
+        todo: list[tuple[bytes, int]] = [(start.path or b"/", start.inode.ino)]
         met: set[int] = {start.inode.ino}
         while todo:
-            path, inode = todo.pop()
+            path, ino = todo.pop()
             said: list[str] = []
+            below: list[tuple[bytes, int]] = []
             try:
-                entries = self.listdir(inode, said)
+                inode = self.nodes.inode(ino)
+                empty = True
+                for entries in self.scandir(inode, said):
+                    empty = False
+                    yield path, inode, entries
+                    below += self._folders(path, entries, met, noted)
+                if empty:
+                    yield path, inode, []
             except F2fsError as error:
                 noted.append((path, str(error)))
-                continue
             noted += [(path, text) for text in said]
-            yield path, inode, entries
-            below: list[tuple[bytes, Inode]] = []
-            for entry in entries:
-                if not isinstance(entry.inode, Inode) or not entry.inode.is_dir:
-                    continue
-                child = join(path, entry.name)
-                if entry.inode.ino in met:
-                    noted.append((child, "the directory stands at a second place; not followed"))
-                    continue
-                met.add(entry.inode.ino)
-                below.append((child, entry.inode))
             todo += below[::-1]
+
+    def _folders(
+        self, path: bytes, entries: list[Entry], met: set[int], noted: list[tuple[bytes, str]]
+    ) -> Iterator[tuple[bytes, int]]:
+        """(path, inode number) of the directories among entries that were not met before."""
+        for entry in entries:
+            if not isinstance(entry.inode, Inode) or not entry.inode.is_dir:
+                continue
+            child = join(path, entry.name)
+            if entry.inode.ino in met:
+                noted.append((child, "the directory stands at a second place; not followed"))
+                continue
+            met.add(entry.inode.ino)
+            yield child, entry.inode.ino
 
 
 @dataclass(frozen=True)
@@ -296,7 +332,8 @@ class File:
         if not self.inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), shown)
         if self.inode.encrypted:
-            found = next((e.dentry for e in self.volume.listdir(self.inode) if e.name == name), None)
+            pieces = self.volume.scandir(self.inode)
+            found = next((e.dentry for piece in pieces for e in piece if e.name == name), None)
         else:
             found = self.volume.dirs.lookup(self.inode, name)
         if found is None:
@@ -327,9 +364,10 @@ class File:
 
     def iterdir(self) -> Iterator[File]:
         """The files in this directory; those whose inode can't be read are left out."""
-        for entry in self.volume.listdir(self.inode):
-            if isinstance(entry.inode, Inode):
-                yield File(self.volume, entry.inode, join(self.path or b"/", entry.name))
+        for piece in self.volume.scandir(self.inode):
+            for entry in piece:
+                if isinstance(entry.inode, Inode):
+                    yield File(self.volume, entry.inode, join(self.path or b"/", entry.name))
 
     def xattrs(self) -> dict[str, bytes]:
         """Extended attributes as getxattr shows them to root."""

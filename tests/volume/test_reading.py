@@ -119,3 +119,14 @@ def test_what_sload_was_given_is_what_we_read(name: str) -> None:
 def test_no_reference_image_is_left_out() -> None:
     assert set(KERNEL_MADE) | set(images.SLOADED) | set(images.SPARSE) == set(images.CASES)
     assert len(images.CASES) > 45
+
+
+def test_a_large_directory_is_walked_in_pieces_and_listed_whole() -> None:
+    with f2tools.open(images.reference("noinline").path) as volume:
+        pieces = [(path, len(entries)) for path, _, entries in volume.walk() if path == b"/bigdir"]
+        assert len(pieces) > 1
+        assert max(count for _, count in pieces) <= 1024
+        whole = volume.listdir(volume.path("/bigdir").inode)
+        assert len(whole) == sum(count for _, count in pieces)
+        empty = [entries for _, inode, entries in volume.walk() if inode.i_links == 2 and not entries]
+        assert all(entries == [] for entries in empty)
