@@ -219,7 +219,14 @@ def stat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoin
                     click.echo(line)
     if as_json:
         print_json(found)
-    if any("read_error" in item or "xattr_error" in item for item in found):
+    failed = False
+    for item in found:
+        for key, what in (("read_error", "what belongs to it"), ("xattr_error", "its extended attributes")):
+            if key in item:
+                failed = True
+                name = item["path"] or f"inode {item['ino']}"
+                click.echo(f"f2tools: {printable(name)}: {what} can't all be read: {item[key]}", err=True)
+    if failed:
         _partly()
 
 
@@ -340,7 +347,7 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
     if report.devices_not_made:
         yield f"{report.devices_not_made} devices were not made; only root can"
     for reason, count in report.xattrs_not_set.items():
-        yield f"{count} extended attributes were not set ({reason})"
+        yield f"{count} extended attribute{'s were' if count > 1 else ' was'} not set ({reason})"
     if report.times_not_set:
         yield f"{report.times_not_set} have times that can't be set"
     if report.partial or report.lost:
