@@ -14,6 +14,7 @@ from f2tools.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
+from f2tools.layout.super import SuperBlock
 from f2tools.volume.checkpoint import read_nat_bits
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import Volume
@@ -144,3 +145,16 @@ def test_one_copy_is_enough(damage: str, damaged) -> None:
     with f2tools.open(damaged(damage).path) as vol:
         assert vol.warnings
         assert vol.path("/small").inode.is_dir
+
+
+def test_an_unknown_feature_is_read_with_a_warning(tmp_path) -> None:
+    image = reference("base").copy(tmp_path).path
+    at = SuperBlock.offset_of("feature")
+    with image.open("r+b") as file:
+        for start in (1024, 4096 + 1024):  # this volume has no checksum in its superblock
+            file.seek(start + at)
+            file.write((1 << 30).to_bytes(4, "little"))
+    with f2tools.open(image) as vol:
+        assert any("unknown feature bits 0x40000000" in text for text in vol.warnings)
+        assert vol.path("/small").inode.is_dir
+        assert vol.device.read_only
