@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.dump.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
-from f2tools.dump.walk import Lost, name_problem, shown
+from f2tools.dump.walk import SECOND_ENTRY, Lost, Names, name_problem, shortened, shown, too_deep
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.volume.inode import Inode
@@ -179,6 +179,7 @@ class _Run:
         below: list[tuple[bytes, int]] = []
         problems: list[str] = []
         names = None if folder.inside else self.wanted.get(folder.path, set())
+        met = Names()
         try:
             for batch in self.volume.scandir(folder.inode, problems):
                 some: list[tuple[bytes, Inode]] = []
@@ -189,6 +190,8 @@ class _Run:
                     reason = name_problem(name)
                     if reason is not None:
                         self.report.lost.append(Lost(folder.path, reason))
+                    elif met.again(name):
+                        self.maker.lose(folder, name, SECOND_ENTRY)
                     elif not isinstance(inode, Inode):
                         self.maker.lose(folder, name, str(inode))
                     elif self.exclude and self._excluded(folder, name):
@@ -216,6 +219,9 @@ class _Run:
 
     def _enter(self, folder: _Folder, name: bytes, ino: int) -> None:
         path = join_path(folder.path, name)
+        if (reason := too_deep(path)) is not None:
+            self.report.lost.append(Lost(shortened(path), reason))
+            return
         try:
             inode = self.volume.nodes.inode(ino)
             fd = self._make_folder(folder, name)

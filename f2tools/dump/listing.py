@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from f2tools.dump.walk import Lost, name_problem, shown
+from f2tools.dump.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import human_size, printable
 
@@ -149,7 +149,11 @@ def _to_enter(found: Iterable[Row], path: bytes, met: set[int], lost: list[Lost]
             lost.append(Lost(_join(path, row.name), "the directory stands at a second place; not followed"))
             continue
         met.add(row.ino)
-        yield _join(path, row.name), row.ino
+        child = _join(path, row.name)
+        if (reason := too_deep(child)) is not None:
+            lost.append(Lost(shortened(child), reason))
+            continue
+        yield child, row.ino
 
 
 # -- ls ---------------------------------------------------------------------------------------------------------------
@@ -255,6 +259,9 @@ def branches(
             lost.append(Lost(branch.path, "the directory stands at a second place; not followed"))
             continue
         met.add(row.ino)
+        if (reason := too_deep(branch.path)) is not None:
+            lost.append(Lost(shortened(branch.path), reason))
+            continue
         stack.append(below(branch.path, row.ino, branch.depth + 1, stem))
 
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from f2tools.volume.volume import File, Volume
 
 MAX_REASONS = 100  # of one file; more would only fill the memory
-MAX_PATH_BYTES = 1 << 20  # a deeper directory is not entered: its paths alone would fill the memory
+MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
+MAX_DEPTH = 4096  # folders below each other; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
+MAX_NAMES = 1 << 20  # of one directory held to find those that stand there twice
 
 
 class Lost(NamedTuple):
@@ -57,41 +59,81 @@ def name_problem(name: bytes) -> str | None:
     return None if name else "an entry without a name"
 
 
+def too_deep(path: bytes, max_path: int = MAX_PATH_BYTES) -> str | None:
+    """Why a directory is not entered by this path; None where it may be."""
+    if len(path) > max_path:
+        return f"the path has more than {max_path} bytes; not followed"
+    if path.count(b"/") > MAX_DEPTH:
+        return f"more than {MAX_DEPTH} folders below each other; not followed"
+    return None
+
+
+def shortened(path: bytes) -> bytes:
+    """A path as it is kept for a report."""
+    return path if len(path) <= LONG_PATH_BYTES else path[:200] + b"..."
+
+
+class Names:
+    """The names met in one directory.  A look-up finds the first of two that are the same, so the second is no file."""
+
+    def __init__(self) -> None:
+        self._met: set[bytes] = set()
+
+    def again(self, name: bytes) -> bool:
+        """Whether this name was met before; beyond MAX_NAMES of them nothing new is remembered."""
+        if name in self._met:
+            return True
+        if len(self._met) < MAX_NAMES:
+            self._met.add(name)
+        return False
+
+
+SECOND_ENTRY = "a second entry of that name; look-ups find the first"
+
+
 def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PATH_BYTES) -> Iterator[Found]:
-    """Everything from `top` on, a directory before what is in it; what can't be read is added to `lost`."""
+    """Everything from `top` on; what can't be read is added to `lost`.
+
+    A directory comes right before all that is in it, its files before its directories.
+    """
     from f2tools.volume.inode import Inode
 
     start = top.path or b"/"
-    yield Found(start, top.inode)
     if not top.inode.is_dir:
+        yield Found(start, top.inode)
         return
-    todo: list[tuple[bytes, int]] = [(start, top.inode.ino)]
+    todo: list[tuple[bytes, bytes, int]] = [(start, b"", top.inode.ino)]  # path of the directory above, name, ino
     met = {top.inode.ino}
     while todo:
-        path, ino = todo.pop()
-        below: list[tuple[bytes, int]] = []
+        above, last, ino = todo.pop()
+        path = above if not last else above + last if above == b"/" else above + b"/" + last
+        below: list[tuple[bytes, bytes, int]] = []
         problems: list[str] = []
+        names = Names()
         try:
-            for batch in volume.scandir(volume.nodes.inode(ino), problems):
+            inode = volume.nodes.inode(ino)
+            yield Found(path, inode)
+            reason = too_deep(path, max_path)
+            if reason is not None:
+                lost.append(Lost(shortened(path), reason))
+                continue
+            for batch in volume.scandir(inode, problems):
                 for entry in batch:
                     child = path + entry.name if path == b"/" else path + b"/" + entry.name
                     reason = name_problem(entry.name)
                     if reason is not None:
                         lost.append(Lost(path, reason))
+                    elif names.again(entry.name):
+                        lost.append(Lost(child, SECOND_ENTRY))
                     elif not isinstance(entry.inode, Inode):
                         lost.append(Lost(child, str(entry.inode)))
                     elif not entry.inode.is_dir:
                         yield Found(child, entry.inode)
                     elif entry.inode.ino in met:
                         lost.append(Lost(child, "the directory stands at a second place; not followed"))
-                    elif len(child) > max_path:
-                        yield Found(child, entry.inode)
-                        named = child if len(child) <= LONG_PATH_BYTES else child[:200] + b"..."
-                        lost.append(Lost(named, f"the path has more than {max_path} bytes; not followed"))
                     else:
                         met.add(entry.inode.ino)
-                        yield Found(child, entry.inode)
-                        below.append((child, entry.inode.ino))
+                        below.append((path, entry.name, entry.inode.ino))
         except F2fsError as error:
             lost.append(Lost(path, str(error)))
         lost += [Lost(path, text) for text in problems]

@@ -348,7 +348,7 @@ def test_a_tree_a_thousand_deep_is_copied(tmp_path: Path) -> None:
         run.stack.append(top)
         folder = next(e.inode for e in volume.listdir(volume.root.inode) if getattr(e.inode, "is_dir", False))
         for _ in range(1500):
-            run._enter(run.stack[-1], b"d" * 50, folder.ino)
+            run._enter(run.stack[-1], b"d" * 20, folder.ino)
             run.stack[-1].todo = []
         deepest = os.fstat(run.stack[-1].fd).st_ino
         while run.stack:
@@ -356,7 +356,7 @@ def test_a_tree_a_thousand_deep_is_copied(tmp_path: Path) -> None:
         run.close()
     fd = os.open(tmp_path / "out", os.O_RDONLY)
     for _ in range(1500):
-        below = os.open(b"d" * 50, os.O_RDONLY, dir_fd=fd)
+        below = os.open(b"d" * 20, os.O_RDONLY, dir_fd=fd)
         os.close(fd)
         fd = below
     assert os.fstat(fd).st_ino == deepest

@@ -10,8 +10,8 @@ import errno
 import io
 import os
 import resource
-import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -85,7 +85,7 @@ def exercise(image: Path, work: Path, nid: int, blkaddr: int, commands: tuple[tu
         why = _one(lambda words=words: _main(words))
         if why:
             failures.append(f"f2tools {' '.join(words)}: {why}")
-        shutil.rmtree(work / "out", ignore_errors=True)
+        subprocess.run(["rm", "-rf", work / "out"], check=False)  # shutil can't go as deep as a forged tree
     return failures
 
 
