@@ -1,7 +1,7 @@
 """A volume, or part of it, as a tar archive: pax with times to the nanosecond, extended attributes, holes, hard links.
 
 Written as a stream in one pass with bounded memory.  The records are those that GNU tar, bsdtar and Python read:
-SCHILY.xattr.* for attributes, GNU.sparse.* 1.0 for holes.  Names stay the bytes that they are.
+SCHILY.xattr.* for attributes, SCHILY.acl.* for ACLs, GNU.sparse.* 1.0 for holes.  Names stay the bytes that they are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from f2tools.dump.making import has_xattrs
 from f2tools.dump.walk import MAX_REASONS, Lost, mapped, walk
 from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.layout.constants import NEW_ADDR
+from f2tools.volume.acl import acl_text, parse_xattr
 from f2tools.volume.data import Extent
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
@@ -30,6 +31,10 @@ MAX_RUNS = 1 << 20  # of data in a sparse file; beyond, holes are written as zer
 
 _TYPES = {"file": b"0", "symlink": b"2", "char": b"3", "block": b"4", "dir": b"5", "fifo": b"6"}
 _LINK = b"1"
+_ACL_RECORDS = {
+    "system.posix_acl_access": b"SCHILY.acl.access",
+    "system.posix_acl_default": b"SCHILY.acl.default",
+}
 
 
 @dataclass
@@ -250,6 +255,8 @@ class _Writer:
             try:
                 for attribute, value in visible_xattrs(self.volume.nodes, inode).items():
                     pax[b"SCHILY.xattr." + _keyword(os.fsencode(attribute))] = value
+                    if attribute in _ACL_RECORDS:  # other programs take ACLs from these alone
+                        pax[_ACL_RECORDS[attribute]] = acl_text(parse_xattr(value))
             except F2fsError as error:
                 self.report.partial.append(Lost(b"/" + name, f"extended attributes: {error}"))
         body = b"".join(_record(key, value) for key, value in pax.items())

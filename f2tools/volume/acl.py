@@ -117,6 +117,17 @@ def parse_xattr(value: bytes) -> list[AclEntry]:
     return [entry if entry.tag in _NAMED else entry._replace(id=ACL_UNDEFINED_ID) for entry in entries]
 
 
+def acl_text(entries: Sequence[AclEntry]) -> bytes:
+    """The text form of acl(5), ids as numbers: `user::rw-,user:1000:r--,mask::r--` and so on."""
+    names = {ACL_USER_OBJ: "user", ACL_USER: "user", ACL_GROUP_OBJ: "group", ACL_GROUP: "group", ACL_MASK: "mask"}
+    parts: list[str] = []
+    for entry in entries:
+        who = str(entry.id) if entry.tag in _NAMED else ""
+        perm = "".join(letter if entry.perm & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
+        parts.append(f"{names.get(entry.tag, 'other')}:{who}:{perm}")
+    return ",".join(parts).encode()
+
+
 def _require_valid(entries: Sequence[AclEntry]) -> None:
     """The rules of posix_acl_valid() in fs/posix_acl.c: order, what must be there once, a mask for named entries."""
     tags = [entry.tag for entry in entries]

@@ -186,3 +186,38 @@ def test_a_damaged_file_does_not_break_the_archive(tmp_path: Path) -> None:
         file = tar.extractfile(name)
         assert file is not None
         assert file.read() == whole[: 2 * 4096] + bytes(4096) + whole[3 * 4096 :]
+
+
+@pytest.mark.parametrize("tool", ["tar", "bsdtar"])
+def test_access_control_lists_come_back(tmp_path: Path, tool: str) -> None:
+    """Neither program takes them from the attribute records."""
+    options = ["--acls", "--numeric-owner"] + (["--xattrs"] if tool == "tar" else [])
+    command = [*unpacker(tool), *options]
+    case = images.reference("plain")
+    data, _ = archive(case, "acl")
+    subprocess.run(command, input=data, cwd=tmp_path, capture_output=True, check=False)
+    kernel = case.manifest()["entries"]
+    wanted = {
+        (path, name): value
+        for path, entry in kernel.items()
+        if path.startswith("acl/")
+        for name, value in entry.get("xattrs", {}).items()
+        if name.startswith("system.posix_acl")
+    }
+    assert wanted
+    for (path, name), value in wanted.items():
+        assert os.getxattr(os.fsencode(tmp_path / path), name).hex() == value, (path, name)
+
+
+def test_a_folder_is_followed_by_all_that_is_in_it() -> None:
+    """GNU tar sets the time of a folder as soon as the archive leaves it; what came later would change it again."""
+    data, _ = archive(images.reference("plain"))
+    with tarfile.open(fileobj=io.BytesIO(data)) as read:
+        folders = [os.path.dirname(name) for name in read.getnames() if name != "."]
+    left: set[str] = set()
+    inside: set[str] = set()
+    for folder in folders:
+        now = {folder, *(folder[:at] for at, letter in enumerate(folder) if letter == "/")} - {""}
+        left |= inside - now
+        assert not left & now
+        inside = now
