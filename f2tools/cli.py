@@ -45,6 +45,7 @@ def main() -> None:
 
 def run() -> None:
     """Run the command line; the exit code tells who must act: 0 fine, 1 partly, 2 usage, 8 not an F2FS image."""
+    _open_what_is_closed()
     try:
         sys.exit(main(standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:
@@ -64,3 +65,14 @@ def run() -> None:
     except OSError as error:
         print(f"f2tools: {error.filename or ''}{': ' if error.filename else ''}{error.strerror}", file=sys.stderr)
         sys.exit(1)
+
+
+def _open_what_is_closed() -> None:
+    """A closed standard stream goes nowhere, instead of to the first file that gets its descriptor."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good

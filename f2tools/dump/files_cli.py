@@ -378,16 +378,16 @@ def tar(
       f2tools dump tar card.img -o card.tar.zst
       f2tools dump tar card.img /etc | tar -tv
     """
+    from f2tools.dump.listing import file_at
     from f2tools.dump.tar import open_archive, write_tar
     from f2tools.dump.walk import shown
 
     require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
-    with (
-        _open(image, devices, checkpoint) as volume,
-        open_archive(output) as out,
-        progress("archiving", _count(volume)) as bar,
-    ):
-        report = write_tar(volume, out, paths, advance=bar.advance)
+    with _open(image, devices, checkpoint) as volume:
+        for path in paths:  # a wrong path must not cost an output file
+            file_at(volume, path, follow=False)
+        with open_archive(output) as out, progress("archiving", _count(volume)) as bar:
+            report = write_tar(volume, out, paths, advance=bar.advance)
     if as_json:
         print_json(
             {

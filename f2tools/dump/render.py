@@ -28,8 +28,14 @@ def make_console() -> Console:
     """A console on stdout; without a terminal as wide as $COLUMNS says, or wide enough for anything."""
     from rich.console import Console
 
+    class OurConsole(Console):
+        """Leaves a reader that has gone to the command line, where rich would exit with 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     wide = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit()
-    return Console(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH if wide else None)
+    return OurConsole(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH if wide else None)
 
 
 def value(name: str, item: Any) -> str:

@@ -7,7 +7,7 @@ import os
 import random
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,6 +93,13 @@ def deep_short(forge: Forge) -> None:
     forge.root((b"d", below))
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """Removed by a program that can go as deep as these trees; pytest could not."""
+    yield tmp_path
+    subprocess.run(["rm", "-rf", tmp_path], check=True)
+
+
 @pytest.mark.parametrize("make", [names, loops, sizes, node_circles, attributes, deep, deep_short])
 def test_every_command_survives(make: Callable[[Forge], None], tmp_path: Path) -> None:
     with Forge(tmp_path / "forged.img") as forge:
@@ -122,7 +129,6 @@ def test_three_thousand_folders_deep_is_no_obstacle(tmp_path: Path) -> None:
     assert f2("dump", "extract", forge.path, "-o", tmp_path / "out").code == 0
     assert f2("dump", "tar", forge.path, "-o", tmp_path / "x.tar").code == 0
     assert len(f2("dump", "tree", forge.path).text.splitlines()) > 3000
-    subprocess.run(["rm", "-rf", tmp_path / "out"], check=True)
 
 
 def duplicates(tmp_path: Path) -> Path:
