@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.dump.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
-from f2tools.dump.walk import SECOND_ENTRY, Lost, Names, name_problem, shortened, shown, too_deep
+from f2tools.dump.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.volume.inode import Inode
@@ -88,6 +88,7 @@ class _Run:
         self.block_size = volume.geo.block_size
         self.stack: list[_Folder] = []
         self.met: set[int] = set()
+        self.copied = Inodes(volume)
         self.wanted: dict[bytes, set[bytes]] = {}  # folder -> names in it that are wanted or lead to what is
         self.ends: set[bytes] = set()  # wanted paths
 
@@ -290,6 +291,9 @@ class _Run:
                 continue
             if not stat.S_ISREG(inode.i_mode):
                 self.maker.other(folder, name, inode)
+                continue
+            if inode.i_links < 2 and self.copied.again(inode.ino):
+                self.maker.lose(folder, name, MORE_NAMES)
                 continue
             try:
                 if inode.encrypted:

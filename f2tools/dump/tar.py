@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from f2tools.dump.making import has_xattrs
-from f2tools.dump.walk import MAX_REASONS, Lost, mapped, walk
+from f2tools.dump.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.layout.constants import NEW_ADDR
 from f2tools.volume.acl import acl_text, parse_xattr
@@ -91,6 +91,7 @@ class _Writer:
         self.advance = advance
         self.report = TarReport()
         self.linked: dict[int, bytes] = {}
+        self.copied = Inodes(volume)
         self.written = 0
 
     def all(self, paths: Sequence[str]) -> TarReport:
@@ -121,6 +122,9 @@ class _Writer:
         try:
             if inode.i_links > 1 and kind != "dir" and inode.ino in self.linked:
                 self._header(name, inode, _LINK, link=self.linked[inode.ino], attributes=False)
+            elif kind == "file" and inode.i_links < 2 and self.copied.again(inode.ino):
+                self.report.lost.append(Lost(path, MORE_NAMES))
+                return
             elif kind == "file":
                 if not self._file(path, name, inode):
                     return

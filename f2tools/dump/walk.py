@@ -88,6 +88,21 @@ class Names:
         return False
 
 
+class Inodes:
+    """The inodes met so far: a bit for each that there can be."""
+
+    def __init__(self, volume: Volume) -> None:
+        self._bits = bytearray(volume.geo.max_nid // 8 + 1)
+
+    def again(self, ino: int) -> bool:
+        """Whether this inode was met before."""
+        byte, bit = ino >> 3, 1 << (ino & 7)
+        met = bool(self._bits[byte] & bit)
+        self._bits[byte] |= bit
+        return met
+
+
+MORE_NAMES = "a further name of an inode that has only one by its link count; not copied again"
 SECOND_ENTRY = "a second entry of that name; look-ups find the first"
 
 

@@ -25,7 +25,7 @@ from f2tools.layout.constants import (
 )
 from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
 from f2tools.layout.hashes import dentry_hash
-from f2tools.volume.data import DataReader
+from f2tools.volume.data import DataReader, Extent
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.inode import Inode
 
@@ -55,11 +55,30 @@ class DirReader:
         if inode.has_inline_dentry:
             yield from parse_dentries(inode.inline_area, -1, noted)
             return
+        yield from self._once(inode, noted)
+
+    def _once(self, inode: Inode, noted: list[str]) -> Iterator[Dentry]:
+        """The entries of all blocks; a block that stands in the directory again is left out, or there were no end."""
         size = self._geo.block_size
-        for offset, data in self._data.chunks(inode, 0, -(-inode.i_size // size) * size):
-            blocks = np.frombuffer(data, np.uint8).reshape(-1, size)
-            for index, block in enumerate(blocks):
-                yield from parse_dentries(block, offset // size + index, noted)
+        met: set[int] = set()
+        repeated = 0
+        for item in self._data.layout(inode, 0, -(-inode.i_size // size)):
+            if not isinstance(item, Extent):  # a directory has no clusters
+                continue
+            if item.count == 1 and item.blkaddr in met:
+                repeated += 1
+                continue
+            for offset, data in self._data.pieces(inode, item):
+                first = offset // size
+                for index, block in enumerate(np.frombuffer(data, np.uint8).reshape(-1, size)):
+                    blkaddr = item.blkaddr + first + index - item.fofs
+                    if blkaddr in met:
+                        repeated += 1
+                        continue
+                    met.add(blkaddr)
+                    yield from parse_dentries(block, first + index, noted)
+        if repeated:
+            noted.append(f"{repeated} blocks of the directory stand in it again; left out there")
 
     def lookup(self, inode: Inode, name: bytes) -> Dentry | None:
         """The entry with this name, found through the hash; None where there is none."""

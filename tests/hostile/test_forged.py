@@ -93,6 +93,23 @@ def deep_short(forge: Forge) -> None:
     forge.root((b"d", below))
 
 
+def one_block_many_times(forge: Forge) -> None:
+    """A directory of a million blocks that are all the same one."""
+    ino, block = forge.new_nid(), forge.entries(*((b"%03d" % n, forge.text(b"x")) for n in range(200)))
+    indirect = forge.node(ino, [forge.node(ino, [block] * PER) for _ in range(PER)])
+    forge.inode(DIR, (923 + 2 * PER + PER**2) * SIZE, [block] * 923, [0, 0, indirect], nid=ino)
+    forge.root((b"d", ino))
+
+
+def one_file_under_many_names(forge: Forge) -> None:
+    """20,000 names of a file of 7 MiB that has one link."""
+    ino = forge.new_nid()
+    nid = forge.node(ino, [forge.block(b"%d" % n) for n in range(PER)])
+    forge.inode(FILE, (923 + PER) * SIZE, [forge.block(b"y")] * 923, [nid], nid=ino)
+    blocks = [forge.entries(*((b"%d-%d" % (b, n), ino) for n in range(200))) for b in range(100)]
+    forge.root((b"d", forge.inode(DIR, len(blocks) * SIZE, blocks)))
+
+
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
     """Removed by a program that can go as deep as these trees; pytest could not."""
@@ -100,7 +117,10 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", tmp_path], check=True)
 
 
-@pytest.mark.parametrize("make", [names, loops, sizes, node_circles, attributes, deep, deep_short])
+@pytest.mark.parametrize(
+    "make",
+    [names, loops, sizes, node_circles, attributes, deep, deep_short, one_block_many_times, one_file_under_many_names],
+)
 def test_every_command_survives(make: Callable[[Forge], None], tmp_path: Path) -> None:
     with Forge(tmp_path / "forged.img") as forge:
         make(forge)
