@@ -77,7 +77,7 @@ def human_size(count: float) -> str:
 
 def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The image or device that a command works on."""
-    return click.argument("image", type=click.Path(path_type=str))(command)
+    return click.argument("image", type=click.Path(path_type=str, readable=False))(command)
 
 
 def device_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ class BlockSize(Size):
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("image", type=click.Path(path_type=str), required=False)
+@click.argument("image", type=click.Path(path_type=str, readable=False), required=False)
 @click.argument("sectors", type=click.IntRange(min=1), required=False)
 @click.option(
     "--size",

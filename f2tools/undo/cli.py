@@ -10,7 +10,7 @@ from f2tools.options import human_size, image_argument, json_option, print_json
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=str))
+@click.argument("file", type=click.Path(path_type=str, readable=False))
 @image_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be restored; write nothing.")
 @click.option("-f", "--force", is_flag=True, help="Restore even if the image was changed since, or is another one.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,17 @@ def test_a_full_disk_is_said_in_a_line(command: str) -> None:
 def test_an_archive_of_what_is_not_there_leaves_no_file(tmp_path: Path) -> None:
     assert f2("dump", "tar", reference("plain").path, "/nope", "-o", tmp_path / "x.tar").code == 1
     assert not (tmp_path / "x.tar").exists()
+
+
+def test_an_image_that_may_not_be_read_is_8_like_one_that_is_not_there(tmp_path: Path) -> None:
+    image = tmp_path / "secret.img"
+    image.write_bytes(reference("plain").path.read_bytes()[:8192])
+    image.chmod(0)
+    nobody = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    for folder in (tmp_path, *tmp_path.parents) if nobody else ():
+        if folder != Path("/tmp") and folder.is_relative_to("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    done = subprocess.run([*nobody, F2TOOLS, "dump", "info", image], capture_output=True, text=True, check=False)
+    assert done.returncode == 8, done.stderr
+    assert "Permission denied" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
