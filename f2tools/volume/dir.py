@@ -8,37 +8,17 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, Where
 from f2tools.layout.casefold import casefold
-from f2tools.layout.constants import (
-    F2FS_CASEFOLD_FL,
-    F2FS_FEATURE_CASEFOLD,
-    F2FS_NAME_LEN,
-    F2FS_SLOT_LEN,
-    MAX_DIR_BUCKETS,
-    MAX_DIR_HASH_DEPTH,
-)
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.layout.constants import F2FS_CASEFOLD_FL, F2FS_FEATURE_CASEFOLD, MAX_DIR_HASH_DEPTH
 from f2tools.layout.hashes import dentry_hash
 from f2tools.volume.data import DataReader, Extent
+from f2tools.volume.dentries import Dentry, bucket_blocks, parse_dentries
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.inode import Inode
-
-
-class Dentry(NamedTuple):
-    """One directory entry; `block` is its block in the directory (-1: inline), `slot` the first of its slots."""
-
-    name: bytes
-    ino: int
-    file_type: int
-    hash_code: int
-    block: int
-    slot: int
 
 
 class DirReader:
@@ -119,53 +99,6 @@ class DirReader:
     def _must_be_dir(self, inode: Inode) -> None:
         if not inode.is_dir:
             raise NotADirectoryError(20, "not a directory", f"inode {inode.ino}")
-
-
-def buckets_in(level: int, dir_level: int) -> int:
-    """Buckets of one level of the hash table."""
-    return 1 << (level + dir_level) if level + dir_level < MAX_DIR_HASH_DEPTH // 2 else MAX_DIR_BUCKETS
-
-
-def blocks_per_bucket(level: int) -> int:
-    """2 blocks in the lower half of the levels, 4 above."""
-    return 2 if level < MAX_DIR_HASH_DEPTH // 2 else 4
-
-
-def bucket_blocks(level: int, dir_level: int, code: int) -> tuple[int, int]:
-    """(first block, number of blocks) in the directory of the bucket that a hash belongs to on one level."""
-    first = sum(buckets_in(i, dir_level) * blocks_per_bucket(i) for i in range(level))
-    count = blocks_per_bucket(level)
-    return first + code % buckets_in(level, dir_level) * count, count
-
-
-def parse_dentries(area: NDArray[np.uint8], block: int, problems: list[str]) -> list[Dentry]:
-    """The entries of a directory block or of an inline area, in the order of the slots."""
-    slots = dentries_in(area.size)
-    map_size = bitmap_size(slots)
-    used = np.flatnonzero(np.unpackbits(area[:map_size], bitorder="little")[:slots]).tolist()
-    if not used:
-        return []
-    table_at = map_size + reserved_size(area.size)
-    names_at = table_at + SIZE_OF_DIR_ENTRY * slots
-    rows = area[table_at:names_at].view(DirEntry.dtype).tolist()
-    names = area[names_at : names_at + F2FS_SLOT_LEN * slots].tobytes()
-    found: list[Dentry] = []
-    following = 0
-    for slot in used:
-        if slot < following:
-            continue
-        code, ino, length, file_type = rows[slot]
-        if not length:
-            problems.append(f"directory block {block}, slot {slot}: an entry without a name")
-            continue
-        taken = -(-length // F2FS_SLOT_LEN)
-        if length > F2FS_NAME_LEN or slot + taken > slots:
-            problems.append(f"directory block {block}, slot {slot}: a name of {length} bytes runs past its block")
-            continue
-        following = slot + taken
-        start = slot * F2FS_SLOT_LEN
-        found.append(Dentry(names[start : start + length], ino, file_type, code, block, slot))
-    return found
 
 
 def nokey_name(name: bytes, hash_code: int) -> bytes:
