@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.device import Device, open_device
+from f2tools.device.overlay import Overlay
 from f2tools.layout.constants import F2FS_FEATURE_PRJQUOTA, FEATURES
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
@@ -50,6 +51,13 @@ def fresh(folder: Path, options: str = "--size 64M", name: str = "image") -> Pat
     """A private image made with these options."""
     folder.mkdir(parents=True, exist_ok=True)
     return copy_sparse(formatted(options), folder / name)
+
+
+class Above(Overlay):
+    """An overlay in memory that leaves the device below open."""
+
+    def close(self) -> None:
+        self._slots.close()
 
 
 class Ticks:
@@ -95,29 +103,20 @@ class Twin:
 
     def do(self, name: str, *args: Any, **keywords: Any) -> Any:
         """Call a method of both; its result, or an OSError that both agree on."""
-        said: OSError | None = None
-        result: Any = None
-        try:
-            result = getattr(self.volume, name)(*args, **keywords)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                self.full += 1
-                raise
-            said = error
+        result, said = _outcome(lambda: getattr(self.volume, name)(*args, **keywords))
+        if said is not None and said.errno in (errno.ENOSPC, errno.EDQUOT):
+            self.full += 1
+            raise said
         more: dict[str, Any] = {}
         if name in MAKING:
             more["ino"] = result or 0
         elif name == "rename" and keywords.get("flags", args[4] if len(args) > 4 else 0) & 4 and said is None:
             more["ino"] = self.volume.lookup(args[0], args[1])
         trial = self.model.copy()
-        try:
-            expected = getattr(trial, name)(*args, **keywords, **more)
-        except OSError as error:
-            assert said is not None, f"{name}{args}: no error, it must be {errno.errorcode[error.errno or 0]}"
-            assert said.errno == error.errno, f"{name}{args}: {said!r}, must be {error!r}"
-            raise said from None
+        expected, wanted = _outcome(lambda: getattr(trial, name)(*args, **keywords, **more))
+        assert (said and said.errno) == (wanted and wanted.errno), f"{name}{args}: {said!r}, must be {wanted!r}"
         if said is not None:
-            raise AssertionError(f"{name}{args}: {said!r}, but nothing stands against it") from said
+            raise said
         self.model = trial
         if name == "listxattr":
             result = sorted(result)
@@ -131,6 +130,14 @@ class Twin:
             return self.do(name, *args, **keywords)
         except OSError:
             return None
+
+
+def _outcome(call: Callable[[], Any]) -> tuple[Any, OSError | None]:
+    """What a call returns, or the error of a system call that it raises."""
+    try:
+        return call(), None
+    except OSError as error:
+        return None, error
 
 
 # -- what a volume holds, as a model -----------------------------------------------------------------------------------
