@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
@@ -115,6 +116,47 @@ def parse_xattr(value: bytes) -> list[AclEntry]:
         _refuse(errno.EOPNOTSUPP)
     entries = [AclEntry(*fields) for fields in _XATTR_ENTRY.iter_unpack(value[_XATTR_HEADER.size :])]
     return [entry if entry.tag in _NAMED else entry._replace(id=ACL_UNDEFINED_ID) for entry in entries]
+
+
+def mode_of_acl(entries: Sequence[AclEntry], mode: int) -> tuple[int, list[AclEntry] | None]:
+    """(mode that an access ACL gives, the ACL or None where the mode says it all); see posix_acl_update_mode()."""
+    perms = {entry.tag: entry.perm for entry in entries}
+    group = perms.get(ACL_MASK, perms.get(ACL_GROUP_OBJ, 0))
+    mode = mode & ~0o777 | perms.get(ACL_USER_OBJ, 0) << 6 | group << 3 | perms.get(ACL_OTHER, 0)
+    return mode, list(entries) if perms.keys() - set(_ONCE) else None
+
+
+def chmod_acl(entries: Sequence[AclEntry], mode: int) -> list[AclEntry]:
+    """The access ACL after chmod: the mode's group bits are the mask, where there is one."""
+    shifts = _shifts(entries)
+    return [entry._replace(perm=mode >> shifts[entry.tag] & 0o7) if entry.tag in shifts else entry for entry in entries]
+
+
+def inherit(default: Sequence[AclEntry] | None, mode: int) -> tuple[int, list[AclEntry] | None, list[AclEntry] | None]:
+    """(mode, access ACL, default ACL) of a new inode in a directory with this default ACL; see f2fs_acl_create().
+
+    Each permission is what both mode and ACL allow.  The umask doesn't count then; where there is no default ACL it is
+    the caller's.  Where both ACLs are to be kept, the kernel writes the default one first.
+    """
+    if not default or stat.S_ISLNK(mode):
+        return mode, None, None
+    shifts = _shifts(default)
+    access: list[AclEntry] = []
+    for entry in default:
+        if entry.tag in shifts:
+            shift = shifts[entry.tag]
+            mode &= ~(0o7 << shift) | entry.perm << shift
+            access.append(entry._replace(perm=mode >> shift & 0o7))
+        else:
+            access.append(entry)
+    plain = all(entry.tag in _ONCE for entry in default)
+    return mode, None if plain else access, list(default) if stat.S_ISDIR(mode) else None
+
+
+def _shifts(entries: Sequence[AclEntry]) -> dict[int, int]:
+    """Where in the mode the permissions of a tag are; the mask takes the place of the owning group."""
+    has_mask = any(entry.tag == ACL_MASK for entry in entries)
+    return {ACL_USER_OBJ: 6, ACL_MASK if has_mask else ACL_GROUP_OBJ: 3, ACL_OTHER: 0}
 
 
 def acl_text(entries: Sequence[AclEntry]) -> bytes:
