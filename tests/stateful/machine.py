@@ -440,11 +440,11 @@ class Machine(RuleBasedStateMachine):
 
     # -- checkpoints, remounts, power cuts ----------------------------------------------------------------------
 
-    @rule(what=picks, datasync=st.booleans())
-    def fsync(self, what: int, datasync: bool) -> None:
+    @rule(what=picks)
+    def fsync(self, what: int) -> None:
         ino = self.choose(what, lambda node: node.is_file or node.is_dir)
         if ino is not None:
-            self.vol.fsync(ino, datasync)
+            self.vol.fsync(ino)
             self.step("fsync", ino)
 
     @rule(what=picks, offset=offsets, length=lengths, seed=picks)

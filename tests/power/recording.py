@@ -1,0 +1,116 @@
+"""A mixed workload, recorded write by write, and the image at every moment a power cut may leave."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from f2tools.device import Device, open_device
+from f2tools.device.overlay import Overlay
+from f2tools.device.record import WRITE, Recorder, replay_event
+from f2tools.volume.volume import Volume
+from f2tools.volume.writer import Policy, WritableVolume
+from tests.images import copy_sparse
+from tests.write.consistency import assert_consistent
+from tests.write.model import BLOCK
+from tests.write.promises import Step, assert_promises_kept
+from tests.write.volumes import Above, Ticks, Twin, fresh
+from tests.write.workload import Workload
+
+SECTOR = 512
+
+
+@dataclass
+class Recording:
+    """The image before, what was done to it, and what was promised when."""
+
+    image: Path
+    recorder: Recorder
+    policy: dict[str, Any]
+    steps: list[Step] = field(default_factory=list)
+
+    def at(self, count: int, path: Path) -> Path:
+        """An image file as a power cut after that many events leaves it, nothing being lost before."""
+        copy_sparse(self.image, path)
+        with open_device(path, write=True) as device:
+            self.recorder.replay(count, device)
+        return path
+
+    def must_survive(self, device: Device, count: int, context: str) -> None:
+        """What is on the device is consistent, and recovered has what was promised by event `count`."""
+        with Volume(Above(device)) as volume:
+            assert_consistent(volume, f"{context}, before recovery")
+            version = int(volume.cp.checkpoint_ver)
+        top = Above(device)
+        volume = WritableVolume(top, Policy(**self.policy), Ticks())
+        found = assert_promises_kept(volume, self.steps, version, count, context)
+        volume.sync()
+        with Volume(Above(top)) as read:
+            assert_consistent(read, f"{context}, after recovery")
+            assert_promises_kept(read, [Step("sync", found, 0, version)], version, 0, f"{context}, on the disk")
+
+    def torn(self, count: int, onto: Device, chance: random.Random) -> str:
+        """Do the first `count` events, of those that no flush came after some not, some in part; says what was lost."""
+        volatile = self.recorder.volatile(count)
+        lost = {i for i in volatile if chance.random() < 0.5}
+        partly = {i for i in lost if self.recorder.events[i].kind == WRITE and chance.random() < 0.5}
+        first = volatile[0] if volatile else count
+        self.recorder.replay(first, onto)
+        order = [i for i in volatile if i not in lost or i in partly]
+        for index in sorted(order):
+            event = self.recorder.events[index]
+            if index not in partly:
+                replay_event(event, onto)
+                continue
+            for at in range(0, event.length, SECTOR):  # each sector arrives, or doesn't
+                if chance.random() < 0.5:
+                    onto.pwrite(event.offset + at, event.data[at : at + SECTOR])
+        return f"without {sorted(lost)}, torn {sorted(partly)}"
+
+
+def record(folder: Path, options: str, work: Callable[[Workload], None], seed: int = 1, **policy: Any) -> Recording:
+    """Run a workload on a fresh volume and write down all that happens."""
+    image = fresh(folder, options)
+    recorder = Recorder(Overlay(open_device(image)))
+    volume = WritableVolume(recorder, Policy(**policy), Ticks())
+    twin = Twin(volume)
+    recording = Recording(image, recorder, policy)
+
+    def done(kind: str, fsynced: int | None) -> None:
+        version = int(volume.cp.checkpoint_ver)
+        recording.steps.append(Step(kind, twin.model.copy(), len(recorder.events), version, fsynced))
+
+    done("mount", None)
+    work(Workload(twin, seed, done))
+    done("sync", None)
+    return recording
+
+
+def mixed(work: Workload) -> None:
+    """Names, data, attributes and fsyncs, and a few checkpoints: something of everything in a few hundred writes."""
+    work.links()
+    work.sync()
+    work.xattrs()
+    work.churn(rounds=45, files=5, largest=5 * BLOCK)
+    top = work.make(work.top, b"after")
+    for n in range(6):  # new files in a new folder, each made durable by itself
+        ino = work.file(top, b"new%d" % n, b"content %d" % n * 500 * n)
+        work.fsync(ino)
+        if n % 2:
+            work.do("write", ino, 100, b"changed")
+            work.do("setxattr", ino, "user.n", b"%d" % n)
+            work.fsync(ino)
+    work.do("rename", top, b"new1", work.top, b"renamed")
+    work.fsync(work.twin.volume.lookup(work.top, b"renamed"))
+    work.do("unlink", top, b"new2")
+    work.do("truncate", work.twin.volume.lookup(top, b"new3"), 10)
+    work.fsync(work.twin.volume.lookup(top, b"new3"))
+    held = work.twin.volume.lookup(top, b"new4")
+    work.do("hold", held)
+    work.do("unlink", top, b"new4")
+    work.sync()
+    work.do("release", held)
+    work.file(work.top, b"last", b"never synced" * 1000)

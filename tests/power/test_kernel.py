@@ -1,0 +1,61 @@
+"""Power cuts in the engine's writes, before the real kernel: it recovers the same tree as we do, and finds our recovery good."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.kernel.guest import Guest
+from tests.power.recording import mixed, record
+from tests.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.write.volumes import judge, writable
+
+PAIRS = 12
+OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"
+
+SCRIPT = """
+set -e
+n=0
+for disk in "${IMAGES[@]}"; do
+    mount -t f2fs $disk /mnt
+    manifest /mnt $OUT/$n.json
+    touch /mnt/the-kernel-was-here
+    umount /mnt
+    n=$((n + 1))
+done
+"""
+
+
+def without_what_recovery_decides(tree: dict[str, Any]) -> dict[str, Any]:
+    """A manifest without the times of folders, into which recovery may have put a name, and without the free room."""
+    entries: dict[str, Any] = {}
+    for path, entry in tree["entries"].items():
+        times = {"mtime_ns", "ctime_ns", "atime_ns"} if entry["type"] == "dir" else set()
+        entries[path] = {key: value for key, value in entry.items() if key not in times}
+    return {"entries": entries, "statfs": {}}
+
+
+def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> None:
+    recording = record(tmp_path / "recorded", OPTIONS, mixed)
+    events = len(recording.recorder.events)
+    chance = random.Random(7)
+    cuts = sorted({events, *(chance.randrange(events + 1) for _ in range(PAIRS - 1))})
+    disks: list[Path] = []
+    for count in cuts:
+        cut = recording.at(count, tmp_path / f"{count}.img")
+        ours = Path(shutil.copyfile(cut, tmp_path / f"{count}-recovered.img"))
+        writable(ours).close()
+        judge(ours, context=f"after event {count}, recovered and closed")
+        disks += [cut, ours]
+    trees = [tree_of(disk) for disk in disks[1::2]]
+    result = guest.run(SCRIPT, disks, timeout=600).must_succeed()
+    assert_quiet(result)
+    for number, (count, tree) in enumerate(zip(cuts, trees, strict=True)):
+        assert_as_the_kernel(tree, result.json(f"{2 * number + 1}.json"), f"event {count}, recovered by us")
+        theirs = without_what_recovery_decides(result.json(f"{2 * number}.json"))
+        assert_as_the_kernel(without_what_recovery_decides(tree), theirs, f"event {count}, recovered by the kernel")
+    for disk in disks:
+        judge(disk, context=f"{disk.name} after the kernel")
+        disk.unlink()
