@@ -13,7 +13,7 @@ import numpy as np
 
 from f2tools.errors import Corrupt, Where
 from f2tools.layout.casefold import casefold
-from f2tools.layout.constants import F2FS_CASEFOLD_FL, F2FS_FEATURE_CASEFOLD, MAX_DIR_HASH_DEPTH
+from f2tools.layout.constants import F2FS_CASEFOLD_FL, F2FS_FEATURE_CASEFOLD, MAX_DIR_HASH_DEPTH, NEW_ADDR
 from f2tools.layout.hashes import dentry_hash
 from f2tools.volume.data import DataReader, Extent
 from f2tools.volume.dentries import Dentry, bucket_blocks, parse_dentries
@@ -45,6 +45,7 @@ class DirReader:
         for item in self._data.layout(inode, 0, -(-inode.i_size // size)):
             if not isinstance(item, Extent):  # a directory has no clusters
                 continue
+            pending = item.blkaddr == NEW_ADDR  # not written yet, so no block that another one could share
             if item.count == 1 and item.blkaddr in met:
                 repeated += 1
                 continue
@@ -55,7 +56,8 @@ class DirReader:
                     if blkaddr in met:
                         repeated += 1
                         continue
-                    met.add(blkaddr)
+                    if not pending:
+                        met.add(blkaddr)
                     yield from parse_dentries(block, first + index, noted)
         if repeated:
             noted.append(f"{repeated} blocks of the directory stand in it again; left out there")
