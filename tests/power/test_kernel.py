@@ -1,4 +1,4 @@
-"""Power cuts in the engine's writes, before the real kernel: it recovers the same tree as we do, and finds our recovery good."""
+"""Power cuts in the engine's writes, before the real kernel: it recovers what we recover, and finds our recovery good."""
 
 from __future__ import annotations
 
