@@ -27,6 +27,7 @@ _HASH = struct.Struct("<I")
 _INO, _NAME_LEN, _FILE_TYPE = (DirEntry.offset_of(name) for name in ("ino", "name_len", "file_type"))
 _FT_DIR = 2
 _FT_MAX = 8
+_U32 = np.dtype("<u4")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)
 _DOTS = (b".", b"..")
 
@@ -212,24 +213,27 @@ class DentryArea:
     ) -> Dentry | None:
         """The entry with this hash and name; `same` compares names instead where that is more than equality."""
         shape, view = self._shape, self._view
-        table = bytes(view[shape.table_at : shape.names_at])
+        codes = np.ndarray((shape.slots,), _U32, view, shape.table_at, (SIZE_OF_DIR_ENTRY,)).tobytes()
         wanted = _HASH.pack(hash_code)
-        used = self.used
-        at = table.find(wanted)
+        at = codes.find(wanted)
         while at >= 0:
-            slot, rest = divmod(at, SIZE_OF_DIR_ENTRY)
-            if not rest and used >> slot & 1:
-                code, ino, length, file_type = _ENTRY.unpack_from(table, at)
+            slot, rest = divmod(at, _HASH.size)
+            if not rest:
+                _, ino, length, file_type = self.entry_at(slot)
                 name_at = shape.names_at + F2FS_SLOT_LEN * slot
-                if same is not None or length == len(name):
+                if length and (same is not None or length == len(name)):
                     found = bytes(view[name_at : name_at + length])
-                    if length and (same(found) if same else found == name) and self._starts(table, used, slot):
-                        return Dentry(found, ino, file_type, code, block, slot)
-            at = table.find(wanted, at + 1)
+                    if (same(found) if same else found == name) and self._starts(slot):
+                        return Dentry(found, ino, file_type, hash_code, block, slot)
+            at = codes.find(wanted, at + 1)
         return None
 
-    def _starts(self, table: bytes, used: int, slot: int) -> bool:
-        """Whether an entry starts at a used slot; False where a longer name before it takes the slot too."""
+    def _starts(self, slot: int) -> bool:
+        """Whether an entry starts at a slot: it is used, and no longer name before it takes it too."""
+        shape, used = self._shape, self.used
+        if not used >> slot & 1:
+            return False
+        table = self._view[shape.table_at : shape.names_at]
         free = ~used & ((1 << slot) - 1)
         first = max(slot - _LONGEST + 1, free.bit_length())
         lengths = table[SIZE_OF_DIR_ENTRY * first + _NAME_LEN : SIZE_OF_DIR_ENTRY * slot : SIZE_OF_DIR_ENTRY]
@@ -238,13 +242,54 @@ class DentryArea:
         # something that is left over looks like it: walk as the kernel does
         at = 0
         while at < slot:
-            length = _ENTRY.unpack_from(table, SIZE_OF_DIR_ENTRY * at)[2] if used >> at & 1 else 0
+            length = self.entry_at(at)[2] if used >> at & 1 else 0
             at += max(-(-length // F2FS_SLOT_LEN), 1)
         return at == slot
 
     def _write_map(self, used: int) -> None:
         size = self._shape.map_size
         self._view[:size] = used.to_bytes(size, "little")
+
+
+class Room(NamedTuple):
+    """Where an entry goes; the block may be one that there isn't yet."""
+
+    block: int
+    slot: int
+    i_current_depth: int  # of the directory then
+
+
+def search(
+    area_of: Callable[[int], DentryArea | None],
+    i_current_depth: int,
+    dir_level: int,
+    name: bytes,
+    hash_code: int,
+    *,
+    same: Callable[[bytes], bool] | None = None,
+) -> tuple[Dentry | None, Room | None]:
+    """(the entry, None) or, where there is none with this name, (None, where the kernel would put it).
+
+    `area_of` gives a block of the directory, None for a hole and past its end: a new block begins as zeros, and i_size
+    reaches to its end at least.  (None, None): no level has room, which is ENOSPC.
+    """
+    slots = (len(name) + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN
+    room: Room | None = None
+    for level in range(min(i_current_depth, MAX_DIR_HASH_DEPTH)):
+        first, count = bucket_blocks(level, dir_level, hash_code)
+        for block in range(first, first + count):
+            area = area_of(block)
+            if area is None:
+                room = room or Room(block, 0, i_current_depth)
+                continue
+            found = area.find(name, hash_code, block, same=same)
+            if found is not None:
+                return found, None
+            if room is None and (slot := area.room_for(slots)) is not None:
+                room = Room(block, slot, i_current_depth)
+    if i_current_depth >= MAX_DIR_HASH_DEPTH:
+        return None, None
+    return None, room or Room(bucket_blocks(i_current_depth, dir_level, hash_code)[0], 0, i_current_depth + 1)
 
 
 def parse_dentries(area: NDArray[np.uint8], block: int, problems: list[str]) -> list[Dentry]:
