@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -259,6 +260,43 @@ class Room(NamedTuple):
     i_current_depth: int  # of the directory then
 
 
+class HashIndex:
+    """Which hashes are in a directory of many blocks, and which of the blocks were seen to have no room.
+
+    Whoever changes the directory tells: `added` after each put, `removed` after each clear.
+    """
+
+    __slots__ = ("_count", "_full")
+
+    def __init__(self, hashes: Iterable[int]) -> None:
+        self._count = Counter(hashes)
+        self._full: dict[int, int] = {}
+
+    def __contains__(self, hash_code: int) -> bool:
+        return hash_code in self._count
+
+    def added(self, hash_code: int) -> None:
+        """An entry with this hash was put into some block."""
+        self._count[hash_code] += 1
+
+    def removed(self, hash_code: int, block: int) -> None:
+        """An entry with this hash was cleared in that block."""
+        left = self._count[hash_code] - 1
+        if left > 0:
+            self._count[hash_code] = left
+        else:
+            del self._count[hash_code]
+        self._full.pop(block, None)
+
+    def is_full(self, block: int, slots: int) -> bool:
+        """Whether that many slots were seen not to fit."""
+        return self._full.get(block, slots + 1) <= slots
+
+    def note_full(self, block: int, slots: int) -> None:
+        """That many slots don't fit into the block."""
+        self._full[block] = min(slots, self._full.get(block, slots))
+
+
 def search(
     area_of: Callable[[int], DentryArea | None],
     i_current_depth: int,
@@ -267,26 +305,37 @@ def search(
     hash_code: int,
     *,
     same: Callable[[bytes], bool] | None = None,
+    index: HashIndex | None = None,
 ) -> tuple[Dentry | None, Room | None]:
     """(the entry, None) or, where there is none with this name, (None, where the kernel would put it).
 
     `area_of` gives a block of the directory, None for a hole and past its end: a new block begins as zeros, and i_size
-    reaches to its end at least.  (None, None): no level has room, which is ENOSPC.
+    reaches to its end at least.  (None, None): no level has room, which is ENOSPC.  An index of the directory saves
+    looking into most blocks.
     """
     slots = (len(name) + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN
+    looking = index is None or hash_code in index
     room: Room | None = None
     for level in range(min(i_current_depth, MAX_DIR_HASH_DEPTH)):
         first, count = bucket_blocks(level, dir_level, hash_code)
         for block in range(first, first + count):
+            if not looking and index is not None and index.is_full(block, slots):
+                continue
             area = area_of(block)
             if area is None:
                 room = room or Room(block, 0, i_current_depth)
                 continue
-            found = area.find(name, hash_code, block, same=same)
+            found = area.find(name, hash_code, block, same=same) if looking else None
             if found is not None:
                 return found, None
-            if room is None and (slot := area.room_for(slots)) is not None:
-                room = Room(block, slot, i_current_depth)
+            if room is None:
+                slot = area.room_for(slots)
+                if slot is not None:
+                    room = Room(block, slot, i_current_depth)
+                elif index is not None:
+                    index.note_full(block, slots)
+        if room is not None and not looking:
+            return None, room
     if i_current_depth >= MAX_DIR_HASH_DEPTH:
         return None, None
     return None, room or Room(bucket_blocks(i_current_depth, dir_level, hash_code)[0], 0, i_current_depth + 1)
