@@ -1,4 +1,4 @@
-"""Power cuts in the engine's writes, before the real kernel: it recovers what we recover, and finds our recovery good."""
+"""Power cuts in the engine's writes, before the real kernel: it recovers what we do, and our recovery mounts."""
 
 from __future__ import annotations
 
