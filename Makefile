@@ -1,12 +1,13 @@
 # make demo, make test: each does its own set-up first, and nothing twice.
 PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
 
-.PHONY: help setup guest demo test check bench fuzz lock clean
+.PHONY: help setup guest demo test nightly check bench fuzz lock clean
 
 help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
 	@echo "make demo    the main job on real images"
 	@echo "make test    all tests, with the C tools and the real kernel as judges"
+	@echo "make nightly 100,000 random operations, every power cut, ten times the volume overwritten: an hour or so"
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
 	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60"
@@ -24,6 +25,11 @@ demo: setup
 
 test: guest
 	$(PYTEST)
+
+# The judges of the write engine with all they have; `make test` runs the same ones with less.
+nightly: guest
+	F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 \
+		$(PYTEST) tests/stateful tests/power tests/write
 
 check: setup
 	@failed=0; for tool in "ruff check" basedpyright lint-imports; do \

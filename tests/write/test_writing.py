@@ -20,6 +20,7 @@ from tests.write.volumes import FULL, Twin, assert_same, fresh, judge, model_of,
 from tests.write.workload import FILE, Workload, noise, text
 
 ROOT = F2FS_ROOT_INO
+LARGEST = (2 * 1018 + 2 * 1018**2 + 1018**3) * BLOCK  # what nodes below the inode map; max_file_blocks() in the kernel
 FLAVOURS = {
     "plain": "--size 64M",
     "full": f"--size 64M -O {FULL}",
@@ -204,8 +205,8 @@ def test_errors_are_those_of_the_system_calls(tmp_path: Path) -> None:
             twin.do(name, *arguments)
         assert caught.value.errno == expected, f"{name}{arguments}: {caught.value!r}"
     for call in (
-        lambda: volume.write(ino, (923 + 2 * 1018 + 2 * 1018**2 + 1018**3) * BLOCK, b"x"),
-        lambda: volume.truncate(ino, (923 + 2 * 1018 + 2 * 1018**2 + 1018**3) * BLOCK + 1),
+        lambda: volume.write(ino, LARGEST, b"x"),
+        lambda: volume.truncate(ino, LARGEST + 1),
     ):
         with pytest.raises(OSError) as caught:
             call()
@@ -218,12 +219,9 @@ def test_the_last_byte_of_the_largest_file(tmp_path: Path) -> None:
     path = fresh(tmp_path)
     twin = Twin(writable(path))
     ino = twin.create(ROOT, b"largest", FILE)
-    with reading(path) as volume:
-        assert volume.geo.block_size == BLOCK
-    limit = (923 + 2 * 1018 + 2 * 1018**2 + 1018**3) * BLOCK  # smaller by the inline attributes' 50 addresses
-    twin.write(ino, limit - 60 * BLOCK, b"the end")
+    twin.write(ino, LARGEST - 7, b"the end")
     twin.write(ino, 0, b"the beginning")
-    assert twin.read_at(ino, limit - 60 * BLOCK, 10) == b"the end"
+    assert twin.read_at(ino, LARGEST - 7, 10) == b"the end"
     closed_and_judged(path, twin)
 
 
