@@ -70,8 +70,7 @@ class Committer:
         nat: LiveNat,
         segments: SegmentManager,
         space: Space,
-        sit_journal: NDArray[np.int64],
-        extra_info: bytes = b"",
+        sit_journal: NDArray[Any],
     ) -> None:
         self._device = device
         self._geo = geo
@@ -80,7 +79,7 @@ class Committer:
         self._space = space
         self.pack = pack
         self._sit = SitCopies(pack.sit_bitmap.copy(), sit_journal.astype(np.int64))
-        self._extra_info = extra_info
+        self.extra_info = b""  # struct f2fs_extra_info, for the journal of the hot node log
         self._nat_bits = bool(pack.cp.ckpt_flags & CP_NAT_BITS_FLAG)
 
     @property
@@ -181,7 +180,7 @@ class Committer:
             ]
         if unmount:
             for kind in range(NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE):
-                journal = self._extra_info if kind == NR_CURSEG_DATA_TYPE else b""
+                journal = self.extra_info if kind == NR_CURSEG_DATA_TYPE else b""
                 blocks.append(segments.summary_block(segments.cursegs[kind], journal))
         rows = np.zeros((len(blocks), geo.block_size), np.uint8)
         for row, block in zip(rows, blocks, strict=True):

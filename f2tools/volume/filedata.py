@@ -120,6 +120,10 @@ class FileData:
             self.page_count += 1
         return found
 
+    def page_as_written(self, blkaddr: int) -> NDArray[np.uint8]:
+        """A block of the main area, to look at."""
+        return self._device.read_range(blkaddr, 1, self.geo.block_size)[0]
+
     def drop_pages(self, ino: int, start: int = 0, stop: int | None = None) -> None:
         """Forget the pages of file blocks [start, stop): they are no longer part of the file."""
         mine = self.pages.get(ino)
@@ -168,7 +172,8 @@ class FileData:
         if self._overwrites(inode, in_place) and written.any():
             self._device.write_blocks(old[written], rows[written], self.geo.block_size)
             self._segments.written_blocks += int(written.sum())
-            fofs, rows, old, written = (x[~written] for x in (fofs, rows, old, written))
+            left = ~written
+            fofs, rows, old, written = fofs[left], rows[left], old[left], written[left]
             if not fofs.size:
                 return
         owners = np.zeros(fofs.size, Summary.dtype)

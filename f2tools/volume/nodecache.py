@@ -7,7 +7,6 @@ That order is what roll-forward recovery follows: each node block names the plac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -229,6 +228,11 @@ class NodeManager(NodeReader):
         self._inodes.pop(inode.ino, None)
         self._space.add_inode(inode, -1)
 
+    def abandon(self, nid: int) -> None:
+        """A fresh node is not to be, and was not counted."""
+        self._forget([nid])
+        self._inodes.pop(nid, None)
+
     def _forget(self, nids: Sequence[int]) -> None:
         addrs = self.nat.lookup(nids)["block_addr"].astype(np.int64)
         self._segments.invalidate(addrs[self.geo.in_main(addrs)])
@@ -248,7 +252,7 @@ class NodeManager(NodeReader):
         logs: dict[int, list[int]] = {}
         for nid in nids:
             logs.setdefault(self.log_of(nid), []).append(nid)
-        for kind in sorted(logs, reverse=True):  # indirect nodes before those that lead to them... cold, warm, hot
+        for kind in sorted(logs, reverse=True):  # cold, warm, hot: indirect nodes first
             chosen = logs[kind]
             for start in range(0, len(chosen), BATCH):
                 some = chosen[start : start + BATCH]
@@ -291,6 +295,11 @@ class NodeManager(NodeReader):
         direct = is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
         return self._segments.policy.node_log(direct, not flag >> COLD_BIT_SHIFT & 1)
 
+    def is_direct(self, nid: int) -> bool:
+        """Whether a cached node holds addresses (or xattrs), so that recovery looks at it."""
+        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - NodeFooter.size)[2]  # type: ignore[arg-type]
+        return is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
+
     def dirty_of(self, ino: int) -> list[int]:
         """The changed nodes of a file, the inode not among them."""
         return [nid for nid, owner in self.dirty.items() if owner == ino and nid != ino]
@@ -302,10 +311,6 @@ class NodeManager(NodeReader):
         for nid in [nid for nid in self._blocks if nid not in self.dirty]:
             del self._blocks[nid]
             self._inodes.pop(nid, None)
-
-    @cached_property
-    def addrs_per_block(self) -> int:
-        return self.geo.addrs_per_block
 
 
 def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:

@@ -152,6 +152,7 @@ class SegmentManager:
         self._zones = np.zeros(-(-sections // geo.secs_per_zone) + 1, np.int32)  # open logs in each zone
         for curseg in self.cursegs:
             self._zones[geo.zoneno(curseg.segno)] += 1
+        self.protected: set[int] = set()  # segments that are being cleaned: nothing new goes there
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
 
@@ -315,18 +316,17 @@ class SegmentManager:
     def _open_next(self, curseg: Curseg) -> None:
         """Close the segment of a log and open another: the next free one, or a dirty one with holes."""
         threaded = self._victim(curseg) if self._may_thread(curseg) else None
+        clean = -1
         if threaded is None:
             try:
-                segno = self._free_segment(curseg)
+                clean = self._free_segment(curseg)
             except NoFreeSegment:
-                if self._zoned or not self.policy.adaptive:
-                    raise
-                threaded = self._victim(curseg)
+                threaded = None if self._zoned or not self.policy.adaptive else self._victim(curseg)
                 if threaded is None:
                     raise
         self._close(curseg)
         if threaded is None:
-            self._open_clean(curseg, segno)
+            self._open_clean(curseg, clean)
         else:
             self._open_dirty(curseg, threaded)
 
@@ -393,7 +393,7 @@ class SegmentManager:
         """The dirty segment with the most holes, of the log's own type if there is one, else of the same kind."""
         taken = self.vblocks + self.held
         usable = (self.vblocks > 0) & (taken < self.geo.blocks_per_seg)
-        usable[list(self._open)] = False
+        usable[list(self._open | self.protected)] = False
         nodes = self.types >= NR_CURSEG_DATA_TYPE
         usable &= nodes if curseg.is_node else ~nodes
         for among in (usable & (self.types == curseg.kind), usable):
