@@ -45,7 +45,7 @@ class Recording:
             assert_consistent(volume, f"{context}, before recovery")
             version = int(volume.cp.checkpoint_ver)
         top = Above(device)
-        volume = WritableVolume(top, Policy(**self.policy), Ticks())
+        volume = WritableVolume(top, Policy(**self.policy), Ticks(), seed=1)
         found = assert_promises_kept(volume, self.steps, version, count, context)
         volume.sync()
         with Volume(Above(top)) as read:
@@ -75,7 +75,7 @@ def record(folder: Path, options: str, work: Callable[[Workload], None], seed: i
     """Run a workload on a fresh volume and write down all that happens."""
     image = fresh(folder, options)
     recorder = Recorder(Overlay(open_device(image)))
-    volume = WritableVolume(recorder, Policy(**policy), Ticks())
+    volume = WritableVolume(recorder, Policy(**policy), Ticks(), seed=1)
     twin = Twin(volume)
     recording = Recording(image, recorder, policy)
 

@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
     def mount(self, model: Model | None) -> None:
         self.base = open_device(self.image)
         self.recorder = Recorder(Overlay(self.base))
-        volume = WritableVolume(self.recorder, self.policy, self.clock)
+        volume = WritableVolume(self.recorder, self.policy, self.clock, seed=1)
         self.twin = Twin(volume, model)
         self.model = named_only(self.model)
         self.steps = [Step("mount", self.model.copy(), len(self.recorder.events), self.version)]
@@ -509,7 +509,7 @@ class Machine(RuleBasedStateMachine):
         self.twin = None
         self.base = open_device(self.image)
         self.recorder = Recorder(Overlay(self.base))
-        volume = WritableVolume(self.recorder, self.policy, self.clock)
+        volume = WritableVolume(self.recorder, self.policy, self.clock, seed=1)
         where = f"after a power cut at event {count} of {len(self.steps)} steps"
         found = assert_promises_kept(volume, self.steps, version, count, where)
         self.twin = Twin(volume, found)

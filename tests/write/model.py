@@ -261,10 +261,9 @@ class Model:
         self._enter(parent, name, ino)
 
     def link(self, ino: int, parent: int, name: bytes) -> None:
-        node = self.nodes[ino]
+        node, directory = self.nodes[ino], self._room_for(parent, name)
         if node.is_dir:
             fail(errno.EPERM)
-        directory = self._room_for(parent, name)
         if directory.flags & F2FS_PROJINHERIT_FL and directory.projid != node.projid:
             fail(errno.EXDEV)
         self._enter(parent, name, ino)

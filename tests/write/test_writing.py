@@ -134,7 +134,8 @@ def test_orphans_of_a_power_cut_are_freed_at_the_next_mount(tmp_path: Path) -> N
         twin.setxattr(ino, "user.long", b"v" * 1000)
         twin.hold(ino)
         twin.unlink(ROOT, b"open%d" % n)
-    twin.volume.sync()  # and the power goes
+    twin.volume.sync()
+    twin.volume.abandon()
     again = Twin(writable(path))
     assert again.volume.statfs() == before
     again.volume.close()
@@ -159,6 +160,7 @@ def test_a_file_that_was_fsynced_survives_without_a_checkpoint(datasync: bool, t
     twin.write(old, 0, b"never synced")
     twin.create(ROOT, b"lost", FILE)
     assert int(twin.volume.cp.checkpoint_ver) == version, "fsync made a checkpoint"
+    twin.volume.abandon()
     again = writable(path)
     expected.change(ROOT, mtime_ns=None)
     assert_same(again, expected)
@@ -309,7 +311,7 @@ def test_holes_are_found(tmp_path: Path) -> None:
 def test_what_can_not_be_written_safely_is_refused(tmp_path: Path) -> None:
     """A read-only volume, and one with a feature that nobody knows."""
     path = fresh(tmp_path, "--size 128M -O ro")
-    with pytest.raises(F2fsError):
+    with pytest.raises((OSError, F2fsError)):
         writable(path)
     path = fresh(tmp_path, "--size 64M", "unknown")
     with path.open("r+b") as file:

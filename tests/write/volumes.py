@@ -17,7 +17,7 @@ from typing import Any
 
 from f2tools.device import Device, open_device
 from f2tools.device.overlay import Overlay
-from f2tools.layout.constants import F2FS_FEATURE_PRJQUOTA, FEATURES
+from f2tools.layout.constants import F2FS_FEATURE_PRJQUOTA, F2FS_INDEX_FL, FEATURES
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
 from f2tools.volume.writer import Policy, WritableVolume
@@ -74,7 +74,7 @@ class Ticks:
 def writable(path: Path, wrap: Callable[[Device], Device] | None = None, **policy: Any) -> WritableVolume:
     """The engine on an image."""
     device = open_device(path, write=True)
-    return WritableVolume(wrap(device) if wrap else device, Policy(**policy), Ticks())
+    return WritableVolume(wrap(device) if wrap else device, Policy(**policy), Ticks(), seed=1)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def node_of(volume: Volume, inode: Inode) -> Node:
         target=file.readlink() if inode.kind == "symlink" else b"",
         rdev=inode.rdev if inode.kind in ("char", "block") else (0, 0),
         xattrs=file.xattrs(),
-        flags=inode.i_flags,
+        flags=inode.i_flags & ~F2FS_INDEX_FL,  # every directory has it, and nobody can set it
         projid=inode.extra.get("i_projid", 0) if volume.geo.feature & F2FS_FEATURE_PRJQUOTA else 0,
         atime_ns=inode.atime_ns,
         mtime_ns=inode.mtime_ns,
