@@ -364,8 +364,16 @@ class FileData:
         if size % block:
             self._zero_part(inode, blocks - 1, size % block, block)
         self.drop_pages(inode.ino, blocks)
+        self._forget_saved(inode, blocks)
         self._mapper.truncate(inode, blocks)
         inode.set(i_size=size, i_advise=inode.i_advise & ~FADVISE_KEEP_SIZE_BIT)
+
+    def _forget_saved(self, inode: LiveInode, first: int) -> None:
+        """The compressed clusters from this file block on go, and with them what they saved."""
+        if inode.cluster_size > 1:
+            gone = (item for item in self._reader.layout(inode, first) if isinstance(item, Cluster))
+            saved = sum(inode.cluster_size - item.blkaddrs.size for item in gone)
+            inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
 
     def _zero_part(self, inode: LiveInode, fofs: int, start: int, stop: int) -> None:
         """Zeros into a part of a block, if there is one."""

@@ -40,9 +40,9 @@ class Mapper:
         self._space = space
 
     def max_blocks(self, inode: LiveInode) -> int:
-        """The blocks that a file can have."""
+        """The blocks that a file can have; the inode's own don't count, see max_file_blocks() in fs/f2fs/super.c."""
         n, per = self.geo.addrs_per_block, inode.addrs_per_block
-        return inode.addrs_per_inode + per * (2 + 2 * n + n * n)
+        return per * (2 + 2 * n + n * n)
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Mapper:
 
     def truncate(self, inode: LiveInode, start: int) -> int:
         """Give back everything from file block `start` on, nodes that are of no more use included."""
-        freed = self.release(inode, start, self.max_blocks(inode))
+        freed = self.release(inode, start, self.max_blocks(inode) + inode.addrs_per_inode)
         own, per = inode.addrs_per_inode, inode.addrs_per_block
         keep = 0 if start <= own else -(-(start - own) // per)
         self._drop_nodes(inode, keep)

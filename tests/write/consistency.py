@@ -38,6 +38,7 @@ from f2tools.layout.constants import (
 )
 from f2tools.layout.hashes import dentry_hash, inode_checksum
 from f2tools.layout.node import NODE_FOOTER_SIZE
+from f2tools.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.volume.checkpoint import read_nat_bits
 from f2tools.volume.dir import Dentry, bucket_blocks
 from f2tools.volume.inode import Inode
@@ -370,7 +371,7 @@ class _Check:
         except F2fsError as error:
             yield f"attributes: {error}"
             return
-        if not listed and any(area):
+        if any(area) and int.from_bytes(area[:4], "little") != F2FS_XATTR_MAGIC:
             yield "attributes without the magic number"
         names = [(item.index, item.name) for item in listed]
         if len(set(names)) != len(names):
