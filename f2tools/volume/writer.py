@@ -299,13 +299,13 @@ class WritableVolume(Volume):
         """A further name for a file; EPERM for directories, EXDEV across projects, EMLINK."""
         self._begin(1)
         inode, folder = self.live(ino), self._folder(parent)
+        self.names.check_name(folder, name)
+        if self.names.find(folder, name) is not None:
+            _fail(errno.EEXIST, name)
         if inode.is_dir or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
             _fail(errno.EPERM, name)
         if inode.i_links >= LINK_MAX:
             _fail(errno.EMLINK, name)
-        self.names.check_name(folder, name)
-        if self.names.find(folder, name) is not None:
-            _fail(errno.EEXIST, name)
         self._same_project(inode, folder)
         place = self.names.room(folder, name)
         self.names.add(folder, place, name, ino, file_type(inode.i_mode))

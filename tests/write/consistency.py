@@ -376,8 +376,6 @@ class _Check:
         names = [(item.index, item.name) for item in listed]
         if len(set(names)) != len(names):
             yield "an attribute stands twice"
-        if inode.i_xattr_nid and not listed:
-            yield "an attribute node without attributes"
 
     def _inline_problems(self, inode: Inode) -> Iterator[str]:
         if inode.has_inline_data:
