@@ -100,6 +100,11 @@ def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
     return hashes
 
 
+def dentry_hashes_padded(names: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """`dentry_hash` of names as rows of bytes, zeros after their end, all of as many 16-byte pieces; "." is not known."""
+    return _hash_padded(names.view(">u4").reshape(len(names), -1), lengths)
+
+
 def _hash_padded(words: NDArray[np.uint32], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Hash of names as rows of big-endian words, zeros after their end."""
     import numpy as np

@@ -1,0 +1,112 @@
+"""Run the checks over one image, in the order in which they can be, and gather what they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from f2tools.fsck.checks import checkpoint, contents, device, dir, inode, nat, recovery, sit, summary, tree, xattr
+from f2tools.fsck.checks import super as superblock
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.findings import Finding, Severity
+from f2tools.fsck.image import Image
+from f2tools.fsck.scan import Scan
+
+DEFAULT_MEMORY = 512 << 20
+KEPT_PER_CODE = 20_000
+PATHS_PER_CODE = 200
+
+_IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
+_BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
+_WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS)
+_SCAN_CHECKS = (*nat.CHECKS, *tree.CHECKS, *sit.CHECKS, *xattr.SCAN_CHECKS, *checkpoint.SCAN_CHECKS)
+_TREE_CHECKS = (*dir.CHECKS, *contents.CHECKS)
+
+
+@dataclass
+class Report:
+    """What a check found: the findings, at most KEPT_PER_CODE of a code; how many there were of each; what was seen."""
+
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    severities: Counter[Severity] = field(default_factory=Counter)
+    inodes: int = 0
+    nodes: int = 0
+    dentries: int = 0
+    tree: Tree | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing of severity WARNING or above was found."""
+        return not any(count for severity, count in self.severities.items() if severity >= Severity.WARNING)
+
+    def add(self, finding: Finding) -> None:
+        """Count a finding, and keep it while there are not too many of its code."""
+        self.counts[finding.code] += 1
+        self.severities[finding.severity] += 1
+        if self.counts[finding.code] <= KEPT_PER_CODE:
+            self.findings.append(finding)
+
+
+def check(
+    image: Image,
+    *,
+    memory_bytes: int = DEFAULT_MEMORY,
+    content: bool = False,
+    wanted: Callable[[str], bool] = lambda code: True,
+    progress: Callable[[int], None] = lambda amount: None,
+) -> Report:
+    """All findings of an image whose code is `wanted`; with `content` also what reading compressed and sealed files says.
+
+    Never writes.  `progress` is told how many nodes were looked at.
+    """
+    report = Report()
+    for finding in _run(image, memory_bytes, content, progress, report):
+        if wanted(finding.code):
+            report.add(finding)
+    if report.tree is not None:
+        report.findings = _with_paths(report.findings, report.tree)
+    report.findings.sort(key=lambda item: (-item.severity, item.code, item.blkaddr or 0, item.nid or 0))
+    return report
+
+
+def _run(
+    image: Image, memory_bytes: int, content: bool, progress: Callable[[int], None], report: Report
+) -> Iterator[Finding]:
+    for each in _IMAGE_CHECKS:
+        yield from each(image)
+    if image.pack is not None:
+        scan = Scan(image, memory_bytes, progress)
+        yield from scan.run(list(_BATCH_CHECKS))
+        report.inodes, report.nodes, report.dentries = scan.inodes.size, scan.nid.size, len(scan.dentries.table)
+        for each in _WINDOW_CHECKS:
+            yield from each(scan)
+        for _ in scan.other_windows():
+            for each in _WINDOW_CHECKS:
+                yield from each(scan)
+        for each in _SCAN_CHECKS:
+            yield from each(scan)
+        report.tree = Tree(scan)
+        for each in _TREE_CHECKS:
+            yield from each(report.tree)
+        if content:
+            for each in contents.DATA_CHECKS:
+                yield from each(report.tree)
+    for each in device.CHECKS:
+        yield from each(image)
+
+
+def _with_paths(findings: list[Finding], tree: Tree) -> list[Finding]:
+    """Findings about an inode get its path, the first ones of each code."""
+    told: Counter[str] = Counter()
+    named: list[Finding] = []
+    for finding in findings:
+        if finding.ino is not None and finding.path is None and told[finding.code] < PATHS_PER_CODE:
+            told[finding.code] += 1
+            row = tree.scan.inode_row(finding.ino)
+            path = tree.path(row) if row >= 0 else None
+            if path is not None:
+                finding = replace(finding, path=path)
+        named.append(finding)
+    return named

@@ -1,0 +1,172 @@
+"""What lies in files that the file system itself reads: quota, verity, encryption contexts; with --data also content.
+
+Here the engine's readers do the reading: they raise for what is wrong, and that is the finding.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+import numpy as np
+
+from f2tools.errors import Corrupt, F2fsError, Unsupported
+from f2tools.fsck import problems
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.scan import Scan
+from f2tools.layout.constants import (
+    CP_QUOTA_NEED_FSCK_FLAG,
+    CP_UMOUNT_FLAG,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_FEATURE_PRJQUOTA,
+    F2FS_FEATURE_VERITY,
+    F2FS_INLINE_DATA,
+    FADVISE_ENCRYPT_BIT,
+    FADVISE_VERITY_BIT,
+)
+from f2tools.volume.data import Cluster, DataReader
+from f2tools.volume.node import NodeReader
+from f2tools.volume.quota import quota_inos, read_quota
+from f2tools.volume.verity import read_verity, verify_content
+from f2tools.volume.xattr import encryption_context
+
+_COLUMNS = {"user": "uid", "group": "gid", "project": "projid"}
+
+
+class Readers:
+    """The engine's readers over the image as it is looked at."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.nodes = NodeReader(scan.image.device, scan.geo, scan.image.nat)
+        self.data = DataReader(scan.image.device, scan.geo, self.nodes)
+
+
+def check_quotas(tree: Tree) -> Iterator[Finding]:
+    """Quota files can be read, and count for every id the inodes and the blocks that there are."""
+    scan, sb = tree.scan, tree.scan.image.sb
+    flags = scan.image.cp.ckpt_flags
+    # after a crash the use on the disk is old; the kernel counts anew at the next mount
+    stale = bool(flags & CP_QUOTA_NEED_FSCK_FLAG) or not flags & CP_UMOUNT_FLAG
+    for kind, ino in quota_inos(sb).items():
+        readers = Readers(scan)
+        try:
+            file = read_quota(readers.data, readers.nodes.inode(ino), kind)
+        except (F2fsError, ValueError) as error:
+            yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {error}", "quota")
+            continue
+        if stale or (kind == "project" and not sb.feature & F2FS_FEATURE_PRJQUOTA):
+            continue
+        said = {entry.id: (entry.inodes, entry.space) for entry in file.entries}
+        true = _use(tree, _COLUMNS[kind])
+        for number in sorted(said.keys() | true.keys()):
+            found, expected = said.get(number, (0, 0)), true.get(number, (0, 0))
+            if found != expected:
+                yield Finding(
+                    problems.QUOTA_USE, area="main", ino=ino, note=f"{kind} {number}",
+                    found=f"{found[0]} files, {found[1]} bytes", expected=f"{expected[0]} files, {expected[1]} bytes",
+                    repair=Repair("quota", {"kind": kind}),
+                )  # fmt: skip
+
+
+def _use(tree: Tree, column: str) -> dict[int, tuple[int, int]]:
+    """id -> (inodes, bytes); the block of the inode itself is not charged, nor are quota files."""
+    table = tree.scan.inodes
+    counted = tree.reached.copy()
+    counted[tree.quota] = False
+    ids, inverse = np.unique(table[column][counted], return_inverse=True)
+    inodes = np.bincount(inverse, minlength=ids.size)
+    blocks = np.minimum(table["blocks"][counted], np.uint64(1 << 40)).astype(np.int64) - 1
+    space = np.zeros(ids.size, np.int64)
+    np.add.at(space, inverse, blocks)
+    size = tree.scan.geo.block_size
+    return {int(i): (int(n), int(b) * size) for i, n, b in zip(ids, inodes, space, strict=True)}
+
+
+def check_encryption(tree: Tree) -> Iterator[Finding]:
+    """What is marked as encrypted has an encryption context."""
+    scan = tree.scan
+    if not scan.geo.feature & F2FS_FEATURE_ENCRYPT:
+        return  # reported with the flags
+    readers = Readers(scan)
+    for row in np.flatnonzero(scan.inodes["advise"] & FADVISE_ENCRYPT_BIT).tolist():
+        ino = tree.ino(row)
+        try:
+            context = encryption_context(readers.nodes, readers.nodes.inode(ino))
+        except F2fsError:  # reported where it is
+            continue
+        if context is None or len(context) not in (28, 40):
+            note = "none" if context is None else f"{len(context)} bytes"
+            yield _finding(tree, ino, problems.ENCRYPT_CONTEXT, note, "inode-advise", FADVISE_ENCRYPT_BIT)
+
+
+def check_verity(tree: Tree) -> Iterator[Finding]:
+    """A sealed file has its descriptor where its attribute says."""
+    scan = tree.scan
+    if not scan.geo.feature & F2FS_FEATURE_VERITY:
+        return
+    readers = Readers(scan)
+    sealed = (scan.inodes["advise"] & FADVISE_VERITY_BIT != 0) & (scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12)
+    for row in np.flatnonzero(sealed).tolist():
+        ino = tree.ino(row)
+        try:
+            read_verity(readers.nodes, readers.data, readers.nodes.inode(ino))
+        except Unsupported:
+            continue
+        except (F2fsError, ValueError) as error:
+            yield _finding(tree, ino, problems.VERITY, _said(error), "inode-advise", FADVISE_VERITY_BIT)
+
+
+def check_content(tree: Tree) -> Iterator[Finding]:
+    """Compressed clusters can be decompressed, and sealed files are what was sealed."""
+    scan = tree.scan
+    readers = Readers(scan)
+    packed = scan.inodes["compressed"] & (scan.inodes["saved"] > 0) | (scan.inodes["compressed"] & (scan.inodes["inline"] & 0x80 != 0))
+    packed &= (scan.inodes["inline"] & F2FS_INLINE_DATA) == 0
+    for row in np.flatnonzero(packed).tolist():
+        ino = tree.ino(row)
+        try:
+            inode = readers.nodes.inode(ino)
+            items = list(readers.data.layout(inode))
+        except F2fsError:  # reported with the tree
+            continue
+        for item in items:
+            if not isinstance(item, Cluster):
+                continue
+            try:
+                for _ in readers.data.pieces(inode, item):
+                    pass
+            except (F2fsError, ValueError) as error:
+                note = f"file block {item.fofs}: {_said(error)}"
+                yield _finding(tree, ino, problems.CLUSTER_CONTENT, note)
+    sealed = (scan.inodes["advise"] & FADVISE_VERITY_BIT != 0) & (scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12)
+    for row in np.flatnonzero(sealed).tolist():
+        ino = tree.ino(row)
+        try:
+            inode = readers.nodes.inode(ino)
+            verity = read_verity(readers.nodes, readers.data, inode)
+        except (F2fsError, ValueError):
+            continue
+        if verity is None or inode.encrypted:
+            continue
+        try:
+            verify_content(readers.data, inode, verity)
+        except (F2fsError, ValueError) as error:
+            yield _finding(tree, ino, problems.VERITY_CONTENT, _said(error))
+
+
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, Corrupt) else str(error)
+
+
+def _finding(
+    tree: Tree, ino: int, problem: Problem, note: str, action: str = "", bit: int = 0
+) -> Finding:
+    row = tree.scan.row_of(ino)
+    blkaddr = int(tree.scan.addr[row]) if row >= 0 else None
+    repair = Repair(action, {"ino": ino, "bit": bit} if bit else {"ino": ino}) if action else None
+    return Finding(problem, area="main", blkaddr=blkaddr, ino=ino, note=note, repair=repair)
+
+
+CHECKS = (check_quotas, check_encryption, check_verity)
+DATA_CHECKS = (check_content,)

@@ -1,0 +1,448 @@
+"""Directories: what entries say of names, inodes and places; link counts; and who can be reached from the root."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.fsck import problems
+from f2tools.fsck.checks.checkpoint import orphans_of
+from f2tools.fsck.dentries import SLOTS, folded_hash
+from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.scan import INODE, Scan
+from f2tools.layout.constants import (
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_DOTS,
+    F2FS_ROOT_INO,
+    FADVISE_ENCRYPT_BIT,
+    FADVISE_LOST_PINO_BIT,
+    FT_NAMES,
+    MAX_DIR_HASH_DEPTH,
+)
+from f2tools.volume.dentries import blocks_per_bucket, buckets_in
+
+_TYPES = {
+    stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFCHR: 3, stat.S_IFBLK: 4, stat.S_IFIFO: 5, stat.S_IFSOCK: 6,
+    stat.S_IFLNK: 7,
+}  # fmt: skip
+_TYPE_OF_MODE = np.zeros(16, np.uint8)
+for _mode, _type in _TYPES.items():
+    _TYPE_OF_MODE[_mode >> 12] = _type
+ROOT_LEVELS = 40  # levels tried for a directory whose i_dir_level does not fit
+
+
+class Tree:
+    """The directory entries joined with the inodes that they lead to."""
+
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        table = scan.dentries.table
+        self.entries = table
+        rows = scan.rows_of(table["ino"])
+        is_inode = (rows >= 0) & (scan.kind[rows] == INODE)
+        self.target = np.where(is_inode, scan.inode_of[rows], -1).astype(np.int64)  # inode row, or -1
+        self.named = table["dots"] == 0
+        kinds = scan.inodes["mode"] & np.uint16(0xF000)
+        self.is_dir = kinds == stat.S_IFDIR
+        self.root = scan.inode_row(F2FS_ROOT_INO)
+        self.quota = np.array(
+            [row for row in (scan.inode_row(int(ino)) for ino in scan.image.sb.qf_ino if ino) if row >= 0], np.int64
+        )
+        rows = scan.rows_of(np.unique(orphans_of(scan.image)))
+        rows = rows[rows >= 0]
+        self.orphans = scan.inode_of[rows[scan.kind[rows] == INODE]].astype(np.int64)
+        self.names = np.zeros(scan.inodes.size, np.int64)  # entries that lead to each inode, dots left out
+        leading = self.named & (self.target >= 0)
+        self.names += np.bincount(self.target[leading], minlength=scan.inodes.size)
+        self.parent_entry = np.full(scan.inodes.size, -1, np.int64)  # the first entry that leads to it
+        order = np.flatnonzero(leading)[::-1]
+        self.parent_entry[self.target[order]] = order
+        self.reached = self._reach()
+
+    def _reach(self) -> NDArray[np.bool_]:
+        """Inodes that can be reached from the root, or need no name."""
+        reached = np.zeros(self.scan.inodes.size, np.bool_)
+        reached[self.quota] = True
+        start = [row for row in (self.root,) if row >= 0 and self.is_dir[row]]
+        self._spread(np.array(start, np.int64), reached)
+        self._spread(self.orphans[~reached[self.orphans]], reached)
+        return reached
+
+    def _spread(self, frontier: NDArray[np.int64], reached: NDArray[np.bool_]) -> None:
+        edges = np.flatnonzero(self.named & (self.target >= 0))
+        order = edges[np.argsort(self.entries["dir"][edges], kind="stable")]
+        dirs = self.entries["dir"][order].astype(np.int64)
+        targets = self.target[order]
+        starts = np.searchsorted(dirs, np.arange(self.scan.inodes.size + 1))
+        reached[frontier] = True
+        while frontier.size:
+            first, last = starts[frontier], starts[frontier + 1]
+            below = targets[_ranges(first, last)]
+            below = np.unique(below[~reached[below]])
+            reached[below] = True
+            frontier = below[self.is_dir[below]]
+
+    def below(self, tops: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Inodes that can be reached from these."""
+        reached = np.zeros(self.scan.inodes.size, np.bool_)
+        self._spread(tops, reached)
+        return reached
+
+    def ino(self, row: int) -> int:
+        """Inode number of an inode row."""
+        return int(self.scan.nid[self.scan.inodes["node"][row]])
+
+    def name(self, entry: int) -> bytes:
+        """The name of an entry, read where it lies."""
+        row = self.entries[entry]
+        block = self.scan.image.block(int(row["blkaddr"]))
+        at = int(row["name_at"])
+        return block[at : at + int(row["name_len"])].tobytes()
+
+    def path(self, row: int) -> str | None:
+        """The path of an inode by its first name; None where it leads not up to the root."""
+        parts: list[bytes] = []
+        seen: set[int] = set()
+        while row != self.root:
+            if row in seen or self.parent_entry[row] < 0 or len(seen) > 4096:
+                return None
+            seen.add(row)
+            entry = int(self.parent_entry[row])
+            parts.append(self.name(entry))
+            row = int(self.entries["dir"][entry])
+        return os.fsdecode(b"/" + b"/".join(reversed(parts)))
+
+    def path_of_entry(self, entry: int) -> str | None:
+        """The path that an entry gives."""
+        above = self.path(int(self.entries["dir"][entry]))
+        return None if above is None else f"{above.rstrip('/')}/{os.fsdecode(self.name(entry))}"
+
+
+def _ranges(first: NDArray[Any], last: NDArray[Any]) -> NDArray[np.int64]:
+    """All of first[0]..last[0]-1, first[1]..last[1]-1 and so on."""
+    lengths = last - first
+    total = int(lengths.sum())
+    if not total:
+        return np.zeros(0, np.int64)
+    ends = np.cumsum(lengths)
+    return np.arange(total) - np.repeat(ends - lengths, lengths) + np.repeat(first, lengths)
+
+
+def _entry(
+    tree: Tree, i: int, problem: Problem, found: Any = None, expected: Any = None, action: str = "", note: str = "",
+    **data: Any,
+) -> Finding:  # fmt: skip
+    row = tree.entries[i]
+    place = {"dir": tree.ino(int(row["dir"])), "blkaddr": int(row["blkaddr"]), "slot": int(row["slot"])}
+    repair = Repair(action, {**place, **data}) if action else None
+    return Finding(
+        problem, area="main", blkaddr=int(row["blkaddr"]), ino=place["dir"], path=tree.path_of_entry(i),
+        found=found, expected=expected, note=note or f"slot {row['slot']}", repair=repair,
+    )  # fmt: skip
+
+
+def check_slots(tree: Tree) -> Iterator[Finding]:
+    """An entry has a name of 1 to 255 bytes that ends within its block, and all slots of it are marked."""
+    bad = tree.scan.dentries.bad
+    for what, problem, action in (
+        ("length", problems.DENTRY_LENGTH, "dentry"),
+        ("overrun", problems.DENTRY_OVERRUN, "dentry"),
+        ("bits", problems.DENTRY_SLOTS, "dentry-bits"),
+    ):
+        rows = bad.get(what, np.zeros(0, SLOTS))
+        for row in rows:
+            found: int | str = int(row["value"])
+            if what == "overrun":
+                found = f"slot {row['slot']}, {row['value']} bytes"
+            where = int(row["dir"])
+            yield Finding(
+                problem, area="main", blkaddr=int(row["blkaddr"]), ino=tree.ino(where), path=tree.path(where),
+                note=f"slot {row['slot']}", found=found,
+                repair=Repair(action, {"dir": tree.ino(where), "blkaddr": int(row["blkaddr"]), "slot": int(row["slot"])}),
+            )  # fmt: skip
+
+
+def check_targets(tree: Tree) -> Iterator[Finding]:
+    """An entry leads to an inode, of the type that it says, and not to one of the file system's own."""
+    table = tree.entries
+    for i in np.flatnonzero(tree.named & (tree.target < 0)).tolist():
+        yield _entry(tree, i, problems.DENTRY_INODE, int(table["ino"][i]), action="dentry-target",
+                     target=int(table["ino"][i]))  # fmt: skip
+    hidden = tree.named & (np.isin(tree.target, tree.quota) | ((tree.target == tree.root) & (tree.root >= 0)))
+    hidden &= tree.target >= 0
+    for i in np.flatnonzero(hidden).tolist():
+        yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), action="remove-dentry")
+    kinds = _TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
+    expected = np.where(tree.target >= 0, kinds[tree.target] if kinds.size else 0, 0)
+    wrong = (tree.target >= 0) & (table["dots"] == 0) & (expected != 0) & (table["type"] != expected)
+    for i in np.flatnonzero(wrong).tolist():
+        yield _entry(tree, i, problems.DENTRY_TYPE, _type_name(int(table["type"][i])), _type_name(int(expected[i])),
+                     "dentry-type", type=int(expected[i]))  # fmt: skip
+
+
+def _type_name(number: int) -> str:
+    return FT_NAMES[number] if number < len(FT_NAMES) else str(number)
+
+
+def check_hashes(tree: Tree) -> Iterator[Finding]:
+    """An entry's hash is that of its name, folded where the directory is casefolded."""
+    table = tree.entries
+    wrong = np.flatnonzero(tree.named & (table["hash"] != table["true_hash"]))
+    if not wrong.size:
+        return
+    advise = tree.scan.inodes["advise"][table["dir"][wrong]]
+    folds = table["folded"][wrong] & bool(tree.scan.geo.feature & F2FS_FEATURE_CASEFOLD)
+    secret = folds & (advise & FADVISE_ENCRYPT_BIT != 0)  # hashed with the directory's key
+    for i, folded in zip(wrong[~secret].tolist(), folds[~secret].tolist(), strict=True):
+        expected = folded_hash(tree.name(i)) if folded else int(table["true_hash"][i])
+        if int(table["hash"][i]) != expected and not (folded and _hashed_by_old_kernel(tree, i)):
+            yield _entry(tree, i, problems.DENTRY_HASH, f"{table['hash'][i]:#010x}", f"{expected:#010x}",
+                         "dentry-hash", hash=expected)  # fmt: skip
+
+
+def _hashed_by_old_kernel(tree: Tree, i: int) -> bool:
+    """Kernels of a short time in 2024 kept ignorable code points; the kernel finds such names by a linear search."""
+    from f2tools.layout.casefold import casefold
+    from f2tools.layout.hashes import dentry_hash
+
+    name = tree.name(i)
+    return int(tree.entries["hash"][i]) == dentry_hash(casefold(name, keep_ignorable=True) or name)
+
+
+def check_names(tree: Tree) -> Iterator[Finding]:
+    """A name has neither '/' nor NUL."""
+    encrypted = tree.scan.inodes["advise"] & FADVISE_ENCRYPT_BIT != 0
+    for i in tree.scan.dentries.bad.get("name", np.zeros(0, SLOTS))["value"].tolist():
+        if not encrypted[tree.entries["dir"][i]]:  # ciphertext may hold any byte
+            yield _entry(tree, i, problems.DENTRY_NAME, os.fsdecode(tree.name(i)), action="dentry-name")
+
+
+def check_duplicates(tree: Tree) -> Iterator[Finding]:
+    """No name stands twice in a directory."""
+    table = tree.entries
+    key = table["dir"].astype(np.uint64) << np.uint64(32) | table["true_hash"]
+    key[table["dots"] > 0] |= np.uint64(1 << 63)
+    order = np.argsort(key, kind="stable")
+    same = np.flatnonzero(key[order][1:] == key[order][:-1])
+    for at in same.tolist():
+        first, second = sorted((int(order[at]), int(order[at + 1])))
+        if table["dots"][first] or table["dots"][second]:  # judged with the dots
+            continue
+        if tree.name(first) == tree.name(second):
+            yield _entry(tree, second, problems.DENTRY_DUPLICATE, os.fsdecode(tree.name(second)),
+                         action="dentry-duplicate")  # fmt: skip
+
+
+def check_places(tree: Tree) -> Iterator[Finding]:
+    """An entry stands in the bucket that its hash leads to, on a level that is searched.
+
+    Where that fails for many entries of a directory and another i_dir_level fits all, it is that field which is wrong.
+    """
+    table = tree.entries
+    rows = np.flatnonzero(tree.named & (table["block"] >= 0))
+    levels = tree.scan.inodes["dir_level"][table["dir"][rows]].astype(np.int64)
+    level, fits = _level_and_fit(table["block"][rows].astype(np.int64), table["hash"][rows].astype(np.int64), levels)
+    misplaced = np.unique(table["dir"][rows[~fits]])
+    for where in misplaced.tolist():
+        here = rows[table["dir"][rows] == where]
+        found = int(tree.scan.inodes["dir_level"][where])
+        better = _dir_level_that_fits(table[here], found)
+        if better is not None:
+            yield _inode(tree, where, problems.DIR_LEVEL, found, better, "i_dir_level", count=int((~fits[table["dir"][rows] == where]).sum()))  # noqa: E501  # fmt: skip
+            continue
+        for i in rows[~fits & (table["dir"][rows] == where)].tolist():
+            yield _entry(tree, i, problems.DENTRY_PLACE, f"block {table['block'][i]}", action="move-dentry")
+    depth = tree.scan.inodes["depth"][table["dir"][rows]]
+    deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
+    for where in np.unique(table["dir"][rows[deep]]).tolist():
+        here = table["dir"][rows] == where
+        need = int(level[here & fits].max()) + 1
+        found = int(tree.scan.inodes["depth"][where])
+        yield _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth", count=int((deep & here).sum()))
+
+
+def _level_and_fit(
+    block: NDArray[np.int64], code: NDArray[np.int64], dir_level: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """For entries in block `block` of their directory: the level of that block, and whether the hash leads there."""
+    level = np.full(block.size, MAX_DIR_HASH_DEPTH, np.int64)
+    fits = np.zeros(block.size, np.bool_)
+    for shift in np.unique(dir_level).tolist():
+        mine = np.flatnonzero(dir_level == shift)
+        start = 0
+        for number in range(MAX_DIR_HASH_DEPTH):
+            buckets, each = buckets_in(number, shift), blocks_per_bucket(number)
+            end = start + buckets * each
+            here = mine[(block[mine] >= start) & (block[mine] < end)]
+            if here.size:
+                level[here] = number
+                fits[here] = (block[here] - start) // each == code[here] % buckets
+                mine = mine[block[mine] >= end]
+            start = end
+            if not mine.size:
+                break
+    return level, fits
+
+
+def _dir_level_that_fits(entries: NDArray[Any], found: int) -> int | None:
+    block, code = entries["block"].astype(np.int64), entries["hash"].astype(np.int64)
+    for candidate in range(ROOT_LEVELS):
+        if candidate != found:
+            _, fits = _level_and_fit(block, code, np.full(block.size, candidate))
+            # by chance an entry or two fit anywhere: all must, and enough to mean something
+            if fits.all() and (candidate == 0 or block.size > 2):
+                return candidate
+    return None
+
+
+def _inode(
+    tree: Tree, row: int, problem: Problem, found: Any = None, expected: Any = None, field: str = "", note: str = "",
+    count: int = 1, action: str = "inode-field",
+) -> Finding:  # fmt: skip
+    node = tree.scan.inodes["node"][row]
+    ino = int(tree.scan.nid[node])
+    repair = Repair(action, {"ino": ino, "field": field, "value": expected}) if field else None
+    return Finding(
+        problem, area="main", blkaddr=int(tree.scan.addr[node]), ino=ino, path=tree.path(row), found=found,
+        expected=expected, note=note, count=count, repair=repair,
+    )  # fmt: skip
+
+
+def check_dots(tree: Tree) -> Iterator[Finding]:
+    """A directory has '.', which is itself, and '..', which is its parent; once each."""
+    table, scan = tree.entries, tree.scan
+    dots = np.flatnonzero(table["dots"] > 0)
+    size = scan.inodes.size
+    count = {
+        which: np.bincount(table["dir"][dots[table["dots"][dots] == which]], minlength=size) for which in (1, 2)
+    }
+    own = scan.inode_nids
+    parent = np.full(size, -1, np.int64)
+    known = tree.parent_entry >= 0
+    parent[known] = own[table["dir"][tree.parent_entry[known]]]
+    if tree.root >= 0:
+        parent[tree.root] = F2FS_ROOT_INO
+    expected = np.where(table["dots"][dots] == 1, own[table["dir"][dots]], parent[table["dir"][dots]])
+    wrong = (expected >= 0) & (table["ino"][dots] != expected)
+    # encrypted and other names are opaque, but dots never are
+    for i, want in zip(dots[wrong].tolist(), expected[wrong].tolist(), strict=True):
+        if not tree.reached[table["dir"][i]] or tree.names[table["dir"][i]] > 1:
+            continue  # its place is not known
+        name = "." if table["dots"][i] == 1 else ".."
+        yield _entry(tree, i, problems.DOTS_WRONG, int(table["ino"][i]), want, "dentry-target", name, target=want)
+    wanted = tree.is_dir & (scan.inodes["inline"] & F2FS_INLINE_DOTS == 0)
+    wanted &= (scan.inodes["inline"] & F2FS_INLINE_DENTRY != 0) | (scan.inodes["last"] >= 0)
+    for which, name in ((1, "."), (2, "..")):
+        for row in np.flatnonzero(wanted & (count[which] == 0)).tolist():
+            yield _inode(tree, row, problems.DOTS_MISSING, None, None, "dots", name, action="add-dots")
+        for row in np.flatnonzero(tree.is_dir & (count[which] > 1)).tolist():
+            found = int(count[which][row])
+            yield _inode(tree, row, problems.DENTRY_DUPLICATE, found, 1, "dots", name, action="drop-dots")
+
+
+def check_links(tree: Tree) -> Iterator[Finding]:
+    """A file has as many links as names; a directory 2 and one for each subdirectory; orphans and quota files none to tell."""  # noqa: E501
+    table, scan = tree.entries, tree.scan
+    links = scan.inodes["links"].astype(np.int64)
+    special = np.zeros(scan.inodes.size, np.bool_)
+    special[tree.orphans] = True
+    special[tree.quota] = True
+    known = np.isin(scan.inodes["mode"] >> 12, [kind >> 12 for kind in _TYPES])
+    judged = known & ~special & (tree.names > 0)
+    subdirs = tree.named & (tree.target >= 0)
+    subdirs[subdirs] &= tree.is_dir[tree.target[subdirs]]
+    expected = 2 + np.bincount(table["dir"][subdirs], minlength=scan.inodes.size)
+    root = np.zeros(scan.inodes.size, np.bool_)
+    if tree.root >= 0:
+        root[tree.root] = True
+    wrong = tree.is_dir & ~special & (root | tree.reached) & (links != expected)
+    for row in np.flatnonzero(wrong).tolist():
+        yield _inode(tree, row, problems.DIR_LINKS, int(links[row]), int(expected[row]), "i_links")
+    wrong = judged & ~tree.is_dir & (links != tree.names)
+    for row in np.flatnonzero(wrong).tolist():
+        yield _inode(tree, row, problems.INODE_LINKS, int(links[row]), int(tree.names[row]), "i_links")
+
+
+def check_parents(tree: Tree) -> Iterator[Finding]:
+    """A directory has one name, and remembers its parent; a file with one name remembers it."""
+    table, scan = tree.entries, tree.scan
+    twice = tree.is_dir & (tree.names > 1)
+    for row in np.flatnonzero(twice).tolist():
+        leading = np.flatnonzero(tree.named & (tree.target == row))
+        dotdot = table["ino"][(table["dir"] == row) & (table["dots"] == 2)]
+        pino = int(scan.inodes["pino"][row])
+        wanted = int(dotdot[0]) if dotdot.size else pino
+        dirs = scan.inode_nids[table["dir"][leading]]
+        right = np.flatnonzero(dirs == wanted)
+        keep = int(leading[right[0]]) if right.size else int(leading[0])
+        for i in leading.tolist():
+            if i != keep:
+                yield _entry(tree, i, problems.DIR_TWICE, int(table["ino"][i]), action="remove-dentry")
+    first = tree.parent_entry
+    has = (first >= 0) & tree.reached & (tree.names == 1)
+    rows = np.flatnonzero(has)
+    parent = scan.inode_nids[table["dir"][first[rows]]]
+    pino = scan.inodes["pino"][rows].astype(np.int64)
+    forgot = scan.inodes["advise"][rows] & FADVISE_LOST_PINO_BIT != 0
+    other = (pino != parent) & ~forgot
+    dirs = tree.is_dir[rows]
+    for i in np.flatnonzero(other & dirs).tolist():
+        yield _inode(tree, int(rows[i]), problems.DIR_PARENT, int(pino[i]), int(parent[i]), "i_pino")
+    renamed = table["true_hash"][first[rows]] != scan.inodes["name_hash"][rows]
+    stale = (other & ~dirs) | (renamed & ~forgot & (scan.inodes["namelen"][rows] > 0))
+    for i in np.flatnonzero(stale & ~(other & dirs)).tolist():
+        yield _inode(tree, int(rows[i]), problems.FILE_PARENT, int(pino[i]), int(parent[i]), "i_pino",
+                     action="inode-name")  # fmt: skip
+
+
+def check_reach(tree: Tree) -> Iterator[Finding]:
+    """The root is a directory, and from it every inode can be reached."""
+    scan = tree.scan
+    if tree.root < 0 or not tree.is_dir[tree.root]:
+        row = scan.row_of(F2FS_ROOT_INO)
+        blkaddr = int(scan.addr[row]) if row >= 0 else None
+        yield Finding(problems.ROOT_LOST, area="main", blkaddr=blkaddr, nid=3, ino=3, repair=Repair("root"))
+    lost = ~tree.reached
+    if not lost.any():
+        return
+    entries = tree.entries
+    lost_parent = np.zeros(scan.inodes.size, np.bool_)
+    leading = tree.named & (tree.target >= 0)
+    lost_parent[tree.target[leading]] = True
+    tops = lost & ~lost_parent
+    covered = tree.below(np.flatnonzero(tops & tree.is_dir))
+    for row in np.flatnonzero(lost & ~covered & tree.is_dir & ~tops).tolist():  # cycles: any of them will do as top
+        if not covered[row]:
+            covered |= tree.below(np.array([row]))
+            tops[row] = True
+    for row in np.flatnonzero(lost).tolist():
+        pino = int(scan.inodes["pino"][row])
+        problem = problems.UNREACHABLE_DIR if tree.is_dir[row] else problems.UNREACHABLE
+        if not tops[row] and covered[row]:
+            problem = problems.CUT_OFF_BELOW
+        node = scan.inodes["node"][row]
+        yield Finding(
+            problem, area="main", blkaddr=int(scan.addr[node]), ino=tree.ino(row),
+            note=_remembered(tree, row), repair=Repair("reconnect", {"ino": tree.ino(row), "pino": pino}),
+        )  # fmt: skip
+    assert entries is not None
+
+
+def _remembered(tree: Tree, row: int) -> str:
+    node = int(tree.scan.inodes["node"][row])
+    block = tree.scan.image.block(int(tree.scan.addr[node]))
+    length = min(int.from_bytes(block[88:92].tobytes(), "little"), 255)
+    name = os.fsdecode(block[92 : 92 + length].tobytes())
+    return f"it remembers the name {name!r} in directory {int(tree.scan.inodes['pino'][row])}"
+
+
+CHECKS = (
+    check_slots, check_targets, check_hashes, check_names, check_duplicates, check_places, check_dots, check_links,
+    check_parents, check_reach,
+)  # fmt: skip

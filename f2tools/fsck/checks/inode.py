@@ -1,0 +1,275 @@
+"""The fields of inodes, a batch at a time: what can be judged from the block alone, by the volume's features."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.fsck import problems
+from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.scan import InodeBatch
+from f2tools.layout.constants import (
+    COMPRESS_ALGORITHMS,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DATA_EXIST,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_DEVICE_ALIAS,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_INODE_CHKSUM,
+    F2FS_FEATURE_INODE_CRTIME,
+    F2FS_FEATURE_PRJQUOTA,
+    F2FS_FEATURE_VERITY,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    F2FS_NAME_LEN,
+    F2FS_PIN_FILE,
+    FADVISE_ENC_NAME_BIT,
+    FADVISE_ENCRYPT_BIT,
+    FADVISE_VERITY_BIT,
+    INODE_FLAGS,
+    MAX_COMPRESS_LOG_SIZE,
+    MIN_COMPRESS_LOG_SIZE,
+)
+from f2tools.layout.hashes import inode_checksum
+from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra
+
+KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
+SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
+EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the sizes of released kernels and tools end
+EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
+NSEC = 1_000_000_000
+# FS_ENCRYPT_FL, FS_VERITY_FL, FS_INLINE_DATA_FL, FS_NOCOW_FL: shown by GETFLAGS, and left in i_flags by some tools
+SHOWN_FLAGS = 0x800 | 0x100000 | 0x10000000 | 0x800000
+KNOWN_FLAGS = sum(INODE_FLAGS.values()) | SHOWN_FLAGS
+SAID_LEVELS = ("i_atime", "i_ctime", "i_mtime")
+
+
+def _each(
+    batch: InodeBatch, bad: NDArray[np.bool_], problem: Problem, found: Any = None, expected: Any = None,
+    field: str = "", note: str = "",
+) -> Iterator[Finding]:  # fmt: skip
+    """A finding for every inode in `bad`; `found` and `expected` are columns or values; `field` can be set to that."""
+    for i in np.flatnonzero(bad).tolist():
+        want = _at(expected, i)
+        ino = int(batch.nid[i])
+        repair = Repair("inode-field", {"ino": ino, "field": field, "value": want}) if field else None
+        yield Finding(
+            problem, area="main", blkaddr=int(batch.blkaddr[i]), ino=ino, found=_at(found, i), expected=want,
+            note=note, repair=repair,
+        )  # fmt: skip
+
+
+def _at(value: Any, i: int) -> Any:
+    return value[i].item() if isinstance(value, np.ndarray) else value
+
+
+def check_mode(batch: InodeBatch) -> Iterator[Finding]:
+    """An inode is a file, directory, symlink, device, fifo or socket; and its block is not blank."""
+    bad = ~np.isin(batch.kind, KINDS)
+    if not bad.any():
+        return
+    blank = bad & (batch.head["i_mode"] == 0) & (batch.head["i_links"] == 0) & (batch.head["i_blocks"] == 0)
+    yield from _each(batch, blank, problems.INODE_EMPTY)
+    for i in np.flatnonzero(bad & ~blank).tolist():
+        yield Finding(
+            problems.INODE_MODE, area="main", blkaddr=int(batch.blkaddr[i]), ino=int(batch.nid[i]),
+            found=f"{batch.head['i_mode'][i]:#o}", repair=Repair("inode-mode", {"ino": int(batch.nid[i])}),
+        )  # fmt: skip
+
+
+def check_extra(batch: InodeBatch) -> Iterator[Finding]:
+    """Extra attributes come with the feature, in a size that a kernel has written, and leave room for the rest."""
+    head, geo = batch.head, batch.scan.geo
+    has = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
+    if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:
+        yield from _each(batch, has, problems.EXTRA_FLAG, field="i_inline")
+        return
+    if not has.any():
+        return
+    size = head["i_extra_isize"]
+    odd = has & ~np.isin(size, EXTRA_SIZES)
+    if odd.any():
+        usual = size[has & ~odd]
+        value = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
+        yield from _each(batch, odd, problems.EXTRA_SIZE, size, value, "i_extra_isize")
+    if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+        words = head["i_inline_xattr_size"]
+        inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0)
+        most = geo.addrs_per_inode - batch.extra // 4 - 1
+        bad = (inline & (words == 0)) | (has & ~odd & (words > most))
+        yield from _each(batch, bad, problems.INLINE_XATTR_SIZE, words, 50, "i_inline_xattr_size")
+
+
+def check_inline(batch: InodeBatch) -> Iterator[Finding]:
+    """Inline data is for files and symlinks, inline entries for directories; the reserved address stays 0; content fits."""
+    head, kind = batch.head, batch.kind
+    data = (head["i_inline"] & F2FS_INLINE_DATA) != 0
+    dentry = (head["i_inline"] & F2FS_INLINE_DENTRY) != 0
+    known = np.isin(kind, KINDS)
+    bad = known & data & (dentry | ((kind != stat.S_IFREG) & (kind != stat.S_IFLNK)))
+    bad |= known & dentry & (kind != stat.S_IFDIR)
+    yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
+    inline = (data | dentry) & ~bad & known
+    if not inline.any():
+        return
+    tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
+    yield from _each(
+        batch, inline & tree, problems.INLINE_FLAGS, found=head["i_inline"], note="it has nodes", field="i_inline"
+    )
+    rows = np.flatnonzero(inline)
+    first = _words_at(batch, rows, INODE_ADDR_OFFSET + batch.extra[rows])
+    reserved = np.zeros(inline.size, np.int64)
+    reserved[rows] = first
+    yield from _each(batch, inline & (reserved != 0), problems.INLINE_RESERVED, reserved, 0, "i_addr")
+    big = data & inline & (head["i_size"] > batch.inline_size.astype(np.uint64))
+    yield from _each(batch, big, problems.INLINE_SIZE, head["i_size"], batch.inline_size, "i_size")
+    empty = np.flatnonzero(data & inline & ~big & ((head["i_inline"] & F2FS_DATA_EXIST) == 0))
+    for i in empty.tolist():
+        at, size = int(batch.inline_at[i]), int(batch.inline_size[i])
+        if batch.blocks[i, at : at + size].any():
+            value = int(head["i_inline"][i]) | F2FS_DATA_EXIST
+            yield from _each(batch, np.arange(inline.size) == i, problems.DATA_EXIST, head["i_inline"], value, "i_inline")
+
+
+def _words_at(batch: InodeBatch, rows: NDArray[Any], at: NDArray[Any]) -> NDArray[np.int64]:
+    """The 32-bit words at byte offsets `at` (multiples of 4) of blocks `rows`."""
+    return batch.blocks.view("<u4")[rows, at // 4].astype(np.int64)
+
+
+def check_times(batch: InodeBatch) -> Iterator[Finding]:
+    """Times lie within reason, and nanoseconds are less than a second."""
+    for name in SAID_LEVELS:
+        yield from _time(batch, name, np.ones(batch.nid.size, np.bool_))
+    if batch.scan.geo.feature & F2FS_FEATURE_INODE_CRTIME:
+        yield from _time(batch, "i_crtime", batch.extra >= 24)
+
+
+def _time(batch: InodeBatch, name: str, there: NDArray[np.bool_]) -> Iterator[Finding]:
+    nsec = batch.head[f"{name}_nsec"]
+    yield from _each(batch, there & (nsec >= NSEC), problems.INODE_NSEC, nsec, NSEC - 1, f"{name}_nsec", name)
+    seconds = batch.head[name].view("<i8") if batch.head[name].flags.c_contiguous else batch.head[name].astype("<i8")
+    bad = there & ((seconds < EARLIEST) | (seconds > LATEST))
+    yield from _each(batch, bad, problems.INODE_TIME, seconds, None, name, name)
+
+
+def check_flags(batch: InodeBatch) -> Iterator[Finding]:
+    """Flags are known, and go with the kind of file and the features of the volume."""
+    head, kind, feature = batch.head, batch.kind, batch.scan.geo.feature
+    flags = head["i_flags"]
+    unknown = flags & np.uint32(~KNOWN_FLAGS & 0xFFFFFFFF)
+    kept = flags & np.uint32(KNOWN_FLAGS)
+    yield from _each(batch, unknown != 0, problems.INODE_FLAG_UNKNOWN, unknown, kept, "i_flags")
+    wrong = np.zeros(flags.size, np.uint32)
+    wrong |= np.where((kind != stat.S_IFDIR) | (not feature & F2FS_FEATURE_CASEFOLD), flags & F2FS_CASEFOLD_FL, 0)
+    if not feature & F2FS_FEATURE_COMPRESSION:
+        wrong |= flags & np.uint32(F2FS_COMPR_FL)
+    if not feature & F2FS_FEATURE_DEVICE_ALIAS:
+        wrong |= flags & np.uint32(F2FS_DEVICE_ALIAS_FL)
+    wrong |= np.where(
+        (flags & F2FS_COMPR_FL != 0) & (head["i_inline"] & F2FS_INLINE_DATA != 0), flags & F2FS_COMPR_FL, 0
+    ).astype(np.uint32)
+    yield from _each(batch, wrong != 0, problems.INODE_FLAG, wrong, flags & ~wrong, "i_flags")
+    advise = head["i_advise"]
+    if not feature & F2FS_FEATURE_ENCRYPT:
+        bad = advise & np.uint8(FADVISE_ENCRYPT_BIT | FADVISE_ENC_NAME_BIT)
+        yield from _each(batch, bad != 0, problems.ENCRYPT_CONTEXT, advise, advise & ~bad, "i_advise")
+    if not feature & F2FS_FEATURE_VERITY:
+        bad = advise & np.uint8(FADVISE_VERITY_BIT)
+        yield from _each(batch, bad != 0, problems.VERITY, advise, advise & ~bad, "i_advise")
+    else:
+        bad = np.where(kind != stat.S_IFREG, advise & np.uint8(FADVISE_VERITY_BIT), 0).astype(np.uint8)
+        yield from _each(batch, bad != 0, problems.VERITY, advise, advise & ~bad, "i_advise")
+
+
+def check_owner(batch: InodeBatch) -> Iterator[Finding]:
+    """Owner and group are numbers that chown can set; projects need their feature."""
+    for name in ("i_uid", "i_gid"):
+        value = batch.head[name]
+        yield from _each(batch, value == 0xFFFFFFFF, problems.INODE_OWNER, value, 0, name, name)
+    if not batch.scan.geo.feature & F2FS_FEATURE_PRJQUOTA:
+        projid = np.where(batch.extra >= 8, batch.head["i_projid"], 0)
+        yield from _each(batch, projid != 0, problems.INODE_PROJECT, projid, 0, "i_projid")
+
+
+def check_compression(batch: InodeBatch) -> Iterator[Finding]:
+    """A compressed file has an algorithm and a cluster size that exist."""
+    if not batch.scan.geo.feature & F2FS_FEATURE_COMPRESSION:
+        return
+    head = batch.head
+    packed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
+    if not packed.any():
+        return
+    algorithm, size = head["i_compress_algorithm"], head["i_log_cluster_size"]
+    bad = packed & (algorithm >= len(COMPRESS_ALGORITHMS))
+    yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, algorithm, None, "i_compress_algorithm", "algorithm")
+    bad = packed & ((size < MIN_COMPRESS_LOG_SIZE) | (size > MAX_COMPRESS_LOG_SIZE))
+    yield from _each(batch, bad, problems.COMPRESS_PARAMETERS, size, None, "i_log_cluster_size", "cluster size")
+
+
+def check_names(batch: InodeBatch) -> Iterator[Finding]:
+    """The inode's own name is at most 255 bytes long."""
+    length = batch.head["i_namelen"]
+    yield from _each(batch, length > F2FS_NAME_LEN, problems.NAME_LENGTH, length, F2FS_NAME_LEN, "i_namelen")
+
+
+def check_symlinks(batch: InodeBatch) -> Iterator[Finding]:
+    """A symbolic link has a target, shorter than a block."""
+    links = batch.kind == stat.S_IFLNK
+    if not links.any():
+        return
+    size = batch.head["i_size"]
+    limit = batch.scan.geo.block_size
+    yield from _each(batch, links & ((size == 0) | (size > limit)), problems.SYMLINK_SIZE, size, None, "i_size")
+
+
+def check_special(batch: InodeBatch) -> Iterator[Finding]:
+    """Devices, fifos and sockets have no size and no nodes."""
+    special = np.isin(batch.kind, SPECIAL)
+    if not special.any():
+        return
+    tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
+    size = batch.head["i_size"]
+    yield from _each(batch, special & (tree | (size != 0)), problems.SPECIAL_BLOCKS, size, 0, "i_size")
+
+
+def check_gc_failures(batch: InodeBatch) -> Iterator[Finding]:
+    """A file that is not pinned has no failed moves counted."""
+    plain = (batch.kind == stat.S_IFREG) & (batch.head["i_inline"] & F2FS_PIN_FILE == 0)
+    failures = batch.head["i_current_depth"].astype(np.uint32) & np.uint32(0xFFFF)
+    # old kernels started with 1
+    yield from _each(batch, plain & (failures > 1), problems.GC_FAILURES, failures, 0, "i_current_depth")
+
+
+def check_checksum(batch: InodeBatch) -> Iterator[Finding]:
+    """With the feature inode_checksum every inode's CRC-32 is right."""
+    if not batch.scan.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
+        return
+    have = np.flatnonzero(batch.extra >= 12)
+    stored = batch.head["i_inode_checksum"][have].tolist()
+    uuid = batch.scan.image.sb.uuid
+    blocks: Any = batch.blocks
+    for i, value in zip(have.tolist(), stored, strict=True):
+        crc = inode_checksum(uuid, blocks[i])
+        if crc != value:
+            ino = int(batch.nid[i])
+            yield Finding(
+                problems.INODE_CHECKSUM, area="main", blkaddr=int(batch.blkaddr[i]), ino=ino, found=f"{value:#010x}",
+                expected=f"{crc:#010x}", repair=Repair("inode-checksum", {"ino": ino}),
+            )  # fmt: skip
+
+
+CHECKS = (
+    check_mode, check_extra, check_inline, check_times, check_flags, check_owner, check_compression, check_names,
+    check_symlinks, check_special, check_gc_failures, check_checksum,
+)  # fmt: skip

@@ -1,0 +1,153 @@
+"""The node address table against itself, and against the footers of the nodes that it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from f2tools.fsck import problems
+from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.scan import INODE, MISSING, UNKNOWN, Scan
+from f2tools.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
+
+LOST_BLOCK_REFERENCES = 3  # so many missing nids of an empty NAT block mean that the block was lost
+
+
+def check_reserved(scan: Scan) -> Iterator[Finding]:
+    """Entry 0 is empty, entries 1 and 2 have the placeholder address 1."""
+    for nid, address in ((0, 0), (F2FS_NODE_INO, 1), (F2FS_META_INO, 1)):
+        found = int(scan.nat_reserved[nid]["block_addr"])
+        if found != address:
+            yield Finding(
+                problems.NAT_RESERVED, area="nat", blkaddr=nat_block(scan, nid), nid=nid, found=f"{found:#x}",
+                expected=f"{address:#x}", repair=Repair("nat-entry", {"nid": nid, "block_addr": address}),
+            )  # fmt: skip
+
+
+def check_addresses(scan: Scan) -> Iterator[Finding]:
+    """Every address lies in the main area."""
+    for row in np.flatnonzero(~scan.usable).tolist():
+        nid, addr = int(scan.nid[row]), int(scan.addr[row])
+        problem = problems.NAT_NEVER_WRITTEN if addr == NEW_ADDR else problems.NAT_OUTSIDE
+        yield Finding(
+            problem, area="nat", blkaddr=nat_block(scan, nid), nid=nid, ino=int(scan.nat_ino[row]),
+            found=f"{addr:#x}", repair=Repair("find-node", {"nid": nid}),
+        )  # fmt: skip
+
+
+def check_shared(scan: Scan) -> Iterator[Finding]:
+    """No two nodes lie in one block."""
+    clash = scan.shared_blocks
+    if clash is None:
+        return
+    for blkaddr, nid, first in zip(clash.blkaddr.tolist(), clash.nid.tolist(), clash.first_nid.tolist(), strict=True):
+        row = scan.row_of(nid)
+        named = int(scan.footer["nid"][row])
+        loser, winner = (first, nid) if named == nid else (nid, first)
+        yield Finding(
+            problems.NAT_SHARED, area="nat", blkaddr=nat_block(scan, loser), nid=loser,
+            note=f"block {blkaddr:#x} is that of nid {winner} too, its footer names nid {named}",
+            repair=Repair("find-node", {"nid": loser}),
+        )  # fmt: skip
+
+
+def check_footers(scan: Scan) -> Iterator[Finding]:
+    """A node's footer names its nid and its inode, and so does the NAT."""
+    footer = scan.footer
+    nid, ino = footer["nid"].astype(np.int64), footer["ino"].astype(np.int64)
+    owner = np.where(scan.inode_of >= 0, scan.nid[scan.inodes["node"][scan.inode_of]] if scan.inodes.size else 0, -1)
+    true_ino = np.where(owner >= 0, owner, scan.nat_ino)
+    placed = scan.read & (scan.kind != UNKNOWN)
+    stray = scan.read & (scan.kind == UNKNOWN) & (nid != scan.nid)
+    for row in np.flatnonzero(stray).tolist():
+        yield Finding(
+            problems.NODE_STRAY, area="main", blkaddr=int(scan.addr[row]), nid=int(scan.nid[row]),
+            found=f"nid {nid[row]} of inode {ino[row]}", expected=f"nid {scan.nid[row]} of inode {scan.nat_ino[row]}",
+            repair=Repair("find-node", {"nid": int(scan.nid[row])}),
+        )  # fmt: skip
+    for row in np.flatnonzero(placed & (nid != scan.nid)).tolist():
+        yield _footer(scan, row, problems.NODE_NID, "nid", int(nid[row]), int(scan.nid[row]))
+    for row in np.flatnonzero(placed & (ino != true_ino)).tolist():
+        yield _footer(scan, row, problems.NODE_INO, "ino", int(ino[row]), int(true_ino[row]))
+    for row in np.flatnonzero(placed & (scan.nat_ino != true_ino)).tolist():
+        number = int(scan.nid[row])
+        yield Finding(
+            problems.NAT_INO, area="nat", blkaddr=nat_block(scan, number), nid=number, found=int(scan.nat_ino[row]),
+            expected=int(true_ino[row]), repair=Repair("nat-entry", {"nid": number, "ino": int(true_ino[row])}),
+        )  # fmt: skip
+
+
+def _footer(scan: Scan, row: int, problem: problems.Problem, field: str, found: int, expected: int) -> Finding:
+    nid = int(scan.nid[row])
+    return Finding(
+        problem, area="main", blkaddr=int(scan.addr[row]), nid=nid, ino=_ino_of(scan, row), found=found,
+        expected=expected, repair=Repair("footer", {"nid": nid, "field": field, "value": expected}),
+    )  # fmt: skip
+
+
+def _ino_of(scan: Scan, row: int) -> int | None:
+    inode_row = int(scan.inode_of[row])
+    return int(scan.nid[scan.inodes["node"][inode_row]]) if inode_row >= 0 else None
+
+
+def check_offsets(scan: Scan) -> Iterator[Finding]:
+    """The offset in a node's footer is its place in the file."""
+    placed = scan.read & (scan.kind != UNKNOWN) & (scan.footer["nid"] == scan.nid)
+    offset = (scan.footer["flag"] >> OFFSET_BIT_SHIFT).astype(np.int64)
+    for row in np.flatnonzero(placed & (offset != scan.offset)).tolist():
+        yield _footer(scan, row, problems.NODE_OFFSET, "offset", int(offset[row]), int(scan.offset[row]))
+
+
+def check_versions(scan: Scan) -> Iterator[Finding]:
+    """No node is newer than the checkpoint that knows it."""
+    cp = scan.image.cp
+    placed = scan.read & (scan.footer["nid"] == scan.nid)
+    # with CP_CRC_RECOVERY the high half is a checksum; some tools leave it 0 or whole, so the low half must do
+    bits = 32 if cp.ckpt_flags & CP_CRC_RECOVERY_FLAG else 64
+    mask = np.uint64((1 << 32) - 1)
+    ahead = ((scan.footer["cp_ver"] & mask) - np.uint64(cp.checkpoint_ver & int(mask))) & mask
+    future = placed & (ahead > 0) & (ahead < 1 << 31)
+    if bits == 64:
+        high = scan.footer["cp_ver"] >> np.uint64(32)
+        future |= placed & (high != 0) & (high > np.uint64(cp.checkpoint_ver >> 32)) & (ahead == 0)
+    for row in np.flatnonzero(future).tolist():
+        yield _footer(
+            scan, row, problems.NODE_FUTURE, "cp_ver", int(scan.footer["cp_ver"][row]), int(cp.checkpoint_ver)
+        )
+
+
+def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
+    """A NAT block without any entry has no nid that inodes or directories use."""
+    per = scan.geo.nat_entries_per_block
+    wanted = [edges[edges[:, 3] == MISSING, 2] for edges in scan.bad_edges]
+    table = scan.dentries.table
+    wanted.append(table["ino"][(table["dots"] == 0) & (scan.rows_of(table["ino"]) < 0)].astype(np.int64))
+    missing = np.unique(np.concatenate(wanted))
+    missing = missing[(missing > 2) & (missing < scan.geo.max_nid)]
+    blocks, counts = np.unique(missing // per, return_counts=True)
+    used = np.unique(scan.nid // per)
+    for number, count in zip(blocks.tolist(), counts.tolist(), strict=True):
+        if count >= LOST_BLOCK_REFERENCES and number not in used:
+            yield Finding(
+                problems.NAT_BLOCK_LOST, area="nat", blkaddr=int(scan.image.nat.blkaddrs[number]), nid=number * per,
+                note=f"{count} of its node numbers are in use", repair=Repair("nat-block", {"number": number}),
+            )  # fmt: skip
+    lost_root = scan.row_of(3) < 0 and 0 not in used
+    if lost_root and not (blocks.size and blocks[0] == 0):
+        yield Finding(
+            problems.NAT_BLOCK_LOST, area="nat", blkaddr=int(scan.image.nat.blkaddrs[0]), nid=0,
+            note="the root directory is in it", repair=Repair("nat-block", {"number": 0}),
+        )  # fmt: skip
+
+
+def nat_block(scan: Scan, nid: int) -> int:
+    """Where the NAT entry of a nid lies; its block may be overridden by the journal."""
+    number = min(nid // scan.geo.nat_entries_per_block, scan.geo.nat_blocks - 1)
+    return int(scan.image.nat.blkaddrs[number])
+
+
+CHECKS = (
+    check_reserved, check_addresses, check_shared, check_footers, check_offsets, check_versions, check_lost_blocks,
+)  # fmt: skip
+__all__ = ["CHECKS", "INODE", "nat_block"]

@@ -1,0 +1,60 @@
+"""The chain of nodes that were fsync'ed after the checkpoint: whether it can be followed to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from f2tools.fsck import problems
+from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.image import Image
+from f2tools.layout.constants import (
+    CP_CRC_RECOVERY_FLAG,
+    CP_UMOUNT_FLAG,
+    CURSEG_WARM_NODE,
+    F2FS_FEATURE_RO,
+    FSYNC_BIT_SHIFT,
+)
+from f2tools.layout.node import NodeFooter
+
+_FOOTER, _NAMES = NodeFooter.unpacker()
+
+
+def check_chain(image: Image) -> Iterator[Finding]:
+    """From where the warm node log goes on, each node of the next version names the following one, and it ends."""
+    if image.pack is None or image.cp.ckpt_flags & CP_UMOUNT_FLAG or image.geo.feature & F2FS_FEATURE_RO:
+        return
+    geo, cp = image.geo, image.cp
+    version = cp.checkpoint_ver
+    if cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
+        version = version & 0xFFFFFFFF | image.pack.crc << 32
+    segno, blkoff, _ = image.pack.curseg(CURSEG_WARM_NODE)
+    blkaddr = int(geo.start_block(segno)) + blkoff
+    met: set[int] = set()
+    synced = 0
+    before = blkaddr
+    while geo.in_main(blkaddr):
+        if blkaddr in met:
+            yield Finding(
+                problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads back into itself",
+                found=f"{blkaddr:#x}", repair=Repair("cut-chain", {"blkaddr": before}),
+            )  # fmt: skip
+            break
+        met.add(blkaddr)
+        block = image.block(blkaddr)
+        footer = dict(zip(_NAMES, _FOOTER.unpack(block[-NodeFooter.size :].tobytes()), strict=True))
+        if footer["cp_ver"] != version:
+            break
+        synced += footer["flag"] >> FSYNC_BIT_SHIFT & 1
+        before, blkaddr = blkaddr, footer["next_blkaddr"]
+    else:
+        if met and blkaddr != 0xFFFFFFFF:
+            yield Finding(
+                problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads out of the main area",
+                found=f"{blkaddr:#x}", repair=Repair("cut-chain", {"blkaddr": before}),
+            )  # fmt: skip
+    if synced:
+        start = int(geo.start_block(segno)) + blkoff
+        yield Finding(problems.FSYNC_DATA, area="main", blkaddr=start, found=f"{synced} nodes")
+
+
+CHECKS = (check_chain,)

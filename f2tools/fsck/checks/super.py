@@ -1,0 +1,122 @@
+"""Both superblock copies, and whether they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from f2tools.errors import NotF2fs
+from f2tools.fsck import problems
+from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.image import Image
+from f2tools.layout.constants import (
+    ENCODINGS,
+    F2FS_ERRORS,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_QUOTA_INO,
+    FEATURES,
+    QUOTA_NAMES,
+    STOP_REASONS,
+)
+from f2tools.layout.super import SuperBlock
+from f2tools.volume.super import SuperCopy, choose_superblock, unknown_features
+
+_NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
+_RECORDS = ("s_stop_reason", "s_errors")  # written by a kernel in trouble, one copy at a time
+
+
+def check_copies(image: Image) -> Iterator[Finding]:
+    """Each copy starts with the magic, passes its checksum, and its fields hold together."""
+    for copy in image.super_copies:
+        repair = Repair("superblock", {"copy": copy.index})
+        place = {"area": "sb", "blkaddr": copy.index, "repair": repair}
+        for text in copy.problems:
+            if "magic" in text:
+                yield Finding(problems.SB_MAGIC, **place, note=text)
+            elif "checksum" in text:
+                yield Finding(problems.SB_CHECKSUM, **place, note=text)
+            else:
+                yield Finding(problems.SB_GEOMETRY, **place, note=text)
+
+
+def check_agreement(image: Image) -> Iterator[Finding]:
+    """Both copies say the same, save for records of errors."""
+    first, second = image.super_copies
+    if not (first.valid and second.valid):
+        return
+    differing = [name for name in _differing(first, second) if name not in _RECORDS]
+    if differing:
+        repair = Repair("superblock", {"copy": 1})
+        yield Finding(problems.SB_DIFFERS, area="sb", blkaddr=1, note=", ".join(differing), repair=repair)
+
+
+def _differing(first: SuperCopy, second: SuperCopy) -> list[str]:
+    assert first.sb is not None
+    assert second.sb is not None
+    a, b = first.sb.build(), second.sb.build()
+    return [
+        item.name
+        for item in SuperBlock.fields
+        if a[item.offset : item.offset + item.size] != b[item.offset : item.offset + item.size] and item.name != "crc"
+    ]
+
+
+def check_features(image: Image) -> Iterator[Finding]:
+    """Every feature bit is known, and comes with those that it needs."""
+    sb = image.sb
+    copy = _index_in_use(image)
+    unknown = unknown_features(sb)
+    if unknown:
+        yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
+    if not sb.feature & F2FS_FEATURE_EXTRA_ATTR:
+        for name in _NEED_EXTRA:
+            if sb.feature & FEATURES[name]:
+                yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=f"{name} needs extra_attr")
+    if sb.feature & F2FS_FEATURE_CASEFOLD and sb.s_encoding not in ENCODINGS.values():
+        yield Finding(problems.SB_ENCODING, area="sb", blkaddr=copy, found=sb.s_encoding, expected=1)
+
+
+def check_records(image: Image) -> Iterator[Finding]:
+    """No kernel has recorded an error."""
+    reasons = [name for name, count in zip(STOP_REASONS, image.sb.s_stop_reason, strict=False) if count]
+    bits = int.from_bytes(image.sb.s_errors, "little")
+    reasons += [name for number, name in enumerate(F2FS_ERRORS) if bits >> number & 1]
+    if reasons:
+        yield Finding(
+            problems.SB_STOPPED, area="sb", blkaddr=_index_in_use(image), note=", ".join(reasons),
+            repair=Repair("clear-records"),
+        )  # fmt: skip
+
+
+def check_size(image: Image) -> Iterator[Finding]:
+    """The device is as long as the volume."""
+    if image.missing_bytes:
+        have = (image.end_bytes - image.missing_bytes) // image.block_size
+        yield Finding(
+            problems.SB_CUT_OFF, area="sb", blkaddr=have, found=image.end_bytes - image.missing_bytes,
+            expected=image.end_bytes,
+        )  # fmt: skip
+
+
+def check_quota_inos(image: Image) -> Iterator[Finding]:
+    """With the feature quota, numbers of quota files are node numbers of their own."""
+    if not image.sb.feature & F2FS_FEATURE_QUOTA_INO:
+        return
+    seen: set[int] = set()
+    for name, number in zip(QUOTA_NAMES, image.sb.qf_ino.tolist(), strict=True):
+        if number and (not 3 < number < image.geo.max_nid or number in seen):
+            yield Finding(
+                problems.SB_QUOTA_INO, area="sb", blkaddr=_index_in_use(image), note=name, found=number,
+                repair=Repair("quota-ino", {"kind": name}),
+            )  # fmt: skip
+        seen.add(number)
+
+
+def _index_in_use(image: Image) -> int:
+    try:
+        return choose_superblock(image.super_copies).index
+    except NotF2fs:
+        return 0
+
+
+CHECKS = (check_copies, check_agreement, check_features, check_records, check_size, check_quota_inos)

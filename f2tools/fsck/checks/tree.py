@@ -1,0 +1,300 @@
+"""The trees of nodes below inodes, and what inodes say of them: pointers, counts, sizes, cached extents."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.fsck import problems
+from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.scan import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE, Scan
+from f2tools.layout.constants import (
+    F2FS_DATA_EXIST,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    F2FS_PIN_FILE,
+    FADVISE_KEEP_SIZE_BIT,
+    FADVISE_VERITY_BIT,
+)
+from f2tools.layout.node import INODE_ADDR_OFFSET
+from f2tools.volume.dentries import blocks_per_bucket, buckets_in
+from f2tools.volume.super import devices_of
+
+_EDGE_PROBLEMS = {
+    MISSING: problems.NODE_MISSING,
+    RANGE: problems.NODE_RANGE,
+    TWICE: problems.NODE_TWICE,
+    FOREIGN: problems.NODE_FOREIGN,
+    KIND: problems.NODE_KIND,
+}
+CLASHES_TOLD = 20_000
+
+
+def check_edges(scan: Scan) -> Iterator[Finding]:
+    """A pointer to a node leads to a node of that file, of the right kind, that nobody else points to."""
+    for parent, slot, nid, fault, found in chain.from_iterable(edges.tolist() for edges in scan.bad_edges):
+        repair = Repair("node-pointer", {"nid": int(scan.nid[parent]), "slot": slot, "child": nid})
+        yield Finding(
+            _EDGE_PROBLEMS[fault], area="main", blkaddr=int(scan.addr[parent]), nid=int(scan.nid[parent]),
+            ino=_ino(scan, parent), note=_pointer_name(scan, parent, slot), found=_edge_found(fault, nid, found),
+            repair=repair,
+        )  # fmt: skip
+
+
+def _edge_found(fault: int, nid: int, owner: int) -> str:
+    if fault == FOREIGN:
+        return f"nid {nid} of inode {owner}"
+    return f"nid {nid}"
+
+
+def _pointer_name(scan: Scan, parent: int, slot: int) -> str:
+    if scan.kind[parent] != INODE:
+        return f"nid[{slot}]"
+    return "i_xattr_nid" if slot == 5 else f"i_nid[{slot}]"
+
+
+def _ino(scan: Scan, node_row: int) -> int | None:
+    inode_row = int(scan.inode_of[node_row])
+    return int(scan.nid[scan.inodes["node"][inode_row]]) if inode_row >= 0 else None
+
+
+def check_pointers(scan: Scan) -> Iterator[Finding]:
+    """Addresses of a file lie in the main area; a file whose addresses all do not, and would fit, has lost a flag."""
+    if not scan.bad_pointers:
+        return
+    rows = np.concatenate(scan.bad_pointers)
+    lost = set(_lost_inline(scan).tolist())
+    order = np.argsort(rows[:, 0], kind="stable")
+    rows = rows[order]
+    starts = np.flatnonzero(np.append(True, np.diff(rows[:, 0]) != 0))
+    ends = np.append(starts[1:], len(rows))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        node, ofs, addr = rows[start].tolist()
+        if int(scan.inode_of[node]) in lost:
+            continue
+        repair = Repair(
+            "data-pointers",
+            {"nid": int(scan.nid[node]), "ofs": rows[start:end, 1].tolist(), "addr": rows[start:end, 2].tolist()},
+        )
+        yield Finding(
+            problems.BLOCK_OUTSIDE, area="main", blkaddr=int(scan.addr[node]), nid=int(scan.nid[node]),
+            ino=_ino(scan, node), note=f"address {ofs}", found=f"{addr:#x}", count=end - start, repair=repair,
+        )  # fmt: skip
+    for i in sorted(lost):
+        row = scan.inodes[i]
+        ino = int(scan.nid[row["node"]])
+        value = int(row["inline"]) | F2FS_INLINE_DATA | F2FS_DATA_EXIST
+        yield Finding(
+            problems.INLINE_LOST, area="main", blkaddr=int(scan.addr[row["node"]]), ino=ino,
+            found=f"{row['inline']:#x}", expected=f"{value:#x}", count=int(row["bad"]),
+            repair=Repair("inode-field", {"ino": ino, "field": "i_inline", "value": value}),
+        )  # fmt: skip
+
+
+def _lost_inline(scan: Scan) -> NDArray[np.intp]:
+    """Inode rows of files whose addresses look like text: most lead nowhere, i_blocks says 1, and i_size would fit."""
+    table = scan.inodes
+    room = 4 * (scan.geo.addrs_per_inode - table["start"].astype(np.int64) - table["inline_xattr"] - 1)
+    files = np.isin(table["mode"] & np.uint16(0xF000), (stat.S_IFREG, stat.S_IFLNK))
+    fits = files & (table["size"] <= room.astype(np.uint64)) & (table["nodes"] <= 1) & (table["blocks"] <= 2)
+    return np.flatnonzero(fits & (table["bad"] > 0) & (2 * table["bad"] >= table["data"]))
+
+
+def check_clashes(scan: Scan) -> Iterator[Finding]:
+    """No block belongs to two files, nor to a file twice.  Of two the one that the summary does not name is at fault."""
+    told = 0
+    for clash in scan.clashes:
+        entries = _summary_nids(scan, clash.blkaddr)
+        for blkaddr, nid, ofs, first, first_ofs, named in zip(
+            *(column.tolist() for column in clash), entries.tolist(), strict=True
+        ):
+            told += 1
+            if told > CLASHES_TOLD:
+                return
+            loser, at, winner = (first, first_ofs, nid) if named == nid != first else (nid, ofs, first)
+            row = scan.row_of(loser)
+            if at >= 0xFFFE:  # a node lies there, or a device alias: never the one to give way
+                loser, at, winner = nid, ofs, first
+                row = scan.row_of(loser)
+            yield Finding(
+                problems.BLOCK_TWICE, area="main", blkaddr=blkaddr, nid=loser, ino=_ino(scan, row),
+                note=f"address {at} of nid {loser}; it is nid {winner}'s too, and the summary names nid {named}",
+                repair=Repair("copy-block", {"nid": loser, "ofs": at, "blkaddr": blkaddr}),
+            )  # fmt: skip
+
+
+def _summary_nids(scan: Scan, blkaddrs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whom the summaries name for these blocks."""
+    from f2tools.fsck.checks.summary import summaries_of
+
+    segno, at = np.divmod(blkaddrs - scan.geo.main_blkaddr, scan.geo.blocks_per_seg)
+    segnos, inverse = np.unique(segno, return_inverse=True)
+    named = np.zeros(blkaddrs.size, np.int64)
+    for first in range(0, segnos.size, 1024):
+        some = segnos[first : first + 1024]
+        entries, _ = summaries_of(scan.image, some)
+        here = (inverse >= first) & (inverse < first + 1024)
+        named[here] = entries["nid"][inverse[here] - first, at[here]]
+    return named
+
+
+def check_blocks(scan: Scan) -> Iterator[Finding]:
+    """i_blocks is the inode, its nodes and its data blocks.  Pointers that lead nowhere stand for a block too."""
+    table = scan.inodes
+    broken = _broken_trees(scan)
+    broken[_lost_inline(scan)] = True
+    true = 1 + table["nodes"] + table["data"]
+    odd = np.isin(table["mode"] & np.uint16(0xF000), (0,))
+    for i in np.flatnonzero((table["blocks"] != true.astype(np.uint64)) & ~broken & ~odd).tolist():
+        yield from _inode(scan, i, problems.INODE_BLOCKS, int(table["blocks"][i]), int(true[i]), "i_blocks")
+
+
+def _broken_trees(scan: Scan) -> NDArray[np.bool_]:
+    """Inodes of which a part of the tree is out of reach, so that nothing can be said of their sums."""
+    broken = np.zeros(scan.inodes.size, np.bool_)
+    for edges in scan.bad_edges:
+        rows = scan.inode_of[edges[:, 0]]
+        broken[rows[rows >= 0]] = True
+    return broken
+
+
+def _inode(
+    scan: Scan, i: int, problem: Problem, found: Any, expected: Any = None, field: str = "", note: str = ""
+) -> Iterator[Finding]:
+    node = scan.inodes["node"][i]
+    ino = int(scan.nid[node])
+    repair = Repair("inode-field", {"ino": ino, "field": field, "value": expected}) if field else None
+    yield Finding(
+        problem, area="main", blkaddr=int(scan.addr[node]), ino=ino, found=found, expected=expected, note=note,
+        repair=repair,
+    )  # fmt: skip
+
+
+def check_sizes(scan: Scan) -> Iterator[Finding]:
+    """i_size covers what was written, unless space is reserved beyond it; and it is not more than an inode can map."""
+    table, geo = scan.inodes, scan.geo
+    kinds = table["mode"] & np.uint16(0xF000)
+    inline = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
+    files = (kinds == stat.S_IFREG) & ~inline
+    alias = table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0
+    size = np.minimum(table["size"], np.uint64(1 << 62)).astype(np.int64)
+    blocks = -(-size // geo.block_size)
+    cluster = table["cluster"].astype(np.int64)
+    covered = -(-blocks // cluster) * cluster
+    excused = table["inline"] & F2FS_PIN_FILE != 0
+    excused |= table["advise"] & (FADVISE_VERITY_BIT | FADVISE_KEEP_SIZE_BIT) != 0
+    short = files & ~excused & ~alias & (table["bad"] == 0) & (table["last_written"] >= covered)
+    for i in np.flatnonzero(short).tolist():
+        value = (int(table["last_written"][i]) + 1) * geo.block_size
+        yield from _inode(scan, i, problems.SIZE_BEFORE_BLOCKS, int(table["size"][i]), value, "i_size")
+    per = geo.addrs_per_block - geo.addrs_per_block % cluster
+    most = table["count"] + per * (2 + 2 * geo.addrs_per_block + geo.addrs_per_block**2)
+    large = (files | (kinds == stat.S_IFDIR)) & ~alias & (blocks > most)
+    for i in np.flatnonzero(large).tolist():
+        value = (int(table["last"][i]) + 1) * geo.block_size
+        yield from _inode(scan, i, problems.SIZE_TOO_LARGE, int(table["size"][i]), value, "i_size")
+    volume = geo.segment_count_main * geo.blocks_per_seg
+    for i in np.flatnonzero(files & ~large & ~alias & (blocks > volume)).tolist():
+        yield from _inode(scan, i, problems.SIZE_HUGE, int(table["size"][i]))
+
+
+def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
+    """The size of a directory covers its blocks, is whole blocks, and not more than its levels hold."""
+    table, geo = scan.inodes, scan.geo
+    dirs = table["mode"] & np.uint16(0xF000) == stat.S_IFDIR
+    inline = table["inline"] & F2FS_INLINE_DENTRY != 0
+    size = np.minimum(table["size"], np.uint64(1 << 62)).astype(np.int64)
+    need = (table["last"] + 1) * geo.block_size
+    short = dirs & ~inline & (size < need)
+    short |= dirs & ~inline & ((size % geo.block_size != 0) | (size == 0)) & (table["last"] >= 0)
+    for i in np.flatnonzero(short).tolist():
+        yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
+    for i in np.flatnonzero(dirs & ~inline & ~short & (table["last"] >= 0)).tolist():
+        most = _dir_blocks(int(table["depth"][i]), int(table["dir_level"][i])) * geo.block_size
+        if size[i] > max(most, int(need[i])):
+            yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
+    room = 4 * (geo.addrs_per_inode - table["start"].astype(np.int64) - 1)
+    for i in np.flatnonzero(dirs & inline & ((size == 0) | (size > room))).tolist():
+        row = table[i]
+        words = int(row["inline_xattr"]) if row["inline"] & F2FS_INLINE_XATTR else 50
+        yield from _inode(scan, i, problems.DIR_SIZE, int(row["size"]), int(room[i]) - 4 * words, "i_size")
+    for i in np.flatnonzero(dirs & ~inline & (table["last"] < 0) & (table["bad"] == 0)).tolist():
+        yield from _inode(scan, i, problems.DIR_EMPTY_BLOCKS, None)
+
+
+def _dir_blocks(depth: int, dir_level: int) -> int:
+    """Blocks of a directory with so many hash levels."""
+    return sum(buckets_in(level, dir_level) * blocks_per_bucket(level) for level in range(min(depth, 63)))
+
+
+def check_extents(scan: Scan) -> Iterator[Finding]:
+    """The extent that an inode remembers is how its blocks lie."""
+    table = scan.inodes
+    kinds = table["mode"] & np.uint16(0xF000)
+    has = (table["ext_len"] > 0) & np.isin(kinds, (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
+    bad = has & (table["ext_hits"] != table["ext_len"])
+    bad &= ~(_broken_trees(scan) & (table["ext_hits"] < table["ext_len"]))
+    bad[_lost_inline(scan)] = False
+    for i in np.flatnonzero(bad).tolist():
+        row = table[i]
+        if row["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL):
+            continue
+        said = f"file block {row['ext_fofs']}, block {row['ext_blk']:#x}, length {row['ext_len']}"
+        yield from _inode(scan, i, problems.INODE_EXTENT, said, None, "i_ext")
+
+
+def check_aliases(scan: Scan) -> Iterator[Finding]:
+    """A file that stands for a device has the extent of that device, from the device table."""
+    table, geo = scan.inodes, scan.geo
+    aliases = np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
+    parts: set[tuple[int, int]] = set()
+    at = 0
+    for index, (_, segments) in enumerate(devices_of(scan.image.sb)):
+        count = segments * geo.blocks_per_seg + (geo.segment0_blkaddr if index == 0 else 0)
+        parts.add((at, count))
+        at += count
+    for i in aliases.tolist():
+        row = table[i]
+        if parts and (int(row["ext_blk"]), int(row["ext_len"])) not in parts:
+            said = f"block {row['ext_blk']:#x}, length {row['ext_len']}"
+            yield from _inode(scan, i, problems.ALIAS, said)
+
+
+def check_clusters(scan: Scan) -> Iterator[Finding]:
+    """The mark of a cluster is its first address, blocks follow it, and i_compr_blocks is what was saved."""
+    table = scan.inodes
+    for i in np.flatnonzero(table["bad_clusters"]).tolist():
+        count = int(table["bad_clusters"][i])
+        for finding in _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses"):
+            yield finding
+    for i in np.flatnonzero(table["empty_clusters"]).tolist():
+        yield from _inode(scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters")
+    wrong = table["compressed"] & (table["compr_blocks"] != table["saved"].astype(np.uint64)) & ~_broken_trees(scan)
+    for i in np.flatnonzero(wrong).tolist():
+        found, expected = int(table["compr_blocks"][i]), int(table["saved"][i])
+        yield from _inode(scan, i, problems.COMPRESS_BLOCKS, found, expected, "i_compr_blocks")
+
+
+def check_unreferenced(scan: Scan) -> Iterator[Finding]:
+    """Every node is an inode, or has one pointer that leads to it."""
+    for row in scan.unreferenced.tolist():
+        if scan.footer["nid"][row] != scan.nid[row]:  # the block is another's: reported as such
+            continue
+        yield Finding(
+            problems.UNREFERENCED_NODE, area="main", blkaddr=int(scan.addr[row]), nid=int(scan.nid[row]),
+            ino=int(scan.footer["ino"][row]), repair=Repair("reattach-node", {"nid": int(scan.nid[row])}),
+        )  # fmt: skip
+
+
+CHECKS = (
+    check_edges, check_pointers, check_clashes, check_blocks, check_sizes, check_dir_sizes, check_extents,
+    check_aliases, check_clusters, check_unreferenced,
+)  # fmt: skip
+__all__ = ["CHECKS", "INODE_ADDR_OFFSET"]

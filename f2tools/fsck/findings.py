@@ -1,0 +1,134 @@
+"""What fsck has to say: the kind of a problem (`Problem`, from the catalogue) and one occurrence of it (`Finding`).
+
+Both are values.  A finding says where, what was found, what was expected, and which repair would put it right; who
+prints it or acts on it is another matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+
+_HEX = ("blkaddr",)
+
+
+class Severity(IntEnum):
+    """How bad a problem is.  From WARNING on, a volume does not count as sound."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    FATAL = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A kind of problem.  `code` is permanent: never renumbered, never used for anything else."""
+
+    code: str
+    name: str
+    severity: Severity
+    text: str
+    meaning: str
+    repair: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A planned repair: the name of what is to be done, and what it needs to know."""
+
+    name: str
+    data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One occurrence of a problem: where it is, as far as that is known, and what it would take."""
+
+    problem: Problem
+    area: str | None = None
+    blkaddr: int | None = None
+    segno: int | None = None
+    nid: int | None = None
+    ino: int | None = None
+    path: str | None = None
+    found: int | str | None = None
+    expected: int | str | None = None
+    count: int = 1
+    note: str = ""
+    repair: Repair | None = None
+
+    @property
+    def code(self) -> str:
+        """The problem's permanent code."""
+        return self.problem.code
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.problem.severity
+
+    @property
+    def where(self) -> str:
+        """The place in words; empty where the finding is about the volume as a whole."""
+        parts = [self.area] if self.area else []
+        for name in ("blkaddr", "segno", "nid", "ino"):
+            value = getattr(self, name)
+            if value is not None:
+                parts.append(f"{name} {value:#x}" if name in _HEX else f"{name} {value}")
+        if self.path is not None:
+            parts.append(_printable(self.path))
+        return ", ".join(parts)
+
+    @property
+    def message(self) -> str:
+        """One line: place, problem, found and expected."""
+        said = self.problem.text
+        if self.note:
+            said += f": {_printable(self.note)}"
+        if self.found is not None and self.expected is not None:
+            said += f": {_shown(self.found)}, must be {_shown(self.expected)}"
+        elif self.found is not None:
+            said += f": {_shown(self.found)}"
+        elif self.expected is not None:
+            said += f": must be {_shown(self.expected)}"
+        if self.count > 1:
+            said += f" ({self.count} times)"
+        return f"{self.where}: {said}" if self.where else said
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values under stable names, for JSON."""
+        repair = None if self.repair is None else {"name": self.repair.name, **self.repair.data}
+        return {
+            "code": self.code,
+            "name": self.problem.name,
+            "severity": str(self.severity),
+            "area": self.area,
+            "blkaddr": self.blkaddr,
+            "segno": self.segno,
+            "nid": self.nid,
+            "ino": self.ino,
+            "path": self.path,
+            "found": self.found,
+            "expected": self.expected,
+            "count": self.count,
+            "message": self.message,
+            "repair": repair,
+        }
+
+
+def _shown(value: int | str) -> str:
+    return str(value) if isinstance(value, int) else _printable(value)
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        c if c.isprintable() else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in text
+    )

@@ -1,0 +1,278 @@
+"""What the checks look at: superblocks, packs and tables of one image, opened without believing any of them.
+
+Whatever can't be read counts as zeros and is remembered.  Where both superblocks, or both checkpoints, are bad, what is
+still whole of them is put together in an overlay, as a repair would do it, so that the check can go on; the image itself
+is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device, open_device
+from f2tools.device.base import Wrapper, byte_view
+from f2tools.device.overlay import Overlay
+from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
+from f2tools.layout.checkpoint import Checkpoint
+from f2tools.layout.constants import F2FS_FEATURE_SB_CHKSUM, F2FS_SUPER_MAGIC, F2FS_SUPER_OFFSET
+from f2tools.layout.hashes import f2fs_crc32
+from f2tools.layout.super import SuperBlock
+from f2tools.volume.checkpoint import Pack, checkpoint_crc, choose_pack, read_packs
+from f2tools.volume.geometry import Geometry
+from f2tools.volume.nat import Nat
+from f2tools.volume.sit import Sit
+from f2tools.volume.summary import Summaries
+from f2tools.volume.super import (
+    BLOCK_SIZES,
+    CRC_OFFSET,
+    SuperCopy,
+    choose_superblock,
+    devices_of,
+    problems_of,
+    read_superblocks,
+)
+
+Patch = tuple[int, bytes]  # byte offset, bytes
+SECTOR = 512
+
+
+class Forgiving(Wrapper):
+    """A device on which everything can be read: what can't, reads as zeros and is noted in `unreadable`."""
+
+    def __init__(self, base: Device) -> None:
+        super().__init__(base)
+        self.real_size = base.size_bytes
+        self.unreadable: set[int] = set()  # byte offsets, multiples of 4096
+
+    def make_room(self, size_bytes: int) -> None:
+        """Let what lies beyond the end read as zeros, up to this size."""
+        self.real_size = self.base.size_bytes
+        self.size_bytes = max(self.real_size, size_bytes)
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        view = byte_view(buffer)
+        self.check_range(offset, len(view))
+        inside = max(0, min(len(view), self.real_size - offset))
+        if inside < len(view):
+            view[inside:] = bytes(len(view) - inside)
+            view = view[:inside]
+        if not inside:
+            return
+        try:
+            self.base.pread_into(offset, view)
+        except DeviceError:
+            self._in_pieces(offset, view)
+
+    def data_ranges(self, offset: int, length: int) -> Any:
+        inside = min(offset + length, self.real_size) - offset
+        return self.base.data_ranges(offset, inside) if inside > 0 else iter(())
+
+    def _in_pieces(self, offset: int, view: memoryview) -> None:
+        at = 0
+        while at < len(view):
+            length = min(4096 - (offset + at) % 4096, len(view) - at)
+            try:
+                self.base.pread_into(offset + at, view[at : at + length])
+            except DeviceError:
+                view[at : at + length] = bytes(length)
+                self.unreadable.add((offset + at) // 4096 * 4096)
+            at += length
+
+
+class Image:
+    """One image under one checkpoint.  `pack` is None where no checkpoint could be had."""
+
+    def __init__(self, device: Device) -> None:
+        self.raw = Forgiving(device)
+        self.device: Device = self.raw
+        self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(self.raw)
+        self.super_patches: list[Patch] = []
+        self.sb: SuperBlock = self._superblock()
+        self.geo = Geometry.of(self.sb)
+        self._lay_out_devices()
+        self.end_bytes = self.geo.end_blkaddr * self.geo.block_size
+        self.missing_bytes = max(0, self.end_bytes - self.raw.size_bytes)
+        self.raw.make_room(self.end_bytes)
+        self._refresh()
+        self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
+        self.pack_patches: list[Patch] = []
+        self.pack: Pack | None = self._pack()
+
+    @property
+    def cp(self) -> Checkpoint:
+        """The checkpoint in use."""
+        assert self.pack is not None
+        return self.pack.cp
+
+    @property
+    def block_size(self) -> int:
+        return self.geo.block_size
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """Summaries of the open logs, journals, SSA."""
+        assert self.pack is not None
+        return Summaries(self.device, self.geo, self.pack)
+
+    @cached_property
+    def nat(self) -> Nat:
+        """The node address table, journal applied."""
+        assert self.pack is not None
+        return Nat(self.device, self.geo, self.pack, self.summaries.journals.nat)
+
+    @cached_property
+    def sit(self) -> Sit:
+        """The segment information table, journal applied."""
+        assert self.pack is not None
+        return Sit(self.device, self.geo, self.pack, self.summaries.journals.sit)
+
+    def read(self, blkaddrs: NDArray[Any]) -> NDArray[np.uint8]:
+        """Blocks in the order asked, shape (n, block_size); addresses must lie in the volume."""
+        return self.device.read_blocks(blkaddrs, self.geo.block_size)
+
+    def block(self, blkaddr: int) -> NDArray[np.uint8]:
+        """One block."""
+        return self.device.read_range(blkaddr, 1, self.geo.block_size)[0]
+
+    def close(self) -> None:
+        """Let the device go."""
+        self.device.close()
+
+    # -- putting together what is still whole -------------------------------------------------------------------
+
+    def _assume(self, patches: Sequence[Patch]) -> None:
+        """From now on read as if these bytes stood there."""
+        if not isinstance(self.device, Overlay):
+            self.device = Overlay(self.raw)
+        for offset, data in patches:
+            self.device.pwrite(offset, data)
+
+    def _refresh(self) -> None:
+        if isinstance(self.device, Overlay):  # it has looked at the size before the devices were laid out
+            self.device = Overlay(self.raw)
+            self._assume(self.super_patches)
+
+    def _superblock(self) -> SuperBlock:
+        try:
+            chosen = choose_superblock(self.super_copies)
+        except NotF2fs:
+            sb, self.super_patches = _mended_superblock(self.raw)
+            if sb is None:
+                raise
+            self._assume(self.super_patches)
+            return sb
+        assert chosen.sb is not None
+        return chosen.sb
+
+    def _lay_out_devices(self) -> None:
+        table = devices_of(self.sb)
+        size = self.geo.block_size
+        set_layout = getattr(self.raw, "set_layout", None)
+        if len(table) > 1:
+            if set_layout is None:
+                names = ", ".join(path for path, _ in table[1:])
+                raise Usage(f"this volume is on {len(table)} devices; name the others ({names}) with --device")
+            parts: list[tuple[int, int]] = []
+            at = 0
+            for index, (_, segments) in enumerate(table):
+                count = segments * self.geo.blocks_per_seg + (self.geo.segment0_blkaddr if index == 0 else 0)
+                parts.append((at * size, count * size))
+                at += count
+            set_layout(parts)
+        elif set_layout is not None:
+            raise Usage("this volume is on one device; leave the others out")
+
+    def _pack(self) -> Pack | None:
+        try:
+            return choose_pack(self.packs)
+        except NotF2fs:
+            pass
+        found: list[tuple[Pack, list[Patch]]] = []
+        for index in range(2):
+            patches = _mended_pack(self.device, self.geo, index)
+            if patches:
+                trial = Overlay(self.device)
+                for offset, data in patches:
+                    trial.pwrite(offset, data)
+                pack = read_packs(trial, self.geo)[index]
+                if pack.valid:
+                    found.append((pack, patches))
+        if not found:
+            return None
+        pack, patches = max(found, key=lambda item: item[0].cp.checkpoint_ver)
+        self._assume(patches)
+        self.pack_patches = patches
+        return pack
+
+
+def open_image(path: str | Path, devices: Sequence[str | Path] = ()) -> Image:
+    """Open an image for checking; NotF2fs where nothing of a superblock is left."""
+    device = open_device(path, extra=list(devices))
+    try:
+        return Image(device)
+    except BaseException:
+        device.close()
+        raise
+
+
+def _mended_superblock(device: Device) -> tuple[SuperBlock | None, list[Patch]]:
+    """A superblock of which magic or checksum alone are wrong, with what makes it right; None where there is none."""
+    places = [F2FS_SUPER_OFFSET] + [size + F2FS_SUPER_OFFSET for size in BLOCK_SIZES]
+    for offset in places:
+        try:
+            raw = bytearray(device.pread(offset, SuperBlock.size))
+        except F2fsError:
+            continue
+        raw[0:4] = F2FS_SUPER_MAGIC.to_bytes(4, "little")
+        sb = SuperBlock.parse(bytes(raw))
+        if sb.feature & F2FS_FEATURE_SB_CHKSUM and sb.checksum_offset == CRC_OFFSET:
+            raw[CRC_OFFSET : CRC_OFFSET + 4] = f2fs_crc32(bytes(raw[:CRC_OFFSET])).to_bytes(4, "little")
+            sb = SuperBlock.parse(bytes(raw))
+        if sb.segment_count and not list(problems_of(sb, bytes(raw))):
+            size = 1 << sb.log_blocksize
+            return sb, [(F2FS_SUPER_OFFSET, bytes(raw)), (size + F2FS_SUPER_OFFSET, bytes(raw))]
+    return None, []
+
+
+def _mended_pack(device: Device, geo: Geometry, index: int) -> list[Patch]:
+    """What would make a pack valid: its tail as its head, or a new checksum where only that contradicts."""
+    size = geo.block_size
+    start = geo.cp_blkaddr + index * geo.blocks_per_seg
+    try:
+        blocks = device.read_range(start, geo.blocks_per_seg, size)
+    except F2fsError:
+        return []
+    head = Checkpoint.parse(blocks[0])
+    for number in range(1 + geo.cp_payload, geo.blocks_per_seg):
+        block = blocks[number].tobytes()
+        tail = Checkpoint.parse(block)
+        if tail.cp_pack_total_block_count == number + 1 and _crc_right(block, tail):
+            return [(start * size, block)]
+    if geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg and _plausible(head, geo):
+        raw = bytearray(blocks[0].tobytes())
+        crc = checkpoint_crc(bytes(raw), head.checksum_offset)
+        raw[head.checksum_offset : head.checksum_offset + 4] = crc.to_bytes(4, "little")
+        return [(start * size, bytes(raw)), ((start + head.cp_pack_total_block_count - 1) * size, bytes(raw))]
+    return []
+
+
+def _crc_right(block: bytes, cp: Checkpoint) -> bool:
+    if not Checkpoint.size <= cp.checksum_offset <= len(block) - 4:
+        return False
+    stored = int.from_bytes(block[cp.checksum_offset : cp.checksum_offset + 4], "little")
+    return checkpoint_crc(block, cp.checksum_offset) == stored
+
+
+def _plausible(cp: Checkpoint, geo: Geometry) -> bool:
+    return (
+        Checkpoint.size <= cp.checksum_offset <= geo.block_size - 4
+        and cp.nat_ver_bitmap_bytesize == geo.segment_count_nat // 2 * geo.blocks_per_seg // 8
+        and cp.sit_ver_bitmap_bytesize == geo.segment_count_sit // 2 * geo.blocks_per_seg // 8
+        and 0 < cp.user_block_count < geo.segment_count_main * geo.blocks_per_seg
+    )
