@@ -260,27 +260,35 @@ class NodeManager(NodeReader):
                 self._write_some(kind, some, mark, dentry)
 
     def _write_some(self, kind: int, nids: list[int], mark: bool, dentry: bool) -> None:
-        geo = self.geo
         blocks = np.stack([self._blocks[nid] for nid in nids])
         wanted = np.array(nids, np.int64)
-        owners = np.zeros(len(nids), Summary.dtype)
-        owners["nid"] = wanted
-        blkaddrs = self._segments.allocate(kind, owners)
-        footers = blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
-        footers["cp_ver"] = self._cp_ver()
-        footers["next_blkaddr"][:-1] = blkaddrs[1:]
-        footers["next_blkaddr"][-1] = self._segments.next_blkaddr(kind)
+        footers = _footers(blocks)
         footers["flag"] &= ~np.uint32(1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT)
         if mark:
             footers["flag"][-1] |= 1 << FSYNC_BIT_SHIFT | (1 << DENT_BIT_SHIFT if dentry else 0)
-        inos = footers["ino"].copy()
-        self._seal(blocks, wanted == inos)
-        self._device.write_blocks(blkaddrs, blocks, geo.block_size)
         old = self.nat.lookup(wanted)["block_addr"].astype(np.int64)
-        self._segments.invalidate(old[geo.in_main(old)])
-        self.nat.set(wanted, inos, blkaddrs)
+        self.write_blocks(kind, wanted, blocks)
+        self._segments.invalidate(old[self.geo.in_main(old)])
         for nid in nids:
             self.dirty.pop(nid, None)
+
+    def write_blocks(self, kind: int, nids: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Write node blocks, shape (n, block_size), with nid, ino and flag in their footers, to a log: where they are.
+
+        What the NAT said of them before is the caller's to invalidate, and counting them too.
+        """
+        owners = np.zeros(nids.size, Summary.dtype)
+        owners["nid"] = nids
+        blkaddrs = self._segments.allocate(kind, owners)
+        footers = _footers(blocks)
+        footers["cp_ver"] = self._cp_ver()
+        footers["next_blkaddr"][:-1] = blkaddrs[1:]
+        footers["next_blkaddr"][-1] = self._segments.next_blkaddr(kind)
+        inos = footers["ino"].copy()
+        self._seal(blocks, nids == inos)
+        self._device.write_blocks(blkaddrs, blocks, self.geo.block_size)
+        self.nat.set(nids, inos, blkaddrs)
+        return blkaddrs
 
     def _seal(self, blocks: NDArray[np.uint8], are_inodes: NDArray[np.bool_]) -> None:
         """Put the checksum into inodes that carry one."""
@@ -311,6 +319,11 @@ class NodeManager(NodeReader):
         for nid in [nid for nid in self._blocks if nid not in self.dirty]:
             del self._blocks[nid]
             self._inodes.pop(nid, None)
+
+
+def _footers(blocks: NDArray[np.uint8]) -> NDArray[Any]:
+    """The footers of node blocks, shape (n,), to be changed in place."""
+    return blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
 
 
 def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:

@@ -1,0 +1,55 @@
+"""A tree of files on its way into a volume: what a source says of each of them, and how its content is had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Content(Protocol):
+    """The bytes of a regular file; F2fsError naming the file when they can't be had or have changed meanwhile."""
+
+    def extents(self) -> Iterator[tuple[int, int]]:
+        """(offset, length) of what is not a hole, in order, not touching each other."""
+        ...
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill a buffer with the bytes from an offset on, all of which lie inside the file."""
+        ...
+
+    def close(self) -> None:
+        """The content was read: the last moment to find that the file changed."""
+        ...
+
+
+@dataclass(slots=True)
+class SourceEntry:
+    """One file of a source; parents come before what is in them."""
+
+    path: bytes  # relative, no slash at either end; empty for the root
+    mode: int
+    uid: int = 0
+    gid: int = 0
+    mtime_ns: int = 0
+    atime_ns: int | None = None  # None: the mtime
+    ctime_ns: int | None = None
+    crtime_ns: int | None = None
+    size: int = 0
+    rdev: tuple[int, int] = (0, 0)
+    target: bytes = b""  # of a symbolic link
+    xattrs: dict[str, bytes] = field(default_factory=dict)  # by the names that getxattr knows, values as it gives them
+    link_to: bytes | None = None  # path of the first name, for a further name of a file
+    content: Content | None = None  # of a regular file that is not empty
+
+
+@dataclass(frozen=True)
+class CompressPolicy:
+    """Which files are written compressed, and how."""
+
+    algorithm: int  # i_compress_algorithm
+    level: int = 0
+    log_cluster_size: int = 2
+    chksum: bool = False
+    extensions: tuple[bytes, ...] = ()  # of file names; empty for all files
+    release: bool = False  # give the saved blocks free, which makes the files immutable
