@@ -121,8 +121,8 @@ def check_content(tree: Tree) -> Iterator[Finding]:
     """Compressed clusters can be decompressed, and sealed files are what was sealed."""
     scan = tree.scan
     readers = Readers(scan)
-    packed = scan.inodes["compressed"] & (scan.inodes["saved"] > 0) | (scan.inodes["compressed"] & (scan.inodes["inline"] & 0x80 != 0))
-    packed &= (scan.inodes["inline"] & F2FS_INLINE_DATA) == 0
+    packed = scan.inodes["compressed"] & (scan.inodes["inline"] & F2FS_INLINE_DATA == 0)
+    packed &= scan.inodes["advise"] & FADVISE_ENCRYPT_BIT == 0  # of ciphertext nothing can be said
     for row in np.flatnonzero(packed).tolist():
         ino = tree.ino(row)
         try:
