@@ -99,11 +99,21 @@ def acl_from_xattr(value: bytes) -> bytes | None:
 
     OSError (EINVAL, or EOPNOTSUPP for another version) for what the kernel refuses too.
     """
-    entries = parse_xattr(value)
+    entries = given_acl(value)
     if not entries:
         return None
-    _require_valid(entries)
+    require_valid(entries)
     return build_disk(entries)
+
+
+def given_acl(value: bytes) -> list[AclEntry]:
+    """Entries of what was given to setxattr, as far as posix_acl_from_xattr() looks at them: valid or not."""
+    if not value:
+        _refuse(errno.EINVAL)
+    entries = parse_xattr(value)
+    if any(entry.tag not in _TAGS or (entry.tag in _NAMED and entry.id == ACL_UNDEFINED_ID) for entry in entries):
+        _refuse(errno.EINVAL)
+    return entries
 
 
 def parse_xattr(value: bytes) -> list[AclEntry]:
@@ -170,16 +180,14 @@ def acl_text(entries: Sequence[AclEntry]) -> bytes:
     return ",".join(parts).encode()
 
 
-def _require_valid(entries: Sequence[AclEntry]) -> None:
-    """The rules of posix_acl_valid() in fs/posix_acl.c: order, what must be there once, a mask for named entries."""
+def require_valid(entries: Sequence[AclEntry]) -> None:
+    """EINVAL unless posix_acl_valid(): order, what must be there once, a mask for named entries, nothing but rwx."""
     tags = [entry.tag for entry in entries]
-    if any(tag not in _TAGS for tag in tags) or tags != sorted(tags, key=_TAGS.index):
-        _refuse(errno.EINVAL)
-    if any(tags.count(tag) != 1 for tag in _ONCE) or tags.count(ACL_MASK) > 1:
+    if tags != sorted(tags, key=_TAGS.index) or any(tags.count(tag) != 1 for tag in _ONCE) or tags.count(ACL_MASK) > 1:
         _refuse(errno.EINVAL)
     if any(tag in _NAMED for tag in tags) and ACL_MASK not in tags:
         _refuse(errno.EINVAL)
-    if any(entry.perm & ~0o7 or (entry.tag in _NAMED and entry.id == ACL_UNDEFINED_ID) for entry in entries):
+    if any(entry.perm & ~0o7 for entry in entries):
         _refuse(errno.EINVAL)
 
 

@@ -26,7 +26,7 @@ from f2tools.layout.xattr import (
     XattrEntry,
     XattrHeader,
 )
-from f2tools.volume.acl import acl_from_xattr, build_disk, mode_of_acl, parse_disk
+from f2tools.volume.acl import build_disk, given_acl, mode_of_acl, require_valid
 
 XATTR_CREATE, XATTR_REPLACE = 1, 2  # flags of setxattr
 
@@ -79,17 +79,18 @@ def stored_value(index: int, value: bytes | None, mode: int) -> tuple[int, bytes
         raise _error(errno.EPERM)
     if index not in _ACLS:
         return mode, value
+    acl = given_acl(value) if value is not None else []
     if stat.S_ISLNK(mode):
         raise _error(errno.EOPNOTSUPP)
-    disk = None if value is None else acl_from_xattr(value)
-    if index == XATTR_INDEX_POSIX_ACL_DEFAULT:
-        if disk is not None and not stat.S_ISDIR(mode):
-            raise _error(errno.EACCES)
-        return mode, disk
-    if disk is None:
+    if acl and index == XATTR_INDEX_POSIX_ACL_DEFAULT and not stat.S_ISDIR(mode):
+        raise _error(errno.EACCES)
+    if not acl:
         return mode, None
-    mode, acl = mode_of_acl(parse_disk(disk), mode)
-    return mode, None if acl is None else build_disk(acl)
+    require_valid(acl)
+    if index == XATTR_INDEX_POSIX_ACL_DEFAULT:
+        return mode, build_disk(acl)
+    mode, kept = mode_of_acl(acl, mode)
+    return mode, None if kept is None else build_disk(kept)
 
 
 def advised(i_advise: int, value: bytes | None) -> int:
@@ -120,7 +121,8 @@ def change(
     """The area with this attribute set, or removed where the value is None; None where nothing changes.
 
     What comes back ends with the last entry; `split` makes the parts of it.  ERANGE for a long name, E2BIG where value
-    or area outgrow the room, EEXIST and ENODATA by the flags, ENODATA for removal of what isn't there, unless an ACL.
+    or area outgrow the room, EEXIST and ENODATA by the flags, ENODATA for removal of what isn't there.  To remove an ACL
+    that isn't there is no error, and changes nothing; the kernel writes a header without entries then.
     """
     if len(name) > F2FS_NAME_LEN:
         raise _error(errno.ERANGE, name)
