@@ -149,12 +149,15 @@ class InodeMaker:
 
     def set_rdev(self, inode: LiveInode, major: int, minor: int) -> None:
         """The device that a device node stands for; in the old form where the numbers fit, as __set_inode_rdev()."""
-        words = inode.block[INODE_ADDR_OFFSET + inode.extra_isize :][:12].view("<u4")
-        if major < 256 and minor < 256:
-            words[:] = (major << 8 | minor, 0, 0)
-        else:
-            words[:] = (0, minor & 0xFF | major << 8 | (minor & ~0xFF) << 12, 0)
+        inode.block[INODE_ADDR_OFFSET + inode.extra_isize :][:12].view("<u4")[:] = device_words(major, minor)
         self._nodes.touch(inode)
+
+
+def device_words(major: int, minor: int) -> tuple[int, int, int]:
+    """The first three words of i_addr of a device node."""
+    if major < 256 and minor < 256:
+        return major << 8 | minor, 0, 0
+    return 0, minor & 0xFF | major << 8 | (minor & ~0xFF) << 12, 0
 
 
 def extensions(sb: SuperBlock) -> tuple[list[bytes], list[bytes]]:

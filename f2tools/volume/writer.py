@@ -271,7 +271,7 @@ class WritableVolume(Volume):
         self.space.require(3, 2)
         place = self.names.room(folder, name)
         now = self.clock()
-        inode = self.maker.make(folder, name, mode, uid, gid, now, self._random.getrandbits(32), self.compress_options)
+        inode = self.maker.make(folder, name, mode, uid, gid, now, self.new_generation(), self.compress_options)
         if inode.is_dir:
             self.names.fill_new(inode, parent)
             folder.set(i_links=folder.i_links + 1)
@@ -432,7 +432,7 @@ class WritableVolume(Volume):
             place = None
         if whiteout:
             mode = stat.S_IFCHR
-            generation = self._random.getrandbits(32)
+            generation = self.new_generation()
             ghost = self.maker.make(folder, entry.name, mode, 0, 0, now, generation, self.compress_options)
             self.maker.set_rdev(ghost, 0, 0)
         if place is not None:
@@ -973,6 +973,13 @@ class WritableVolume(Volume):
 
         written = self._written_kib + self.segments.written_blocks * self.geo.block_size // 1024
         return ExtraInfo.at(self.geo.sum_block_size)(kbytes_written=written).build()
+
+    def new_generation(self) -> int:
+        """What tells a new inode from an older one of the same number."""
+        return self._random.getrandbits(32)
+
+    def note_usage(self, usage: dict[tuple[int, int, int], list[int]]) -> None:
+        """Charge (inodes, blocks) by (uid, gid, projid) that were written without asking quota."""
 
     def _flush_quota(self) -> None:
         """Write what the quota files are to say."""
