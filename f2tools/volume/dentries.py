@@ -30,6 +30,7 @@ _FT_DIR = 2
 _FT_MAX = 8
 _U32 = np.dtype("<u4")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)
+_FEW = 20  # names up to which numpy doesn't pay
 _DOTS = (b".", b"..")
 
 
@@ -73,7 +74,9 @@ def name_hash(name: bytes, folding: bool = False) -> int:
 
 
 def name_hashes(names: Sequence[bytes], folding: bool = False) -> NDArray[np.uint32]:
-    """`name_hash` of every name."""
+    """`name_hash` of every name; names of many directories at once are cheapest."""
+    if len(names) < _FEW:
+        return np.array([name_hash(name, folding) for name in names], np.uint32)
     return dentry_hashes([hashed_name(name, True) for name in names] if folding else names)
 
 
