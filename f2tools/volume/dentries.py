@@ -19,15 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.layout.casefold import casefold
-from f2tools.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, MAX_DIR_BUCKETS, MAX_DIR_HASH_DEPTH
+from f2tools.layout.constants import (
+    F2FS_FT_DIR,
+    F2FS_NAME_LEN,
+    F2FS_SLOT_LEN,
+    FT_NAMES,
+    MAX_DIR_BUCKETS,
+    MAX_DIR_HASH_DEPTH,
+)
 from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
 from f2tools.layout.hashes import dentry_hash, dentry_hashes
 
 _ENTRY = struct.Struct("<IIHB")
 _HASH = struct.Struct("<I")
 _INO, _NAME_LEN, _FILE_TYPE = (DirEntry.offset_of(name) for name in ("ino", "name_len", "file_type"))
-_FT_DIR = 2
-_FT_MAX = 8
 _U32 = np.dtype("<u4")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)
 _FEW = 20  # names up to which numpy doesn't pay
@@ -448,7 +453,7 @@ def inline_to_blocks(area: NDArray[np.uint8], dir_level: int, block_size: int = 
         block = inline_to_block(area, block_size)
         return Built(np.zeros(1, np.int64), block.reshape(1, -1), 1, block_size)
     found = parse_dentries(area, -1, [])
-    types = [entry.file_type if entry.file_type < _FT_MAX else 0 for entry in found]
+    types = [entry.file_type if entry.file_type < len(FT_NAMES) else 0 for entry in found]
     entries = _entries([e.name for e in found], [e.ino for e in found], types, [e.hash_code for e in found])
     return _build(entries, dir_level, block_size)
 
@@ -458,7 +463,10 @@ def _with_dots(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any, 
         return np.concatenate((np.array(first, np.int64), np.asarray(rest, np.int64)))
 
     return _entries(
-        [*_DOTS, *names], joined((own, parent), inos), joined((_FT_DIR, _FT_DIR), file_types), joined((0, 0), hashes)
+        [*_DOTS, *names],
+        joined((own, parent), inos),
+        joined((F2FS_FT_DIR, F2FS_FT_DIR), file_types),
+        joined((0, 0), hashes),
     )
 
 

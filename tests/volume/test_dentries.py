@@ -184,7 +184,7 @@ def first_fit(bits: Sequence[int], slots: int) -> int | None:
 
 
 @given(st.data(), st.sampled_from(SIZES))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_an_area_behaves_as_a_dict_with_room(data: st.DataObject, size: int) -> None:
     block = np.zeros(size, np.uint8)
     area = DentryArea(block)
