@@ -121,8 +121,8 @@ def change(
     """The area with this attribute set, or removed where the value is None; None where nothing changes.
 
     What comes back ends with the last entry; `split` makes the parts of it.  ERANGE for a long name, E2BIG where value
-    or area outgrow the room, EEXIST and ENODATA by the flags, ENODATA for removal of what isn't there.  To remove an ACL
-    that isn't there is no error, and changes nothing; the kernel writes a header without entries then.
+    or area outgrow the room, EEXIST and ENODATA by the flags, ENODATA for removal of what isn't there.  To remove an
+    ACL that isn't there is no error, and changes nothing; the kernel writes a header without entries then.
     """
     if len(name) > F2FS_NAME_LEN:
         raise _error(errno.ERANGE, name)
