@@ -398,7 +398,7 @@ class WritableVolume(Volume):
         for moved, into in ((inode, target), (other, folder if flags & RENAME_EXCHANGE else None)):
             if moved is not None and into is not None:
                 if moved.is_dir and self._is_inside(into, moved):
-                    _fail(errno.EINVAL if moved is inode else errno.ENOTEMPTY, name)
+                    _fail(errno.EINVAL, name)
                 self._same_project(moved, into)
         if flags & RENAME_EXCHANGE:
             assert other is not None
