@@ -160,18 +160,20 @@ def device_words(major: int, minor: int) -> tuple[int, int, int]:
     return 0, minor & 0xFF | major << 8 | (minor & ~0xFF) << 12, 0
 
 
-def extensions(sb: SuperBlock) -> tuple[list[bytes], list[bytes]]:
-    """(extensions of cold data, of hot data) that a superblock lists."""
+def extensions(sb: SuperBlock) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    """(extensions of cold data, of hot data) that a superblock lists, in lower case."""
     raw = bytes(sb.extension_list)
-    names = [raw[at : at + 8].split(b"\0")[0] for at in range(0, len(raw), 8)]
+    names = [raw[at : at + 8].split(b"\0")[0].lower() for at in range(0, len(raw), 8)]
     cold = sb.extension_count
-    return [n for n in names[:cold] if n], [n for n in names[cold : cold + sb.hot_ext_count] if n]
+    return frozenset(names[:cold]) - {b""}, frozenset(names[cold : cold + sb.hot_ext_count]) - {b""}
 
 
-def has_extension(name: bytes, wanted: list[bytes]) -> bool:
+def has_extension(name: bytes, wanted: frozenset[bytes]) -> bool:
     """Whether a file name carries one of these extensions, at its end or before a further dot; `*` is any name.
 
-    Letter case does not count; see is_extension_exist() in fs/f2fs/namei.c.
+    Letter case does not count; see is_extension_exist() in fs/f2fs/namei.c.  `wanted` is in lower case.
     """
-    lower = name.lower()[1:] + b"."  # a name that begins with a dot has no extension there
-    return any(extension == b"*" or b"." + extension.lower() + b"." in lower for extension in wanted)
+    if b"*" in wanted:
+        return True
+    parts = name.lower()[1:].split(b".")  # a name that begins with a dot has no extension there
+    return not wanted.isdisjoint(parts[1:])

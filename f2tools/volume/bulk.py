@@ -55,7 +55,7 @@ from f2tools.volume.writer import WritableVolume
 from f2tools.volume.xattr_write import build_area, parse_name, room_of, split, stored_value
 
 INODES_AT_ONCE = 1024
-BLOCKS_AT_ONCE = 2048  # of data, in memory at a time
+BLOCKS_AT_ONCE = 256  # of data, in memory at a time: what stays in a processor's cache is copied several times faster
 _NAME = InodeLayout.offset_of("i_name")
 _EXT = InodeLayout.offset_of("i_ext")
 
@@ -117,6 +117,8 @@ class _Loader:
         self._addr_at = INODE_ADDR_OFFSET + self._extra
         self._inline_at = self._addr_at + 4 * DEF_INLINE_RESERVED_SIZE
         self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[bytes, bytes | None]] = {}
+        self._inode_blocks = np.empty((INODES_AT_ONCE, self.geo.block_size), np.uint8)
+        self.buffers: dict[int, NDArray[np.uint8]] = {}  # data on its way to each log; fresh memory costs page faults
         self._no_root = SourceEntry(b"", stat.S_IFDIR)  # a source need not say anything of the root
         self.usage: dict[tuple[int, int, int], list[int]] = {}
 
@@ -218,8 +220,8 @@ class _Loader:
 
     def _batch(self, files: list[_File]) -> None:
         """Make some inodes, with all that belongs to them."""
-        geo = self.geo
-        blocks = np.zeros((len(files), geo.block_size), np.uint8)
+        blocks = self._inode_blocks[: len(files)]
+        blocks[:] = 0
         self._xattrs(files)
         self._fields(files, blocks)
         stream = _DataStream(self, blocks)
@@ -453,11 +455,18 @@ class _DataStream:
         self._inodes = inodes
         self._logs: dict[int, _Collected] = {}
 
+    def buffer(self, kind: int) -> NDArray[np.uint8]:
+        """Room for the blocks that go to a log together; -1: for those of one large file."""
+        found = self._loader.buffers.get(kind)
+        if found is None:
+            found = self._loader.buffers[kind] = np.empty((BLOCKS_AT_ONCE, self._geo.block_size), np.uint8)
+        return found
+
     # -- in -------------------------------------------------------------------------------------------------------
 
     def add(self, file: _File, block: NDArray[np.uint8]) -> None:
         """A regular file: only what is not a hole gets blocks."""
-        entry, size = file.entry, self._geo.block_size
+        entry = file.entry
         runs = self._runs(entry)
         total = sum(count for _, count in runs)
         kind = self._loader._log(file)
@@ -469,7 +478,7 @@ class _DataStream:
             self._logs[kind].add(file.row, file.ino, fofs)
             return
         tree = _Tree(self._loader, file, np.concatenate([np.arange(a, a + n) for a, n in runs]) if runs else _NONE)
-        buffer = np.empty((min(total, BLOCKS_AT_ONCE), size), np.uint8)
+        buffer = self.buffer(-1)
         for start in range(0, total, BLOCKS_AT_ONCE):
             fofs = tree.fofs[start : start + BLOCKS_AT_ONCE]
             rows = buffer[: fofs.size]
@@ -625,7 +634,7 @@ class _Collected:
     def __init__(self, stream: _DataStream, kind: int) -> None:
         self._stream = stream
         self._kind = kind
-        self._rows = np.empty((BLOCKS_AT_ONCE, stream._geo.block_size), np.uint8)
+        self._rows = stream.buffer(kind)
         self._used = 0
         self._members: list[tuple[int, int, NDArray[np.int64]]] = []
 
