@@ -59,6 +59,13 @@ class Owners:
         row = self._row[segno - self.first]
         return (int(self._nid[row, at]), int(self._ofs[row, at])) if row >= 0 else (0, 0)
 
+    def give(self, blkaddr: int, nid: int, ofs: int) -> None:
+        """Change the owner of a block."""
+        segno, at = divmod(blkaddr - self._geo.main_blkaddr, self._geo.blocks_per_seg)
+        if self.first <= segno < self.last:
+            row = self._row[segno - self.first]
+            self._nid[row, at], self._ofs[row, at] = nid, ofs
+
     def claim(self, nid: Any, ofs: Any, blkaddrs: NDArray[np.int64], quietly: bool = False) -> Clash | None:
         """Note the owners of blocks of the main area, as arrays; what was owned before stays so and is told.
 

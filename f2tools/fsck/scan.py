@@ -47,8 +47,9 @@ from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
 
 UNKNOWN, INODE, DIRECT, INDIRECT, DOUBLE, XATTR = range(6)
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 RESERVED_NIDS = 3
+EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
 # kinds of a wrong pointer to a node
 MISSING, RANGE, TWICE, FOREIGN, KIND = range(5)
@@ -137,7 +138,7 @@ class Scan:
         self.bad_edges: list[NDArray[np.int64]] = []  # rows of (node row, slot, nid, kind of fault, found)
         self.bad_pointers: list[NDArray[np.int64]] = []  # rows of (node row, ofs, address)
         self.clashes: list[Clash] = []
-        self.shared_blocks: Clash | None = None
+        self.shared_blocks: list[tuple[int, int, int, int]] = []  # nid, blkaddr, whose it is, whom the footer names
         self.dentries = Dentries()
         self._dir_blocks: list[NDArray[np.int64]] = []  # rows of (inode row, number in the directory, blkaddr)
         self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters
@@ -248,11 +249,14 @@ class Scan:
         self.dentries.finish()
 
     def _batches(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-        """(rows, blocks) of nodes in address order."""
+        """(rows, blocks) of nodes in address order.  The blocks are good until the next ones are asked for."""
         rows = rows[np.argsort(self.addr[rows], kind="stable")]
+        if not rows.size:
+            return
+        buffer = np.empty((min(self._batch, rows.size), self.geo.block_size), np.uint8)
         for first in range(0, rows.size, self._batch):
             some = rows[first : first + self._batch]
-            yield some, self.image.read(self.addr[some])
+            yield some, self.image.read_rising(self.addr[some], buffer)
             self._progress(some.size)
 
     def _note_footers(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[Any]:
@@ -265,9 +269,19 @@ class Scan:
         rows = np.flatnonzero(self.usable)
         clash = self.owners.claim(self.nid[rows], NODE, self.addr[rows])
         if clash is not None:
-            if self.shared_blocks is not None:
-                clash = Clash(*(np.concatenate(pair) for pair in zip(self.shared_blocks, clash, strict=True)))
-            self.shared_blocks = clash
+            self._settle(clash)
+
+    def _settle(self, clash: Clash) -> None:
+        """Nodes that share a block: it belongs to the one that its footer names; the others have none."""
+        for blkaddr in np.unique(clash.blkaddr).tolist():
+            footer = self.image.block(blkaddr)[-NodeFooter.size :].copy().view(NodeFooter.dtype)[0]
+            rows = np.flatnonzero(self.usable & (self.addr == blkaddr))
+            right = rows[self.nid[rows] == footer["nid"]]
+            winner = int(right[0]) if right.size else int(rows[0])
+            self.owners.give(blkaddr, int(self.nid[winner]), NODE)
+            for row in rows[rows != winner].tolist():
+                self.usable[row] = False
+                self.shared_blocks.append((int(self.nid[row]), blkaddr, int(self.nid[winner]), int(footer["nid"])))
 
     # -- inodes -------------------------------------------------------------------------------------------------
 
@@ -311,7 +325,10 @@ class Scan:
         words = self.geo.addrs_per_inode
         has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
         extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
-        extra[(extra % 4 != 0) | (extra > 4 * words)] = 0
+        odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
+        if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
+            usual = extra[has_extra & ~odd]
+            extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
         inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
         xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
@@ -328,6 +345,7 @@ class Scan:
         for name in ("mode", "advise", "inline", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",
                      "namelen", "dir_level"):  # fmt: skip
             table[name] = head[f"i_{name}"]
+        table["inline"][self._wrongly_inline(batch)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
         table["depth"] = head["i_current_depth"]
         table["ext_fofs"], table["ext_blk"], table["ext_len"] = head["ext_fofs"], head["ext_blk"], head["ext_len"]
         table["projid"] = np.where(batch.extra >= 8, head["i_projid"], 0)
@@ -345,6 +363,15 @@ class Scan:
         table["count"] = count - count % cluster
         table["last"] = table["last_written"] = -1
         self._hash_names(table, head)
+
+    def _wrongly_inline(self, batch: InodeBatch) -> NDArray[np.intp]:
+        """Files with the inline flag, more bytes than fit, and a block address where inline data starts."""
+        data = batch.head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
+        rows = np.flatnonzero(data & (batch.head["i_size"] > batch.inline_size.astype(np.uint64)))
+        if rows.size:
+            first = batch.blocks.view("<u4")[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
+            rows = rows[self.geo.in_main(first)]
+        return rows
 
     def _hash_names(self, table: NDArray[Any], head: NDArray[Any]) -> None:
         lengths = np.minimum(head["i_namelen"], 255).astype(np.int64)
@@ -398,9 +425,7 @@ class Scan:
         self, blocks: NDArray[np.uint8], owner: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(index in the batch, ofs_in_node, address) of every address in inodes that is not 0."""
-        kinds = owner["mode"] & np.uint16(0xF000)
-        mapped = (kinds == stat.S_IFREG) | (kinds == stat.S_IFDIR) | (kinds == stat.S_IFLNK)
-        mapped &= owner["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0
+        mapped = _maps_blocks(owner)
         if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
             mapped &= owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) == 0
         words = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode].view("<u4")
@@ -529,10 +554,7 @@ class Scan:
         """Note the pointers of inodes to their nodes: (node row of the inode, slot, nid); slot 5 is the xattr node."""
         at = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
         nids = batch.blocks[:, at : at + 20].view("<u4").astype(np.int64)
-        mapped = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0
-        kinds = batch.kind
-        mapped &= (kinds == stat.S_IFREG) | (kinds == stat.S_IFDIR) | (kinds == stat.S_IFLNK)
-        nids[~mapped] = 0
+        nids[~_maps_blocks(table)] = 0
         all_nids = np.concatenate([nids, table["xattr_nid"][:, None].astype(np.int64)], axis=1)
         which, slot = np.nonzero(all_nids)
         if which.size:
@@ -682,3 +704,10 @@ class Scan:
             inode_row, number, addr = blocks[first : first + self._batch].T
             areas = self.image.read(addr)
             self.dentries.add(areas, inode_row, addr, number.astype(np.int32), 0, folded[inode_row])
+
+
+def _maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
+    """Inodes whose addresses are those of blocks.  One without a known type counts as a file: it may have been one."""
+    kinds = table["mode"] & np.uint16(0xF000)
+    special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
+    return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)

@@ -180,11 +180,14 @@ def orphan_rows(image: Image) -> tuple[int, np.ndarray]:
 
 
 def orphans_of(image: Image) -> np.ndarray:
-    """The orphans' inode numbers, as many as fit."""
+    """The orphans' inode numbers; of a block with an impossible count those that are not 0."""
     if image.pack is None or not image.cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG:
         return np.zeros(0, np.uint32)
     _, rows = orphan_rows(image)
-    parts = [row["ino"][: min(int(row["entry_count"]), row["ino"].size)] for row in rows]
+    parts = [
+        row["ino"][: row["entry_count"]] if row["entry_count"] <= row["ino"].size else row["ino"][row["ino"] != 0]
+        for row in rows
+    ]
     return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
 

@@ -57,8 +57,11 @@ class Tree:
         rows = scan.rows_of(np.unique(orphans_of(scan.image)))
         rows = rows[rows >= 0]
         self.orphans = scan.inode_of[rows[scan.kind[rows] == INODE]].astype(np.int64)
+        self.hidden = self.named & (self.target >= 0)  # entries of what must have no name
+        self.hidden &= np.isin(self.target, self.quota) | (self.target == self.root)
+        self.leading = self.named & (self.target >= 0) & ~self.hidden
+        leading = self.leading
         self.names = np.zeros(scan.inodes.size, np.int64)  # entries that lead to each inode, dots left out
-        leading = self.named & (self.target >= 0)
         self.names += np.bincount(self.target[leading], minlength=scan.inodes.size)
         self.parent_entry = np.full(scan.inodes.size, -1, np.int64)  # the first entry that leads to it
         order = np.flatnonzero(leading)[::-1]
@@ -75,7 +78,7 @@ class Tree:
         return reached
 
     def _spread(self, frontier: NDArray[np.int64], reached: NDArray[np.bool_]) -> None:
-        edges = np.flatnonzero(self.named & (self.target >= 0))
+        edges = np.flatnonzero(self.leading)
         order = edges[np.argsort(self.entries["dir"][edges], kind="stable")]
         dirs = self.entries["dir"][order].astype(np.int64)
         targets = self.target[order]
@@ -174,13 +177,11 @@ def check_targets(tree: Tree) -> Iterator[Finding]:
     for i in np.flatnonzero(tree.named & (tree.target < 0)).tolist():
         yield _entry(tree, i, problems.DENTRY_INODE, int(table["ino"][i]), action="dentry-target",
                      target=int(table["ino"][i]))  # fmt: skip
-    hidden = tree.named & (np.isin(tree.target, tree.quota) | ((tree.target == tree.root) & (tree.root >= 0)))
-    hidden &= tree.target >= 0
-    for i in np.flatnonzero(hidden).tolist():
+    for i in np.flatnonzero(tree.hidden).tolist():
         yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), action="remove-dentry")
     kinds = _TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
     expected = np.where(tree.target >= 0, kinds[tree.target] if kinds.size else 0, 0)
-    wrong = (tree.target >= 0) & (table["dots"] == 0) & (expected != 0) & (table["type"] != expected)
+    wrong = tree.leading & (expected != 0) & (table["type"] != expected)
     for i in np.flatnonzero(wrong).tolist():
         yield _entry(tree, i, problems.DENTRY_TYPE, _type_name(int(table["type"][i])), _type_name(int(expected[i])),
                      "dentry-type", type=int(expected[i]))  # fmt: skip
@@ -355,13 +356,17 @@ def check_links(tree: Tree) -> Iterator[Finding]:
     special[tree.quota] = True
     known = np.isin(scan.inodes["mode"] >> 12, [kind >> 12 for kind in _TYPES])
     judged = known & ~special & (tree.names > 0)
-    subdirs = tree.named & (tree.target >= 0)
+    subdirs = tree.leading.copy()
     subdirs[subdirs] &= tree.is_dir[tree.target[subdirs]]
     expected = 2 + np.bincount(table["dir"][subdirs], minlength=scan.inodes.size)
+    # a subdirectory that lost its entry and remembers this parent still counts: it will be back
+    lost = np.flatnonzero(tree.is_dir & ~special & (tree.names == 0) & ~tree.reached)
+    parents = np.array([scan.inode_row(int(pino)) for pino in scan.inodes["pino"][lost]], np.int64)
+    back = np.bincount(parents[parents >= 0], minlength=scan.inodes.size)
     root = np.zeros(scan.inodes.size, np.bool_)
     if tree.root >= 0:
         root[tree.root] = True
-    wrong = tree.is_dir & ~special & (root | tree.reached) & (links != expected)
+    wrong = tree.is_dir & ~special & (root | tree.reached) & (links != expected) & (links != expected + back)
     for row in np.flatnonzero(wrong).tolist():
         yield _inode(tree, row, problems.DIR_LINKS, int(links[row]), int(expected[row]), "i_links")
     wrong = judged & ~tree.is_dir & (links != tree.names)
@@ -374,7 +379,7 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
     table, scan = tree.entries, tree.scan
     twice = tree.is_dir & (tree.names > 1)
     for row in np.flatnonzero(twice).tolist():
-        leading = np.flatnonzero(tree.named & (tree.target == row))
+        leading = np.flatnonzero(tree.leading & (tree.target == row))
         dotdot = table["ino"][(table["dir"] == row) & (table["dots"] == 2)]
         pino = int(scan.inodes["pino"][row])
         wanted = int(dotdot[0]) if dotdot.size else pino
@@ -411,10 +416,8 @@ def check_reach(tree: Tree) -> Iterator[Finding]:
     lost = ~tree.reached
     if not lost.any():
         return
-    entries = tree.entries
     lost_parent = np.zeros(scan.inodes.size, np.bool_)
-    leading = tree.named & (tree.target >= 0)
-    lost_parent[tree.target[leading]] = True
+    lost_parent[tree.target[tree.leading]] = True
     tops = lost & ~lost_parent
     covered = tree.below(np.flatnonzero(tops & tree.is_dir))
     for row in np.flatnonzero(lost & ~covered & tree.is_dir & ~tops).tolist():  # cycles: any of them will do as top
@@ -431,7 +434,6 @@ def check_reach(tree: Tree) -> Iterator[Finding]:
             problem, area="main", blkaddr=int(scan.addr[node]), ino=tree.ino(row),
             note=_remembered(tree, row), repair=Repair("reconnect", {"ino": tree.ino(row), "pino": pino}),
         )  # fmt: skip
-    assert entries is not None
 
 
 def _remembered(tree: Tree, row: int) -> str:

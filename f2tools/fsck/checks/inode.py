@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from f2tools.fsck import problems
 from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import InodeBatch
+from f2tools.fsck.scan import EXTRA_SIZES, InodeBatch
 from f2tools.layout.constants import (
     COMPRESS_ALGORITHMS,
     F2FS_CASEFOLD_FL,
@@ -42,11 +42,10 @@ from f2tools.layout.constants import (
     MIN_COMPRESS_LOG_SIZE,
 )
 from f2tools.layout.hashes import inode_checksum
-from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.layout.node import INODE_ADDR_OFFSET
 
 KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
-EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the sizes of released kernels and tools end
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
 NSEC = 1_000_000_000
 # FS_ENCRYPT_FL, FS_VERITY_FL, FS_INLINE_DATA_FL, FS_NOCOW_FL: shown by GETFLAGS, and left in i_flags by some tools
@@ -100,9 +99,7 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     size = head["i_extra_isize"]
     odd = has & ~np.isin(size, EXTRA_SIZES)
     if odd.any():
-        usual = size[has & ~odd]
-        value = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
-        yield from _each(batch, odd, problems.EXTRA_SIZE, size, value, "i_extra_isize")
+        yield from _each(batch, odd, problems.EXTRA_SIZE, size, batch.extra, "i_extra_isize")
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
         words = head["i_inline_xattr_size"]
         inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0)
@@ -120,7 +117,13 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     bad = known & data & (dentry | ((kind != stat.S_IFREG) & (kind != stat.S_IFLNK)))
     bad |= known & dentry & (kind != stat.S_IFDIR)
     yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
-    inline = (data | dentry) & ~bad & known
+    effective = batch.scan.inodes["inline"][batch.rows]
+    wrongly = data & ~bad & (effective & F2FS_INLINE_DATA == 0)
+    yield from _each(
+        batch, wrongly, problems.INLINE_FLAGS, head["i_inline"], effective & np.uint8(~F2FS_DATA_EXIST & 0xFF),
+        "i_inline", "it has blocks",
+    )  # fmt: skip
+    inline = (data | dentry) & ~bad & known & ~wrongly
     if not inline.any():
         return
     tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)

@@ -27,7 +27,7 @@ def check_reserved(scan: Scan) -> Iterator[Finding]:
 
 def check_addresses(scan: Scan) -> Iterator[Finding]:
     """Every address lies in the main area."""
-    for row in np.flatnonzero(~scan.usable).tolist():
+    for row in np.flatnonzero(~scan.geo.in_main(scan.addr)).tolist():
         nid, addr = int(scan.nid[row]), int(scan.addr[row])
         problem = problems.NAT_NEVER_WRITTEN if addr == NEW_ADDR else problems.NAT_OUTSIDE
         yield Finding(
@@ -38,17 +38,11 @@ def check_addresses(scan: Scan) -> Iterator[Finding]:
 
 def check_shared(scan: Scan) -> Iterator[Finding]:
     """No two nodes lie in one block."""
-    clash = scan.shared_blocks
-    if clash is None:
-        return
-    for blkaddr, nid, first in zip(clash.blkaddr.tolist(), clash.nid.tolist(), clash.first_nid.tolist(), strict=True):
-        row = scan.row_of(nid)
-        named = int(scan.footer["nid"][row])
-        loser, winner = (first, nid) if named == nid else (nid, first)
+    for nid, blkaddr, winner, named in scan.shared_blocks:
         yield Finding(
-            problems.NAT_SHARED, area="nat", blkaddr=nat_block(scan, loser), nid=loser,
+            problems.NAT_SHARED, area="nat", blkaddr=nat_block(scan, nid), nid=nid,
             note=f"block {blkaddr:#x} is that of nid {winner} too, its footer names nid {named}",
-            repair=Repair("find-node", {"nid": loser}),
+            repair=Repair("find-node", {"nid": nid}),
         )  # fmt: skip
 
 

@@ -129,9 +129,8 @@ def check_logs(scan: Scan) -> Iterator[Finding]:
         found = int(image.sit.types[log.segno])
         used = int(image.sit.vblocks[log.segno])
         # an empty segment takes the log's type with its first block
-        if found != log.kind and used and (found < 3) != (log.kind < 3):
-            name = CURSEG_NAMES[found] if found < NR_CURSEG_TYPE else str(found)
-            yield Finding(problems.LOG_TYPE, **place, blkaddr=start, found=name, expected=log.name)
+        if used and found < NR_CURSEG_TYPE and (found < NR_CURSEG_DATA_TYPE) != (log.kind < NR_CURSEG_DATA_TYPE):
+            yield Finding(problems.LOG_TYPE, **place, blkaddr=start, found=CURSEG_NAMES[found], expected=log.name)
         zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
         if log.alloc_type not in (LFS, SSR) or (zoned and log.alloc_type != LFS):
             yield Finding(problems.LOG_ALLOC, **place, blkaddr=start, note=log.name, found=log.alloc_type)

@@ -1,0 +1,57 @@
+"""Images without damage: the check has nothing to say of what the real kernel and the C tools write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from f2tools.fsck.findings import Severity
+from tests.fsck.craft import bad, examine, said
+from tests.images import CASES, CRASH, HISTORY, reference
+from tests.judges import fsck, mkfs
+
+UNCLEAN = (*CRASH, "history-d", "checkpoint-disabled")
+FEATURES = (
+    "", "extra_attr,inode_checksum,sb_checksum,compression", "extra_attr,project_quota,quota,verity,inode_crtime",
+    "encrypt,casefold,lost_found",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in UNCLEAN])
+def test_a_sound_image_is_silent(name: str) -> None:
+    image = reference(name)
+    report = examine(image.path, *image.extra, content=True)
+    assert not bad(report), said(report)
+    assert report.inodes > 2
+
+
+@pytest.mark.parametrize("name", UNCLEAN)
+def test_after_a_power_cut_nothing_is_called_damage(name: str) -> None:
+    image = reference(name)
+    report = examine(image.path, *image.extra, content=True)
+    assert not bad(report, Severity.WARNING), said(report)
+
+
+def test_there_are_histories_among_the_images() -> None:
+    assert set(HISTORY) <= set(CASES)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("features", FEATURES)
+def test_a_fresh_volume_of_mkfs_f2fs_is_silent(tmp_path: Path, features: str) -> None:
+    image = tmp_path / "x.img"
+    options = ["-O", features] if features else []
+    if "casefold" in features:
+        options += ["-C", "utf8"]
+    mkfs(image, *options, size=128 << 20)
+    assert fsck(image).rc == 0
+    report = examine(image)
+    assert not bad(report), said(report)
+
+
+@pytest.mark.parametrize("name", ["plain", "features", "multi-device", "sections"])
+def test_little_memory_changes_nothing(name: str) -> None:
+    image = reference(name)
+    report = examine(image.path, *image.extra, memory_bytes=1)
+    assert not bad(report), said(report)
