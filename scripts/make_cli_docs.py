@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/cli.md from the commands' own help, and docs/layout.md from the declared structures.
+"""Write docs/cli.md from the commands' own help, docs/layout.md and docs/problems.md from what the code declares.
 
-Run it after a command or a structure has changed: .venv/bin/python scripts/make_cli_docs.py
+Run it after a command, a structure or a problem has changed: .venv/bin/python scripts/make_cli_docs.py
 tests/test_docs.py fails while a file is not what this script would write.
 """
 
@@ -19,12 +19,21 @@ import click
 from f2tools import layout as layout_package
 from f2tools.cli import main as f2tools
 from f2tools.codec import Layout, LayoutType
+from f2tools.fsck.problems import CATALOGUE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by scripts/make_cli_docs.py; don't edit. -->"
 # in disk order; a module that is not named here comes after them
 MODULE_ORDER = (
     "super", "checkpoint", "nat", "sit", "summary", "node", "dentry", "xattr", "compress", "quota", "verity",
+)  # fmt: skip
+
+PROBLEM_GROUPS = (
+    ("Superblock", "S"), ("Checkpoint", "C"), ("Journals", "J"), ("Node address table", "N"),
+    ("Segment information table", "G"), ("Summaries", "A"), ("Open logs", "L"), ("Nodes", "F"), ("Inodes", "I"),
+    ("Data blocks", "B"), ("Directories", "D"), ("Extended attributes", "X"), ("Compression", "Z"), ("Verity", "V"),
+    ("Quota", "Q"), ("Orphans", "O"), ("After the checkpoint", "R"), ("Zones", "W"), ("Out of reach", "U"),
+    ("Device", "H"),
 )  # fmt: skip
 
 
@@ -129,6 +138,25 @@ def structure_section(structure: LayoutType) -> list[str]:
     return [*lines, ""]
 
 
+def problems_page() -> str:
+    """The catalogue of fsck."""
+    lines = ["# What `f2tools fsck` finds", "", NOTE, ""]
+    lines += ["Codes are permanent. `info` is told and means nothing bad; from `warning` on a volume does not count as"]
+    lines += ["sound and the exit code is 4; `error` means that something is lost, or will be when the volume is"]
+    lines += [
+        "written to; after a `fatal` one the check could not go on. `f2tools fsck --explain CODE` prints the same."
+    ]
+    for title, letter in PROBLEM_GROUPS:
+        lines += ["", f"## {title}", "", "| code | severity | | what would put it right |", "|---|---|---|---|"]
+        for problem in CATALOGUE.values():
+            if problem.code.startswith(letter):
+                repair = "" if problem.repair == "none" else problem.repair
+                said = f"**{problem.text}**. {problem.meaning}"
+                head = f"{problem.code} `{problem.name}` | {problem.severity}"
+                lines.append(f"| {head} | {cell(said)} | {cell(repair)} |")
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def cell(text: str) -> str:
     """Text for a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
@@ -139,7 +167,7 @@ def anchor(title: str) -> str:
     return title.lower().replace(" ", "-")
 
 
-PAGES = {"cli.md": cli_page, "layout.md": layout_page}
+PAGES = {"cli.md": cli_page, "layout.md": layout_page, "problems.md": problems_page}
 
 
 def write() -> list[str]:

@@ -35,7 +35,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["cli.md", "layout.md"])
+@pytest.mark.parametrize("name", ["cli.md", "layout.md", "problems.md"])
 def test_the_generated_pages_are_current(name: str) -> None:
     wanted = script("make_cli_docs").PAGES[name]()
     found = (DOCS / name).read_text(encoding="utf-8")

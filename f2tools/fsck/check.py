@@ -57,7 +57,7 @@ def check(
     wanted: Callable[[str], bool] = lambda code: True,
     progress: Callable[[int], None] = lambda amount: None,
 ) -> Report:
-    """All findings of an image whose code is `wanted`; with `content` also what reading compressed and sealed files says.
+    """All findings of an image whose code is `wanted`; with `content` compressed and sealed files are read too.
 
     Never writes.  `progress` is told how many nodes were looked at.
     """

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 FINE, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 4, 8, 16, 32  # fsck(8)
 
 
+class WrongUsage(click.UsageError):
+    """Wrong usage, with the exit code that fsck(8) has for it."""
+
+    exit_code = WRONG_USAGE
+
+
 class FsckCommand(click.Command):
     """A command with the exit codes of fsck(8), where 1 and 2 mean something else than elsewhere."""
 
@@ -25,15 +31,13 @@ class FsckCommand(click.Command):
         try:
             return super().make_context(*args, **settings)
         except click.UsageError as error:
-            error.exit_code = WRONG_USAGE
-            raise
+            raise WrongUsage(error.format_message(), error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.exit_code = WRONG_USAGE
-            raise
+            raise WrongUsage(error.format_message(), error.ctx) from None
         except F2fsError as error:
             error.exit_code = WRONG_USAGE if error.exit_code == 2 else FAILED
             raise

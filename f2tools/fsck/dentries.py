@@ -176,7 +176,7 @@ class Dentries:
                 self._bad["name"].append(noted)
 
     def _hash_pending(self) -> None:
-        for count, parts in self._names.items():
+        for parts in self._names.values():
             which = np.concatenate([part[0] for part in parts])
             raw = np.concatenate([part[1] for part in parts])
             lengths = np.concatenate([part[2] for part in parts])
@@ -193,9 +193,7 @@ class Dentries:
             self.table["true_hash"][which] = hashes
         self._hashes.clear()
         self.table["true_hash"][self.table["dots"] > 0] = 0
-        self.bad = {
-            what: np.concatenate(parts) if parts else np.zeros(0, SLOTS) for what, parts in self._bad.items()
-        }
+        self.bad = {what: np.concatenate(parts) if parts else np.zeros(0, SLOTS) for what, parts in self._bad.items()}
 
 
 def folded_hash(name: bytes) -> int:

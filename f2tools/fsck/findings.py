@@ -129,6 +129,4 @@ def _shown(value: int | str) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(
-        c if c.isprintable() else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in text
-    )
+    return "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in text)

@@ -1,8 +1,8 @@
 """What the checks look at: superblocks, packs and tables of one image, opened without believing any of them.
 
 Whatever can't be read counts as zeros and is remembered.  Where both superblocks, or both checkpoints, are bad, what is
-still whole of them is put together in an overlay, as a repair would do it, so that the check can go on; the image itself
-is never touched.
+still whole of them is put together in an overlay, as a repair would do it, so that the check can go on; the image
+itself is never touched.
 """
 
 from __future__ import annotations

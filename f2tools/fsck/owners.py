@@ -1,7 +1,7 @@
 """Who owns each block of the main area: one pair (nid, ofs_in_node) for every block of the segments that are in use.
 
-It takes 6 bytes for a block.  Where that is more than allowed, only a window of segments is looked at, and whoever fills
-it goes over the nodes again for the next window.
+It takes 6 bytes for a block.  Where that is more than allowed, only a window of segments is looked at, and whoever
+fills it goes over the nodes again for the next window.
 """
 
 from __future__ import annotations

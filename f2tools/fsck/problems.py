@@ -29,7 +29,7 @@ SB_MAGIC = _problem(
 )  # fmt: skip
 SB_CHECKSUM = _problem(
     "S002", "superblock-checksum", ERROR, "superblock checksum is wrong",
-    "With the feature sb_checksum each copy ends with a CRC-32 of itself. The kernel refuses a copy whose CRC is wrong.",
+    "With the feature sb_checksum each copy ends with a CRC-32 of itself. The kernel refuses one whose CRC is wrong.",
     "written anew from the other copy",
 )  # fmt: skip
 SB_GEOMETRY = _problem(

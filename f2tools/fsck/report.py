@@ -10,6 +10,7 @@ from f2tools.fsck.findings import Finding, Severity
 from f2tools.volume.geometry import Geometry
 
 SHOWN_PER_CODE = 10
+_WORDS = ((Severity.FATAL, "fatal error"), (Severity.ERROR, "error"), (Severity.WARNING, "warning"))
 CELLS = 64
 
 
@@ -38,14 +39,14 @@ def summary_of(report: Report) -> str:
         return f"sound; {seen}" + (f"; {notes} note{'s' if notes != 1 else ''}" if notes else "")
     parts = [
         f"{counts[severity]:,} {word}{'s' if counts[severity] != 1 else ''}"
-        for severity, word in ((Severity.FATAL, "fatal error"), (Severity.ERROR, "error"), (Severity.WARNING, "warning"))
+        for severity, word in _WORDS
         if counts[severity]
     ]
     return f"DAMAGED: {', '.join(parts)}; {seen}"
 
 
 def damage_map(findings: list[Finding], geo: Geometry) -> Iterator[str]:
-    """A line for each area with damage: a cell stands for its share of the area's blocks, # for ten or more findings."""
+    """A line for each area with damage: a cell is its share of the blocks, # ten or more findings."""
     places: dict[str, Counter[int]] = {}
     areas = geo.areas()
     for finding in findings:

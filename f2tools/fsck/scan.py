@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -197,8 +198,7 @@ class Scan:
         most = max(1024, memory_bytes // 2 // BYTES_PER_SEGMENT)
         edges = [0, *(int(used[i]) for i in range(most, used.size, most)), count]
         return [
-            (first, last, int(np.count_nonzero((used >= first) & (used < last))))
-            for first, last in zip(edges, edges[1:], strict=False)
+            (first, last, int(np.count_nonzero((used >= first) & (used < last)))) for first, last in pairwise(edges)
         ]
 
     def _owners_of(self, window: tuple[int, int, int]) -> Owners:
@@ -517,7 +517,9 @@ class Scan:
         dirs = table["mode"][inode_rows] & np.uint16(0xF000) == stat.S_IFDIR
         if dirs.any():
             which = dirs[at] & inside
-            self._dir_blocks.append(np.stack([inode_rows[at[which]].astype(np.int64), fofs[which], addr[which]], axis=1))
+            self._dir_blocks.append(
+                np.stack([inode_rows[at[which]].astype(np.int64), fofs[which], addr[which]], axis=1)
+            )
         if not inside.all():
             at, ofs, addr = at[inside], ofs[inside], addr[inside]
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr, quietly)

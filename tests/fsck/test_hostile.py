@@ -22,7 +22,7 @@ from tests.hostile.targets import structures
 from tests.images import reference
 
 ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))
-PER_KIND = 10
+PER_KIND = 4
 SECONDS = 30
 MEMORY_BYTES = 700 << 20
 IMAGES = (

@@ -1,7 +1,8 @@
 """A good image, one field of it wrong: exactly that code, at that place.
 
-Among these is all that fsck.f2fs is known to miss: names twice or with `/`, continuation slots, sizes, remembered parents
-and names, times, unknown flags, marks of encryption and verity without what they need, compression parameters, footers.
+Among these is all that fsck.f2fs is known to miss: names twice or with `/`, continuation slots, sizes, remembered
+parents and names, times, unknown flags, marks of encryption and verity without what they need, compression
+parameters, footers.
 """
 
 from __future__ import annotations

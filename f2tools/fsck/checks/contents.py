@@ -159,9 +159,7 @@ def _said(error: Exception) -> str:
     return error.message if isinstance(error, Corrupt) else str(error)
 
 
-def _finding(
-    tree: Tree, ino: int, problem: Problem, note: str, action: str = "", bit: int = 0
-) -> Finding:
+def _finding(tree: Tree, ino: int, problem: Problem, note: str, action: str = "", bit: int = 0) -> Finding:
     row = tree.scan.row_of(ino)
     blkaddr = int(tree.scan.addr[row]) if row >= 0 else None
     repair = Repair(action, {"ino": ino, "bit": bit} if bit else {"ino": ino}) if action else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _TYPES = {
 _TYPE_OF_MODE = np.zeros(16, np.uint8)
 for _mode, _type in _TYPES.items():
     _TYPE_OF_MODE[_mode >> 12] = _type
+PATHS_TOLD = 20_000  # each is some reads; a report with more findings has no use for more paths
 ROOT_LEVELS = 40  # levels tried for a directory whose i_dir_level does not fit
 
 
@@ -66,6 +68,7 @@ class Tree:
         self.parent_entry = np.full(scan.inodes.size, -1, np.int64)  # the first entry that leads to it
         order = np.flatnonzero(leading)[::-1]
         self.parent_entry[self.target[order]] = order
+        self._paths_asked = 0
         self.reached = self._reach()
 
     def _reach(self) -> NDArray[np.bool_]:
@@ -77,12 +80,16 @@ class Tree:
         self._spread(self.orphans[~reached[self.orphans]], reached)
         return reached
 
-    def _spread(self, frontier: NDArray[np.int64], reached: NDArray[np.bool_]) -> None:
+    @cached_property
+    def _edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(inode rows that entries lead to, by directory; where each directory's begin)."""
         edges = np.flatnonzero(self.leading)
         order = edges[np.argsort(self.entries["dir"][edges], kind="stable")]
         dirs = self.entries["dir"][order].astype(np.int64)
-        targets = self.target[order]
-        starts = np.searchsorted(dirs, np.arange(self.scan.inodes.size + 1))
+        return self.target[order], np.searchsorted(dirs, np.arange(self.scan.inodes.size + 1))
+
+    def _spread(self, frontier: NDArray[np.int64], reached: NDArray[np.bool_]) -> None:
+        targets, starts = self._edges
         reached[frontier] = True
         while frontier.size:
             first, last = starts[frontier], starts[frontier + 1]
@@ -90,6 +97,17 @@ class Tree:
             below = np.unique(below[~reached[below]])
             reached[below] = True
             frontier = below[self.is_dir[below]]
+
+    @cached_property
+    def _by_target(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        edges = np.flatnonzero(self.leading)
+        order = edges[np.argsort(self.target[edges], kind="stable")]
+        return order, np.searchsorted(self.target[order], np.arange(self.scan.inodes.size + 1))
+
+    def entries_to(self, row: int) -> NDArray[np.int64]:
+        """The entries that lead to an inode."""
+        order, starts = self._by_target
+        return order[starts[row] : starts[row + 1]]
 
     def below(self, tops: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Inodes that can be reached from these."""
@@ -109,7 +127,10 @@ class Tree:
         return block[at : at + int(row["name_len"])].tobytes()
 
     def path(self, row: int) -> str | None:
-        """The path of an inode by its first name; None where it leads not up to the root."""
+        """The path of an inode by its first name; None where it leads not to the root, or too many were asked for."""
+        self._paths_asked += 1
+        if self._paths_asked > PATHS_TOLD:
+            return None
         parts: list[bytes] = []
         seen: set[int] = set()
         while row != self.root:
@@ -167,7 +188,9 @@ def check_slots(tree: Tree) -> Iterator[Finding]:
             yield Finding(
                 problem, area="main", blkaddr=int(row["blkaddr"]), ino=tree.ino(where), path=tree.path(where),
                 note=f"slot {row['slot']}", found=found,
-                repair=Repair(action, {"dir": tree.ino(where), "blkaddr": int(row["blkaddr"]), "slot": int(row["slot"])}),
+                repair=Repair(
+                    action, {"dir": tree.ino(where), "blkaddr": int(row["blkaddr"]), "slot": int(row["slot"])}
+                ),
             )  # fmt: skip
 
 
@@ -249,23 +272,25 @@ def check_places(tree: Tree) -> Iterator[Finding]:
     rows = np.flatnonzero(tree.named & (table["block"] >= 0))
     levels = tree.scan.inodes["dir_level"][table["dir"][rows]].astype(np.int64)
     level, fits = _level_and_fit(table["block"][rows].astype(np.int64), table["hash"][rows].astype(np.int64), levels)
-    misplaced = np.unique(table["dir"][rows[~fits]])
-    for where in misplaced.tolist():
-        here = rows[table["dir"][rows] == where]
+    order = np.argsort(table["dir"][rows], kind="stable")
+    dirs = table["dir"][rows][order]
+    for where in np.unique(dirs[~fits[order]]).tolist():
+        here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
         found = int(tree.scan.inodes["dir_level"][where])
-        better = _dir_level_that_fits(table[here], found)
+        better = _dir_level_that_fits(table[rows[here]], found)
+        astray = here[~fits[here]]
         if better is not None:
-            yield _inode(tree, where, problems.DIR_LEVEL, found, better, "i_dir_level", count=int((~fits[table["dir"][rows] == where]).sum()))  # noqa: E501  # fmt: skip
+            yield _inode(tree, where, problems.DIR_LEVEL, found, better, "i_dir_level", count=astray.size)
             continue
-        for i in rows[~fits & (table["dir"][rows] == where)].tolist():
+        for i in rows[astray].tolist():
             yield _entry(tree, i, problems.DENTRY_PLACE, f"block {table['block'][i]}", action="move-dentry")
     depth = tree.scan.inodes["depth"][table["dir"][rows]]
     deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
-    for where in np.unique(table["dir"][rows[deep]]).tolist():
-        here = table["dir"][rows] == where
-        need = int(level[here & fits].max()) + 1
+    for where in np.unique(dirs[deep[order]]).tolist():
+        here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
+        need = int(level[here[fits[here]]].max()) + 1
         found = int(tree.scan.inodes["depth"][where])
-        yield _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth", count=int((deep & here).sum()))
+        yield _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth", count=int(deep[here].sum()))
 
 
 def _level_and_fit(
@@ -320,9 +345,7 @@ def check_dots(tree: Tree) -> Iterator[Finding]:
     table, scan = tree.entries, tree.scan
     dots = np.flatnonzero(table["dots"] > 0)
     size = scan.inodes.size
-    count = {
-        which: np.bincount(table["dir"][dots[table["dots"][dots] == which]], minlength=size) for which in (1, 2)
-    }
+    count = {which: np.bincount(table["dir"][dots[table["dots"][dots] == which]], minlength=size) for which in (1, 2)}
     own = scan.inode_nids
     parent = np.full(size, -1, np.int64)
     known = tree.parent_entry >= 0
@@ -348,7 +371,7 @@ def check_dots(tree: Tree) -> Iterator[Finding]:
 
 
 def check_links(tree: Tree) -> Iterator[Finding]:
-    """A file has as many links as names; a directory 2 and one for each subdirectory; orphans and quota files none to tell."""  # noqa: E501
+    """A file has as many links as names, a directory 2 and one for each subdirectory."""
     table, scan = tree.entries, tree.scan
     links = scan.inodes["links"].astype(np.int64)
     special = np.zeros(scan.inodes.size, np.bool_)
@@ -377,10 +400,13 @@ def check_links(tree: Tree) -> Iterator[Finding]:
 def check_parents(tree: Tree) -> Iterator[Finding]:
     """A directory has one name, and remembers its parent; a file with one name remembers it."""
     table, scan = tree.entries, tree.scan
+    up = np.flatnonzero(table["dots"] == 2)
+    up = up[np.argsort(table["dir"][up], kind="stable")]
+    dirs = table["dir"][up]
     twice = tree.is_dir & (tree.names > 1)
     for row in np.flatnonzero(twice).tolist():
-        leading = np.flatnonzero(tree.leading & (tree.target == row))
-        dotdot = table["ino"][(table["dir"] == row) & (table["dots"] == 2)]
+        leading = tree.entries_to(row)
+        dotdot = table["ino"][up[np.searchsorted(dirs, row) : np.searchsorted(dirs, row, "right")]]
         pino = int(scan.inodes["pino"][row])
         wanted = int(dotdot[0]) if dotdot.size else pino
         dirs = scan.inode_nids[table["dir"][leading]]
@@ -396,12 +422,12 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
     pino = scan.inodes["pino"][rows].astype(np.int64)
     forgot = scan.inodes["advise"][rows] & FADVISE_LOST_PINO_BIT != 0
     other = (pino != parent) & ~forgot
-    dirs = tree.is_dir[rows]
-    for i in np.flatnonzero(other & dirs).tolist():
+    is_dir = tree.is_dir[rows]
+    for i in np.flatnonzero(other & is_dir).tolist():
         yield _inode(tree, int(rows[i]), problems.DIR_PARENT, int(pino[i]), int(parent[i]), "i_pino")
     renamed = table["true_hash"][first[rows]] != scan.inodes["name_hash"][rows]
-    stale = (other & ~dirs) | (renamed & ~forgot & (scan.inodes["namelen"][rows] > 0))
-    for i in np.flatnonzero(stale & ~(other & dirs)).tolist():
+    stale = (other & ~is_dir) | (renamed & ~forgot & (scan.inodes["namelen"][rows] > 0))
+    for i in np.flatnonzero(stale & ~(other & is_dir)).tolist():
         yield _inode(tree, int(rows[i]), problems.FILE_PARENT, int(pino[i]), int(parent[i]), "i_pino",
                      action="inode-name")  # fmt: skip
 

@@ -109,7 +109,7 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
 
 
 def check_inline(batch: InodeBatch) -> Iterator[Finding]:
-    """Inline data is for files and symlinks, inline entries for directories; the reserved address stays 0; content fits."""
+    """Inline data is for files and symlinks, inline entries for directories; it fits, and the reserved address is 0."""
     head, kind = batch.head, batch.kind
     data = (head["i_inline"] & F2FS_INLINE_DATA) != 0
     dentry = (head["i_inline"] & F2FS_INLINE_DENTRY) != 0
@@ -142,7 +142,8 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
         at, size = int(batch.inline_at[i]), int(batch.inline_size[i])
         if batch.blocks[i, at : at + size].any():
             value = int(head["i_inline"][i]) | F2FS_DATA_EXIST
-            yield from _each(batch, np.arange(inline.size) == i, problems.DATA_EXIST, head["i_inline"], value, "i_inline")
+            this = np.arange(inline.size) == i
+            yield from _each(batch, this, problems.DATA_EXIST, head["i_inline"], value, "i_inline")
 
 
 def _words_at(batch: InodeBatch, rows: NDArray[Any], at: NDArray[Any]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from f2tools.fsck import problems
 from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.scan import INODE, MISSING, UNKNOWN, Scan
+from f2tools.fsck.scan import MISSING, UNKNOWN, Scan
 from f2tools.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
 
 LOST_BLOCK_REFERENCES = 3  # so many missing nids of an empty NAT block mean that the block was lost
@@ -144,4 +144,3 @@ def nat_block(scan: Scan, nid: int) -> int:
 CHECKS = (
     check_reserved, check_addresses, check_shared, check_footers, check_offsets, check_versions, check_lost_blocks,
 )  # fmt: skip
-__all__ = ["CHECKS", "INODE", "nat_block"]

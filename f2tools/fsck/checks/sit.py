@@ -111,8 +111,7 @@ def check_mtime(scan: Scan) -> Iterator[Finding]:
 
 
 def check_logs(scan: Scan) -> Iterator[Finding]:
-    """Each open log has a segment of its own, of its type; where it writes next, and for an appending log all beyond, is
-    free."""
+    """Each open log has a segment of its own, of its type; where it writes next, or all beyond, is free."""
     image, geo = scan.image, scan.geo
     if geo.feature & F2FS_FEATURE_RO:
         return

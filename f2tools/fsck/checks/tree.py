@@ -23,7 +23,6 @@ from f2tools.layout.constants import (
     FADVISE_KEEP_SIZE_BIT,
     FADVISE_VERITY_BIT,
 )
-from f2tools.layout.node import INODE_ADDR_OFFSET
 from f2tools.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.volume.super import devices_of
 
@@ -108,7 +107,7 @@ def _lost_inline(scan: Scan) -> NDArray[np.intp]:
 
 
 def check_clashes(scan: Scan) -> Iterator[Finding]:
-    """No block belongs to two files, nor to a file twice.  Of two the one that the summary does not name is at fault."""
+    """No block belongs to two files, nor to a file twice.  The one that the summary does not name is at fault."""
     told = 0
     for clash in scan.clashes:
         entries = _summary_nids(scan, clash.blkaddr)
@@ -272,8 +271,7 @@ def check_clusters(scan: Scan) -> Iterator[Finding]:
     table = scan.inodes
     for i in np.flatnonzero(table["bad_clusters"]).tolist():
         count = int(table["bad_clusters"][i])
-        for finding in _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses"):
-            yield finding
+        yield from _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses")
     for i in np.flatnonzero(table["empty_clusters"]).tolist():
         yield from _inode(scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters")
     wrong = table["compressed"] & (table["compr_blocks"] != table["saved"].astype(np.uint64)) & ~_broken_trees(scan)
@@ -297,4 +295,3 @@ CHECKS = (
     check_edges, check_pointers, check_clashes, check_blocks, check_sizes, check_dir_sizes, check_extents,
     check_aliases, check_clusters, check_unreferenced,
 )  # fmt: skip
-__all__ = ["CHECKS", "INODE_ADDR_OFFSET"]

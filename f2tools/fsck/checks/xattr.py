@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from f2tools.errors import Corrupt
 from f2tools.fsck import problems
 from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import INODE, XATTR, InodeBatch, Scan
+from f2tools.fsck.scan import XATTR, InodeBatch, Scan
 from f2tools.layout.constants import F2FS_INLINE_XATTR
 from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.layout.xattr import (
@@ -48,7 +48,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     if not has.any():
         return
     end = INODE_ADDR_OFFSET + 4 * scan.geo.addrs_per_inode
-    words = batch.blocks[:, : end].view("<u4")
+    words = batch.blocks[:, :end].view("<u4")
     first = np.zeros(has.size, np.bool_)
     rows = np.flatnonzero(has)
     start = (end // 4 - batch.inline_xattr[rows]).astype(np.int64)
@@ -73,7 +73,6 @@ def check_nodes(scan: Scan) -> Iterator[Finding]:
             front = scan.image.read(scan.addr[inodes[some]])[:, end - 4 * size : end]
             areas = np.ascontiguousarray(np.concatenate([front, tail], axis=1))
             yield from _areas(areas, scan.nid[inodes[some]], scan.addr[inodes[some]])
-    assert INODE
 
 
 def _areas(areas: NDArray[np.uint8], inos: NDArray[Any], blkaddrs: NDArray[Any]) -> Iterator[Finding]:
@@ -135,9 +134,11 @@ def _entries(
         yield from _duplicates(areas, inos, blkaddrs, row, at, index, name_len)
 
 
-def _duplicates(areas: Any, inos: Any, blkaddrs: Any, row: Any, at: Any, index: Any, name_len: Any) -> Iterator[Finding]:
+def _duplicates(
+    areas: Any, inos: Any, blkaddrs: Any, row: Any, at: Any, index: Any, name_len: Any
+) -> Iterator[Finding]:
     key = (row.astype(np.int64) << 16) | (index.astype(np.int64) << 8) | name_len
-    values, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
     again = np.flatnonzero(counts[inverse] > 1)
     seen: set[tuple[int, bytes]] = set()
     for i in again.tolist():
@@ -147,7 +148,6 @@ def _duplicates(areas: Any, inos: Any, blkaddrs: Any, row: Any, at: Any, index: 
             shown = name[1].decode("utf-8", "replace")
             yield _finding(inos, blkaddrs, int(row[i]), problems.XATTR_DUPLICATE, shown)
         seen.add(name)
-    assert values.size
 
 
 def _finding(
