@@ -294,17 +294,48 @@ class SegmentManager:
         valid, now, old = int(self.vblocks[segno]), self.now(), int(self.mtime[segno])
         self.mtime[segno] = (old * valid + now * count) // (valid + count) if old else now
 
-    def reserve(self, blkaddrs: NDArray[Any], kind: int) -> None:
-        """Mark blocks valid that were written already: what recovery finds in the log after the checkpoint."""
-        segnos = self.geo.segno(np.asarray(blkaddrs, np.int64))
+    def adopt(self, blkaddrs: NDArray[np.int64], owners: Rows, kind: int) -> None:
+        """Blocks that were written after the last checkpoint are valid, and whose they are; for recovery.
+
+        A segment that was free becomes one of `kind`.  See f2fs_do_replace_block() in fs/f2fs/segment.c.
+        """
+        segnos = self.geo.segno(blkaddrs)
         for segno in np.unique(segnos).tolist():
-            offsets = np.asarray(blkaddrs, np.int64)[segnos == segno] - self.geo.start_block(segno)
-            if not self.in_use[segno]:
+            here = segnos == segno
+            offsets = blkaddrs[here] - self.geo.start_block(segno)
+            order = np.argsort(offsets)
+            fresh = not self.in_use[segno]
+            if fresh:
                 self._use(segno)
                 self.types[segno] = kind
-            elif self.prefree[segno]:
+                entries = np.zeros(self.geo.blocks_per_seg, Summary.dtype)
+            else:
+                entries = self.owners(segno)[1]
                 self.prefree[segno] = False
-            self._mark_valid(segno, offsets)
+            curseg = next((c for c in self.cursegs if c.segno == segno), None)
+            if curseg is None:
+                entries = entries.copy()
+            entries[offsets[order]] = owners[here][order]
+            self._mark_valid(segno, offsets[order])
+            if curseg is None:
+                summary = Curseg(int(self.types[segno]), segno, 0, LFS, entries)
+                self._unwritten[segno] = self.summary_block(summary)
+
+    def keep_until_checkpoint(self, segnos: list[int]) -> None:
+        """Free segments that hold what recovery reads: nothing may be written there before the next checkpoint."""
+        for segno in segnos:
+            if not self.in_use[segno]:
+                self._use(segno)
+                self.prefree[segno] = True
+
+    def leave_after_recovery(self, log: int) -> None:
+        """Go on elsewhere with `log`, and with every log whose way blocks lie in that were adopted."""
+        for curseg in self.cursegs:
+            ahead = self.valid_map[curseg.segno]
+            bits = np.unpackbits(ahead)
+            blocked = bits[curseg.next_blkoff :].any() if curseg.holes is None else bits[curseg.holes].any()
+            if curseg.kind == log or blocked:
+                self._open_next(curseg)
 
     def is_valid(self, blkaddrs: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether these blocks of the main area are marked valid."""

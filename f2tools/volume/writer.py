@@ -345,6 +345,10 @@ class WritableVolume(Volume):
             _fail(errno.ENOTEMPTY, name)
         self._remove_name(folder, entry, inode)
 
+    def remove_name(self, folder: LiveInode, entry: Dentry) -> None:
+        """Remove an entry whatever it leads to, for recovery and repair."""
+        self._remove_name(folder, entry, self.live(entry.ino))
+
     def _remove_name(self, folder: LiveInode, entry: Dentry, inode: LiveInode) -> None:
         now = self.clock()
         self.names.remove(folder, entry)
@@ -625,7 +629,7 @@ class WritableVolume(Volume):
         inode = self._attributes(ino)
         changes: dict[str, int] = {}
         if uid is not None or gid is not None:
-            self._transfer(inode, uid, gid, None)
+            self.transfer(inode, uid, gid, None)
             changes |= {"i_uid": inode.i_uid if uid is None else uid, "i_gid": inode.i_gid if gid is None else gid}
         if mode is not None:
             mode = stat.S_IFMT(inode.i_mode) | stat.S_IMODE(mode)
@@ -685,11 +689,11 @@ class WritableVolume(Volume):
         inode = self._attributes(ino)
         if not self.geo.feature & F2FS_FEATURE_PRJQUOTA or "i_projid" not in inode.extra:
             _fail(errno.EOPNOTSUPP)
-        self._transfer(inode, None, None, projid)
+        self.transfer(inode, None, None, projid)
         inode.set(i_projid=projid)
         self._stamp(inode, self.clock())
 
-    def _transfer(self, inode: LiveInode, uid: int | None, gid: int | None, projid: int | None) -> None:
+    def transfer(self, inode: LiveInode, uid: int | None, gid: int | None, projid: int | None) -> None:
         """Quota goes to new owners."""
 
     def setxattr(self, ino: int, name: str, value: bytes, flags: int = 0) -> None:
@@ -744,6 +748,10 @@ class WritableVolume(Volume):
         if inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
             _fail(errno.EPERM)
         return inode
+
+    def stamp(self, inode: LiveInode, modified: bool = False) -> None:
+        """The inode changes now, and with `modified` its content."""
+        self._stamp(inode, self.clock(), modified)
 
     def _stamp(self, inode: LiveInode, now: int, modified: bool = False) -> None:
         """The inode has changed now, and with `modified` its content."""

@@ -1,0 +1,425 @@
+"""Roll-forward: what was fsync'ed after the last checkpoint, found in the log and brought back.
+
+An fsync writes a file's direct nodes to the warm node log and marks the inode's.  Each node names the place of the next
+one, so that the chain can be followed from where the checkpoint left the log (section 2.7 of the paper and
+fs/f2fs/recovery.c).  `find_fsync_chain` looks, on any volume; `recover` applies what it finds to one that is written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.layout.constants import (
+    COMPRESS_ADDR,
+    CP_CRC_RECOVERY_FLAG,
+    CP_NOCRC_RECOVERY_FLAG,
+    CURSEG_COLD_DATA,
+    CURSEG_WARM_DATA,
+    CURSEG_WARM_NODE,
+    DENT_BIT_SHIFT,
+    F2FS_DATA_EXIST,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_PRJQUOTA,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_XATTR,
+    F2FS_PIN_FILE,
+    FADVISE_KEEP_SIZE_BIT,
+    FSYNC_BIT_SHIFT,
+    NEW_ADDR,
+    NULL_ADDR,
+    OFFSET_BIT_SHIFT,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.layout.node import Inode as InodeLayout
+from f2tools.layout.summary import Summary
+from f2tools.volume.directory import file_type
+from f2tools.volume.inode import Inode
+from f2tools.volume.nodecache import LiveInode, is_dnode
+from f2tools.volume.volume import Volume
+
+if TYPE_CHECKING:
+    from f2tools.volume.writer import WritableVolume
+
+WINDOW = 128  # node blocks read ahead; the chain mostly goes on at the next block
+_HEAD = InodeLayout.offset_of("i_ext")
+
+
+@dataclass(frozen=True)
+class ChainNode:
+    """A node block of the chain, in the order of the log."""
+
+    blkaddr: int
+    nid: int
+    ino: int
+    offset: int  # of the node in its file; 0 for the inode
+    fsync: bool
+    dentry: bool
+    next_blkaddr: int
+
+    @property
+    def is_inode(self) -> bool:
+        return self.nid == self.ino
+
+
+@dataclass
+class Fsynced:
+    """A file that was fsync'ed after the checkpoint."""
+
+    ino: int
+    last: int  # index in the chain of its last marked node: what comes after does not count
+    dentry: int | None = None  # index of the last inode block that asks for its name to be added
+    nodes: list[int] = field(default_factory=list)  # indices of what is applied
+
+
+@dataclass
+class Recovery:
+    """The chain of a volume: where it starts, its nodes, why it ends, and the files that it brings back."""
+
+    start_blkaddr: int
+    end_blkaddr: int
+    end_reason: str
+    chain: list[ChainNode]
+    files: dict[int, Fsynced]  # by inode number, in the order of their first mark
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything was fsync'ed after the checkpoint."""
+        return bool(self.files)
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------
+
+
+def find_fsync_chain(volume: Volume) -> Recovery:
+    """Follow the chain from the end of the warm node log; reads only, and never a block twice."""
+    geo = volume.geo
+    segno, blkoff, _ = volume.pack.curseg(CURSEG_WARM_NODE)
+    start = geo.start_block(segno) + blkoff
+    chain: list[ChainNode] = []
+    files: dict[int, Fsynced] = {}
+    for node, reason in _walk(volume, start):
+        if node is None:
+            end = chain[-1].next_blkaddr if chain else start
+            for index, member in enumerate(chain):
+                file = files.get(member.ino)
+                if file is not None and index <= file.last:
+                    file.nodes.append(index)
+            return Recovery(start, end, reason, chain, files)
+        chain.append(node)
+        if not node.fsync:
+            continue
+        file = files.setdefault(node.ino, Fsynced(node.ino, 0))
+        file.last = len(chain) - 1
+        if node.is_inode and node.dentry:
+            file.dentry = len(chain) - 1
+    raise AssertionError("the walk always says why it ends")
+
+
+def _walk(volume: Volume, start: int) -> Any:
+    """(node, "") for each node of the chain, then (None, why it ends)."""
+    geo = volume.geo
+    met: set[int] = set()
+    window = np.zeros(0, NodeFooter.dtype)
+    first = blkaddr = start
+    while True:
+        if not geo.in_main(blkaddr):
+            yield None, f"the next block {blkaddr:#x} lies outside the main area"
+            return
+        if blkaddr in met:
+            yield None, f"the chain leads back to block {blkaddr:#x}"
+            return
+        met.add(blkaddr)
+        if not first <= blkaddr < first + window.size:
+            first = blkaddr
+            count = min(WINDOW, geo.end_blkaddr - first)
+            try:
+                blocks = volume.device.read_range(first, count, geo.block_size)
+            except F2fsError as error:
+                yield None, f"block {blkaddr:#x} can't be read: {error}"
+                return
+            window = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        nid, ino, flag, cp_ver, following = window[blkaddr - first].item()
+        if not _of_this_checkpoint(volume, cp_ver):
+            yield None, f"block {blkaddr:#x} was not written after this checkpoint"
+            return
+        yield (
+            ChainNode(
+                blkaddr, nid, ino, flag >> OFFSET_BIT_SHIFT,
+                bool(flag >> FSYNC_BIT_SHIFT & 1), bool(flag >> DENT_BIT_SHIFT & 1), following,
+            ),
+            "",
+        )  # fmt: skip
+        blkaddr = following
+
+
+def _of_this_checkpoint(volume: Volume, cp_ver: int) -> bool:
+    """See is_recoverable_dnode() in fs/f2fs/node.h."""
+    flags, version = volume.cp.ckpt_flags, volume.cp.checkpoint_ver
+    low = (1 << 32) - 1
+    if flags & CP_NOCRC_RECOVERY_FLAG:
+        return cp_ver & low == version & low
+    if flags & CP_CRC_RECOVERY_FLAG:
+        version |= volume.pack.crc << 32
+    return cp_ver == version & (1 << 64) - 1
+
+
+# -- applying ---------------------------------------------------------------------------------------------------------
+
+
+def recover(volume: WritableVolume, recovery: Recovery | None = None) -> Recovery:
+    """Bring back what was fsync'ed and write a checkpoint with it; nothing is written when there is nothing.
+
+    Until that checkpoint is complete the chain stays as it is, so a recovery that is interrupted starts again.
+    """
+    found = recovery or find_fsync_chain(volume)
+    if found.needed:
+        _Applier(volume, found).run()
+        volume.checkpoint()
+    return found
+
+
+class _Applier:
+    def __init__(self, volume: WritableVolume, recovery: Recovery) -> None:
+        self._vol = volume
+        self._geo = volume.geo
+        self._found = recovery
+
+    def run(self) -> None:
+        vol, geo = self._vol, self._geo
+        segnos = {geo.segno(node.blkaddr) for node in self._found.chain}
+        vol.segments.keep_until_checkpoint(sorted(segnos))
+        known = {file.ino for file in self._found.files.values() if self._exists(file)}
+        for index, node in enumerate(self._found.chain):
+            file = self._found.files.get(node.ino)
+            if file is None or index > file.last or file.ino not in known:
+                continue
+            self._apply(file, index, node)
+        vol.segments.leave_after_recovery(CURSEG_WARM_NODE)
+
+    def _exists(self, file: Fsynced) -> bool:
+        """Whether the inode is known, or made anew from its first block that asks for a name."""
+        vol = self._vol
+        if not 0 < file.ino < self._geo.max_nid:
+            return False
+        if vol.nat.get(file.ino)[2] not in (NULL_ADDR, NEW_ADDR):
+            return True
+        if file.dentry is None:
+            return False
+        first = next(
+            node for node in self._found.chain if node.ino == file.ino and node.is_inode and node.fsync and node.dentry
+        )
+        self._make_inode(first)
+        return True
+
+    def _block(self, node: ChainNode) -> NDArray[np.uint8]:
+        return self._vol.device.read_range(node.blkaddr, 1, self._geo.block_size)[0]
+
+    def _make_inode(self, node: ChainNode) -> None:
+        """An inode that the checkpoint does not know; see f2fs_recover_inode_page()."""
+        vol = self._vol
+        source = Inode(self._geo, self._block(node), node.ino, node.blkaddr)
+        vol.nat.note_fresh(node.ino)
+        block = vol.nodes.new_block(node.ino, node.ino, 0, source.is_dir)
+        block[:_HEAD] = source.block[:_HEAD]
+        block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + source.extra_isize] = source.block[
+            INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + source.extra_isize
+        ]
+        inode = vol.live(node.ino)
+        inode.set(
+            i_size=0, i_blocks=1, i_links=1, i_xattr_nid=0,
+            i_inline=source.i_inline & (F2FS_INLINE_XATTR | F2FS_EXTRA_ATTR),
+        )  # fmt: skip
+        if "i_compr_blocks" in inode.extra:
+            inode.set(i_compr_blocks=0)
+        vol.space.add_inode(inode)
+
+    def _apply(self, file: Fsynced, index: int, node: ChainNode) -> None:
+        vol = self._vol
+        inode = vol.live(file.ino)
+        block = self._block(node)
+        if node.is_inode:
+            source = Inode(self._geo, block, node.ino, node.blkaddr)
+            self._fields(inode, source)
+            if file.dentry == index:
+                self._name(inode, source)
+            self._inline_xattr(inode, source)
+            if self._inline_data(inode, source):
+                return
+            self._addresses(inode, -1, source.addrs)
+        elif node.offset == XATTR_NODE_OFFSET:
+            self._xattr_node(inode, block)
+        elif is_dnode(node.offset, self._geo.addrs_per_block) and not inode.has_inline_data:
+            number = number_of(node.offset, self._geo.addrs_per_block)
+            self._addresses(inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
+
+    def _fields(self, inode: LiveInode, source: Inode) -> None:
+        """See recover_inode() in fs/f2fs/recovery.c."""
+        vol = self._vol
+        vol.transfer(inode, source.i_uid, source.i_gid, source.extra.get("i_projid"))
+        names = (
+            "i_mode", "i_uid", "i_gid", "i_size", "i_atime", "i_ctime", "i_mtime", "i_atime_nsec", "i_ctime_nsec",
+            "i_mtime_nsec", "i_advise", "i_flags", "i_current_depth",
+        )  # fmt: skip
+        inode.set(**{name: getattr(source, name) for name in names})
+        if self._geo.feature & F2FS_FEATURE_PRJQUOTA and "i_projid" in inode.extra and "i_projid" in source.extra:
+            inode.set(i_projid=source.extra["i_projid"])
+        kept = F2FS_PIN_FILE | F2FS_DATA_EXIST
+        inode.set(i_inline=inode.i_inline & ~kept | source.i_inline & kept)
+        vol.nodes.touch(inode)
+
+    def _name(self, inode: LiveInode, source: Inode) -> None:
+        """Add the name that the inode remembers, in the place of another file's; see recover_dentry()."""
+        vol = self._vol
+        try:
+            folder = vol.live(source.i_pino)
+        except F2fsError:
+            return
+        if not folder.is_dir or not source.name:
+            return
+        there = vol.names.find(folder, source.name)
+        if there is not None and there.ino == inode.ino:
+            return
+        if there is not None:
+            vol.remove_name(folder, there)
+        inode.set(i_pino=folder.ino, i_name=source.name, i_namelen=len(source.name))
+        place = vol.names.room(folder, source.name)
+        vol.names.add(folder, place, source.name, inode.ino, file_type(inode.i_mode))
+        vol.stamp(folder, modified=True)
+
+    def _inline_xattr(self, inode: LiveInode, source: Inode) -> None:
+        if source.i_inline & F2FS_INLINE_XATTR:
+            inode.set(i_inline=inode.i_inline | F2FS_INLINE_XATTR)
+            if inode.inline_xattr_area.size == source.inline_xattr_area.size:
+                inode.inline_xattr_area[:] = source.inline_xattr_area
+        elif inode.i_inline & F2FS_INLINE_XATTR:
+            inode.inline_xattr_area[:] = 0
+            inode.set(i_inline=inode.i_inline & ~F2FS_INLINE_XATTR)
+        if not source.i_xattr_nid and inode.i_xattr_nid:
+            self._vol.nodes.remove_nodes(inode, [inode.i_xattr_nid])
+            inode.set(i_xattr_nid=0)
+
+    def _xattr_node(self, inode: LiveInode, block: NDArray[np.uint8]) -> None:
+        nodes = self._vol.nodes
+        if inode.i_xattr_nid:
+            nid, mine = inode.i_xattr_nid, nodes.block(inode.i_xattr_nid, inode.ino)
+        else:
+            nid, mine = nodes.new_node(inode, XATTR_NODE_OFFSET)
+            inode.set(i_xattr_nid=nid)
+        mine[: -NodeFooter.size] = block[: -NodeFooter.size]
+        nodes.mark_dirty(nid, inode.ino)
+
+    def _inline_data(self, inode: LiveInode, source: Inode) -> bool:
+        """Whether the content was inside the inode; see f2fs_recover_inline_data()."""
+        if source.has_inline_data:
+            if not inode.has_inline_data:
+                self._vol.mapper.truncate(inode, 0)
+                inode.set(i_size=source.i_size, i_inline=inode.i_inline | F2FS_INLINE_DATA)
+            inode.inline_area[:] = source.inline_area
+            return True
+        if inode.has_inline_data:
+            inode.inline_area[:] = 0
+            inode.set(i_inline=inode.i_inline & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
+        return False
+
+    def _addresses(self, inode: LiveInode, number: int, wanted: NDArray[Any]) -> None:
+        """Take over the addresses of one node; see do_recover_data()."""
+        vol, geo = self._vol, self._geo
+        have = vol.mapper.node(inode, number)
+        if have is None and not wanted.any():
+            return
+        node = have or vol.mapper.node(inode, number, create=True)
+        assert node is not None
+        new = wanted.astype(np.int64)
+        old = node.addrs.astype(np.int64)
+        special = (new == NULL_ADDR) | (new == NEW_ADDR) | (new == COMPRESS_ADDR)
+        changed = np.flatnonzero((old != new) & (special | geo.in_main(new)))
+        if not changed.size:
+            return
+        src, dest = old[changed], new[changed]
+        grown = int(np.count_nonzero(dest != NULL_ADDR)) - int(np.count_nonzero(src != NULL_ADDR))
+        vol.space.add_blocks(inode, grown)
+        inode.set(i_blocks=max(inode.i_blocks + grown, 1))
+        vol.segments.invalidate(src[geo.in_main(src)])
+        valid = geo.in_main(dest)
+        fofs = node.first + changed
+        self._adopt(node.nid, changed[valid], dest[valid], src[valid])
+        node.addrs[changed] = dest
+        last = int(fofs[dest != NULL_ADDR][-1]) if (dest != NULL_ADDR).any() else -1
+        size = geo.block_size
+        if last >= 0 and not inode.i_advise & FADVISE_KEEP_SIZE_BIT and inode.i_size <= last * size:
+            inode.set(i_size=(last + 1) * size)
+        inode.forget_extent()
+        vol.nodes.mark_dirty(node.nid, inode.ino)
+        vol.nodes.touch(inode)
+
+    def _adopt(self, nid: int, offsets: NDArray[np.int64], dest: NDArray[np.int64], src: NDArray[np.int64]) -> None:
+        """Blocks that were written after the checkpoint become valid."""
+        vol = self._vol
+        if not dest.size:
+            return
+        taken = vol.segments.is_valid(dest)
+        for blkaddr in dest[taken].tolist():
+            self._take_away(blkaddr)
+        owners = np.zeros(dest.size, Summary.dtype)
+        owners["nid"], owners["version"] = nid, vol.nat.get(nid)[0]
+        owners["ofs_in_node"] = offsets
+        for fresh, kind in ((src == NULL_ADDR, CURSEG_COLD_DATA), (src != NULL_ADDR, CURSEG_WARM_DATA)):
+            vol.segments.adopt(dest[fresh], owners[fresh], kind)
+
+    def _take_away(self, blkaddr: int) -> None:
+        """A block that another place of a file had at the checkpoint; see check_index_in_prev_nodes()."""
+        vol, geo = self._vol, self._geo
+        segno = geo.segno(blkaddr)
+        _, entries = vol.segments.owners(segno)
+        nid, _, offset = entries[blkaddr - geo.start_block(segno)].item()
+        ino = vol.nat.get(nid)[1]
+        where = Where(blkaddr=blkaddr, nid=nid)
+        if not ino:
+            raise Corrupt(where, "a block that is to be recovered belongs to nobody; run f2tools fsck")
+        inode = vol.live(ino)
+        addrs = inode.addrs if nid == ino else vol.nodes.block(nid, ino)[: 4 * inode.addrs_per_block].view("<u4")
+        if offset >= addrs.size or int(addrs[offset]) != blkaddr:
+            raise Corrupt(where, f"a block to be recovered is valid, but not in inode {ino}; run f2tools fsck")
+        addrs[offset] = NULL_ADDR
+        vol.segments.invalidate(np.array([blkaddr]))
+        vol.space.add_blocks(inode, -1)
+        inode.set(i_blocks=max(inode.i_blocks - 1, 1))
+        inode.forget_extent()
+        vol.nodes.mark_dirty(nid, ino)
+        vol.nodes.touch(inode)
+
+
+def number_of(offset: int, n: int) -> int:
+    """The number of the direct node (from 0 in file order) with this offset in its file's tree."""
+    if offset in (1, 2):
+        return offset - 1
+    if offset < 4 + n:
+        return 2 + offset - 4
+    if offset < 5 + 2 * n:
+        return 2 + n + offset - (5 + n)
+    branch, inside = divmod(offset - (6 + 2 * n), n + 1)
+    return 2 + 2 * n + branch * n + inside - 1
+
+
+def describe(volume: Volume, recovery: Recovery) -> list[str]:
+    """What recovery would do, a line a file."""
+    lines: list[str] = []
+    for file in recovery.files.values():
+        last = recovery.chain[file.last]
+        text = f"inode {file.ino}: {len(file.nodes)} node blocks, the last at {last.blkaddr:#x}"
+        if file.dentry is not None:
+            block = volume.device.read_range(recovery.chain[file.dentry].blkaddr, 1, volume.geo.block_size)[0]
+            source = Inode(volume.geo, block, file.ino, 0)
+            text += f"; its name {os.fsdecode(source.name)!r} in inode {source.i_pino}"
+        lines.append(text)
+    return lines
+
+
+__all__ = ["ChainNode", "Fsynced", "Recovery", "describe", "find_fsync_chain", "number_of", "recover"]
