@@ -20,6 +20,7 @@ from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.device.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
+from f2tools.fsck.segments import Segments
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import F2FS_FEATURE_SB_CHKSUM, F2FS_SUPER_MAGIC, F2FS_SUPER_OFFSET
 from f2tools.layout.hashes import f2fs_crc32
@@ -27,7 +28,6 @@ from f2tools.layout.super import SuperBlock
 from f2tools.volume.checkpoint import Pack, checkpoint_crc, choose_pack, read_packs
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.nat import Nat
-from f2tools.volume.sit import Sit
 from f2tools.volume.summary import Summaries
 from f2tools.volume.super import (
     BLOCK_SIZES,
@@ -128,10 +128,10 @@ class Image:
         return Nat(self.device, self.geo, self.pack, self.summaries.journals.nat)
 
     @cached_property
-    def sit(self) -> Sit:
+    def sit(self) -> Segments:
         """The segment information table, journal applied."""
         assert self.pack is not None
-        return Sit(self.device, self.geo, self.pack, self.summaries.journals.sit)
+        return Segments(self.device, self.geo, self.pack, self.summaries.journals.sit)
 
     def read(self, blkaddrs: NDArray[Any]) -> NDArray[np.uint8]:
         """Blocks in the order asked, shape (n, block_size); addresses must lie in the volume."""

@@ -34,19 +34,16 @@ def sit_block(scan: Scan, segno: int) -> int:
 def check_entries(scan: Scan) -> Iterator[Finding]:
     """A segment's count is that of its bitmap, and its type exists."""
     sit = scan.image.sit
-    for first in range(0, len(sit), STEP * 4):
-        part = slice(first, first + STEP * 4)
-        maps = sit.valid_map(part)
-        counts = _popcount(maps)
-        wrong = np.flatnonzero(counts != sit.vblocks[part])
-        for i in wrong.tolist():
-            segno = first + i
+    for first in range(0, sit.noted.size, STEP * 4):
+        some = sit.noted[first : first + STEP * 4]
+        counts = _popcount(sit.valid_map(some))
+        for i in np.flatnonzero(counts != sit.vblocks[some]).tolist():
+            segno = int(some[i])
             yield Finding(
                 problems.SIT_COUNT, area="sit", blkaddr=sit_block(scan, segno), segno=segno,
                 found=int(sit.vblocks[segno]), expected=int(counts[i]), repair=REBUILD,
             )  # fmt: skip
-        for i in np.flatnonzero(sit.types[part] >= NR_CURSEG_TYPE).tolist():
-            segno = first + i
+        for segno in some[sit.types[some] >= NR_CURSEG_TYPE].tolist():
             yield Finding(
                 problems.SIT_TYPE, area="sit", blkaddr=sit_block(scan, segno), segno=segno,
                 found=int(sit.types[segno]), repair=REBUILD,
@@ -68,7 +65,7 @@ def check_owners(scan: Scan) -> Iterator[Finding]:
     """
     sit, owners, geo = scan.image.sit, scan.owners, scan.geo
     busy = np.zeros(len(sit), np.bool_)
-    busy[sit.vblocks > 0] = True
+    busy[sit.noted] = True
     busy[owners.segnos()] = True
     segnos = np.flatnonzero(busy)
     segnos = segnos[(segnos >= owners.first) & (segnos < owners.last)]
@@ -101,12 +98,13 @@ def check_mtime(scan: Scan) -> Iterator[Finding]:
     """No segment is younger than the volume's clock."""
     sit, cp = scan.image.sit, scan.image.cp
     used = np.flatnonzero(sit.vblocks)
-    future = used[sit.mtime[used] > np.uint64(cp.elapsed_time + 86400 * 366)]
+    ages = sit.mtime(used)
+    future = used[ages > np.uint64(cp.elapsed_time + 86400 * 366)]
     if future.size and cp.elapsed_time:
         segno = int(future[0])
         yield Finding(
             problems.SIT_MTIME, area="sit", blkaddr=sit_block(scan, segno), segno=segno,
-            found=int(sit.mtime[segno]), expected=f"at most {cp.elapsed_time}", count=future.size, repair=REBUILD,
+            found=int(sit.mtime(future[:1])[0]), expected=f"at most {cp.elapsed_time}", count=future.size, repair=REBUILD,
         )  # fmt: skip
 
 
