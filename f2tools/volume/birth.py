@@ -103,7 +103,7 @@ class InodeMaker:
         )  # fmt: skip
         if inline & F2FS_EXTRA_ATTR:
             self._set_extra(inode, seconds, nsec, projid)
-        if compressed:
+        if compressed or (is_dir and flags & F2FS_COMPR_FL and "i_compress_flag" in inode.extra):
             self.set_compression(inode, compress)
         if is_dir:
             inode.set(i_size=inode.inline_area.size)
@@ -131,7 +131,7 @@ class InodeMaker:
             inode.set(i_crtime=seconds, i_crtime_nsec=nsec)
 
     def set_compression(self, inode: LiveInode, options: CompressOptions) -> None:
-        """Let a file without blocks be compressed from now on."""
+        """Let a file without blocks be compressed from now on; a directory hands it down, and needs the fields too."""
         inode.set(
             i_compress_algorithm=options.algorithm,
             i_log_cluster_size=options.log_cluster_size,

@@ -667,21 +667,22 @@ class WritableVolume(Volume):
             _fail(errno.EOPNOTSUPP)
         if flags & F2FS_COMPR_FL and flags & F2FS_NOCOMP_FL:
             _fail(errno.EINVAL)
-        if changed & F2FS_COMPR_FL and not inode.is_dir:
+        if changed & F2FS_COMPR_FL:
             self._switch_compression(inode)
         inode.set(i_flags=inode.i_flags & ~SETTABLE_FLAGS | flags)
         self._stamp(inode, self.clock())
 
     def _switch_compression(self, inode: LiveInode) -> None:
-        """Only a file without blocks can begin or cease to be compressed."""
-        if not inode.is_file:
+        """Only a file without blocks can begin or cease to be compressed; a directory can at any time."""
+        if not inode.is_file and not inode.is_dir:
             _fail(errno.EINVAL)
-        if inode.i_blocks > 1 + bool(inode.i_xattr_nid) or inode.i_size:
+        if inode.is_file and (inode.i_blocks > 1 + bool(inode.i_xattr_nid) or inode.i_size):
             _fail(errno.EINVAL)
         if not inode.i_flags & F2FS_COMPR_FL:
             if "i_compress_flag" not in inode.extra:
                 _fail(errno.EOPNOTSUPP)
-            self.files.convert_inline(inode)
+            if inode.is_file:
+                self.files.convert_inline(inode)
             self.maker.set_compression(inode, self.compress_options)
 
     def set_projid(self, ino: int, projid: int) -> None:

@@ -19,14 +19,18 @@ from f2tools.layout.casefold import casefold
 from f2tools.layout.constants import (
     COMPRESS_ADDR,
     CP_DISABLED_FLAG,
+    F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_PRJQUOTA,
     F2FS_FEATURE_RO,
     F2FS_ROOT_INO,
     LFS,
+    MAX_COMPRESS_LOG_SIZE,
+    MIN_COMPRESS_LOG_SIZE,
     NEW_ADDR,
     NR_CURSEG_DATA_TYPE,
     NR_CURSEG_TYPE,
@@ -353,6 +357,10 @@ class _Check:
             wanted = inode_checksum(bytes(self.volume.sb.uuid), inode.block.tobytes())
             if inode.extra["i_inode_checksum"] != wanted:
                 yield f"checksum {inode.extra['i_inode_checksum']:#x}, must be {wanted:#x}"
+        if self.geo.feature & F2FS_FEATURE_COMPRESSION and inode.i_flags & F2FS_COMPR_FL:
+            log = inode.extra.get("i_log_cluster_size")  # sanity_check_compress_inode() asks it of directories too
+            if log is not None and not MIN_COMPRESS_LOG_SIZE <= log <= MAX_COMPRESS_LOG_SIZE:
+                yield f"i_log_cluster_size is {log}"
         for name in ("i_atime_nsec", "i_ctime_nsec", "i_mtime_nsec"):
             if getattr(inode, name) >= 10**9:
                 yield f"{name} {getattr(inode, name)}"
