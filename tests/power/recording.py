@@ -17,10 +17,8 @@ from tests.images import copy_sparse
 from tests.write.consistency import assert_consistent
 from tests.write.model import BLOCK
 from tests.write.promises import Step, assert_promises_kept
-from tests.write.volumes import Above, Ticks, Twin, fresh
+from tests.write.volumes import SECTOR, Above, Ticks, Twin, fresh
 from tests.write.workload import Workload
-
-SECTOR = 512
 
 
 @dataclass
@@ -30,6 +28,7 @@ class Recording:
     image: Path
     recorder: Recorder
     policy: dict[str, Any]
+    main_offset: int
     steps: list[Step] = field(default_factory=list)
 
     def at(self, count: int, path: Path) -> Path:
@@ -53,7 +52,11 @@ class Recording:
             assert_promises_kept(read, [Step("sync", found, 0, version)], version, 0, f"{context}, on the disk")
 
     def torn(self, count: int, onto: Device, chance: random.Random) -> str:
-        """Do the first `count` events, of those that no flush came after some not, some in part; says what was lost."""
+        """Do the first `count` events, of those that no flush came after some not, some in part; says what was lost.
+
+        A write tears between sectors, in the main area between blocks: nodes have no checksum, and the format needs
+        disks that write a block whole.
+        """
         volatile = self.recorder.volatile(count)
         lost = {i for i in volatile if chance.random() < 0.5}
         partly = {i for i in lost if self.recorder.events[i].kind == WRITE and chance.random() < 0.5}
@@ -65,9 +68,10 @@ class Recording:
             if index not in partly:
                 replay_event(event, onto)
                 continue
-            for at in range(0, event.length, SECTOR):  # each sector arrives, or doesn't
+            unit = BLOCK if event.offset >= self.main_offset else SECTOR
+            for at in range(0, event.length, unit):  # each arrives, or doesn't
                 if chance.random() < 0.5:
-                    onto.pwrite(event.offset + at, event.data[at : at + SECTOR])
+                    onto.pwrite(event.offset + at, event.data[at : at + unit])
         return f"without {sorted(lost)}, torn {sorted(partly)}"
 
 
@@ -77,7 +81,7 @@ def record(folder: Path, options: str, work: Callable[[Workload], None], seed: i
     recorder = Recorder(Overlay(open_device(image)))
     volume = WritableVolume(recorder, Policy(**policy), Ticks(), seed=1)
     twin = Twin(volume)
-    recording = Recording(image, recorder, policy)
+    recording = Recording(image, recorder, policy, volume.geo.main_blkaddr * BLOCK)
 
     def done(kind: str, fsynced: int | None) -> None:
         version = int(volume.cp.checkpoint_ver)
