@@ -961,10 +961,10 @@ class WritableVolume(Volume):
                 continue
             self._changed = True
             self._evict(inode)
-        if not self.clean:
-            from f2tools.volume import recovery
+        from f2tools.volume import recovery
 
-            recovery.recover(self)
+        # even where the checkpoint was made by an unmount: files may have been fsync'ed since, and nothing else written
+        recovery.recover(self)
 
     def _kbytes_written(self) -> int:
         """KiB written in the volume's life, from the summary of the hot node log; 0 where it is not kept."""
