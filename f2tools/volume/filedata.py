@@ -144,9 +144,43 @@ class FileData:
         return self._segments.policy.data_log(inode.is_dir, cold, bool(inode.i_advise & FADVISE_HOT_BIT))
 
     def write_back_all(self) -> None:
-        """Write every dirty page."""
+        """Write every dirty page; those of small files go together."""
+        small: dict[int, list[LiveInode]] = {}
+        waiting = 0
         for ino in list(self.pages):
-            self.write_back(self._nodes.live(ino))
+            inode = self._nodes.live(ino)
+            count = len(self.pages[ino])
+            if count > DIRECT_BLOCKS or inode.compressed or self._overwrites(inode, in_place=False):
+                self.write_back(inode)
+                continue
+            small.setdefault(self.log_of(inode), []).append(inode)
+            waiting += count
+            if waiting >= MOVED_BLOCKS:
+                self._write_back_small(small)
+                small, waiting = {}, 0
+        self._write_back_small(small)
+
+    def _write_back_small(self, logs: dict[int, list[LiveInode]]) -> None:
+        """Write the dirty pages of many files, log by log."""
+        for kind, inodes in logs.items():
+            places = [np.array(sorted(self.pages[inode.ino]), np.int64) for inode in inodes]
+            owners = np.zeros(sum(fofs.size for fofs in places), Summary.dtype)
+            ends = np.cumsum([fofs.size for fofs in places]).tolist()
+            parts = [slice(end - fofs.size, end) for fofs, end in zip(places, ends, strict=True)]
+            old: list[NDArray[np.int64]] = []
+            rows: list[NDArray[np.uint8]] = []
+            for inode, fofs, part in zip(inodes, places, parts, strict=True):
+                self._mapper.owners(inode, fofs, owners[part])
+                old.append(self._mapper.get(inode, fofs))
+                mine = self.pages[inode.ino]
+                rows += [mine[f] for f in fofs.tolist()]
+            blkaddrs = self._segments.allocate(kind, owners)
+            self._device.write_blocks(blkaddrs, np.stack(rows), self.geo.block_size)
+            for inode, fofs, part in zip(inodes, places, parts, strict=True):
+                self._mapper.put(inode, fofs, blkaddrs[part])
+                self.page_count -= len(self.pages.pop(inode.ino))
+            before = np.concatenate(old)
+            self._segments.invalidate(before[self.geo.in_main(before)])
 
     def write_back(self, inode: LiveInode, in_place: bool = False) -> None:
         """Write the dirty pages of a file; `in_place`: overwrite blocks where they are, as before a small fsync."""
