@@ -393,8 +393,8 @@ class WritableVolume(Volume):
                 there.block,
                 there.slot,
             )
-            if not same_entry or entry.name == new_name:  # two names of one file: nothing to do
-                return
+            if not same_entry or entry.name == new_name or flags & RENAME_WHITEOUT:
+                return  # two names of one file: nothing to do; nor can a whiteout stand beside the name it folds to
             other = there = None  # another case of the same name in a casefolded directory
         self._may_remove(folder, inode, name)
         if other is not None:

@@ -324,7 +324,8 @@ class Model:
             fail(errno.EINVAL)
         over = target.children[taken] if taken is not None else None
         if over is not None and taken is not None:
-            if over == moved and not (parent == new_parent and taken == name and taken != new_name):
+            folded = parent == new_parent and taken == name and taken != new_name and not flags & RENAME_WHITEOUT
+            if over == moved and not folded:
                 return  # two names of one file: nothing happens
             if over != moved:
                 self._replace(moved, over, new_parent, taken)
