@@ -85,13 +85,16 @@ class Directories:
 
     # -- looking --------------------------------------------------------------------------------------------------
 
-    def find(self, inode: LiveInode, name: bytes) -> Dentry | None:
-        """The entry with this name, `.` and `..` included; ENOTDIR for what is no directory."""
+    def find(self, inode: LiveInode, name: bytes, known_hash: int | None = None) -> Dentry | None:
+        """The entry with this name, `.` and `..` included; ENOTDIR for what is no directory.
+
+        known_hash: of an encrypted name that can't be folded; it is compared as it is.
+        """
         if not inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         folding = self.casefolded(inode)
-        same = _same_folded(name) if folding and name not in (b".", b"..") else None
-        code = name_hash(name, folding)
+        same = _same_folded(name) if folding and known_hash is None and name not in (b".", b"..") else None
+        code = name_hash(name, folding) if known_hash is None else known_hash
         if inode.has_inline_dentry:
             return DentryArea(inode.inline_area).find(name, code, same=same)
         if name in (b".", b".."):
@@ -155,10 +158,10 @@ class Directories:
 
     # -- changing -------------------------------------------------------------------------------------------------
 
-    def room(self, inode: LiveInode, name: bytes) -> Place:
+    def room(self, inode: LiveInode, name: bytes, known_hash: int | None = None) -> Place:
         """Make room for a name and say where; ENOSPC or EDQUOT when there is none.  The directory stays as it is."""
         slots = slots_for(name)
-        code = name_hash(name, self.casefolded(inode))
+        code = name_hash(name, self.casefolded(inode)) if known_hash is None else known_hash
         if inode.has_inline_dentry:
             slot = DentryArea(inode.inline_area).room_for(slots)
             if slot is not None:
@@ -180,9 +183,11 @@ class Directories:
                 return Place(number, slot, max(inode.i_current_depth, level + 1))
         raise OSError(errno.ENOSPC, "all levels of the directory are full")
 
-    def add(self, inode: LiveInode, place: Place, name: bytes, ino: int, kind: int) -> None:
+    def add(
+        self, inode: LiveInode, place: Place, name: bytes, ino: int, kind: int, known_hash: int | None = None
+    ) -> None:
         """Write an entry where `room` said."""
-        code = name_hash(name, self.casefolded(inode))
+        code = name_hash(name, self.casefolded(inode)) if known_hash is None else known_hash
         self._area(inode, place.block).put(place.slot, name, code, ino, kind)
         if inode.i_current_depth != place.depth:
             inode.set(i_current_depth=place.depth)

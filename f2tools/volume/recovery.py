@@ -8,6 +8,7 @@ fs/f2fs/recovery.c).  `find_fsync_chain` looks, on any volume; `recover` applies
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.layout.constants import (
-    COMPRESS_ADDR,
     CP_CRC_RECOVERY_FLAG,
+    CP_DISABLED_FLAG,
     CP_NOCRC_RECOVERY_FLAG,
     CURSEG_COLD_DATA,
     CURSEG_WARM_DATA,
@@ -28,10 +29,13 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_PRJQUOTA,
     F2FS_INLINE_DATA,
     F2FS_INLINE_XATTR,
+    F2FS_NAME_LEN,
     F2FS_PIN_FILE,
+    F2FS_ROOT_INO,
     FADVISE_KEEP_SIZE_BIT,
     FSYNC_BIT_SHIFT,
     NEW_ADDR,
+    NR_CURSEG_DATA_TYPE,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
@@ -39,15 +43,17 @@ from f2tools.layout.constants import (
 from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
 from f2tools.layout.summary import Summary
+from f2tools.volume.dentries import Dentry
 from f2tools.volume.directory import file_type
 from f2tools.volume.inode import Inode
 from f2tools.volume.nodecache import LiveInode, is_dnode
-from f2tools.volume.volume import Volume
+from f2tools.volume.volume import RESERVED_NODES, Volume
 
 if TYPE_CHECKING:
     from f2tools.volume.writer import WritableVolume
 
-WINDOW = 128  # node blocks read ahead; the chain mostly goes on at the next block
+WINDOW = 128  # node blocks read ahead at most; the chain mostly goes on at the next block
+LOST_FOUND = b"lost+found"
 _HEAD = InodeLayout.offset_of("i_ext")
 
 
@@ -75,6 +81,7 @@ class Fsynced:
     ino: int
     last: int  # index in the chain of its last marked node: what comes after does not count
     dentry: int | None = None  # index of the last inode block that asks for its name to be added
+    created: int | None = None  # index of the inode block from which an inode unknown to the checkpoint is made
     nodes: list[int] = field(default_factory=list)  # indices of what is applied
 
 
@@ -85,8 +92,10 @@ class Recovery:
     start_blkaddr: int
     end_blkaddr: int
     end_reason: str
+    looped: bool  # it leads back into itself: the kernel then brings nothing back
     chain: list[ChainNode]
     files: dict[int, Fsynced]  # by inode number, in the order of their first mark
+    dropped: list[int]  # inodes with marked nodes that are not in the checkpoint, nor anywhere in the chain as a whole
 
     @property
     def needed(self) -> bool:
@@ -99,63 +108,78 @@ class Recovery:
 
 def find_fsync_chain(volume: Volume) -> Recovery:
     """Follow the chain from the end of the warm node log; reads only, and never a block twice."""
-    geo = volume.geo
     segno, blkoff, _ = volume.pack.curseg(CURSEG_WARM_NODE)
-    start = geo.start_block(segno) + blkoff
+    start = volume.geo.start_block(segno) + blkoff
+    if volume.cp.ckpt_flags & CP_DISABLED_FLAG:
+        return Recovery(start, start, "checkpoints are disabled: nothing is rolled forward", False, [], {}, [])
     chain: list[ChainNode] = []
+    end, reason, looped = start, "", False
+    for item in _walk(volume, start):
+        if isinstance(item, ChainNode):
+            chain.append(item)
+        else:
+            end, reason, looped = item
+    files = _files(volume, chain)
+    lost = [ino for ino, file in files.items() if file.created is None and not _is_known(volume, ino)]
+    dropped = [(ino, files.pop(ino)) for ino in lost]
+    for index, node in enumerate(chain):
+        file = files.get(node.ino)
+        if file is not None and index <= file.last:
+            file.nodes.append(index)
+    return Recovery(start, end, reason, looped, chain, files, [ino for ino, _ in dropped])
+
+
+def _files(volume: Volume, chain: list[ChainNode]) -> dict[int, Fsynced]:
+    """What the marks say; see find_fsync_dnodes() in fs/f2fs/recovery.c."""
     files: dict[int, Fsynced] = {}
-    for node, reason in _walk(volume, start):
-        if node is None:
-            end = chain[-1].next_blkaddr if chain else start
-            for index, member in enumerate(chain):
-                file = files.get(member.ino)
-                if file is not None and index <= file.last:
-                    file.nodes.append(index)
-            return Recovery(start, end, reason, chain, files)
-        chain.append(node)
+    for index, node in enumerate(chain):
         if not node.fsync:
             continue
-        file = files.setdefault(node.ino, Fsynced(node.ino, 0))
-        file.last = len(chain) - 1
+        file = files.setdefault(node.ino, Fsynced(node.ino, index))
+        file.last = index
         if node.is_inode and node.dentry:
-            file.dentry = len(chain) - 1
-    raise AssertionError("the walk always says why it ends")
+            file.dentry = index
+            if file.created is None and not _is_known(volume, node.ino):
+                file.created = index
+    return files
 
 
-def _walk(volume: Volume, start: int) -> Any:
-    """(node, "") for each node of the chain, then (None, why it ends)."""
+def _is_known(volume: Volume, ino: int) -> bool:
+    """Whether the checkpoint has a node with this number."""
+    return 0 < ino < volume.geo.max_nid and volume.nat.get(ino)[2] not in (NULL_ADDR, NEW_ADDR)
+
+
+def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bool]]:
+    """The nodes of the chain, then (block address, why it ends there, whether it is a loop)."""
     geo = volume.geo
     met: set[int] = set()
     window = np.zeros(0, NodeFooter.dtype)
     first = blkaddr = start
+    ahead = WINDOW
     while True:
         if not geo.in_main(blkaddr):
-            yield None, f"the next block {blkaddr:#x} lies outside the main area"
+            yield blkaddr, f"the next block {blkaddr:#x} lies outside the main area", False
             return
         if blkaddr in met:
-            yield None, f"the chain leads back to block {blkaddr:#x}"
+            yield blkaddr, f"the chain leads back to block {blkaddr:#x}", True
             return
         met.add(blkaddr)
         if not first <= blkaddr < first + window.size:
+            # A chain that jumps about is read in small pieces; see adjust_por_ra_blocks().
+            ahead = min(WINDOW, ahead * 2) if blkaddr == first + window.size else max(1, ahead // 2)
             first = blkaddr
-            count = min(WINDOW, geo.end_blkaddr - first)
             try:
-                blocks = volume.device.read_range(first, count, geo.block_size)
+                blocks = volume.device.read_range(first, min(ahead, geo.end_blkaddr - first), geo.block_size)
             except F2fsError as error:
-                yield None, f"block {blkaddr:#x} can't be read: {error}"
+                yield blkaddr, f"block {blkaddr:#x} can't be read: {error}", False
                 return
             window = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
         nid, ino, flag, cp_ver, following = window[blkaddr - first].item()
         if not _of_this_checkpoint(volume, cp_ver):
-            yield None, f"block {blkaddr:#x} was not written after this checkpoint"
+            yield blkaddr, f"block {blkaddr:#x} was not written after this checkpoint", False
             return
-        yield (
-            ChainNode(
-                blkaddr, nid, ino, flag >> OFFSET_BIT_SHIFT,
-                bool(flag >> FSYNC_BIT_SHIFT & 1), bool(flag >> DENT_BIT_SHIFT & 1), following,
-            ),
-            "",
-        )  # fmt: skip
+        marks = bool(flag >> FSYNC_BIT_SHIFT & 1), bool(flag >> DENT_BIT_SHIFT & 1)
+        yield ChainNode(blkaddr, nid, ino, flag >> OFFSET_BIT_SHIFT, *marks, following)
         blkaddr = following
 
 
@@ -176,9 +200,12 @@ def _of_this_checkpoint(volume: Volume, cp_ver: int) -> bool:
 def recover(volume: WritableVolume, recovery: Recovery | None = None) -> Recovery:
     """Bring back what was fsync'ed and write a checkpoint with it; nothing is written when there is nothing.
 
-    Until that checkpoint is complete the chain stays as it is, so a recovery that is interrupted starts again.
+    Until that checkpoint is complete the chain stays as it is, so a recovery that is interrupted starts again.  Corrupt
+    for a chain that can't be right, before anything is written.
     """
     found = recovery or find_fsync_chain(volume)
+    if found.looped:
+        raise Corrupt(Where(blkaddr=found.end_blkaddr), f"{found.end_reason}; run f2tools fsck")
     if found.needed:
         _Applier(volume, found).run()
         volume.checkpoint()
@@ -190,33 +217,23 @@ class _Applier:
         self._vol = volume
         self._geo = volume.geo
         self._found = recovery
+        self._segnos = sorted({self._geo.segno(node.blkaddr) for node in recovery.chain})
 
     def run(self) -> None:
-        vol, geo = self._vol, self._geo
-        segnos = {geo.segno(node.blkaddr) for node in self._found.chain}
-        vol.segments.keep_until_checkpoint(sorted(segnos))
-        known = {file.ino for file in self._found.files.values() if self._exists(file)}
-        for index, node in enumerate(self._found.chain):
-            file = self._found.files.get(node.ino)
-            if file is None or index > file.last or file.ino not in known:
-                continue
-            self._apply(file, index, node)
-        vol.segments.leave_after_recovery(CURSEG_WARM_NODE)
+        chain, files = self._found.chain, self._found.files
+        self._vol.segments.keep_until_checkpoint(self._segnos)
+        for file in files.values():
+            if file.created is not None:
+                self._make_inode(chain[file.created])
+        for index, node in enumerate(chain):
+            file = files.get(node.ino)
+            if file is not None and index <= file.last:
+                self._apply(file, index, node)
+        self._vol.segments.leave_after_recovery(CURSEG_WARM_NODE)
 
-    def _exists(self, file: Fsynced) -> bool:
-        """Whether the inode is known, or made anew from its first block that asks for a name."""
-        vol = self._vol
-        if not 0 < file.ino < self._geo.max_nid:
-            return False
-        if vol.nat.get(file.ino)[2] not in (NULL_ADDR, NEW_ADDR):
-            return True
-        if file.dentry is None:
-            return False
-        first = next(
-            node for node in self._found.chain if node.ino == file.ino and node.is_inode and node.fsync and node.dentry
-        )
-        self._make_inode(first)
-        return True
+    def _corrupt(self, node: ChainNode, message: str) -> Corrupt:
+        where = Where(ino=node.ino, nid=node.nid, blkaddr=node.blkaddr)
+        return Corrupt(where, f"can't recover: {message}; run f2tools fsck")
 
     def _block(self, node: ChainNode) -> NDArray[np.uint8]:
         return self._vol.device.read_range(node.blkaddr, 1, self._geo.block_size)[0]
@@ -224,6 +241,8 @@ class _Applier:
     def _make_inode(self, node: ChainNode) -> None:
         """An inode that the checkpoint does not know; see f2fs_recover_inode_page()."""
         vol = self._vol
+        if not RESERVED_NODES <= node.ino < self._geo.max_nid:
+            raise self._corrupt(node, f"no file can have inode number {node.ino}")
         source = Inode(self._geo, self._block(node), node.ino, node.blkaddr)
         vol.nat.note_fresh(node.ino)
         block = vol.nodes.new_block(node.ino, node.ino, 0, source.is_dir)
@@ -241,23 +260,32 @@ class _Applier:
         vol.space.add_inode(inode)
 
     def _apply(self, file: Fsynced, index: int, node: ChainNode) -> None:
-        vol = self._vol
-        inode = vol.live(file.ino)
+        """Take over one node; see do_recover_data() in fs/f2fs/recovery.c."""
+        inode = self._vol.live(file.ino)
         block = self._block(node)
-        if node.is_inode:
-            source = Inode(self._geo, block, node.ino, node.blkaddr)
+        source = Inode(self._geo, block, node.ino, node.blkaddr) if node.is_inode else None
+        if not inode.is_file or (source is not None and not source.is_file):
+            raise self._corrupt(node, "only regular files are fsync'ed without a checkpoint")
+        if source is not None:
+            if source.extra_isize != inode.extra_isize or source.compressed != inode.compressed:
+                raise self._corrupt(node, "the inode has another layout than in the checkpoint")
             self._fields(inode, source)
             if file.dentry == index:
-                self._name(inode, source)
+                self._name(node, inode, source)
             self._inline_xattr(inode, source)
-            if self._inline_data(inode, source):
-                return
-            self._addresses(inode, -1, source.addrs)
         elif node.offset == XATTR_NODE_OFFSET:
             self._xattr_node(inode, block)
-        elif is_dnode(node.offset, self._geo.addrs_per_block) and not inode.has_inline_data:
-            number = number_of(node.offset, self._geo.addrs_per_block)
-            self._addresses(inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
+            return
+        if self._inline_data(node, inode, source):
+            return
+        if source is not None:
+            self._addresses(node, inode, -1, source.addrs)
+            return
+        n = self._geo.addrs_per_block
+        number = number_of(node.offset, n)
+        if not is_dnode(node.offset, n) or not 0 <= number < 2 + 2 * n + n * n:
+            raise self._corrupt(node, f"a direct node has no offset {node.offset}")
+        self._addresses(node, inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
 
     def _fields(self, inode: LiveInode, source: Inode) -> None:
         """See recover_inode() in fs/f2fs/recovery.c."""
@@ -265,7 +293,8 @@ class _Applier:
         vol.transfer(inode, source.i_uid, source.i_gid, source.extra.get("i_projid"))
         names = (
             "i_mode", "i_uid", "i_gid", "i_size", "i_atime", "i_ctime", "i_mtime", "i_atime_nsec", "i_ctime_nsec",
-            "i_mtime_nsec", "i_advise", "i_flags", "i_current_depth",
+            "i_mtime_nsec", "i_advise", "i_flags",
+            "i_current_depth",  # of a regular file: i_gc_failures
         )  # fmt: skip
         inode.set(**{name: getattr(source, name) for name in names})
         if self._geo.feature & F2FS_FEATURE_PRJQUOTA and "i_projid" in inode.extra and "i_projid" in source.extra:
@@ -274,24 +303,54 @@ class _Applier:
         inode.set(i_inline=inode.i_inline & ~kept | source.i_inline & kept)
         vol.nodes.touch(inode)
 
-    def _name(self, inode: LiveInode, source: Inode) -> None:
+    def _name(self, node: ChainNode, inode: LiveInode, source: Inode) -> None:
         """Add the name that the inode remembers, in the place of another file's; see recover_dentry()."""
         vol = self._vol
-        try:
-            folder = vol.live(source.i_pino)
-        except F2fsError:
-            return
-        if not folder.is_dir or not source.name:
-            return
-        there = vol.names.find(folder, source.name)
+        folder, name = vol.live(source.i_pino), source.name
+        odd = name in (b"", b".", b"..") or (not folder.encrypted and (b"/" in name or b"\0" in name))
+        if not folder.is_dir or odd or source.i_namelen > F2FS_NAME_LEN:
+            raise self._corrupt(node, f"no name {os.fsdecode(name)!r} can be in inode {folder.ino}")
+        code = self._stored_hash(folder, source)
+        there = vol.names.find(folder, name, code)
         if there is not None and there.ino == inode.ino:
             return
         if there is not None:
-            vol.remove_name(folder, there)
-        inode.set(i_pino=folder.ino, i_name=source.name, i_namelen=len(source.name))
-        place = vol.names.room(folder, source.name)
-        vol.names.add(folder, place, source.name, inode.ino, file_type(inode.i_mode))
+            self._replace(folder, there)
+        inode.set(i_pino=folder.ino, i_name=source.i_name, i_namelen=len(name))
+        place = vol.names.room(folder, name, code)
+        vol.names.add(folder, place, name, inode.ino, file_type(inode.i_mode), code)
         vol.stamp(folder, modified=True)
+
+    def _stored_hash(self, folder: LiveInode, source: Inode) -> int | None:
+        """Without the key the hash of an encrypted name that ignores case is known from the inode alone."""
+        if not folder.encrypted or not self._vol.names.casefolded(folder):
+            return None
+        at = source.i_namelen
+        return int.from_bytes(source.i_name[at : at + 4], "little")
+
+    def _replace(self, folder: LiveInode, there: Dentry) -> None:
+        """The file that had the name before was removed after the checkpoint.
+
+        Of a directory it is not known where its files have gone since: one that is not empty is kept, as a lost one.
+        """
+        vol = self._vol
+        other = vol.live(there.ino)
+        if not other.is_dir or vol.names.is_empty(other):
+            vol.remove_name(folder, there)
+            return
+        found = vol.names.find(vol.live(F2FS_ROOT_INO), LOST_FOUND)
+        home = folder if found is None else vol.live(found.ino)
+        name = b"#%d" % other.ino
+        place = vol.names.room(home, name)
+        vol.names.remove(folder, there)
+        vol.names.add(home, place, name, other.ino, file_type(other.i_mode))
+        other.set(i_pino=home.ino, i_name=name, i_namelen=len(name))
+        vol.nodes.touch(other)
+        if home is not folder:
+            vol.names.set_parent(other, home.ino)
+            folder.set(i_links=max(folder.i_links - 1, 2))
+            home.set(i_links=home.i_links + 1)
+            vol.stamp(home, modified=True)
 
     def _inline_xattr(self, inode: LiveInode, source: Inode) -> None:
         if source.i_inline & F2FS_INLINE_XATTR:
@@ -315,20 +374,26 @@ class _Applier:
         mine[: -NodeFooter.size] = block[: -NodeFooter.size]
         nodes.mark_dirty(nid, inode.ino)
 
-    def _inline_data(self, inode: LiveInode, source: Inode) -> bool:
-        """Whether the content was inside the inode; see f2fs_recover_inline_data()."""
-        if source.has_inline_data:
-            if not inode.has_inline_data:
-                self._vol.mapper.truncate(inode, 0)
-                inode.set(i_size=source.i_size, i_inline=inode.i_inline | F2FS_INLINE_DATA)
-            inode.inline_area[:] = source.inline_area
-            return True
-        if inode.has_inline_data:
-            inode.inline_area[:] = 0
-            inode.set(i_inline=inode.i_inline & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
-        return False
+    def _inline_data(self, node: ChainNode, inode: LiveInode, source: Inode | None) -> bool:
+        """Whether the content is inside the inode; see f2fs_recover_inline_data().
 
-    def _addresses(self, inode: LiveInode, number: int, wanted: NDArray[Any]) -> None:
+        A direct node (`source` None) is met before its inode where a file has grown out of the inode.
+        """
+        if source is None or not source.has_inline_data:
+            if inode.has_inline_data:
+                inode.inline_area[:] = 0
+                inode.set(i_inline=inode.i_inline & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
+                self._vol.nodes.touch(inode)
+            return False
+        if not inode.has_inline_data:
+            self._vol.mapper.truncate(inode, 0)
+            inode.set(i_size=source.i_size, i_inline=inode.i_inline | F2FS_INLINE_DATA)
+        if source.inline_area.size != inode.inline_area.size or source.i_size > inode.inline_area.size:
+            raise self._corrupt(node, f"{source.i_size} bytes do not fit into the inode")
+        inode.inline_area[:] = source.inline_area
+        return True
+
+    def _addresses(self, chain_node: ChainNode, inode: LiveInode, number: int, wanted: NDArray[Any]) -> None:
         """Take over the addresses of one node; see do_recover_data()."""
         vol, geo = self._vol, self._geo
         have = vol.mapper.node(inode, number)
@@ -338,19 +403,21 @@ class _Applier:
         assert node is not None
         new = wanted.astype(np.int64)
         old = node.addrs.astype(np.int64)
-        special = (new == NULL_ADDR) | (new == NEW_ADDR) | (new == COMPRESS_ADDR)
-        changed = np.flatnonzero((old != new) & (special | geo.in_main(new)))
+        if new.size != old.size:
+            raise self._corrupt(chain_node, f"{new.size} addresses where the checkpoint has {old.size}")
+        changed = np.flatnonzero(old != new)
         if not changed.size:
             return
         src, dest = old[changed], new[changed]
+        valid = self._valid_targets(chain_node, dest)
         grown = int(np.count_nonzero(dest != NULL_ADDR)) - int(np.count_nonzero(src != NULL_ADDR))
         vol.space.add_blocks(inode, grown)
         inode.set(i_blocks=max(inode.i_blocks + grown, 1))
         vol.segments.invalidate(src[geo.in_main(src)])
-        valid = geo.in_main(dest)
-        fofs = node.first + changed
+        node.addrs[changed] = np.where(valid, NEW_ADDR, dest)
         self._adopt(node.nid, changed[valid], dest[valid], src[valid])
         node.addrs[changed] = dest
+        fofs = node.first + changed
         last = int(fofs[dest != NULL_ADDR][-1]) if (dest != NULL_ADDR).any() else -1
         size = geo.block_size
         if last >= 0 and not inode.i_advise & FADVISE_KEEP_SIZE_BIT and inode.i_size <= last * size:
@@ -358,6 +425,23 @@ class _Applier:
         inode.forget_extent()
         vol.nodes.mark_dirty(node.nid, inode.ino)
         vol.nodes.touch(inode)
+
+    def _valid_targets(self, chain_node: ChainNode, dest: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these new addresses are blocks, all others being holes or promises."""
+        geo, segments = self._geo, self._vol.segments
+        valid = geo.in_main(dest)
+        blocks = dest[valid]
+        odd = dest[~valid & (dest != NULL_ADDR) & (dest != NEW_ADDR)]
+        if odd.size:
+            raise self._corrupt(chain_node, f"address {int(odd[0]):#x} is out of the main area")
+        if np.unique(blocks).size != blocks.size:
+            raise self._corrupt(chain_node, "a block stands twice among its addresses")
+        segnos = geo.segno(blocks)
+        of_nodes = segments.in_use[segnos] & (segments.types[segnos] >= NR_CURSEG_DATA_TYPE)
+        of_nodes |= np.isin(segnos, self._segnos)
+        if of_nodes.any():
+            raise self._corrupt(chain_node, f"block {int(blocks[of_nodes][0]):#x} lies in a log of nodes")
+        return valid
 
     def _adopt(self, nid: int, offsets: NDArray[np.int64], dest: NDArray[np.int64], src: NDArray[np.int64]) -> None:
         """Blocks that were written after the checkpoint become valid."""
@@ -419,6 +503,7 @@ def describe(volume: Volume, recovery: Recovery) -> list[str]:
             source = Inode(volume.geo, block, file.ino, 0)
             text += f"; its name {os.fsdecode(source.name)!r} in inode {source.i_pino}"
         lines.append(text)
+    lines += [f"inode {ino}: lost, as its inode was never written" for ino in recovery.dropped]
     return lines
 
 
