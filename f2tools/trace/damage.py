@@ -1,0 +1,152 @@
+"""What is wrong with a trace, counted and located: lost events, cut tails, bytes that are no record, wrong order.
+
+Counts are exact however much is wrong; of the places the first hundred are kept, so that a hostile trace costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEPT = 100
+KINDS = {
+    "lost": "events lost",
+    "truncated": "records cut off",
+    "corrupt": "corrupt records",
+    "disordered": "events before their predecessor",
+    "duplicate": "events that come twice",
+    "unreadable": "lines that are no event",
+}
+STRAY = 1 << 20  # a sequence number that leaps so far, alone, is damage and not a loss
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: in which stream, at which byte (of a text: line), and what."""
+
+    kind: str
+    stream: str
+    offset: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}{'' if self.offset is None else f' at {self.offset}'}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Events lost on one CPU between two times, in ns; nothing that was under way there is measured."""
+
+    stream: str
+    cpu: int
+    start: int
+    end: int
+    count: int
+
+
+@dataclass
+class Damage:
+    """All that is wrong with a trace, over all its streams."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    problems: list[Problem] = field(default_factory=list)
+    skipped_bytes: int = 0
+    lost_by_cpu: dict[int, int] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)  # not yet taken by whoever pairs
+
+    def note(self, kind: str, stream: str, offset: int | None, text: str, count: int = 1) -> None:
+        """Count something that is wrong and keep it while there is room."""
+        self.counts[kind] += count
+        if len(self.problems) < KEPT:
+            self.problems.append(Problem(kind, stream, offset, text))
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing at all is wrong."""
+        return not any(self.counts.values())
+
+    def summary(self) -> list[str]:
+        """One line for each kind that there is."""
+        return [f"{self.counts[kind]:,} {text}" for kind, text in KINDS.items() if self.counts[kind]]
+
+
+@dataclass
+class SequenceCheck:
+    """Follows the sequence numbers of one stream, CPU by CPU; they count from 1."""
+
+    stream: str
+    damage: Damage
+    _last: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (device, cpu): sequence, time
+
+    def feed(
+        self,
+        device: NDArray[Any],
+        cpu: NDArray[Any],
+        sequence: NDArray[Any],
+        time: NDArray[np.int64],
+        offset: NDArray[np.int64],
+    ) -> None:
+        """Look at the next events of the stream, notes left out."""
+        if not len(sequence):
+            return
+        if (cpu == cpu[0]).all() and (device == device[0]).all():
+            self._one(int(device[0]), int(cpu[0]), sequence, time, offset)
+            return
+        key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
+        order = np.argsort(key, kind="stable")
+        ends = np.flatnonzero(np.diff(key[order])) + 1
+        for rows in np.split(order, ends):
+            first = rows[0]
+            self._one(int(device[first]), int(cpu[first]), sequence[rows], time[rows], offset[rows])
+
+    def _one(
+        self, device: int, cpu: int, sequence: NDArray[Any], time: NDArray[np.int64], offset: NDArray[np.int64]
+    ) -> None:
+        last, last_time = self._last.get((device, cpu), (0, int(time[0])))
+        step = np.diff(sequence.astype(np.int64), prepend=last)
+        if (step == 1).all():
+            self._last[device, cpu] = int(sequence[-1]), int(time[-1])
+            return
+        step[step < -(1 << 31)] += 1 << 32  # the counter has 32 bits
+        number = last + np.cumsum(step)
+        number = self._without_strays(number, last, cpu, offset)
+        for row in np.flatnonzero(np.diff(number, prepend=last) < 0).tolist():
+            self.damage.note(
+                "disordered", self.stream, int(offset[row]),
+                f"CPU {cpu}: event {sequence[row]} comes after a later one",
+            )  # fmt: skip
+        order = np.argsort(number, kind="stable")
+        ranked = number[order]
+        leap = np.diff(ranked, prepend=last)
+        for at in np.flatnonzero(leap > 1).tolist():
+            count = int(leap[at]) - 1
+            row = int(order[at])
+            before = int(time[order[at - 1]]) if at else last_time
+            self.damage.note(
+                "lost", self.stream, int(offset[row]),
+                f"CPU {cpu}: {count} event{'s' * (count > 1)} lost before event {ranked[at]}", count,
+            )  # fmt: skip
+            self.damage.lost_by_cpu[cpu] = self.damage.lost_by_cpu.get(cpu, 0) + count
+            self.damage.gaps.append(Gap(self.stream, cpu, min(before, int(time[row])), int(time[row]), count))
+        twice = int((leap == 0).sum())
+        if twice:
+            at = int(order[np.flatnonzero(leap == 0)[0]])
+            self.damage.note("duplicate", self.stream, int(offset[at]), f"CPU {cpu}: event {number[at]} again", twice)
+        self._last[device, cpu] = max(int(ranked[-1]), last) & 0xFFFFFFFF, int(time[-1])
+
+    def _without_strays(
+        self, number: NDArray[np.int64], last: int, cpu: int, offset: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """A number that leaps while its neighbours are in order is damaged; it is put right and reported."""
+        before = np.concatenate([[last], number[:-1]])
+        after = np.concatenate([number[1:], [number[-1] + 1]])
+        stray = (np.abs(number - before) > STRAY) & (np.abs(after - before) <= STRAY)
+        for row in np.flatnonzero(stray).tolist():
+            self.damage.note("corrupt", self.stream, int(offset[row]), f"CPU {cpu}: sequence number {number[row]}")
+        if stray.any():
+            number = number.copy()
+            number[stray] = before[stray] + 1
+        return number

@@ -1,0 +1,125 @@
+"""What a trace event is: the numbers of blktrace's format, and events as columns.  Sectors have 512 bytes, times are
+nanoseconds.  Versions 7 and 8 become the same columns, so nothing else knows of versions or byte orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC = 0x65617400
+HEADER_V7, HEADER_V8 = 48, 64
+SECTOR = 512
+OP_MASK, OP_CGROUP, CATEGORY_SHIFT = 0xFF, 0x100, 16
+
+# include/uapi/linux/blktrace_api.h: enum blktrace_act
+Q, M, F, G, S, R, D, C, P, U, UT, INSERT, X, B, A, ABORT, DRV_DATA, ZONE_PLUG, ZONE_UNPLUG = range(1, 20)
+OP_NAMES = ("", "Q", "M", "F", "G", "S", "R", "D", "C", "P", "U", "UT", "I", "X", "B", "A", "abort", "m", "ZP", "ZU")
+OP_NUMBERS = {name: number for number, name in enumerate(OP_NAMES) if name}
+NOTIFY_PROCESS, NOTIFY_TIMESTAMP, NOTIFY_MESSAGE = range(3)
+
+# enum blktrace_cat
+READ, WRITE, FLUSH, SYNC = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+FS, PC, NOTIFY, AHEAD, META, DISCARD, DRIVER, FUA = (1 << bit for bit in range(8, 16))
+ZONE_APPEND, ZONE_RESET, ZONE_RESET_ALL, ZONE_FINISH, ZONE_OPEN, ZONE_CLOSE, WRITE_ZEROES = (
+    1 << bit for bit in range(16, 23)
+)
+ZONE_MANAGEMENT = ZONE_RESET | ZONE_RESET_ALL | ZONE_FINISH | ZONE_OPEN | ZONE_CLOSE
+
+# What a request does, as an index into every array "by class".
+READS, WRITES, DISCARDS, FLUSHES, OTHERS = range(5)
+CLASS_NAMES = ("read", "write", "discard", "flush", "other")
+
+MAX_SECTOR = 1 << 42  # 2 PiB; a larger one is damage, and packed sort keys rely on it
+
+
+@dataclass
+class Events:
+    """Events in columns of equal length, in order of time."""
+
+    time: NDArray[np.int64]
+    sector: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    category: NDArray[np.uint32]
+    op: NDArray[np.uint8]
+    pid: NDArray[np.uint32]
+    device: NDArray[np.uint32]
+    cpu: NDArray[np.uint32]
+    error: NDArray[np.uint16]
+    sequence: NDArray[np.uint32]
+    cgroup: NDArray[np.uint64]
+    payload: dict[int, bytes] = field(default_factory=dict)  # by row, for the few operations that have one
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def take(self, rows: NDArray[Any] | slice) -> Events:
+        """These rows (a mask, numbers or a slice), payloads included."""
+        columns = [getattr(self, name)[rows] for name in COLUMNS]
+        if not self.payload:
+            return Events(*columns)
+        numbers = np.arange(len(self))[rows]
+        where = np.array(sorted(self.payload))
+        at = np.flatnonzero(np.isin(numbers, where))
+        return Events(*columns, {int(row): self.payload[int(numbers[row])] for row in at})
+
+    @classmethod
+    def empty(cls) -> Events:
+        """No events."""
+        return cls(*(np.zeros(0, dtype) for dtype in DTYPES))
+
+    @classmethod
+    def concatenate(cls, parts: list[Events]) -> Events:
+        """One after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.empty()
+        payload: dict[int, bytes] = {}
+        at = 0
+        for part in parts:
+            payload.update({row + at: data for row, data in part.payload.items()})
+            at += len(part)
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS), payload)
+
+
+COLUMNS = tuple(each.name for each in fields(Events) if each.name != "payload")
+DTYPES = (
+    np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16, np.uint32, np.uint64,
+)  # fmt: skip
+
+
+def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:
+    """READS, WRITES, DISCARDS, FLUSHES or OTHERS for each event; discards carry the write bit too.
+
+    A request without data is a flush where it says so, else it is of no account: the end of a write whose flush came
+    after it.
+    """
+    found = np.full(len(category), OTHERS, np.uint8)
+    found[(category & READ) != 0] = READS
+    found[(category & (WRITE | ZONE_APPEND | WRITE_ZEROES)) != 0] = WRITES
+    found[(category & DISCARD) != 0] = DISCARDS
+    odd = (size == 0) | ((category & (PC | DRIVER | ZONE_MANAGEMENT)) != 0)
+    if odd.any():
+        found[odd] = OTHERS
+        found[(size == 0) & ((category & FLUSH) != 0)] = FLUSHES
+    return found
+
+
+def rwbs(category: int) -> str:
+    """The letters by which blkparse shows what an event does, such as `WSM` or `FN`."""
+    text = "F" if category & FLUSH else ""
+    if category & DISCARD:
+        text += "D"
+    elif category & WRITE:
+        text += "W"
+    elif category & READ and not category & FLUSH:
+        text += "R"
+    else:
+        text += "N"
+    for bit, letter in ((FUA, "F"), (AHEAD, "A"), (SYNC, "S"), (META, "M")):
+        if category & bit:
+            text += letter
+    return text

@@ -1,0 +1,284 @@
+"""Where a trace comes from: files, folders, standard input, compressed or not; and its streams as one, in order of time.
+
+blktrace writes a file for each CPU, each in order of time.  They are merged window by window: what is sure to be older
+than all that is still unread is handed on.  Memory is one window for each stream, whatever the size of the trace.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Unsupported, Usage
+from f2tools.trace.damage import Damage
+from f2tools.trace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
+from f2tools.trace.scan import SNIFF, WINDOW, Note, Scanner, sniff
+from f2tools.trace.text import TextReader
+
+PER_CPU = re.compile(r"(.*)\.blktrace\.(\d+)(\.gz|\.zst)?$")
+PLAIN = re.compile(r"(.*)\.(?:blktrace|bin|blkparse\.txt|ftrace\.txt)(\.gz|\.zst)?$")
+MIN_WINDOW = 1 << 18
+BUFFERS = 16 << 20  # bytes in all streams' windows together
+MAX_NOTES = 100_000
+LEAP = 10**9  # ns; a time that leaps further, alone, is damage
+
+
+@dataclass
+class Trace:
+    """A trace as its streams; `damage`, `notes` and `names` fill while it is read."""
+
+    name: str
+    files: tuple[str, ...]
+    damage: Damage = field(default_factory=Damage)
+    notes: list[Note] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)  # processes
+    records: int = 0
+    bytes_read: int = 0
+    pages: list[Any] = field(default_factory=list)  # text.PageWrite
+
+    def events(self, wanted: Sequence[int] | None = None, payloads: bool = False) -> Iterator[Events]:
+        """All events in order of time, in windows; `wanted` limits them to some operations."""
+        mask = None
+        if wanted is not None:
+            mask = np.zeros(256, np.bool_)
+            mask[list(wanted)] = True
+        window = max(MIN_WINDOW, min(WINDOW, BUFFERS // max(len(self.files), 1)))
+        streams = [_Stream(self, path, window, mask, payloads) for path in self.files]
+        try:
+            yield from streams[0].whole() if len(streams) == 1 else _merged(streams)
+        finally:
+            for stream in streams:
+                stream.close()
+        for stream in streams:
+            stream.gather()
+
+    def add_notes(self, notes: list[Note]) -> None:
+        """Names of processes, messages; bounded, as a trace can be nothing but messages."""
+        for note in notes:
+            if note.op == NOTIFY_PROCESS:
+                if len(self.names) < MAX_NOTES or note.pid in self.names:
+                    self.names[note.pid] = note.payload.split(b"\0")[0].decode("utf-8", "replace")
+            elif len(self.notes) < MAX_NOTES:
+                self.notes.append(note)
+        notes.clear()
+
+    @property
+    def messages(self) -> list[Note]:
+        """What was written into the trace in words, in order of time."""
+        return sorted((n for n in self.notes if n.op != NOTIFY_TIMESTAMP), key=lambda note: note.time)
+
+
+def open_trace(given: str) -> Trace:
+    """The trace that `given` names: a prefix, a folder, a file, or `-` for standard input."""
+    if given == "-":
+        return Trace("standard input", ("-",))
+    path = Path(given)
+    if path.is_dir():
+        names = sorted(os.listdir(path))
+        files = [n for n in names if PER_CPU.match(n)] or [n for n in names if PLAIN.match(n)]
+        files = files or [n for n in names if re.match(r"ftrace.*\.txt(\.gz|\.zst)?$|blkparse.*\.txt(\.gz|\.zst)?$", n)]
+        if not files:
+            raise Usage(f"{given}: no trace in this folder; expected files such as x.blktrace.0")
+        return Trace(given, tuple(str(path / name) for name in _in_order_of_cpu(files)))
+    if path.exists():
+        return Trace(given, (given,))
+    folder = path.parent
+    prefix = path.name
+    if folder.is_dir():
+        files = [n for n in os.listdir(folder) if (m := PER_CPU.match(n)) and m[1] == prefix]
+        if files:
+            return Trace(given, tuple(str(folder / name) for name in _in_order_of_cpu(files)))
+    raise FileNotFoundError(2, os.strerror(2), given)
+
+
+def _in_order_of_cpu(names: list[str]) -> list[str]:
+    """One file for each stream: x.blktrace.0 rather than its compressed copy beside it."""
+    best: dict[str, str] = {}
+    for name in sorted(names, key=len, reverse=True):
+        best[re.sub(r"\.(gz|zst)$", "", name)] = name
+    return [best[key] for key in sorted(best, key=lambda key: (len(key), key))]
+
+
+class _Stream:
+    """One file of a trace, read ahead by one window."""
+
+    def __init__(self, trace: Trace, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool) -> None:
+        self._trace = trace
+        self._wanted = wanted
+        name = os.path.basename(path) if path != "-" else "standard input"
+        self._file, head = _open(path)
+        self._reader: Scanner | TextReader
+        if sniff(head) is not None or not _is_text(head):
+            self._reader = Scanner(
+                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads
+            )
+        else:
+            self._reader = TextReader(self._file.read, name, trace.damage)
+        self._source = iter(self._reader)
+        self._name = name
+        self._events: Events | None = None
+        self.done = False
+        self._latest = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def gather(self) -> None:
+        """What was noted on the way."""
+        self._trace.add_notes(self._reader.notes)
+        self._trace.records += self._reader.records
+        if isinstance(self._reader, TextReader):
+            self._trace.names.update(self._reader.names)
+            self._trace.pages += self._reader.pages
+
+    def _next(self) -> Events | None:
+        try:
+            events = next(self._source, None)
+        except (OSError, EOFError, ValueError, _zstd_error()) as error:
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
+                raise
+            self._trace.damage.note("truncated", self._name, None, f"the compressed file can't be read on: {error}")
+            events = None
+        self._trace.add_notes(self._reader.notes)
+        if events is None:
+            return None
+        if isinstance(self._reader, TextReader) and self._wanted is not None:
+            events = events.take(self._wanted[events.op])
+        return self._in_order(events)
+
+    def _in_order(self, events: Events) -> Events:
+        """Put right what is out of order; a time that leaps alone gets that of its neighbour."""
+        time = events.time
+        if len(time) < 2 or (time[1:] >= time[:-1]).all():
+            return events
+        falls = np.flatnonzero(time[1:] < time[:-1])
+        if len(falls) <= 1000:
+            time = time.copy()
+            for at in falls.tolist():
+                low = int(time[at - 1]) if at else 0
+                if time[at] - time[at + 1] <= LEAP:
+                    continue
+                stray = at if low <= time[at + 1] else at + 1
+                self._trace.damage.note(
+                    "corrupt", self._name, None, f"an event at {int(events.time[stray])} ns among others at {low} ns"
+                )
+                time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
+            events.time = time
+        return events.take(np.argsort(events.time, kind="stable"))
+
+    def whole(self) -> Iterator[Events]:
+        """All of it, in its own order."""
+        while (events := self._next()) is not None:
+            if len(events):
+                yield events
+
+    def fill(self) -> None:
+        """Read on where nothing is held."""
+        while not self.done and (self._events is None or not len(self._events)):
+            self._events = self._next()
+            self.done = self._events is None
+
+    @property
+    def last(self) -> int:
+        """The time up to which this stream is known."""
+        assert self._events is not None
+        return int(self._events.time[-1])
+
+    def until(self, time: int) -> Events | None:
+        """Take what is held up to and including `time`."""
+        if self._events is None or not len(self._events):
+            return None
+        count = int(np.searchsorted(self._events.time, time, "right"))
+        if not count:
+            return None
+        part = self._events.take(slice(0, count))
+        self._events = self._events.take(slice(count, None)) if count < len(self._events) else None
+        return part
+
+
+def _merged(streams: list[_Stream]) -> Iterator[Events]:
+    while True:
+        for stream in streams:
+            stream.fill()
+        open_ones = [stream for stream in streams if not stream.done]
+        if not open_ones:
+            return
+        horizon = min(stream.last for stream in open_ones)
+        parts = [part for stream in open_ones if (part := stream.until(horizon)) is not None]
+        whole = Events.concatenate(parts)
+        yield whole if len(parts) == 1 else whole.take(np.argsort(whole.time, kind="stable"))
+
+
+def _is_text(head: bytes) -> bool:
+    return b"\0" not in head[:4096]
+
+
+class _Prefixed(io.RawIOBase):
+    """A stream whose beginning has been read already."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = memoryview(head)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)
+        if self._head:
+            count = min(len(view), len(self._head))
+            view[:count] = self._head[:count]
+            self._head = self._head[count:]
+            return count
+        data = self._rest.read(len(view)) if not hasattr(self._rest, "readinto") else None
+        if data is None:
+            return self._rest.readinto(view) or 0  # type: ignore[attr-defined]
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._rest.close()
+        super().close()
+
+
+def _open(path: str) -> tuple[_Prefixed, bytes]:
+    """A file decompressed, and its first bytes."""
+    raw: Any = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
+    head = raw.read(4) or b""
+    source: Any = _Prefixed(head, raw)
+    if head[:2] == b"\x1f\x8b":
+        source = gzip.GzipFile(fileobj=io.BufferedReader(source, 1 << 16))
+    elif head == b"\x28\xb5\x2f\xfd":
+        import zstandard
+
+        source = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True)
+    try:
+        start = _read_up_to(source, SNIFF if source is not raw and head[:2] == b"\x1f\x8b" else 4096)
+    except (OSError, EOFError, _zstd_error()) as error:
+        raise Unsupported(f"{path}: can't be decompressed: {error}") from error
+    return _Prefixed(start, source), start
+
+
+def _read_up_to(source: Any, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count and (data := source.read(count - len(parts))):
+        parts += data
+    return bytes(parts)
+
+
+def _zstd_error() -> type[Exception]:
+    if "zstandard" not in sys.modules:
+        return EOFError
+    import zstandard
+
+    return zstandard.ZstdError
