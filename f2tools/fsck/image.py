@@ -20,6 +20,7 @@ from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.device.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
+from f2tools.fsck.derive import derived_superblock, patches_of
 from f2tools.fsck.segments import Segments
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import F2FS_FEATURE_SB_CHKSUM, F2FS_SUPER_MAGIC, F2FS_SUPER_OFFSET
@@ -94,6 +95,7 @@ class Image:
         self.device: Device = self.raw
         self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(self.raw)
         self.super_patches: list[Patch] = []
+        self.super_derived = False
         self.sb: SuperBlock = self._superblock()
         self.geo = Geometry.of(self.sb)
         self._lay_out_devices()
@@ -174,7 +176,11 @@ class Image:
         except NotF2fs:
             sb, self.super_patches = _mended_superblock(self.raw)
             if sb is None:
-                raise
+                sb = derived_superblock(self.raw)
+                if sb is None:
+                    raise
+                self.super_patches = patches_of(sb)
+                self.super_derived = True
             self._assume(self.super_patches)
             return sb
         assert chosen.sb is not None

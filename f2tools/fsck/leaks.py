@@ -16,7 +16,8 @@ from f2tools.fsck.scan import Scan
 from f2tools.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
 from f2tools.layout.node import NodeFooter
 
-STEP = 256  # segments at a time
+STEP = 256  # segments, or blocks, at a time
+MOST_VERSIONS = 1 << 24  # an older block is no block of this volume, or of no use
 
 
 class LostNode(NamedTuple):
@@ -40,6 +41,8 @@ class Leaks:
 
     def __init__(self, scan: Scan) -> None:
         self._image = scan.image
+        self._owners = scan.owners
+        self._old: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self.nodes: dict[int, list[LostNode]] = {}
         self.data: dict[tuple[int, int], list[LostData]] = {}
         self.versions: dict[int, int] = {}
@@ -82,6 +85,49 @@ class Leaks:
         """The newest lost block of a node."""
         found = self.nodes.get(nid)
         return max(found) if found else None
+
+    def old_node(self, nid: int) -> LostNode | None:
+        """The newest copy of a node among all blocks that nobody owns, valid or not: the log keeps older ones."""
+        if self._old is None:
+            self._old = self._search()
+        blkaddr = int(self._old[1][nid])
+        if not blkaddr:
+            return None
+        footer = self._image.block(blkaddr)[-NodeFooter.size :].copy().view(NodeFooter.dtype)[0]
+        offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
+        return LostNode(int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]), offset)
+
+    def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(age, block address) of the newest such block of each nid, by nid; address 0 where there is none."""
+        image, geo = self._image, self._image.geo
+        newest = np.full(geo.max_nid, 1 << 32, np.int64)
+        place = np.zeros(geo.max_nid, np.int64)
+        version = image.cp.checkpoint_ver & 0xFFFFFFFF
+        start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+        for offset, length in image.device.data_ranges(start, end - start):
+            first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
+            for blkaddr in range(first, last, STEP):
+                blkaddrs = np.arange(blkaddr, min(blkaddr + STEP, last), dtype=np.int64)
+                self._keep_newest(blkaddrs, version, newest, place)
+        return newest, place
+
+    def _keep_newest(
+        self, blkaddrs: NDArray[np.int64], version: int, newest: NDArray[np.int64], place: NDArray[np.int64]
+    ) -> None:
+        geo = self._image.geo
+        footers = self._image.read(blkaddrs)[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
+        age = (version - (footers["cp_ver"].astype(np.int64) & 0xFFFFFFFF)) & 0xFFFFFFFF
+        fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (age < MOST_VERSIONS)
+        fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
+        segno, at = np.divmod(blkaddrs - geo.main_blkaddr, geo.blocks_per_seg)
+        for one in np.unique(segno[fine]).tolist():
+            owned, _ = self._owners.of_segments(np.array([one]))
+            here = fine & (segno == one)
+            fine[here] &= owned[0][at[here]] == 0
+        for i in np.flatnonzero(fine).tolist():  # later blocks of a log win among equals
+            if age[i] <= newest[nid[i]]:
+                newest[nid[i]], place[nid[i]] = age[i], blkaddrs[i]
 
     def of_inode(self, ino: int, offset: int) -> int | None:
         """The nid of the lost node with this place in a file."""

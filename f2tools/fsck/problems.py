@@ -43,9 +43,10 @@ SB_DIFFERS = _problem(
     "the second copy is written from the first",
 )  # fmt: skip
 SB_LOST = _problem(
-    "S005", "superblock-lost", FATAL, "no usable superblock",
-    "Neither copy can be used. Without its geometry nothing else can be checked.",
-    "geometry derived from the areas themselves",
+    "S005", "superblock-lost", ERROR, "no superblock is left",
+    "Nothing of either copy can be used. The geometry was derived from the checkpoint and the tables; label, identity "
+    "and features that leave no trace in inodes can't be had again.",
+    "both copies written from the geometry that the areas imply",
 )  # fmt: skip
 SB_FEATURE_UNKNOWN = _problem(
     "S006", "unknown-feature", WARNING, "unknown feature bits",

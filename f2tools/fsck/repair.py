@@ -106,13 +106,59 @@ class Work:
         """Let the NAT lead to a lost block of this node; False where none is known."""
         if nid in self.adopted:
             return True
+        if not 2 < nid < self.image.geo.max_nid:
+            return False
         found = self.leaks.node(nid)
         if found is None:
-            return False
+            return self.adopt_old(nid)
         version = self.leaks.versions.get(nid, self.other_nat_copy(nid)[0])
         self.surgery.set_nat(nid, found.ino, found.blkaddr, version)
         self.adopted.add(nid)
         return True
+
+    def adopt_old(self, nid: int) -> bool:
+        """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
+
+        A nid that is free is only believed to have been in use where the other copy of the table, or its lost data,
+        says so: the log is full of what was deleted.
+        """
+        found = self.leaks.old_node(nid)
+        if found is None:
+            return False
+        free = self.scan.row_of(nid) < 0
+        mine = self.lost_addresses(nid)
+        if free and not mine and self.other_nat_copy(nid)[1:] != (found.ino, found.blkaddr):
+            return False
+        self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+        self.adopted.add(nid)
+        if mine:
+            self.take_back(nid, mine)
+        return True
+
+    def take_back(self, nid: int, addresses: dict[int, int]) -> None:
+        """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
+        blkaddr = self.surgery.node_addr(nid)
+        assert blkaddr is not None
+        block = self.surgery.read(blkaddr)
+        is_inode = self.surgery.nat(nid)[1] == nid
+        start = 0
+        if is_inode:
+            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+            start = extra // 4 if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
+            block[3] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
+        base = INODE_ADDR_OFFSET + 4 * start if is_inode else 0
+        for ofs, address in addresses.items():
+            block[base + 4 * ofs : base + 4 * ofs + 4] = np.frombuffer(address.to_bytes(4, "little"), np.uint8)
+        if is_inode:
+            need = (max(addresses) + 1) * self.image.geo.block_size
+            if int.from_bytes(block[16:24].tobytes(), "little") <= need - self.image.geo.block_size:
+                _set(block, "i_size", need)
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+
+    def lost_addresses(self, nid: int) -> dict[int, int]:
+        """ofs_in_node -> block address of the lost blocks that were this node's."""
+        return {ofs: lost[0].blkaddr for (owner, ofs), lost in self.leaks.data.items() if owner == nid}
 
     def other_nat_copy(self, nid: int) -> tuple[int, int, int]:
         """(version, ino, block_addr) in the copy of the NAT block that is not live."""
@@ -157,6 +203,9 @@ class Work:
         extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
         inline = F2FS_INLINE_DENTRY | F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if extra else 0)
         words = geo.addrs_per_inode - extra // 4 - 50 - 1
+        blocks = self.lost_addresses(ino)
+        if blocks:
+            inline &= ~F2FS_INLINE_DENTRY
         for field_name, value in (
             ("i_mode", DIR_MODE), ("i_inline", inline), ("i_links", 2), ("i_size", 4 * words), ("i_blocks", 1),
             ("i_current_depth", 1), ("i_flags", 0x1000), ("i_pino", parent), ("i_namelen", len(name)),
@@ -168,15 +217,18 @@ class Work:
             if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
                 block[INODE_ADDR_OFFSET + 2] = 50
         at = INODE_ADDR_OFFSET + extra + 4
-        area = DentryArea(block[at : at + 4 * words])
-        area.put(0, b".", 0, ino, 2)
-        area.put(1, b"..", 0, parent, 2)
+        if not blocks:
+            area = DentryArea(block[at : at + 4 * words])
+            area.put(0, b".", 0, ino, 2)
+            area.put(1, b"..", 0, parent, 2)
         footer = block[-NodeFooter.size :].view(NodeFooter.dtype)
         footer["nid"], footer["ino"], footer["cp_ver"] = ino, ino, self.image.cp.checkpoint_ver
         self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         version, _, _ = self.surgery.nat(ino)
-        self.surgery.set_nat(ino, ino, blkaddr, version)
+        self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
+        if blocks:
+            self.take_back(ino, blocks)
 
     def area_of(self, data: dict[str, Any]) -> tuple[int, int, int] | None:
         """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
@@ -562,13 +614,20 @@ def clear_nat(work: Work, finding: Finding) -> bool:
     """A node that is not to be found: its entry is cleared."""
     assert finding.repair is not None
     nid = finding.repair.data["nid"]
-    children = np.flatnonzero(work.scan.inodes["pino"] == nid)
-    if nid == F2FS_ROOT_INO or (work.scan.nat_ino[work.scan.row_of(nid)] == nid and children.size):
+    if work.scan.nat_ino[work.scan.row_of(nid)] == nid and was_dir(work, nid):
         return rebuild_dir(work, finding, nid)
     version, _, _ = work.surgery.nat(nid)
     work.surgery.set_nat(nid, 0, 0, version)
     work.note(finding, f"entry of nid {nid} cleared")
     return True
+
+
+def was_dir(work: Work, ino: int) -> bool:
+    """Whether a lost inode was a directory: others remember it as their parent, or its entry says so."""
+    table = work.tree.entries
+    entry = np.flatnonzero(work.tree.named & (table["ino"] == ino))
+    said = bool(entry.size and table["type"][entry[0]] == 2)
+    return ino == F2FS_ROOT_INO or said or bool((work.scan.inodes["pino"] == ino).any())
 
 
 def rebuild_dir(work: Work, finding: Finding, ino: int) -> bool:
@@ -588,7 +647,7 @@ def missing_inode(work: Work, finding: Finding) -> bool:
     """An entry that leads to no inode: a directory that others remember is rebuilt, else the entry goes."""
     assert finding.repair is not None
     target = finding.repair.data["target"]
-    if 3 < target < work.image.geo.max_nid and (work.scan.inodes["pino"] == target).any():
+    if 3 < target < work.image.geo.max_nid and was_dir(work, target):
         if work.surgery.node_addr(target) is not None and work.scan.row_of(target) >= 0:
             return False  # its block is judged first
         return rebuild_dir(work, finding, target)
@@ -607,7 +666,7 @@ def root(work: Work, finding: Finding) -> bool:
 def blank_inode(work: Work, finding: Finding) -> bool:
     """An inode block without content: a directory that others remember is rebuilt, else it is freed."""
     ino = finding.ino or 0
-    if ino == F2FS_ROOT_INO or (work.scan.inodes["pino"] == ino).any():
+    if was_dir(work, ino):
         return rebuild_dir(work, finding, ino)
     version, _, _ = work.surgery.nat(ino)
     work.surgery.set_nat(ino, 0, 0, version)

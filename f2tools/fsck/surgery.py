@@ -317,10 +317,11 @@ class _Tables:
             for i, segno in enumerate(some.tolist()):
                 is_node = bool(nodes[i] > datas[i])
                 found = int(self.types[segno])
-                if found >= NR_CURSEG_TYPE or (found >= NR_CURSEG_DATA_TYPE) != is_node:
-                    kind = kinds.get(segno, -1)
-                    right = kind >= 0 and (kind >= NR_CURSEG_DATA_TYPE) == is_node
-                    self.types[segno] = kind if right else (4 if is_node else 1)
+                kind = kinds.get(segno, -1)
+                if kind >= 0 and (kind >= NR_CURSEG_DATA_TYPE) == is_node:
+                    self.types[segno] = kind
+                elif found >= NR_CURSEG_TYPE or (found >= NR_CURSEG_DATA_TYPE) != is_node:
+                    self.types[segno] = 4 if is_node else 1
 
     def _new_log(self, kind: int, taken: set[int]) -> tuple[int, int, int]:
         """A free segment for a log, in a free section where there is one; else a segment of its kind with a hole."""

@@ -32,7 +32,7 @@ def check_packs(image: Image) -> Iterator[Finding]:
     """Head and tail of each pack agree in version and pass their checksums."""
     lost = not any(pack.valid for pack in image.packs)
     for pack in image.packs:
-        if pack.valid or (not pack.cp.checkpoint_ver and not lost):  # mkfs leaves the second pack unwritten
+        if pack.valid:
             continue
         problem = problems.CP_LOST if lost else problems.CP_PACK
         repair = Repair("checkpoint", {"pack": pack.index})

@@ -126,7 +126,7 @@ def check_logs(scan: Scan) -> Iterator[Finding]:
         found = int(image.sit.types[log.segno])
         used = int(image.sit.vblocks[log.segno])
         # an empty segment takes the log's type with its first block
-        if used and found < NR_CURSEG_TYPE and (found < NR_CURSEG_DATA_TYPE) != (log.kind < NR_CURSEG_DATA_TYPE):
+        if used and found < NR_CURSEG_TYPE and found != log.kind:
             yield Finding(problems.LOG_TYPE, **place, blkaddr=start, found=CURSEG_NAMES[found], expected=log.name)
         zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
         if log.alloc_type not in (LFS, SSR) or (zoned and log.alloc_type != LFS):

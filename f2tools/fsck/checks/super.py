@@ -39,6 +39,13 @@ def check_copies(image: Image) -> Iterator[Finding]:
                 yield Finding(problems.SB_GEOMETRY, **place, note=text)
 
 
+def check_lost(image: Image) -> Iterator[Finding]:
+    """At least one copy can be used, or put together."""
+    if image.super_derived:
+        said = f"main area at {image.sb.main_blkaddr:#x}, {image.sb.segment_count_main} segments"
+        yield Finding(problems.SB_LOST, area="sb", blkaddr=0, note=said, repair=Repair("superblock", {"copy": 0}))
+
+
 def check_agreement(image: Image) -> Iterator[Finding]:
     """Both copies say the same, save for records of errors."""
     first, second = image.super_copies
@@ -119,4 +126,4 @@ def _index_in_use(image: Image) -> int:
         return 0
 
 
-CHECKS = (check_copies, check_agreement, check_features, check_records, check_size, check_quota_inos)
+CHECKS = (check_copies, check_lost, check_agreement, check_features, check_records, check_size, check_quota_inos)
