@@ -269,6 +269,8 @@ class _Applier:
         if source is not None:
             if source.extra_isize != inode.extra_isize or source.compressed != inode.compressed:
                 raise self._corrupt(node, "the inode has another layout than in the checkpoint")
+            if source.i_size > (self._vol.mapper.max_blocks(inode) + inode.addrs_per_inode) * self._geo.block_size:
+                raise self._corrupt(node, f"a size of {source.i_size} bytes is more than an inode can map")
             self._fields(inode, source)
             if file.dentry == index:
                 self._name(node, inode, source)
