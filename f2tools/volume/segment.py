@@ -381,8 +381,8 @@ class SegmentManager:
 
     def _open_dirty(self, curseg: Curseg, segno: int) -> None:
         holes = self._holes(segno)
+        curseg.entries = self.owners(segno)[1].copy()  # before the log is known to be there
         curseg.segno, curseg.next_blkoff, curseg.alloc_type, curseg.holes = segno, int(holes[0]), SSR, holes
-        curseg.entries = self.owners(segno)[1].copy()
         self._unwritten.pop(segno, None)
         self._opened(curseg)
 
