@@ -1,7 +1,8 @@
 """The quota tree, written: use is charged, limits are set, and the changed blocks of the file are given back.
 
-`QuotaTree` keeps the blocks of one quota file that were looked at; it knows nothing of devices.  Each step is what the
-kernel does (fs/quota/quota_tree.c, quota_v2.c, dquot.c), so the same changes in the same order give the same file.
+`QuotaTree` keeps the blocks of one quota file that were looked at; it knows nothing of devices.  `Quotas` are those of
+a volume: it knows who pays.  Each step is what the kernel does (fs/quota/quota_tree.c, quota_v2.c, dquot.c), so the
+same changes in the same order give the same file.
 `fresh` makes a whole file at once, laid out as fsck.f2fs lays it out.
 
 What is charged (measured against quota files and trees by the kernel; inc_valid_block_count() and
@@ -26,9 +27,10 @@ inc_valid_node_count() in fs/f2fs/f2fs.h, quota_add_inode_usage() in f2fs-tools)
 from __future__ import annotations
 
 import errno
+import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,7 +49,11 @@ from f2tools.layout.quota import (
     QuotaInfo,
     QuotaLeafHeader,
 )
-from f2tools.volume.quota import Quota
+from f2tools.layout.super import SuperBlock
+from f2tools.volume.data import DataReader
+from f2tools.volume.inode import Inode
+from f2tools.volume.node import NodeReader
+from f2tools.volume.quota import Quota, quota_inos
 
 GRACE_SECONDS = 7 * 24 * 60 * 60
 MAX_LIMIT = (1 << 63) - 1
@@ -435,6 +441,127 @@ def _packed(quota: Quota) -> bytes:
         quota.space_soft >> 10, quota.space, quota.space_grace_end, quota.inodes_grace_end,
     )  # fmt: skip
     return _UNUSED_ID_0 if raw == _EMPTY else raw
+
+
+# -- the files of a volume --------------------------------------------------------------------------------------------
+
+
+class Quotas:
+    """All quota files of a volume that is being written: who pays, and whether he may.
+
+    Charges of ids without limits are gathered, and reach the trees when `changes` is asked for.
+    """
+
+    def __init__(self, trees: Mapping[str, QuotaTree], block_size: int, exempt: Iterable[int] = ()) -> None:
+        """Trees by kind ("user", "group", "project"); `exempt` are the inodes that nobody pays for."""
+        self.trees = dict(trees)
+        self.privileged = False  # whoever has CAP_SYS_RESOURCE is let through limits
+        self._block_size = block_size
+        self._exempt = frozenset(exempt)
+        self._limited: dict[tuple[str, int], bool] = {}
+        self._gathered: dict[str, dict[int, list[int]]] = {kind: {} for kind in self.trees}
+
+    def charge(self, inode: Inode, inodes: int, blocks: int) -> None:
+        """So many inodes and blocks more, or fewer, for the owners of an inode; OSError EDQUOT before anything."""
+        if inode.ino not in self._exempt:
+            self._charge(self._owners(inode), inodes, blocks * self._block_size)
+
+    def transfer(self, inode: Inode, uid: int | None = None, gid: int | None = None, projid: int | None = None) -> None:
+        """An inode and its blocks go to other owners, None for no change; OSError EDQUOT before anything.
+
+        To be called while the inode still names its old ones; see __dquot_transfer() in fs/quota/dquot.c.
+        """
+        if inode.ino in self._exempt:
+            return
+        old = self._owners(inode)
+        wanted = {"user": uid, "group": gid, "project": projid}
+        new = {kind: wanted[kind] for kind in old if wanted[kind] not in (None, old[kind])}
+        space = (inode.i_blocks - 1) * self._block_size
+        self._charge({kind: number for kind, number in new.items() if number is not None}, 1, space)
+        self._charge({kind: old[kind] for kind in new}, -1, -space)
+
+    def add_usage(self, usage: Mapping[tuple[int, int, int], tuple[int, int]]) -> None:
+        """Charge (inodes, blocks) by (uid, gid, projid), whatever the limits."""
+        for owners, (inodes, blocks) in usage.items():
+            for kind, number in zip(QUOTA_NAMES, owners, strict=True):
+                if kind in self.trees:
+                    self._gather(kind, number, inodes, blocks * self._block_size)
+
+    def get(self, kind: str, number: int) -> Quota | None:
+        """Limits and use of an id; None where it has no entry."""
+        self._settle()
+        return self.trees[kind].get(number)
+
+    def set_limits(self, kind: str, number: int, **limits: int | None) -> None:
+        """As `QuotaTree.set_limits`."""
+        self._settle()
+        self.trees[kind].set_limits(number, **limits)
+        self._limited.pop((kind, number), None)
+
+    def changes(self) -> dict[str, list[tuple[int, bytes]]]:
+        """By kind the blocks to be written, see `QuotaTree.changes`; the file then has `trees[kind].size` bytes."""
+        self._settle()
+        return {kind: changed for kind, tree in self.trees.items() if (changed := tree.changes())}
+
+    def written(self) -> None:
+        """All changes have been written."""
+        for tree in self.trees.values():
+            tree.written()
+
+    def _owners(self, inode: Inode) -> dict[str, int]:
+        owners = {"user": inode.i_uid, "group": inode.i_gid, "project": inode.extra.get("i_projid", 0)}
+        return {kind: owners[kind] for kind in self.trees}
+
+    def _charge(self, owners: Mapping[str, int], inodes: int, space: int) -> None:
+        limited = [(kind, number) for kind, number in owners.items() if self._has_limits(kind, number)]
+        for kind, number in limited:
+            error = self.trees[kind].would_exceed(number, inodes, space, self.privileged)
+            if error is not None:
+                raise OSError(error, os.strerror(error))
+        for kind, number in owners.items():
+            if (kind, number) in limited:
+                self.trees[kind].charge({number: (inodes, space)})
+            else:
+                self._gather(kind, number, inodes, space)
+
+    def _has_limits(self, kind: str, number: int) -> bool:
+        found = self._limited.get((kind, number))
+        if found is None:
+            entry = self.trees[kind].get(number)
+            found = entry is not None and any(
+                (entry.inodes_soft, entry.inodes_hard, entry.space_soft, entry.space_hard)
+            )
+            self._limited[kind, number] = found
+        return found
+
+    def _gather(self, kind: str, number: int, inodes: int, space: int) -> None:
+        gathered = self._gathered[kind].setdefault(number, [0, 0])
+        gathered[0] += inodes
+        gathered[1] += space
+
+    def _settle(self) -> None:
+        for kind, gathered in self._gathered.items():
+            if gathered:
+                deltas = {number: (inodes, space) for number, (inodes, space) in gathered.items()}
+                gathered.clear()
+                self.trees[kind].charge(deltas)
+
+
+def open_quotas(sb: SuperBlock, nodes: NodeReader, data: DataReader, now: Callable[[], float] = time.time) -> Quotas:
+    """The quota files that the superblock names, without any where it names none; Corrupt for one that is not sound."""
+    trees: dict[str, QuotaTree] = {}
+    inos = quota_inos(sb)
+    for kind, ino in inos.items():
+        inode = nodes.inode(ino)
+        tree = QuotaTree(_reader(data, nodes, ino), inode.i_size, ino, now)
+        if tree.kind != kind:
+            raise Corrupt(Where(ino=ino), f"the {kind} quota file is one of the {tree.kind} kind")
+        trees[kind] = tree
+    return Quotas(trees, 1 << sb.log_blocksize, inos.values())
+
+
+def _reader(data: DataReader, nodes: NodeReader, ino: int) -> Read:
+    return lambda offset, length: data.read(nodes.inode(ino), offset, length)
 
 
 # -- a whole file -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import f2tools
+from f2tools.device import open_device
 from f2tools.errors import Corrupt
 from f2tools.layout.constants import QUOTA_NAMES
 from f2tools.volume.quota import Quota, QuotaFile, quota_inos, read_quota
-from f2tools.volume.quota_write import GRACE_SECONDS, PER_LEAF, Limits, QuotaTree, fresh
+from f2tools.volume.quota_write import GRACE_SECONDS, PER_LEAF, Limits, Quotas, QuotaTree, fresh, open_quotas
+from f2tools.volume.writer import WritableVolume
 from tests import images, judges
 
 NOW = 1_700_000_000
@@ -346,6 +349,104 @@ def test_what_fsck_rebuilds_is_a_fresh_file(tmp_path: Path) -> None:
     for kind, content in quota_contents(case.path).items():
         usages = {entry.id: (entry.inodes, entry.space) for entry in Held(before[kind]).file(kind).entries}
         assert content == fresh(kind, usages).ljust(len(content), b"\0"), kind
+
+
+# -- the files of a volume --------------------------------------------------------------------------------------------
+
+
+def owner(uid: int, gid: int = 0, projid: int = 0, ino: int = 9, i_blocks: int = 1) -> Any:
+    return SimpleNamespace(ino=ino, i_uid=uid, i_gid=gid, i_blocks=i_blocks, extra={"i_projid": projid})
+
+
+def quotas_of(limits: dict[int, Limits] | None = None) -> Quotas:
+    trees = {kind: tree_of(fresh(kind, {0: (1, 4096)}, limits)) for kind in QUOTA_NAMES}
+    return Quotas(trees, 4096, [4, 5, 6])
+
+
+def use_of(quotas: Quotas, *numbers: int) -> list[tuple[int, int]]:
+    found = [quotas.get(kind, number) for kind, number in zip(QUOTA_NAMES, numbers, strict=True)]
+    return [(entry.inodes, entry.space) if entry else (0, 0) for entry in found]
+
+
+def test_user_group_and_project_pay_for_a_file() -> None:
+    quotas = quotas_of()
+    file = owner(1, 2, 3)
+    quotas.charge(file, 1, 0)
+    quotas.charge(file, 0, 5)
+    quotas.charge(owner(1, 2, 3, ino=4), 1, 100)  # a quota file
+    assert use_of(quotas, 1, 2, 3) == [(1, 20480)] * 3
+    file.i_blocks = 6
+    quotas.transfer(file, uid=7)
+    quotas.transfer(file, gid=2, projid=8)
+    assert use_of(quotas, 7, 2, 8) == [(1, 20480)] * 3
+    assert use_of(quotas, 1, 0, 3) == [(0, 0), (1, 4096), (0, 0)]
+    quotas.add_usage({(7, 2, 8): (2, 1)})
+    assert use_of(quotas, 7, 2, 8) == [(3, 24576)] * 3
+    assert sorted(quotas.changes()) == sorted(QUOTA_NAMES)
+    quotas.written()
+    assert quotas.changes() == {}
+
+
+def test_whoever_is_at_a_limit_changes_nothing() -> None:
+    quotas = quotas_of({2: Limits(space_hard=8192, inodes_hard=1)})
+    file = owner(1, 2, 3)
+    quotas.charge(file, 1, 2)
+    with pytest.raises(OSError) as caught:
+        quotas.charge(file, 0, 1)
+    assert caught.value.errno == errno.EDQUOT
+    with pytest.raises(OSError):
+        quotas.transfer(owner(5, 5, 5), uid=1, gid=2)
+    assert use_of(quotas, 1, 2, 3) == [(1, 8192)] * 3
+    quotas.set_limits("group", 2, space_hard=0)
+    quotas.charge(file, 0, 1)
+    quotas.set_limits("user", 1, space_hard=4096)
+    with pytest.raises(OSError):
+        quotas.charge(file, 0, 1)
+    quotas.privileged = True
+    quotas.charge(file, 0, 1)
+    assert use_of(quotas, 1, 2, 3) == [(1, 16384)] * 3
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("kernel_made", [False, True])
+def test_fsck_agrees_with_what_a_volume_at_work_charges(kernel_made: bool, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    if kernel_made:
+        path = images.reference("features").copy(tmp_path).path
+    else:
+        judges.mkfs(path, "-O", "extra_attr,quota,project_quota", size=96 << 20)
+    volume = WritableVolume(open_device(path, write=True))
+    quotas = open_quotas(volume.sb, volume.nodes, volume.data)
+    inos = quota_inos(volume.sb)
+
+    def flush() -> None:
+        for kind, changed in quotas.changes().items():
+            for offset, data in changed:
+                volume.files.write(volume.live(inos[kind]), offset, memoryview(data))
+        quotas.written()
+        volume.files.write_back_all()
+
+    volume.space.charge, volume.transfer, volume._flush_quota = quotas.charge, quotas.transfer, flush
+    chance = random.Random(5)
+    folder = volume.mkdir(3, b"many", 0o755)
+    files = [(b"%d" % number, chance.choice([0, 5, 1000, 70_000, 1 << 31]) + number % 40) for number in range(200)]
+    for number, (name, uid) in enumerate(files):
+        ino = volume.create(folder, name, 0o644, uid=uid, gid=number % 3)
+        volume.write(ino, chance.choice([0, 0, 5 << 20]), bytes([number]) * chance.choice([10, 5000, 60_000]))
+        if number % 7 == 0:
+            volume.set_projid(ino, number)
+        if number % 5 == 0:
+            volume.setattr(ino, uid=number, gid=2)
+        if number % 11 == 0:
+            volume.setxattr(ino, "user.large", bytes(2000))
+        if number % 50 == 0:
+            volume.sync()
+        if number % 3 == 0:
+            volume.truncate(ino, 100)
+    for name, _ in files[::2]:
+        volume.unlink(folder, name)
+    volume.close()
+    judges.fsck_clean(path)
 
 
 # -- what can't be ----------------------------------------------------------------------------------------------------
