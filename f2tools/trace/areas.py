@@ -1,0 +1,55 @@
+"""Which area of an F2FS volume a request touches: from the superblock alone, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.trace.records import SECTOR
+
+if TYPE_CHECKING:
+    from f2tools.volume.geometry import Geometry
+
+AREA_NAMES = ("sb", "cp", "sit", "nat", "ssa", "main")
+MAIN = AREA_NAMES.index("main")
+OUTSIDE = len(AREA_NAMES)
+
+
+@dataclass(frozen=True)
+class Areas:
+    """Bounds of the areas in sectors of the traced device; what lies before the volume or behind it is outside."""
+
+    bounds: NDArray[np.int64]  # 7 of them: where sb begins, ..., where main ends
+    block_sectors: int
+    offset: int  # sectors between the device's start and the volume's
+
+    @classmethod
+    def of(cls, geo: Geometry, offset: int = 0) -> Areas:
+        """The areas of a volume that begins `offset` sectors into the traced device."""
+        blocks = [0, geo.cp_blkaddr, geo.sit_blkaddr, geo.nat_blkaddr, geo.ssa_blkaddr, geo.main_blkaddr, geo.end_blkaddr]
+        per = geo.block_size // SECTOR
+        return cls(np.array(blocks, np.int64) * per + offset, per, offset)
+
+    def of_start(self, sector: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The area in which each sector lies; OUTSIDE where in none."""
+        at = np.searchsorted(self.bounds, sector, "right") - 1
+        return np.where((at < 0) | (at >= OUTSIDE), OUTSIDE, at)
+
+    def bytes_in(self, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bytes of each request in each area and outside, shape (n, 7)."""
+        low = np.maximum(start[:, None], self.bounds[None, :-1])
+        high = np.minimum(end[:, None], self.bounds[None, 1:])
+        inside = np.maximum(high - low, 0)
+        outside = (end - start) - inside.sum(axis=1)
+        return np.concatenate([inside, outside[:, None]], axis=1) * SECTOR
+
+
+def by_name(values: Any) -> dict[str, int]:
+    """Seven numbers by the areas' names; outside only where there is something."""
+    found = {name: int(values[n]) for n, name in enumerate(AREA_NAMES)}
+    if values[OUTSIDE]:
+        found["outside"] = int(values[OUTSIDE])
+    return found

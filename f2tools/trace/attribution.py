@@ -1,0 +1,414 @@
+"""Whose block a write was: its log by following the six logs through the trace, its inode and path by the images.
+
+Nothing is guessed.  A log fills its segment in ascending order and moves on when it is full; where it was before the
+trace says the image from before, where it is afterwards and of which type every segment then is says the image from
+after.  So the log of a write is known where
+
+- its segment was filled once, from free or from where a log stood, and never written again from the start;
+- or its log is the only one that can have opened the segment then, all others being elsewhere;
+- or it comes at or behind the last time that the segment can have been opened.
+
+The owner is known of the last write to each block, from the summaries, as long as the node that they name has not
+changed hands.  The rest is ambiguous, and its share is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError
+from f2tools.layout.constants import SUM_TYPE_NODE
+from f2tools.trace.areas import Areas
+from f2tools.trace.records import SECTOR
+from f2tools.volume.volume import Volume
+
+LOG_NAMES = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node")
+DATA_LOGS = 3
+LARGE = 512 << 10
+Ints = NDArray[np.int64]
+PIECE = 1 << 16
+LFS = 0
+IN_PLACE_RUN = 4  # writes out of order that a rising run may have among it
+
+
+class Spool:
+    """Writes in order, kept in a temporary file: time, sector, bytes."""
+
+    def __init__(self) -> None:
+        self._file: Any = tempfile.TemporaryFile(prefix="f2trace-")  # noqa: SIM115 - lives as long as the spool
+        self.bytes = 0
+        self.count = 0
+
+    def add(self, time: Ints, sector: Ints, size: Ints) -> None:
+        """Keep these."""
+        if len(time):
+            self._file.write(np.stack([time, sector, size], axis=1).astype(np.int64).tobytes())
+            self.bytes += int(size.sum())
+            self.count += len(time)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        self._file.seek(0)
+        while data := self._file.read(PIECE * 24):
+            yield np.frombuffer(data, np.int64).reshape(-1, 3)
+
+
+@dataclass
+class Pass:
+    """One filling of a segment by one log."""
+
+    label: int | None  # the log, where it is known
+    next: int  # offset of the block that comes next
+    lfs: bool = True
+    full: bool = False
+    blocks: int = 0
+    large: int = 0  # blocks in requests of 512 KiB and more
+
+
+@dataclass
+class Segment:
+    """What happened to one segment: its first filling, then what was written again."""
+
+    first: Pass | None = None
+    rest: list[tuple[int, int, int]] = field(default_factory=list)  # number, offset, count
+    known: int | None = None  # the type that it has as long as nobody opens it anew
+    counts: NDArray[np.uint16] | None = None
+
+
+@dataclass
+class Attribution:
+    """Bytes of main-area writes by log and by inode."""
+
+    logs: dict[str, int]
+    ambiguous: int
+    files: dict[int, dict[str, Any]]
+    files_ambiguous: int
+    total: int
+    threaded: int
+    per_log: dict[str, dict[str, int]]
+    sequentialised: tuple[int, int]  # bytes at a log's tail in large requests, application bytes
+    log_of: dict[int, int] = field(default_factory=dict)  # segno -> the one log of all its writes, for pictures
+
+
+class Attributor:
+    """Follows writes through a volume of which there are images from before and from after."""
+
+    def __init__(self, before: Volume | None, after: Volume | None, areas: Areas) -> None:
+        self._before, self._after = before, after
+        some = after or before
+        assert some is not None
+        self._geo = some.geo
+        self._areas = areas
+        self._per = self._geo.blocks_per_seg
+        self._segments: dict[int, Segment] = {}
+        self._waiting: set[int] = set()  # logs whose segment is full
+        self._uncertain = False  # a log may have opened a segment unseen
+        self._number = 0
+        self._large: list[tuple[int, int]] = []
+        self._before_types = before.sit.types.astype(int) if before else None
+        self._before_valid = before.sit.vblocks.astype(int) if before else None
+        self._after_types = after.sit.types.astype(int) if after else None
+        self._open_after = {c.segno: c for c in after.summaries.cursegs} if after else {}
+        self._open_before = {c.segno: c for c in before.summaries.cursegs} if before else {}
+        self.threaded = 0
+        self.log_tail: dict[int, int] = {}
+        for segno, curseg in self._open_before.items():
+            state = Segment(Pass(curseg.kind, curseg.next_blkoff, curseg.alloc_type == LFS), known=curseg.kind)
+            self._segments[segno] = state
+
+    # -- following the logs -------------------------------------------------------------------------------------
+
+    def run(self, spool: Spool) -> Attribution:
+        """All of it."""
+        for rows in spool:
+            first = (rows[:, 1] - self._areas.offset) // self._areas.block_sectors
+            last = (rows[:, 1] + rows[:, 2] // SECTOR - self._areas.offset - 1) // self._areas.block_sectors + 1
+            large = rows[:, 2] >= LARGE
+            for start, end, big in zip(first.tolist(), last.tolist(), large.tolist(), strict=True):
+                self._write(start, end, big)
+        return self._result()
+
+    def _write(self, start: int, end: int, large: bool) -> None:
+        main = self._geo.main_blkaddr
+        start, end = max(start, main) - main, min(end, self._geo.end_blkaddr) - main
+        while start < end:
+            segno, offset = divmod(start, self._per)
+            count = min(end - start, self._per - offset)
+            self._piece(segno, offset, count, large)
+            start += count
+
+    def _piece(self, segno: int, offset: int, count: int, large: bool) -> None:
+        self._number += 1
+        state = self._segments.get(segno)
+        if state is None:
+            state = self._segments[segno] = self._unseen(segno)
+        if state.counts is None:
+            state.counts = np.zeros(self._per, np.uint16)
+        state.counts[offset : offset + count] += 1
+        one = state.first
+        if one is None:
+            state.rest.append((self._number, offset, count))
+            return
+        if one.full:
+            state.rest.append((self._number, offset, count))
+            return
+        if offset == one.next or (not one.lfs and offset > one.next):
+            one.blocks += count
+            one.large += count if large else 0
+            one.next = offset + count
+            if one.next == self._per:
+                one.full = True
+                if one.label is not None:
+                    self._waiting.add(one.label)
+                else:
+                    self._uncertain = True
+        elif offset + count <= one.next:
+            one.blocks += count  # in place
+        else:
+            one.lfs = False
+            one.label = None
+            self._uncertain = True
+            one.blocks += count
+            one.next = max(one.next, offset + count)
+
+    def _unseen(self, segno: int) -> Segment:
+        """A segment that no log had open: free, so it is opened now; or else its blocks are written in place."""
+        if self._before_valid is None:
+            return Segment(None)
+        if self._before_valid[segno]:
+            return Segment(None, known=int(self._before_types[segno]) if self._before_types is not None else None)
+        label = self._opener(segno)
+        return Segment(Pass(label, 0))
+
+    def _opener(self, segno: int) -> int | None:
+        """The log that opens a free segment: the only one that waits for one."""
+        if len(self._waiting) == 1 and not self._uncertain:
+            return self._waiting.pop()
+        ours = self._final_type(segno)
+        if ours is not None and ours in self._waiting:
+            # perhaps it is that one; sure is only that one of those that wait has gone on
+            self._uncertain = len(self._waiting) > 1 or self._uncertain
+        return None
+
+    def _final_type(self, segno: int) -> int | None:
+        return None if self._after_types is None else int(self._after_types[segno])
+
+    # -- what follows from it -----------------------------------------------------------------------------------
+
+    def _result(self) -> Attribution:
+        logs = dict.fromkeys(LOG_NAMES, 0)
+        total = ambiguous = 0
+        large_bytes = data_bytes = 0
+        per_log = {name: {"blocks": 0, "large_blocks": 0} for name in LOG_NAMES}
+        size = self._geo.block_size
+        log_of: dict[int, int] = {}
+        for segno, state in self._segments.items():
+            if state.counts is None:
+                continue
+            written = int(state.counts.sum())
+            total += written
+            shares = self._shares(segno, state)
+            certain = sum(shares.values())
+            ambiguous += written - certain
+            for log, blocks in shares.items():
+                logs[LOG_NAMES[log]] += blocks * size
+            if len(shares) == 1 and certain == written:
+                log_of[segno] = next(iter(shares))
+            one = state.first
+            if one is not None and shares:
+                log = next(iter(shares))
+                per_log[LOG_NAMES[log]]["blocks"] += one.blocks
+                per_log[LOG_NAMES[log]]["large_blocks"] += one.large
+                if log < DATA_LOGS:
+                    large_bytes += one.large * size
+        data_bytes = sum(logs[name] for name in LOG_NAMES[:DATA_LOGS])
+        files, unknown = self._files()
+        return Attribution(
+            logs, ambiguous * size, files, unknown * size, total * size, self._threaded(), per_log,
+            (large_bytes, data_bytes), log_of,
+        )  # fmt: skip
+
+    def _shares(self, segno: int, state: Segment) -> dict[int, int]:
+        """Blocks by log, as far as it is certain."""
+        final = self._final_type(segno)
+        one, rest = state.first, state.rest
+        again = sum(count for _, _, count in rest)
+        if final is None:
+            return self._without_after(state)
+        if one is None:
+            if state.known is not None and (state.known == final) and not self._opened_again(segno, state):
+                return {final: again}
+            start = self._last_opening(segno, state)
+            return {final: sum(c for n, _, c in rest if n >= start)} if start is not None else {}
+        if not rest:
+            if one.label is not None and one.label != final:
+                return {}
+            return {final: one.blocks}
+        if not self._opened_again(segno, state):
+            return {final: one.blocks + again} if one.label in (None, final) else {}
+        shares: dict[int, int] = {}
+        if one.label is not None:
+            shares[one.label] = one.blocks
+        start = self._last_opening(segno, state)
+        if one.label == final and self._at_most_once(rest):
+            shares[final] = shares.get(final, 0) + again
+        elif start is not None:
+            shares[final] = shares.get(final, 0) + sum(c for n, _, c in rest if n >= start)
+        return shares
+
+    def _without_after(self, state: Segment) -> dict[int, int]:
+        """Without an image from after: what a log wrote where it stood before."""
+        one = state.first
+        if one is not None and one.label is not None:
+            return {one.label: one.blocks}
+        return {}
+
+    def _at_most_once(self, rest: list[tuple[int, int, int]]) -> bool:
+        counts = np.zeros(self._per, np.int64)
+        for _, offset, count in rest:
+            counts[offset : offset + count] += 1
+        return bool(counts.max() <= 1)
+
+    def _opened_again(self, segno: int, state: Segment) -> bool:
+        """Whether a log can have opened this segment once more.
+
+        With room to spare a log opens free segments only, and fills them: then every block has been written again.
+        """
+        rest = state.rest
+        if not rest:
+            return False
+        if self._short_of_space():
+            return True
+        again = np.zeros(self._per, np.bool_)
+        for _, offset, count in rest:
+            again[offset : offset + count] = True
+        open_now = self._open_after.get(segno)
+        upto = open_now.next_blkoff if open_now is not None else self._per
+        if open_now is not None and state.first is not None and not state.first.full:
+            return False
+        return bool(again[:upto].all()) and upto > 0
+
+    def _short_of_space(self) -> bool:
+        """Whether the volume came near to where logs are threaded through used segments; see need_SSR()."""
+        if self._before is None or self._after is None:
+            return True
+        reserved = self._after.cp.rsvd_segment_count
+        main = self._geo.segment_count_main
+        used = sum(state.counts is not None for state in self._segments.values())
+        assert self._before_valid is not None
+        occupied = int(np.count_nonzero(self._before_valid))
+        return main - occupied - used < 4 * reserved
+
+    def _last_opening(self, segno: int, state: Segment) -> int | None:
+        """The number of a write at which the segment has its final type for sure; None where there is none."""
+        rest = state.rest
+        if not rest:
+            return None
+        at = len(rest) - 1
+        start = rest[at][1]
+        first = at
+        skipped = 0
+        run = 1
+        while at > 0 and skipped <= IN_PLACE_RUN:
+            at -= 1
+            _, offset, count = rest[at]
+            if offset + count <= start:
+                start, first, skipped = offset, at, 0
+                run += 1
+            else:
+                skipped += 1
+        # the run's first write may be one in place that happens to lie before the others
+        return rest[min(first + 1, len(rest) - 1)][0] if run > 1 else rest[first][0]
+
+    def _threaded(self) -> int:
+        """Blocks written to places that were not valid in segments that held valid blocks before."""
+        if self._before is None or self._before_valid is None:
+            return 0
+        found = 0
+        for segno, state in self._segments.items():
+            if state.counts is None or not self._before_valid[segno] or segno in self._open_before:
+                continue
+            bits = np.unpackbits(self._before.sit.valid_map(np.array([segno]))[0])[: self._per]
+            found += int(state.counts[bits == 0].sum())
+        return found
+
+    # -- owners -------------------------------------------------------------------------------------------------
+
+    def _files(self) -> tuple[dict[int, dict[str, Any]], int]:
+        """(bytes by inode, blocks whose owner can't be told)."""
+        after = self._after
+        size = self._geo.block_size
+        if after is None:
+            return {}, sum(int(s.counts.sum()) for s in self._segments.values() if s.counts is not None)
+        after.nat.load()
+        if self._before is not None:
+            self._before.nat.load()
+        by_ino: dict[int, list[int]] = {}
+        unknown = 0
+        for segno, state in self._segments.items():
+            if state.counts is None:
+                continue
+            written = np.flatnonzero(state.counts)
+            unknown += int(state.counts.sum()) - len(written)
+            try:
+                kind, entries = after.summaries.of_segment(segno)
+            except F2fsError:
+                unknown += len(written)
+                continue
+            nodes = kind == SUM_TYPE_NODE
+            inos = self._inos(entries[written], nodes)
+            log = self._open_after.get(segno)
+            if log is not None and log.alloc_type == LFS:
+                inos[written >= log.next_blkoff] = 0  # what the log's last segment left in its buffer
+            unknown += int(np.count_nonzero(inos == 0))
+            numbers, counts = np.unique(inos[inos > 0], return_counts=True)
+            for ino, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+                by_ino.setdefault(ino, [0, 0])[1 if nodes else 0] += count * size
+        paths = self._paths(set(by_ino))
+        return {
+            ino: {"path": paths.get(ino), "bytes": data + nodes, "data": data, "nodes": nodes}
+            for ino, (data, nodes) in sorted(by_ino.items(), key=lambda item: -sum(item[1]))
+        }, unknown
+
+    def _inos(self, entries: Any, nodes: bool) -> Ints:
+        """The inode behind each summary, 0 where that can't be told."""
+        assert self._after is not None
+        nid = entries["nid"].astype(np.int64)
+        good = (nid > 0) & (nid < self._geo.max_nid)
+        nid = np.where(good, nid, 0)
+        now = self._after.nat.lookup(nid)
+        version, ino, address = (now[name].astype(np.int64) for name in ("version", "ino", "block_addr"))
+        known = good & (ino > 0)
+        if nodes:
+            # a node's summary has no version: sure are inodes, and nodes that did not change hands
+            same = nid == ino
+            if self._before is not None:
+                then = self._before.nat.lookup(nid)
+                same |= (then["version"] == now["version"]) & ((then["ino"] == now["ino"]) | (then["ino"] == 0))
+            return np.where(known & same, ino, 0)
+        wrote = entries["version"].astype(np.int64)
+        # the version goes up when the node is freed, and the entry keeps the inode until it is handed out again
+        match = (wrote == version) | ((address == 0) & ((wrote + 1) & 0xFF == version))
+        return np.where(known & match, ino, 0)
+
+    def _paths(self, inos: set[int]) -> dict[int, str]:
+        """A path for each of these inodes, as it is after, else as it was before."""
+        found: dict[int, str] = {}
+        for volume in (self._before, self._after):
+            if volume is None:
+                continue
+            found[volume.sb.root_ino] = "/"
+            try:
+                for path, _, entries in volume.walk(problems=[]):
+                    for entry in entries:
+                        if entry.dentry.ino in inos:
+                            found[entry.dentry.ino] = os.fsdecode((path if path != b"/" else b"") + b"/" + entry.name)
+            except (F2fsError, OSError):
+                continue
+        return found

@@ -1,0 +1,241 @@
+"""Distributions that merge: latencies in logarithmic bins, sizes by sector count, and series over time whose bins widen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+QUANTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
+OCTAVES = 63
+BINS = 512  # of a series
+
+
+class Latency:
+    """Times in ns by `bits` binary digits: a bin is at most 2**-bits of its value wide; count, sum, ends are exact."""
+
+    def __init__(self, bits: int = 9) -> None:
+        self._bits = bits
+        self.counts = np.zeros(OCTAVES << bits, np.int64)
+        self.count = 0
+        self.sum = 0
+        self.min = 0
+        self.max = 0
+
+    def add(self, values: Ints) -> None:
+        """Count these times; negative ones (clocks that disagree) count as 0."""
+        if not len(values):
+            return
+        low, high = int(values.min()), int(values.max())
+        values = np.maximum(values, 0) if low < 0 else values
+        index = (np.maximum(values, 1).astype(np.float64).view(np.int64) >> (52 - self._bits)) - (1023 << self._bits)
+        first = int(index.min())
+        found = np.bincount(index - first)
+        self.counts[first : first + len(found)] += found
+        self.min = max(low, 0) if not self.count else min(self.min, max(low, 0))
+        self.max = max(self.max, high)
+        self.count += len(values)
+        self.sum += int(values.sum())
+
+    def merge(self, other: Latency) -> None:
+        """Add all that another one counted."""
+        if not other.count:
+            return
+        self.min = other.min if not self.count else min(self.min, other.min)
+        self.max = max(self.max, other.max)
+        self.count += other.count
+        self.sum += other.sum
+        self.counts += other.counts
+
+    def quantile(self, percent: float) -> int:
+        """The time that `percent` of the values do not exceed, to half a bin."""
+        if not self.count:
+            return 0
+        rank = max(int(np.ceil(self.count * percent / 100)), 1)
+        at = int(np.searchsorted(np.cumsum(self.counts), rank))
+        low, high = _edge(at, self._bits), _edge(at + 1, self._bits)
+        return int(min(max((low + high) / 2, self.min), self.max))
+
+    def result(self) -> dict[str, Any]:
+        """Count, mean, ends and quantiles, in ns."""
+        if not self.count:
+            return {"count": 0}
+        found: dict[str, Any] = {"count": self.count, "min": self.min, "mean": self.sum / self.count, "max": self.max}
+        return found | {f"p{percent:g}": self.quantile(percent) for percent in QUANTILES}
+
+    def coarse(self) -> tuple[list[float], list[int]]:
+        """(lower edges in ns, counts) with four bins an octave, from the first to the last that holds anything."""
+        step = (1 << self._bits) // 4
+        folded = self.counts.reshape(-1, step).sum(axis=1)
+        used = np.flatnonzero(folded)
+        if not len(used):
+            return [], []
+        span = range(int(used[0]), int(used[-1]) + 1)
+        return [_edge(at * step, self._bits) for at in span], [int(folded[at]) for at in span]
+
+
+def _edge(index: int, bits: int) -> float:
+    octave, part = divmod(index, 1 << bits)
+    return 2.0**octave * (1 + part / (1 << bits))
+
+
+class Sizes:
+    """How many requests had how many sectors: exact up to 4 MiB, by powers of two beyond."""
+
+    EXACT = 8192
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(self.EXACT + 1, np.int64)
+        self.beyond = np.zeros(64, np.int64)
+        self.bytes = 0
+        self.min = 0
+        self.max = 0
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return int(self.counts.sum() + self.beyond.sum())
+
+    def add(self, size: Ints) -> None:
+        """Count requests of these many bytes."""
+        if not len(size):
+            return
+        sectors = size >> 9
+        small = sectors[sectors <= self.EXACT]
+        found = np.bincount(small)
+        self.counts[: len(found)] += found
+        large = sectors[sectors > self.EXACT]
+        if len(large):
+            self.beyond += np.bincount(np.log2(large).astype(np.int64), minlength=64)
+        low = int(size.min())
+        self.min = low if self.bytes == 0 else min(self.min, low)
+        self.max = max(self.max, int(size.max()))
+        self.bytes += int(size.sum())
+
+    def merge(self, other: Sizes) -> None:
+        """Add all that another one counted."""
+        if other.bytes:
+            self.min = other.min if self.bytes == 0 else min(self.min, other.min)
+        self.max = max(self.max, other.max)
+        self.counts += other.counts
+        self.beyond += other.beyond
+        self.bytes += other.bytes
+
+    def result(self) -> dict[str, Any]:
+        """Count, bytes, ends, mean, median, and the histogram by bytes."""
+        count = self.count
+        if not count:
+            return {"count": 0, "bytes": 0}
+        ranks = np.cumsum(self.counts)
+        median = int(np.searchsorted(ranks, (count + 1) // 2)) * 512 if ranks[-1] * 2 >= count else self.max
+        common = np.flatnonzero(self.counts)
+        histogram = {int(at) * 512: int(self.counts[at]) for at in common}
+        histogram |= {512 << int(at): int(self.beyond[at]) for at in np.flatnonzero(self.beyond)}
+        return {
+            "count": count, "bytes": self.bytes, "min": self.min, "mean": self.bytes / count, "median": median,
+            "max": self.max, "histogram": histogram,
+        }  # fmt: skip
+
+
+class Series:
+    """Sums over time in 512 bins, whose width doubles when the time outgrows them."""
+
+    def __init__(self, rows: int) -> None:
+        self.start: int | None = None
+        self.shift = 20  # bins of 2**20 ns to begin with
+        self.sums = np.zeros((rows, BINS), np.int64)
+
+    def bins(self, time: Ints) -> Ints:
+        """The bin of each time; widens what is there."""
+        if self.start is None:
+            self.start = int(time[0])
+        last = int(time.max()) - self.start
+        while last >> self.shift >= BINS:
+            self._fold()
+        return np.maximum(time - self.start, 0) >> self.shift
+
+    def add(self, row: int, bins: Ints, values: NDArray[Any] | None = None) -> None:
+        """Add values (or ones) to a row."""
+        if len(bins):
+            found = np.bincount(bins, values)
+            self.sums[row, : len(found)] += found.astype(np.int64)
+
+    def _fold(self) -> None:
+        pairs = self.sums.reshape(len(self.sums), BINS // 2, 2).sum(axis=2)
+        self.sums = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
+        self.shift += 1
+
+    @property
+    def width(self) -> int:
+        """The width of a bin in ns."""
+        return 1 << self.shift
+
+    def merge(self, other: Series) -> None:
+        """Add another one that began later."""
+        if other.start is None:
+            return
+        if self.start is None:
+            self.start, self.shift, self.sums = other.start, other.shift, other.sums.copy()
+            return
+        while self.shift < other.shift or (other.start - self.start >> self.shift) + BINS > 2 * BINS - 1:
+            self._fold()
+        times = other.start + (np.arange(BINS, dtype=np.int64) << other.shift)
+        used = np.flatnonzero(other.sums.any(axis=0))
+        if len(used):
+            at = self.bins(times[used])
+            for row in range(len(self.sums)):
+                self.add(row, at, other.sums[row, used])
+
+
+class Raster:
+    """Bytes by time and place: a picture whose two scales double when they are outgrown."""
+
+    WIDE, HIGH = 512, 256
+
+    def __init__(self, rows: int) -> None:
+        self.start: int | None = None
+        self.time_shift = 20
+        self.place_shift = 3
+        self.sums = np.zeros((rows, self.HIGH, self.WIDE), np.float32)
+
+    def add(self, row: int, time: Ints, sector: Ints, weight: NDArray[Any]) -> None:
+        """Add bytes at these times (ns) and places (sectors)."""
+        if not len(time):
+            return
+        if self.start is None:
+            self.start = int(time[0])
+        while int(time.max()) - self.start >> self.time_shift >= self.WIDE:
+            self.sums = _halved(self.sums, 2)
+            self.time_shift += 1
+        while int(sector.max()) >> self.place_shift >= self.HIGH:
+            self.sums = _halved(self.sums, 1)
+            self.place_shift += 1
+        x = np.maximum(time - self.start, 0) >> self.time_shift
+        at = (sector >> self.place_shift) * self.WIDE + x
+        flat = self.sums[row].reshape(-1)
+        if len(at) < 4096:
+            np.add.at(flat, at, weight)
+        else:
+            flat += np.bincount(at, weight, len(flat))
+
+    def merge(self, other: Raster) -> None:
+        """Add another one that began later."""
+        if other.start is None:
+            return
+        for row in range(len(self.sums)):
+            y, x = np.nonzero(other.sums[row])
+            if self.start is None:
+                self.start = other.start
+            self.add(
+                row, other.start + (x.astype(np.int64) << other.time_shift),
+                y.astype(np.int64) << other.place_shift, other.sums[row][y, x],
+            )  # fmt: skip
+
+
+def _halved(sums: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """Neighbours added along one axis; the second half becomes empty."""
+    moved = np.moveaxis(sums, axis, -1)
+    pairs = moved.reshape(*moved.shape[:-1], moved.shape[-1] // 2, 2).sum(axis=-1)
+    return np.ascontiguousarray(np.moveaxis(np.concatenate([pairs, np.zeros_like(pairs)], axis=-1), -1, axis))

@@ -1,0 +1,366 @@
+"""All that is counted while a trace goes by.  `Measures.feed` takes one window, `merge` a later stretch of the same trace.
+
+W are issued file-system writes with data that are no discards; a request that was requeued counts once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.trace.areas import OUTSIDE, Areas
+from f2tools.trace.histogram import Latency, Raster, Series, Sizes
+from f2tools.trace.intervals import IntervalSet
+from f2tools.trace.pairing import Bios, Pairer, Requests
+from f2tools.trace.records import (
+    DISCARDS,
+    FLUSH,
+    FLUSHES,
+    FUA,
+    OP_NAMES,
+    OTHERS,
+    PC,
+    READS,
+    SECTOR,
+    WRITE,
+    WRITES,
+    A,
+    C,
+    D,
+    Events,
+    F,
+    M,
+    Q,
+    R,
+)
+from f2tools.trace.sequential import Seeks, Sequence
+
+Ints = NDArray[np.int64]
+DATA_CLASSES = (READS, WRITES, DISCARDS)
+SIZE_LIMITS = (4 << 10, 16 << 10, 64 << 10, 128 << 10, (512 << 10) - 1, 512 << 10)
+SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "512 KiB", "> 512 KiB")
+MAX_DEPTH = 4096
+MAX_PROCESSES = 1 << 16
+DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
+SERIES_ROWS = ("read_bytes", "write_bytes", "discard_bytes", "reads", "writes", "discards", "flushes", "d2c_sum", "d2c_count")
+METRIC_OPS = (Q, M, F, D, C, R, A)
+
+
+class Measures:
+    """Counts of a trace, or of a stretch of it."""
+
+    def __init__(self, areas: Areas | None = None, bios: bool = True) -> None:
+        self.areas = areas
+        self.with_bios = bios
+        self.events = 0
+        self.first: int | None = None
+        self.last = 0
+        self.operations = np.zeros((256, 5), np.int64)
+        self.issued = {c: Sizes() for c in range(5)}
+        self.queued = {c: Sizes() for c in range(5)}
+        self.requeued = np.zeros((5, 2), np.int64)
+        self.completed = np.zeros((5, 2), np.int64)
+        self.errors: Counter[int] = Counter()
+        self.empty_flushes = 0
+        self.fua = 0
+        self.sequences = {c: Sequence() for c in DATA_CLASSES}
+        self.any_sequential = [0, 0]
+        self._last_end = -1
+        self.seeks = {"q2q": Seeks(), "d2d": Seeks()}
+        self.written, self.discarded, self.read = IntervalSet(), IntervalSet(), IntervalSet()
+        self.reading, self.discarding = IntervalSet(), IntervalSet()
+        self.latency = {(kind, c): Latency() for kind in ("d2c", "q2c", "q2d") for c in range(4)}
+        self.latency_bio = Latency(4)
+        self.by_size = {(c, n): Latency(6) for c in DATA_CLASSES for n in range(len(SIZE_NAMES))}
+        self.by_area = {(c, n): Latency(6) for c in DATA_CLASSES for n in range(OUTSIDE + 1)}
+        self.area_bytes = np.zeros((3, OUTSIDE + 1), np.int64)
+        self.area_requests = np.zeros((3, OUTSIDE + 1), np.int64)
+        self.depths = np.zeros(MAX_DEPTH + 1, np.int64)
+        self.depth_time = [0, 0]  # depth times ns, ns
+        self.max_depth = 0
+        self._depth = 0
+        self._depth_since: int | None = None
+        self.processes: dict[int, Ints] = {}
+        self.cgroups: dict[int, Ints] = {}
+        self.series = Series(len(SERIES_ROWS))
+        self.raster = Raster(3)
+        self.fsync_sizes = Sizes()
+        self._since_flush = 0
+        self.flush_intervals = 0
+        self.devices: dict[int, int] = {}
+        self.remaps: Counter[int] = Counter()
+
+    # -- one window ---------------------------------------------------------------------------------------------
+
+    def feed(self, events: Events, cls: NDArray[np.uint8], requests: Requests, bios: Bios) -> None:
+        """Count a window's events, and what was finished in it."""
+        if not len(events):
+            return
+        self.events += len(events)
+        self.first = int(events.time[0]) if self.first is None else min(self.first, int(events.time[0]))
+        self.last = max(self.last, int(events.time[-1]))
+        key = events.op.astype(np.int64) * 5 + cls
+        self.operations += np.bincount(key, minlength=256 * 5).reshape(256, 5)
+        sector = self._sectors(events)
+        op = events.op
+        issue = np.flatnonzero(op == D)
+        self._issues(events, cls, sector, issue)
+        self._completions(events, cls)
+        self._requeues(events, cls)
+        queue = np.flatnonzero(op == Q)
+        source = queue if len(queue) else issue
+        self._owners(events, cls, source)
+        if len(queue):
+            self._queues(events, cls, sector, queue)
+        self._remaps(events)
+        self._finished(requests, bios)
+        self._depths(events, cls)
+
+    def _sectors(self, events: Events) -> Ints:
+        """Sectors, each device in a range of its own."""
+        first = int(events.device[0])
+        if first not in self.devices:
+            self.devices[first] = len(self.devices)
+        if (events.device == events.device[0]).all() and len(self.devices) == 1:
+            return events.sector
+        numbers, index = np.unique(events.device, return_inverse=True)
+        for number in numbers.tolist():
+            self.devices.setdefault(number, len(self.devices))
+        places = np.array([self.devices[number] & 7 for number in numbers.tolist()], np.int64)
+        return events.sector + (places[index] << DEVICE_BITS)
+
+    def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, issue: Ints) -> None:
+        if not len(issue):
+            return
+        if (events.op == R).any():
+            issue = issue[~_to_be_requeued(events, issue)]
+        size, kind, start = events.bytes[issue], cls[issue], sector[issue]
+        end = start + size // SECTOR
+        time = events.time[issue]
+        for which in range(5):
+            chosen = kind == which
+            if not chosen.any():
+                continue
+            if which in (FLUSHES, OTHERS):
+                self.issued[which].add(size[chosen & (size > 0)])
+                continue
+            rows = slice(None) if chosen.all() else chosen
+            self.issued[which].add(size[rows])
+            self.sequences[which].add(start[rows], end[rows])
+            union = (self.read, self.written, self.discarded)[which]
+            if which != READS:
+                union.add(start[rows], end[rows])
+            self.raster.add(which, time[rows], events.sector[issue][rows], size[rows])
+            self._areas(which, events.sector[issue][rows], size[rows])
+        data = size > 0
+        self._any(start[data], end[data])
+        self.seeks["d2d"].add(start, end)
+        bins = self.series.bins(time)
+        for which in DATA_CLASSES:
+            chosen = kind == which
+            self.series.add(which, bins[chosen], size[chosen])
+            self.series.add(3 + which, bins[chosen])
+        self.series.add(6, bins[kind == FLUSHES])
+        self._fsyncs(events, issue, kind, size)
+
+    def _areas(self, which: int, sector: Ints, size: Ints) -> None:
+        if self.areas is None:
+            return
+        parts = self.areas.bytes_in(sector, sector + size // SECTOR)
+        self.area_bytes[which] += parts.sum(axis=0)
+        self.area_requests[which] += (parts > 0).sum(axis=0)
+
+    def _any(self, start: Ints, end: Ints) -> None:
+        if not len(start):
+            return
+        before = np.append(self._last_end, end[:-1])
+        same = start == before
+        self.any_sequential[0] += int(same.sum())
+        self.any_sequential[1] += int(((end - start)[same]).sum()) * SECTOR
+        self._last_end = int(end[-1])
+
+    def _fsyncs(self, events: Events, issue: Ints, kind: NDArray[np.uint8], size: Ints) -> None:
+        """Bytes written between one flush (or FUA write) and the next; of the main area where it is known."""
+        category = events.category[issue]
+        write = kind == WRITES
+        if self.areas is None:
+            cost = np.where(write, size, 0)
+        else:
+            sector = events.sector[issue]
+            low, high = self.areas.bounds[5], self.areas.bounds[6]
+            inside = np.minimum(sector + size // SECTOR, high) - np.maximum(sector, low)
+            cost = np.where(write, np.maximum(inside, 0) * SECTOR, 0)
+        fua = write & ((category & FUA) != 0)
+        self.fua += int(fua.sum())
+        ends = np.flatnonzero((kind == FLUSHES) | fua)
+        total = np.cumsum(cost)
+        if not len(ends):
+            self._since_flush += int(total[-1])
+            return
+        # a FUA write belongs to what it ends
+        upto = total[ends]
+        between = np.diff(upto, prepend=-self._since_flush)
+        self.flush_intervals += len(between)
+        self.fsync_sizes.add(between)
+        self._since_flush = int(total[-1] - upto[-1])
+
+    def _completions(self, events: Events, cls: NDArray[np.uint8]) -> None:
+        done = np.flatnonzero(events.op == C)
+        if not len(done):
+            return
+        size, kind = events.bytes[done], cls[done]
+        self.completed[:, 0] += np.bincount(kind, minlength=5)
+        self.completed[:, 1] += np.bincount(kind, size, 5).astype(np.int64)
+        empty = done[(size == 0) & (kind == OTHERS)]
+        category = events.category[empty]
+        # A flush without data ends as a write of nothing at sector 0, and the device counts it among its writes; a
+        # write whose cache flush came after it ends behind its data.
+        self.empty_flushes += int(
+            np.count_nonzero(((category & WRITE) != 0) & ((category & (FLUSH | PC)) == 0) & (events.sector[empty] == 0))
+        )
+        bad = events.error[done]
+        if bad.any():
+            self.errors.update(bad[bad > 0].tolist())
+
+    def _requeues(self, events: Events, cls: NDArray[np.uint8]) -> None:
+        again = np.flatnonzero(events.op == R)
+        if len(again):
+            self.requeued[:, 0] += np.bincount(cls[again], minlength=5)
+            self.requeued[:, 1] += np.bincount(cls[again], events.bytes[again], 5).astype(np.int64)
+
+    def _queues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, queue: Ints) -> None:
+        size, kind = events.bytes[queue], cls[queue]
+        for which in DATA_CLASSES:
+            self.queued[which].add(size[kind == which])
+        self.seeks["q2q"].add(sector[queue], sector[queue] + size // SECTOR)
+
+    def _owners(self, events: Events, cls: NDArray[np.uint8], rows: Ints) -> None:
+        """Requests and bytes by process and by cgroup."""
+        if not len(rows):
+            return
+        size, kind = events.bytes[rows], cls[rows].astype(np.int64)
+        _add_by(self.processes, events.pid[rows].astype(np.int64), kind, size)
+        group = events.cgroup[rows]
+        if group.any():
+            _add_by(self.cgroups, group.view(np.int64), kind, size)
+
+    def _remaps(self, events: Events) -> None:
+        """How far a partition's sectors are from those of its disk."""
+        if len(self.remaps) > 16:
+            return
+        for row in np.flatnonzero(events.op == A)[:64].tolist():
+            data = events.payload.get(row, b"")
+            if len(data) >= 16:
+                self.remaps[int(events.sector[row]) - int.from_bytes(data[8:16], "big")] += 1
+
+    def _finished(self, requests: Requests, bios: Bios) -> None:
+        took = requests.completed - requests.issued
+        for which in range(4):
+            chosen = requests.cls == which
+            if not chosen.any():
+                continue
+            rows: Any = slice(None) if chosen.all() else np.flatnonzero(chosen)
+            self.latency["d2c", which].add(took[rows])
+            if which in (READS, DISCARDS):
+                spans = self.reading if which == READS else self.discarding
+                spans.add(requests.issued[rows], requests.completed[rows])
+            if which == FLUSHES:
+                continue
+            self._by_size(which, took[rows], requests.bytes[rows])
+            if self.areas is not None:
+                area = self.areas.of_start(requests.sector[rows])
+                for number in np.unique(area).tolist():
+                    self.by_area[which, number].add(took[rows][area == number])
+        if len(took):
+            bins = self.series.bins(requests.completed)
+            self.series.add(7, bins, took)
+            self.series.add(8, bins)
+        for which in range(4):
+            chosen = bios.cls == which
+            if chosen.any():
+                rows = slice(None) if chosen.all() else np.flatnonzero(chosen)
+                self.latency["q2c", which].add((bios.completed - bios.queued)[rows])
+                self.latency["q2d", which].add((bios.issued - bios.queued)[rows])
+        self.latency_bio.add(bios.completed - bios.issued)
+
+    def _by_size(self, which: int, took: Ints, size: Ints) -> None:
+        bucket = np.searchsorted(SIZE_LIMITS, size, "left")
+        for number in np.flatnonzero(np.bincount(bucket)).tolist():
+            self.by_size[which, number].add(took[bucket == number])
+
+    def _depths(self, events: Events, cls: NDArray[np.uint8]) -> None:
+        """How many requests were at the device."""
+        op = events.op
+        real = (cls != OTHERS) | (events.bytes > 0)
+        change = (op == D).astype(np.int64) - ((op == C) | (op == R))
+        rows = np.flatnonzero((change != 0) & real)
+        if not len(rows):
+            return
+        change, time = change[rows], events.time[rows]
+        depth = self._depth + np.cumsum(change)
+        depth -= np.minimum(np.minimum.accumulate(depth), 0)  # completions of what was issued before the trace
+        issue = depth[change > 0]
+        self.depths += np.bincount(np.minimum(issue, MAX_DEPTH), minlength=MAX_DEPTH + 1)
+        self.max_depth = max(self.max_depth, int(depth.max()))
+        since = time[0] if self._depth_since is None else self._depth_since
+        length = np.diff(time, prepend=since)
+        self.depth_time[0] += int((np.append(self._depth, depth[:-1]) * length).sum())
+        self.depth_time[1] += int(length.sum())
+        self._depth, self._depth_since = int(depth[-1]), int(time[-1])
+
+    def settle(self, pairer: Pairer) -> None:
+        """After a loss, what is known to be under way is what counts."""
+        self._depth = pairer.pending[1]
+
+
+def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
+    """Add requests and bytes by key and class; of too many keys the rest goes to -1."""
+    low, high = int(key.min()), int(key.max())
+    if 0 <= low and high < 1 << 20:
+        used = np.flatnonzero(np.bincount(key)) if high < 1 << 16 else np.unique(key)
+        index = np.zeros(high + 1, np.int64)
+        index[used] = np.arange(len(used))
+        index = index[key]
+    else:
+        used, index = np.unique(key, return_inverse=True)
+    index = index * 5 + kind
+    counts = np.bincount(index, minlength=len(used) * 5).reshape(-1, 5)
+    sizes = np.bincount(index, size, len(used) * 5).reshape(-1, 5).astype(np.int64)
+    for at, name in enumerate(used.tolist()):
+        if name not in table and len(table) >= MAX_PROCESSES:
+            name = -1
+        row = table.get(name)
+        if row is None:
+            row = table[name] = np.zeros((2, 5), np.int64)
+        row[0] += counts[at]
+        row[1] += sizes[at]
+
+
+def _to_be_requeued(events: Events, issue: Ints) -> NDArray[np.bool_]:
+    """Which issues of a window are followed by a requeue of the same request in it."""
+    again = np.zeros(len(issue), np.bool_)
+    last: dict[tuple[int, int, int], int] = {}
+    rows = np.flatnonzero((events.op == D) | (events.op == R))
+    at = {int(row): number for number, row in enumerate(issue.tolist())}
+    for row in rows.tolist():
+        key = int(events.device[row]), int(events.sector[row]), int(events.bytes[row])
+        if events.op[row] == D:
+            last[key] = row
+        elif key in last:
+            again[at[last.pop(key)]] = True
+    return again
+
+
+def operation_counts(measures: Measures) -> dict[str, dict[str, int]]:
+    """Events by operation and class."""
+    from f2tools.trace.records import CLASS_NAMES
+
+    found: dict[str, dict[str, int]] = {}
+    for number in np.flatnonzero(measures.operations.sum(axis=1)).tolist():
+        name = OP_NAMES[number] if number < len(OP_NAMES) and OP_NAMES[number] else f"op{number}"
+        row = measures.operations[number]
+        found[name] = {CLASS_NAMES[c]: int(row[c]) for c in range(5) if row[c]}
+    return found

@@ -1,0 +1,139 @@
+"""How sequential a stream of requests is, by every definition in use, side by side.
+
+The state is the last 64 requests; two stretches of a trace merge because each keeps its first 64 requests as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+HISTORY = 64
+STREAMS = (8, 16, 32, 64)
+NEAR_REQUESTS, NEAR_SECTORS = 32, 128 * 1024 // 512
+LARGE = 512 * 1024
+DEFINITIONS = ("strict", *(f"last_{k}" for k in STREAMS), "near_32_128k", "large_512k")
+
+
+@dataclass
+class Sequence:
+    """Counts and bytes of one class of requests by definition."""
+
+    requests: int = 0
+    bytes: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DEFINITIONS, 0))
+    sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DEFINITIONS, 0))
+    _starts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _ends: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def add(self, start: Ints, end: Ints) -> None:
+        """The next requests in order of issue, in sectors."""
+        count = len(start)
+        if not count:
+            return
+        ends = np.concatenate([self._ends, end])
+        before = len(self._ends)
+        size = (end - start) * 512
+        self.requests += count
+        self.bytes += int(size.sum())
+        lag = _lag(start, ends, before)
+        for name, limit in (("strict", 1), *((f"last_{k}", k) for k in STREAMS)):
+            self._count(name, lag <= limit, size)
+        self._count("near_32_128k", _near(start, ends, before), size)
+        self._count("large_512k", size >= LARGE, size)
+        self._ends = ends[-HISTORY:]
+
+    def _count(self, name: str, chosen: NDArray[np.bool_], size: Ints) -> None:
+        self.counts[name] += int(np.count_nonzero(chosen))
+        self.sizes[name] += int(size[chosen].sum())
+
+    def result(self) -> dict[str, Any]:
+        """Requests, bytes and their shares by definition."""
+        return {
+            name: {
+                "requests": self.counts[name], "bytes": self.sizes[name],
+                "request_share": share(self.counts[name], self.requests), "byte_share": share(self.sizes[name], self.bytes),
+            }
+            for name in DEFINITIONS
+        }  # fmt: skip
+
+
+def share(part: float, whole: float) -> float | None:
+    """A quotient, None where there is nothing to divide by."""
+    return part / whole if whole else None
+
+
+def _lag(start: Ints, ends: Ints, before: int) -> Ints:
+    """How many requests ago the one was that ended where each starts; a large number where none did."""
+    count = len(start)
+    place = np.concatenate([ends[: before + count], start])
+    # at one place, an end of request i sorts before the start of request i + 1 and behind its own start
+    turn = np.concatenate([np.arange(before + count) * 2 + 1, (np.arange(count) + before) * 2])
+    bits = int(turn.max()).bit_length()
+    key = place << bits | turn
+    key.sort()
+    turn = key & ((1 << bits) - 1)
+    at = np.arange(len(key))
+    is_end = (turn & 1) == 1
+    last_end = np.maximum.accumulate(np.where(is_end, at, -1))
+    first = np.flatnonzero(~is_end)
+    match = last_end[first]
+    good = match >= 0
+    good[good] = (key[match[good]] >> bits) == (key[first[good]] >> bits)
+    lag = np.full(count, 1 << 30, np.int64)
+    mine = (turn[first[good]] >> 1) - before
+    lag[mine] = (turn[first[good]] >> 1) - (turn[match[good]] >> 1)
+    return lag
+
+
+def _near(start: Ints, ends: Ints, before: int) -> NDArray[np.bool_]:
+    """Whether each starts within 128 KiB of the end of one of the last 32."""
+    count = len(start)
+    found = np.zeros(count, np.bool_)
+    padded = np.concatenate([np.full(HISTORY, -(1 << 60), np.int64), ends])
+    shifted = start + NEAR_SECTORS
+    base = HISTORY + before
+    step = 8192  # what fits in a processor's cache
+    for low in range(0, count, step):
+        high = min(low + step, count)
+        mine, part = found[low:high], shifted[low:high]
+        for back in range(1, NEAR_REQUESTS + 1):
+            away = part - padded[base - back + low : base - back + high]
+            mine |= away.view(np.uint64) <= np.uint64(2 * NEAR_SECTORS)
+    return found
+
+
+@dataclass
+class Seeks:
+    """Distances as btt counts them: 0 where this one begins or ends within the one before, over all operations."""
+
+    count: int = 0
+    sum: int = 0
+    zero: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    _last: tuple[int, int] | None = None
+
+    def add(self, start: Ints, end: Ints) -> None:
+        """The next ones, in sectors."""
+        if not len(start):
+            return
+        if self._last is None:
+            previous_start, previous_end = np.append(0, start[:-1]), np.append(0, end[:-1])
+        else:
+            previous_start = np.append(self._last[0], start[:-1])
+            previous_end = np.append(self._last[1], end[:-1])
+        within = ((start >= previous_start) & (start <= previous_end)) | ((end >= previous_start) & (end <= previous_end))
+        away = np.where(start > previous_end, start - previous_end, start - previous_start)
+        away[within] = 0
+        self.count += len(start)
+        self.sum += int(np.abs(away).sum())
+        self.zero += int(np.count_nonzero(away == 0))
+        self._last = int(start[-1]), int(end[-1])
+
+    def result(self) -> dict[str, Any]:
+        """Count, mean and how many were 0."""
+        return {"count": self.count, "mean": share(self.sum, self.count), "zero": self.zero}
