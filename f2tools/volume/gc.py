@@ -187,6 +187,8 @@ def make_room(
     room to move into.
     """
     left = 4 * segments.sections + 16
+    if segments.prefree_sections and not enough():  # what a checkpoint frees need not be moved
+        checkpoint()
     while not enough():
         if segments.prefree_sections >= BATCH_SECTIONS or (segments.prefree_sections and segments.free_sections <= 2):
             checkpoint()

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import NoReturn
 
@@ -939,13 +940,33 @@ class WritableVolume(Volume):
         return max(64, min(8192, self.geo.segment_count_main * 8))
 
     def _needed(self, blocks: int) -> int:
-        """Sections that what is in memory and `blocks` more may take."""
+        """Free sections that what is in memory and `blocks` more may take, beyond the room in the open logs.
+
+        Data that goes into holes takes none.
+        """
         per = self.geo.segs_per_sec << LOG_BLOCKS_PER_SEG
-        return -(-(len(self.nodes.dirty) + 8) // per) + -(-(self.files.page_count + blocks) // per)
+        segments = self.segments
+        nodes, pages = len(self.nodes.dirty) + 8, self.files.page_count + blocks
+        sections = 0
+        if nodes > min(segments.room_in_log(kind) for kind in self._node_logs):
+            sections += -(-nodes // per)
+        threaded = segments.threading and not segments.holes_ran_out
+        if not threaded and pages > min(segments.room_in_log(kind) for kind in self._data_logs):
+            sections += -(-pages // per)
+        return sections
+
+    @cached_property
+    def _node_logs(self) -> set[int]:
+        policy = self.policy
+        return {policy.node_log(direct, folder) for direct in (False, True) for folder in (False, True)}
+
+    @cached_property
+    def _data_logs(self) -> set[int]:
+        policy = self.policy
+        return {policy.data_log(folder, cold, hot) for folder, cold, hot in product((False, True), repeat=3)}
 
     def _enough(self, blocks: int) -> bool:
-        reserved = self.cp.rsvd_segment_count // self.geo.segs_per_sec
-        return self.segments.free_sections > reserved + self._needed(blocks)
+        return self.segments.free_sections > self.segments.reserved_sections + self._needed(blocks)
 
     def _usable(self) -> None:
         if self._broken is not None:
