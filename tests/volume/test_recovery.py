@@ -21,6 +21,7 @@ from f2tools.errors import Corrupt, F2fsError
 from f2tools.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_CASEFOLD_FL, FADVISE_ENCRYPT_BIT
 from f2tools.volume.inode import Inode
 from f2tools.volume.recovery import describe, find_fsync_chain
+from f2tools.volume.segment import Policy
 from f2tools.volume.writer import WritableVolume
 from tests import images, judges
 
@@ -67,18 +68,19 @@ def test_a_clean_volume_needs_nothing() -> None:
         assert not find_fsync_chain(volume).needed
 
 
-def test_a_recovery_that_is_cut_off_starts_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [Policy(), Policy(node_ssr=True, min_free_percent=100.0)], ids=["append", "thread"])
+def test_a_recovery_that_is_cut_off_starts_again(policy: Policy, tmp_path: Path) -> None:
     """Everything that a recovery writes before its checkpoint is complete leaves the chain as it was."""
     from f2tools.device.record import Recorder
 
     case = images.reference("crash-several").copy(tmp_path)
     recorder = Recorder(Overlay(open_device(case.path)))
-    WritableVolume(recorder, clock=lambda: NOW * 10**9).abandon()
+    WritableVolume(recorder, policy, clock=lambda: NOW * 10**9).abandon()
     wanted: dict[str, Any] = {}
     for upto in range(0, len(recorder.events) + 1, max(1, len(recorder.events) // 12)):
         trial = Overlay(open_device(case.path))
         recorder.replay(upto, trial)
-        volume = WritableVolume(trial, clock=lambda: NOW * 10**9)
+        volume = WritableVolume(trial, policy, clock=lambda: NOW * 10**9)
         entries = {p: comparable(e, e) for p, e in manifest(volume)["entries"].items()}
         wanted = wanted or entries
         assert entries == wanted, upto
