@@ -54,7 +54,7 @@ class Policy:
 
     active_logs: int = 6  # 2, 4 or 6
     adaptive: bool = True  # threaded logging for data when free sections run low
-    min_free_percent: float = 5.0  # of all sections; at or below it, threaded logging
+    min_free_percent: float = 5.0  # of all sections, beside the reserve; at or below it, threaded logging
     node_ssr: bool = False  # thread nodes too, which the kernel recovers when CP_CRC_RECOVERY is set
     ipu: str = "fsync"  # overwrite in place: "never", "fsync" (a few blocks before an fsync) or "always"
 
@@ -124,7 +124,9 @@ class SegmentManager:
         self._summaries = summaries
         self._clock = clock
         self._elapsed = pack.cp.elapsed_time
+        self.reserved_sections = pack.cp.rsvd_segment_count // geo.segs_per_sec
         self._mounted = clock()
+        self._reserved = pack.cp.rsvd_segment_count // geo.segs_per_sec
         count = geo.segment_count_main
         self.vblocks = sit.vblocks.astype(np.int32)
         self.types = sit.types.copy()
@@ -156,6 +158,7 @@ class SegmentManager:
         self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
+        self.holes_ran_out = False  # the last time a data log looked for a segment with holes there was none
 
     def _reopened(self, kind: int, pack: Pack) -> Curseg:
         segno, blkoff, alloc_type = pack.curseg(kind)
@@ -195,10 +198,14 @@ class SegmentManager:
 
     @property
     def threading(self) -> bool:
-        """Whether data goes into holes now: adaptive logging, and free sections at or below the threshold."""
+        """Whether data goes into holes now: adaptive logging, and free sections at or below the threshold.
+
+        The reserve of the cleaner is not counted as free: what appends until nothing else is left has to clean for
+        every block.  See f2fs_need_SSR() in fs/f2fs/segment.c.
+        """
         if not self.policy.adaptive or self._zoned or self.geo.feature & F2FS_FEATURE_RO:
             return False
-        return self.free_sections <= self.sections * self.policy.min_free_percent / 100
+        return self.free_sections - self._reserved <= self.sections * self.policy.min_free_percent / 100
 
     def room_in_log(self, kind: int) -> int:
         """Blocks that a log can take before it needs another segment."""
@@ -349,6 +356,8 @@ class SegmentManager:
     def _open_next(self, curseg: Curseg) -> None:
         """Close the segment of a log and open another: the next free one, or a dirty one with holes."""
         threaded = self._victim(curseg) if self._may_thread(curseg) else None
+        if not curseg.is_node:
+            self.holes_ran_out = threaded is None
         clean = -1
         if threaded is None:
             try:
