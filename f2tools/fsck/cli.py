@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from f2tools.errors import F2fsError
-from f2tools.options import Size, device_option, image_argument, progress
+from f2tools.options import Size, device_option, human_size, image_argument, progress
 
 if TYPE_CHECKING:
     from f2tools.fsck.check import Report
+    from f2tools.fsck.findings import Finding
 
-FINE, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 4, 8, 16, 32  # fsck(8)
+FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
+DONE_SHOWN = 30
+GROUPS = {
+    "find": "Look for what was lost, and put it back",
+    "correct": "Correct fields",
+    "give up": "Remove what leads nowhere",
+    "tables": "Compute tables and checkpoint anew",
+    "names": "Put names back",
+    "count": "Correct counts",
+    "quota": "Write quota files anew",
+}
 
 
 class WrongUsage(click.UsageError):
@@ -86,34 +98,52 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @image_argument
 @device_option
 @click.option("-n", "dry", is_flag=True, help="Check only, change nothing: what happens without any option too.")
+@click.option("-y", "yes", is_flag=True, help="Repair everything that can be, without asking.")
+@click.option("-p", "preen", is_flag=True, help="Repair, but give nothing up: no entry and no pointer is removed.")
+@click.option("-a", "auto", is_flag=True, help="The same as -p.")
+@click.option("-i", "interactive", is_flag=True, help="Ask before each group of repairs; no, where nobody can answer.")
 @click.option("-f", "force", is_flag=True, help="Check even if the volume looks clean; always done, known to scripts.")
+@click.option("--dry-run", is_flag=True, help="With -y, -p or -i: go through with it in memory, and write nothing.")
+@click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print one finding a line, as JSON.")
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
 @click.option("--skip", multiple=True, metavar="CODES", help="Leave these out.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every finding, however many there are of a kind.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every finding and all that is done.")
 @click.option("--memory", type=Size(), default="512M", show_default=True, help="How much may be used.")
 @click.option("--explain", multiple=True, metavar="CODE", is_eager=True, expose_value=False, callback=explain,
               help="Say what a problem means, and end.")  # fmt: skip
 @click.pass_context
 def fsck(
-    ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, force: bool, data: bool, as_json: bool,
-    only: tuple[str, ...], skip: tuple[str, ...], verbose: bool, memory: int,
+    ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, yes: bool, preen: bool, auto: bool,
+    interactive: bool, force: bool, dry_run: bool, undo: str | None, data: bool, as_json: bool, only: tuple[str, ...],
+    skip: tuple[str, ...], verbose: bool, memory: int,
 ) -> None:  # fmt: skip
     """Check every structure of a volume against every other, and say what is wrong and where.
 
-    Never writes.  The exit code is 0 when nothing of severity warning or above was found, 4 otherwise, 8 when the image
-    can't be checked, 16 for wrong usage and 32 when interrupted, as fsck(8) has it.
+    Writes only with -y, -p, -a or -i, and only a result that was checked before: the repair is made in memory first.
+    What is lost is looked for before anything is removed: nodes by their footers, data by the summaries, names by what
+    inodes remember, older copies in the log.
+
+    Exit codes are those of fsck(8): 0 nothing of severity warning or above; 1 all of it repaired; 4 something is left;
+    5 some of it repaired; 8 the image can't be checked; 16 wrong usage; 32 interrupted.
 
     \b
     Examples:
       f2tools fsck card.img
       f2tools fsck --json card.img
-      f2tools fsck --only I,D --verbose card.img
+      f2tools fsck -y --undo before.undo card.img
+      f2tools fsck -y --dry-run -v card.img
       f2tools fsck --explain D006
     """
-    wanted = code_filter(only, skip)
-    report, geo = _checked(image, devices, memory, data, wanted)
+    repairing = yes or preen or auto or interactive
+    if sum((dry, yes, preen or auto, interactive)) > 1:
+        raise click.UsageError("-n, -y, -p and -i exclude each other")
+    if undo and not repairing:
+        raise click.UsageError("--undo goes with -y, -p, -a or -i")
+    if repairing and (only or skip):
+        raise click.UsageError("--only and --skip choose what is reported; a repair looks at everything")
+    report, geo = _checked(image, devices, memory, data, code_filter(only, skip))
     if as_json:
         for finding in report.findings:
             click.echo(json.dumps(finding.as_dict(), default=str))
@@ -122,7 +152,10 @@ def fsck(
 
         for line in lines_of(report, image, geo, verbose):
             click.echo(line)
-    ctx.exit(FINE if report.sound else FINDINGS_LEFT)
+    if report.sound or not repairing:
+        ctx.exit(FINE if report.sound else FINDINGS_LEFT)
+    ask = _ask if interactive else None
+    ctx.exit(_repaired(image, devices, report, memory, preen or auto, ask, undo, dry_run, verbose))
 
 
 def _checked(
@@ -136,6 +169,58 @@ def _checked(
         total = image.cp.valid_node_count if image.pack is not None else None
         with progress("checking", total) as bar:
             report = check(image, memory_bytes=memory, content=data, wanted=wanted, progress=bar.advance)
+        report.tree = None  # it holds the image
         return report, image.geo
     finally:
         image.close()
+
+
+def _repaired(
+    path: str, devices: tuple[str, ...], before: Report, memory: int, careful: bool,
+    ask: Callable[[str, list[Finding]], bool] | None, undo: str | None, dry_run: bool, verbose: bool,
+) -> int:  # fmt: skip
+    """Repair and say so; the exit code."""
+    from f2tools.device import open_device
+    from f2tools.fsck.repair import Repairer
+
+    device = open_device(path, write=not dry_run, extra=list(devices))
+    if undo and not dry_run:
+        from f2tools.device.undo import UndoLog
+
+        try:
+            device = UndoLog(device, undo)
+        except BaseException:
+            device.close()
+            raise
+    with device:
+        repairer = Repairer(device, memory, careful=careful, ask=ask)
+        outcome = repairer.run(before)
+        shown = outcome.done if verbose else outcome.done[:DONE_SHOWN]
+        for line in shown:
+            click.echo(f"repair: {line}", err=True)
+        if len(shown) < len(outcome.done):
+            click.echo(f"repair: ... and {len(outcome.done) - len(shown):,} more; -v shows all", err=True)
+        left = ", ".join(f"{code} ({count})" for code, count in sorted(outcome.left.items()))
+        if not outcome.better:
+            click.echo(f"{path}: not repaired, nothing was written; left: {left}", err=True)
+            return FINDINGS_LEFT
+        if dry_run:
+            what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
+            click.echo(f"{path}: {what}; {human_size(outcome.written_bytes)} to write, nothing was written", err=True)
+            return FINDINGS_LEFT
+        repairer.commit(device)
+    if outcome.complete:
+        click.echo(f"{path}: repaired, {human_size(outcome.written_bytes)} written", err=True)
+        return REPAIRED
+    click.echo(f"{path}: repaired but for {left}; {human_size(outcome.written_bytes)} written", err=True)
+    return REPAIRED | FINDINGS_LEFT
+
+
+def _ask(group: str, findings: list[Finding]) -> bool:
+    """Ask about a group of repairs; no where nobody is there to answer."""
+    codes = ", ".join(sorted({finding.code for finding in findings}))
+    text = f"{GROUPS.get(group, group)} ({len(findings)} findings: {codes})"
+    if not sys.stdin.isatty():
+        click.echo(f"{text}: no, as nobody can be asked", err=True)
+        return False
+    return click.confirm(f"{text}?", err=True)

@@ -1,8 +1,8 @@
 """A superblock from the areas themselves, where both copies are gone.
 
-A checkpoint gives its place, the sizes of SIT and NAT (by their version bitmaps) and of the main area (by the space that
-users and overprovision share).  What is left open, where the main area begins, is tried: the nodes that the NAT leads to
-must be marked valid in the SIT.  Features come from what the inodes use.  Label and identity can't be had again.
+A checkpoint gives its place, the sizes of SIT and NAT (by their version bitmaps) and of the main area (by the space
+that users and overprovision share).  What is left open, where the main area begins, is tried: the nodes that the NAT
+leads to must be marked valid in the SIT.  Features come from what the inodes use.  Label and identity are gone.
 """
 
 from __future__ import annotations

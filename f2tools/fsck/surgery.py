@@ -1,7 +1,8 @@
-"""Changing the structures of a volume directly, where it is too damaged for the engine: one field, one entry, one table.
+"""Changing the structures of a volume directly, where it is too damaged for the engine: a field, an entry, a table.
 
 All of it happens in an overlay: nothing reaches the image before the result was checked.  Nodes, directory blocks and
-tables are changed where they lie; `rebuild` then computes SIT, summaries, open logs and the checkpoint from who owns what.
+tables are changed where they lie; `rebuild` then computes SIT, summaries, open logs and the checkpoint from who owns
+what.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ class Surgery:
         raw = block[at : at + NatEntry.size].tobytes()
         return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
 
-    def set_nat(self, nid: int, ino: int | None = None, block_addr: int | None = None, version: int | None = None) -> None:
+    def set_nat(
+        self, nid: int, ino: int | None = None, block_addr: int | None = None, version: int | None = None
+    ) -> None:
         """Change fields of a NAT entry."""
         old = self.nat(nid)
         entry = NatEntry(
@@ -190,7 +193,7 @@ class Surgery:
         return True
 
     def set_pointer(self, parent: int, slot: int, nid: int) -> bool:
-        """Set the pointer of a node to another one: i_nid[slot], slot 5 for i_xattr_nid, or a word of an indirect node."""
+        """Set a pointer of a node to another: i_nid[slot], slot 5 for i_xattr_nid, or a word of an indirect node."""
         row = self.nat(parent)
         if row[1] == parent:
             if slot == 5:
@@ -288,7 +291,7 @@ class _Tables:
     # -- open logs ------------------------------------------------------------------------------------------------
 
     def _logs(self) -> list[tuple[int, int, int]]:
-        """(segno, next block, alloc type) of the six logs: where they were, or in a free segment where that can't be."""
+        """(segno, next block, alloc type) of the six logs: where they were, or elsewhere where that can't be."""
         self._set_types()
         taken: set[int] = set()
         logs: list[tuple[int, int, int]] = []
@@ -297,7 +300,9 @@ class _Tables:
             nid, _ = self._owned(np.array([segno]))
             used = nid[0] != 0
             free_ahead = not used[blkoff:].any() if how == LFS else blkoff >= used.size or not used[blkoff]
-            same_kind = not used.any() or (self.types[segno] >= NR_CURSEG_DATA_TYPE) == (log.kind >= NR_CURSEG_DATA_TYPE)
+            same_kind = not used.any() or (self.types[segno] >= NR_CURSEG_DATA_TYPE) == (
+                log.kind >= NR_CURSEG_DATA_TYPE
+            )
             if segno in taken or how not in (LFS, SSR) or not free_ahead or not same_kind:
                 segno, blkoff, how = self._new_log(log.kind, taken)
             taken.add(segno)
@@ -352,8 +357,12 @@ class _Tables:
         cp = Checkpoint.parse(pack.head)
         orphans = self._orphans(dropped)
         cp.valid_node_count = scan.nid.size
-        cp.valid_inode_count = int(np.count_nonzero((scan.kind == INODE) | ((scan.kind == UNKNOWN) & (scan.nat_ino == scan.nid))))
-        owned = sum(int((self._owned(self.segnos[i : i + STEP])[0] != 0).sum()) for i in range(0, self.segnos.size, STEP))
+        cp.valid_inode_count = int(
+            np.count_nonzero((scan.kind == INODE) | ((scan.kind == UNKNOWN) & (scan.nat_ino == scan.nid)))
+        )
+        owned = sum(
+            int((self._owned(self.segnos[i : i + STEP])[0] != 0).sum()) for i in range(0, self.segnos.size, STEP)
+        )
         cp.valid_block_count = owned + scan.reserved
         empty = np.ones(geo.segment_count_main, np.bool_)
         empty[self.segnos] = False

@@ -58,7 +58,7 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
         if stale or (kind == "project" and not sb.feature & F2FS_FEATURE_PRJQUOTA):
             continue
         said = {entry.id: (entry.inodes, entry.space) for entry in file.entries}
-        true = _use(tree, _COLUMNS[kind])
+        true = use_of(tree, kind)
         for number in sorted(said.keys() | true.keys()):
             found, expected = said.get(number, (0, 0)), true.get(number, (0, 0))
             if found != expected:
@@ -69,9 +69,9 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-def _use(tree: Tree, column: str) -> dict[int, tuple[int, int]]:
+def use_of(tree: Tree, kind: str) -> dict[int, tuple[int, int]]:
     """id -> (inodes, bytes); the block of the inode itself is not charged, nor are quota files."""
-    table = tree.scan.inodes
+    column, table = _COLUMNS[kind], tree.scan.inodes
     counted = tree.reached.copy()
     counted[tree.quota] = False
     ids, inverse = np.unique(table[column][counted], return_inverse=True)

@@ -92,7 +92,8 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     head, geo = batch.head, batch.scan.geo
     has = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
     if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:
-        yield from _each(batch, has, problems.EXTRA_FLAG, field="i_inline")
+        flags = head["i_inline"]
+        yield from _each(batch, has, problems.EXTRA_FLAG, flags, flags & np.uint8(~F2FS_EXTRA_ATTR & 0xFF), "i_inline")
         return
     if not has.any():
         return

@@ -104,7 +104,8 @@ def check_mtime(scan: Scan) -> Iterator[Finding]:
         segno = int(future[0])
         yield Finding(
             problems.SIT_MTIME, area="sit", blkaddr=sit_block(scan, segno), segno=segno,
-            found=int(sit.mtime(future[:1])[0]), expected=f"at most {cp.elapsed_time}", count=future.size, repair=REBUILD,
+            found=int(sit.mtime(future[:1])[0]), expected=f"at most {cp.elapsed_time}", count=future.size,
+            repair=REBUILD,
         )  # fmt: skip
 
 

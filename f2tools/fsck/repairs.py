@@ -1,0 +1,858 @@
+"""The repairs of structures, by problem: what was lost is looked for, fields are corrected, the rest is given up.
+
+Each takes a round's `Work` and a finding, changes structures through `Surgery`, and notes what it did.  The groups at
+the end say which repair goes with which code; `repair` applies them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError
+from f2tools.fsck.checks.contents import Readers, use_of
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.image import Image
+from f2tools.fsck.leaks import Leaks
+from f2tools.fsck.scan import Scan
+from f2tools.fsck.surgery import Surgery
+from f2tools.layout.constants import (
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_SB_CHKSUM,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    F2FS_ROOT_INO,
+    NEW_ADDR,
+    NULL_ADDR,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.layout.hashes import dentry_hash, f2fs_crc32
+from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.layout.node import Inode as InodeLayout
+from f2tools.layout.super import SuperBlock
+from f2tools.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
+from f2tools.volume.acl import parse_disk
+from f2tools.volume.dentries import DentryArea
+from f2tools.volume.quota import read_quota
+from f2tools.volume.quota_write import Limits, fresh
+from f2tools.volume.super import choose_superblock
+
+DIR_MODE = stat.S_IFDIR | 0o755
+_TYPE_TO_MODE = {
+    1: stat.S_IFREG, 2: stat.S_IFDIR, 3: stat.S_IFCHR, 4: stat.S_IFBLK, 5: stat.S_IFIFO, 6: stat.S_IFSOCK,
+    7: stat.S_IFLNK,
+}  # fmt: skip
+
+
+class Work:
+    """One round: the findings, the facts behind them, and the means to change things."""
+
+    def __init__(self, image: Image, tree: Tree, done: list[str]) -> None:
+        self.image, self.tree, self.scan = image, tree, tree.scan
+        self.surgery = Surgery(image)
+        self.leaks = Leaks(tree.scan)
+        self._done = done
+        self.adopted: set[int] = set()
+        self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
+
+    def note(self, finding: Finding, what: str) -> None:
+        """Remember what was done."""
+        self._done.append(f"{finding.code} {finding.where}: {what}")
+
+    # -- what is used by several repairs --------------------------------------------------------------------------
+
+    def adopt(self, nid: int) -> bool:
+        """Let the NAT lead to a lost block of this node; False where none is known."""
+        if nid in self.adopted:
+            return True
+        if not 2 < nid < self.image.geo.max_nid:
+            return False
+        found = self.leaks.node(nid)
+        if found is None:
+            return self.adopt_old(nid)
+        version = self.leaks.versions.get(nid, self.other_nat_copy(nid)[0])
+        self.surgery.set_nat(nid, found.ino, found.blkaddr, version)
+        self.adopted.add(nid)
+        return True
+
+    def adopt_old(self, nid: int) -> bool:
+        """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
+
+        A nid that is free is only believed to have been in use where the other copy of the table, or its lost data,
+        says so: the log is full of what was deleted.
+        """
+        found = self.leaks.old_node(nid)
+        if found is None:
+            return False
+        free = self.scan.row_of(nid) < 0
+        mine = self.lost_addresses(nid)
+        if free and not mine and self.other_nat_copy(nid)[1:] != (found.ino, found.blkaddr):
+            return False
+        self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+        self.adopted.add(nid)
+        if mine:
+            self.take_back(nid, mine)
+        return True
+
+    def take_back(self, nid: int, addresses: dict[int, int]) -> None:
+        """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
+        blkaddr = self.surgery.node_addr(nid)
+        assert blkaddr is not None
+        block = self.surgery.read(blkaddr)
+        is_inode = self.surgery.nat(nid)[1] == nid
+        start = 0
+        if is_inode:
+            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+            start = extra // 4 if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
+            block[3] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
+        base = INODE_ADDR_OFFSET + 4 * start if is_inode else 0
+        for ofs, address in addresses.items():
+            block[base + 4 * ofs : base + 4 * ofs + 4] = np.frombuffer(address.to_bytes(4, "little"), np.uint8)
+        if is_inode:
+            need = (max(addresses) + 1) * self.image.geo.block_size
+            if int.from_bytes(block[16:24].tobytes(), "little") <= need - self.image.geo.block_size:
+                _set(block, "i_size", need)
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+
+    def lost_addresses(self, nid: int) -> dict[int, int]:
+        """ofs_in_node -> block address of the lost blocks that were this node's."""
+        return {ofs: lost[0].blkaddr for (owner, ofs), lost in self.leaks.data.items() if owner == nid}
+
+    def other_nat_copy(self, nid: int) -> tuple[int, int, int]:
+        """(version, ino, block_addr) in the copy of the NAT block that is not live."""
+        geo = self.image.geo
+        number, index = divmod(nid, geo.nat_entries_per_block)
+        live = int(self.image.nat.blkaddrs[number])
+        pair = (live - geo.nat_blkaddr) // geo.blocks_per_seg % 2
+        other = live + (-geo.blocks_per_seg if pair else geo.blocks_per_seg)
+        raw = self.surgery.read(other)[9 * index : 9 * index + 9].tobytes()
+        return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
+
+    def start_word(self, nid: int) -> int:
+        """Where the addresses of an inode begin."""
+        row = self.scan.inode_row(nid)
+        return int(self.scan.inodes["start"][row]) if row >= 0 else 0
+
+    def free_block(self, node: bool = True) -> int:
+        """A block of a segment that nobody uses, for nodes or for data."""
+        spare = self._spare[node]
+        if spare is None:
+            geo = self.image.geo
+            busy = np.zeros(geo.segment_count_main, np.bool_)
+            busy[self.image.sit.vblocks > 0] = True
+            busy[self.scan.owners.segnos()] = True
+            busy[[log.segno for log in self.image.summaries.cursegs]] = True
+            busy[[other[0] for other in self._spare.values() if other is not None]] = True
+            free = np.flatnonzero(~busy)
+            if not free.size:
+                raise OSError(28, "no free segment for what is to be rebuilt")
+            spare = (int(free[-1]), 0)
+        segno, at = spare
+        self._spare[node] = (segno, at + 1) if at + 1 < self.image.geo.blocks_per_seg else None
+        return int(self.image.geo.start_block(segno)) + at
+
+    def make_dir(self, ino: int, parent: int, name: bytes) -> None:
+        """An empty directory with this number, its entries inside the inode."""
+        geo = self.image.geo
+        addr = self.surgery.node_addr(ino)
+        mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, ino)
+        blkaddr = addr if addr is not None and mine else self.free_block()
+        block = np.zeros(geo.block_size, np.uint8)
+        extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
+        inline = F2FS_INLINE_DENTRY | F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if extra else 0)
+        words = geo.addrs_per_inode - extra // 4 - 50 - 1
+        blocks = self.lost_addresses(ino)
+        if blocks:
+            inline &= ~F2FS_INLINE_DENTRY
+        for field_name, value in (
+            ("i_mode", DIR_MODE), ("i_inline", inline), ("i_links", 2), ("i_size", 4 * words), ("i_blocks", 1),
+            ("i_current_depth", 1), ("i_flags", 0x1000), ("i_pino", parent), ("i_namelen", len(name)),
+        ):  # fmt: skip
+            _set(block, field_name, value)
+        block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
+        if extra:
+            block[INODE_ADDR_OFFSET] = extra
+            if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+                block[INODE_ADDR_OFFSET + 2] = 50
+        at = INODE_ADDR_OFFSET + extra + 4
+        if not blocks:
+            area = DentryArea(block[at : at + 4 * words])
+            area.put(0, b".", 0, ino, 2)
+            area.put(1, b"..", 0, parent, 2)
+        footer = block[-NodeFooter.size :].view(NodeFooter.dtype)
+        footer["nid"], footer["ino"], footer["cp_ver"] = ino, ino, self.image.cp.checkpoint_ver
+        self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+        version, _, _ = self.surgery.nat(ino)
+        self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
+        if blocks:
+            self.take_back(ino, blocks)
+
+    def area_of(self, data: dict[str, Any]) -> tuple[int, int, int] | None:
+        """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
+        row = self.scan.inode_row(data["dir"])
+        if row < 0:
+            return None
+        inode = self.scan.inodes[row]
+        if inode["inline"] & F2FS_INLINE_DENTRY:
+            words = 50
+            if self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+                block = self.surgery.read(data["blkaddr"])
+                words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
+            start = int(inode["start"])
+            size = 4 * (self.image.geo.addrs_per_inode - start - words - 1)
+            return data["blkaddr"], INODE_ADDR_OFFSET + 4 * start + 4, size
+        return data["blkaddr"], 0, self.image.geo.block_size
+
+    def edit_area(self, data: dict[str, Any], change: Callable[[DentryArea, memoryview, int], None]) -> bool:
+        """Change the entries around one; `change` gets the area, its bytes and the slot."""
+        place = self.area_of(data)
+        if place is None:
+            return False
+        blkaddr, at, size = place
+        block = self.surgery.read(blkaddr)
+        area = block[at : at + size]
+        change(DentryArea(area), memoryview(area), data["slot"])  # type: ignore[arg-type]
+        if at:
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+        return True
+
+
+def _set(block: NDArray[np.uint8], name: str, value: int) -> None:
+    item = next(item for item in InodeLayout.fields if item.name == name)
+    block[item.offset : item.offset + item.size] = np.frombuffer(value.to_bytes(item.size, "little"), np.uint8)
+
+
+# -- group 1: look for what was lost ----------------------------------------------------------------------------------
+
+
+def find_node(work: Work, finding: Finding) -> bool:
+    """Let the NAT lead to the node's block again."""
+    assert finding.repair is not None
+    nid = finding.repair.data.get("nid") or finding.repair.data.get("target") or 0
+    if work.adopt(nid):
+        work.note(finding, f"nid {nid} found by its footer")
+        return True
+    return False
+
+
+def find_nat_block(work: Work, finding: Finding) -> bool:
+    """All lost nodes of a NAT block, and what its other copy still leads to."""
+    assert finding.repair is not None
+    per, number = work.image.geo.nat_entries_per_block, finding.repair.data["number"]
+    count = 0
+    for nid in range(max(3, number * per), min((number + 1) * per, work.image.geo.max_nid)):
+        if work.scan.row_of(nid) < 0 and work.adopt(nid):
+            count += 1
+    if number == 0:
+        for nid in (1, 2):
+            work.surgery.set_nat(nid, nid, 1)
+    if count:
+        work.note(finding, f"{count} entries rebuilt from the footers of their nodes")
+    return bool(count)
+
+
+def nat_entry(work: Work, finding: Finding) -> bool:
+    """Set fields of a NAT entry."""
+    assert finding.repair is not None
+    data = dict(finding.repair.data)
+    work.surgery.set_nat(data.pop("nid"), **data)
+    work.note(finding, "entry corrected")
+    return True
+
+
+def footer(work: Work, finding: Finding) -> bool:
+    """Correct a node's footer."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    work.note(finding, f"{data['field']} corrected")
+    return work.surgery.set_footer(data["nid"], data["field"], data["value"])
+
+
+def find_child(work: Work, finding: Finding) -> bool:
+    """The right node for a pointer: where the NAT lost it; else a node that says of itself that it belongs there."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    parent, slot, child = data["nid"], data["slot"], data["child"]
+    if finding.code == "F005" and work.adopt(child):
+        work.note(finding, f"nid {child} found by its footer")
+        return True
+    ino = finding.ino or 0
+    offset = child_offset(work.scan, parent, slot)
+    for row in work.scan.unreferenced.tolist():
+        own = work.scan.footer[row]
+        if int(own["ino"]) == ino and int(own["flag"]) >> 3 == offset and own["nid"] == work.scan.nid[row]:
+            work.note(finding, f"nid {work.scan.nid[row]} belongs there")
+            return work.surgery.set_pointer(parent, slot, int(work.scan.nid[row]))
+    nid = work.leaks.of_inode(ino, offset)
+    if nid is not None and work.scan.row_of(nid) < 0 and work.adopt(nid):
+        work.note(finding, f"nid {nid} found by its footer")
+        return work.surgery.set_pointer(parent, slot, nid)
+    return False
+
+
+def child_offset(scan: Scan, parent: int, slot: int) -> int:
+    """The footer offset of the node that a pointer of `parent` leads to."""
+    per = scan.geo.addrs_per_block
+    row = scan.row_of(parent)
+    if scan.inode_row(parent) >= 0:
+        return (1, 2, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET)[slot]
+    step = per + 1 if scan.kind[row] == 4 else 1
+    return int(scan.offset[row]) + 1 + slot * step
+
+
+# -- group 2: correct fields ------------------------------------------------------------------------------------------
+
+
+def inode_field(work: Work, finding: Finding) -> bool:
+    """Set a field to what it must be."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    ino, name, value = data["ino"], data["field"], data["value"]
+    if name == "i_addr":
+        block = work.surgery.node_addr(ino)
+        if block is None:
+            return False
+        start = work.start_word(ino)
+        work.note(finding, "cleared")
+        return work.surgery.edit_node(ino, lambda b: b.__setitem__(slice(360 + 4 * start, 364 + 4 * start), 0))
+    if name == "i_ext":
+        work.note(finding, "cleared")
+        return work.surgery.edit_node(ino, lambda b: b.__setitem__(slice(348, 360), 0))
+    if value is None:
+        value = _other_value(work, ino, name)
+    if value is None:
+        return False
+    work.note(finding, f"{name} = {value}")
+    return work.surgery.set_field(ino, name, int(value))
+
+
+def _other_value(work: Work, ino: int, name: str) -> int | None:
+    """A value for a field of which is only known that it is wrong."""
+    row = work.scan.inode_row(ino)
+    addr = work.surgery.node_addr(ino)
+    if row < 0 or addr is None:
+        return None
+    block = work.surgery.read(addr)
+    inode = work.scan.inodes[row]
+    if name in ("i_atime", "i_ctime", "i_mtime", "i_crtime"):
+        for other in ("i_ctime", "i_mtime", "i_atime"):
+            item = next(item for item in InodeLayout.fields if item.name == other)
+            seconds = int.from_bytes(block[item.offset : item.offset + 8].tobytes(), "little", signed=True)
+            if other != name and 0 < seconds < 1 << 34:
+                return seconds
+        return 0
+    if name == "i_compress_algorithm":
+        return 1
+    if name == "i_log_cluster_size":
+        return 2
+    if name == "i_size" and inode["mode"] >> 12 == stat.S_IFLNK >> 12:
+        at = INODE_ADDR_OFFSET + 4 * int(inode["start"]) + 4
+        if inode["inline"] & F2FS_INLINE_DATA:
+            text = block[at : at + 4000].tobytes()
+        else:
+            first = int.from_bytes(block[at - 4 : at].tobytes(), "little")
+            text = work.surgery.read(first).tobytes() if work.image.geo.in_main(first) else b""
+        return max(1, text.find(b"\0"))
+    if name == "i_inline":
+        flags = int(inode["inline"])
+        is_dir = inode["mode"] >> 12 == stat.S_IFDIR >> 12
+        return flags & ~(F2FS_INLINE_DATA if is_dir else F2FS_INLINE_DENTRY)
+    return None
+
+
+def inode_mode(work: Work, finding: Finding) -> bool:
+    """The file type from the directory entry."""
+    assert finding.repair is not None
+    ino = finding.repair.data["ino"]
+    row = work.scan.inode_row(ino)
+    entry = int(work.tree.parent_entry[row]) if row >= 0 else -1
+    kind = _TYPE_TO_MODE.get(int(work.tree.entries["type"][entry])) if entry >= 0 else stat.S_IFREG
+    if kind is None:
+        return False
+    work.note(finding, "type taken from the directory entry")
+    return work.surgery.set_field(ino, "i_mode", kind | int(work.scan.inodes["mode"][row]) & 0o7777)
+
+
+def inode_advise(work: Work, finding: Finding) -> bool:
+    """Take a mark away."""
+    assert finding.repair is not None
+    ino, bit = finding.repair.data["ino"], finding.repair.data["bit"]
+    row = work.scan.inode_row(ino)
+    work.note(finding, "mark taken away")
+    return work.surgery.set_field(ino, "i_advise", int(work.scan.inodes["advise"][row]) & ~bit & ~0x08)
+
+
+def reseal(work: Work, finding: Finding) -> bool:
+    """Compute an inode's checksum anew."""
+    assert finding.repair is not None
+    work.note(finding, "checksum computed anew")
+    return work.surgery.edit_node(finding.repair.data["ino"], lambda block: None)
+
+
+def data_pointers(work: Work, finding: Finding) -> bool:
+    """Addresses that lead nowhere: the blocks whose summaries name that place; what is not found is cleared."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    nid, found = data["nid"], 0
+    start = work.start_word(nid)
+    for ofs in data["ofs"]:
+        lost = work.leaks.data.get((nid, ofs))
+        found += bool(lost)
+        work.surgery.set_address(nid, ofs, lost[0].blkaddr if lost else NULL_ADDR, start)
+    work.note(finding, f"{found} of {len(data['ofs'])} addresses found by the summaries, the others cleared")
+    return True
+
+
+def shared_block(work: Work, finding: Finding) -> bool:
+    """The block that the loser's summary names; where there is none, a copy is made of the shared one."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    lost = work.leaks.data.get((data["nid"], data["ofs"]))
+    start = work.start_word(data["nid"])
+    if lost:
+        work.note(finding, f"its own block {lost[0].blkaddr:#x} found by the summary")
+        return work.surgery.set_address(data["nid"], data["ofs"], lost[0].blkaddr, start)
+    copy = work.free_block(node=False)
+    work.surgery.write(copy, work.surgery.read(data["blkaddr"]))
+    work.note(finding, f"a copy made at {copy:#x}")
+    return work.surgery.set_address(data["nid"], data["ofs"], copy, start)
+
+
+def dentry_type(work: Work, finding: Finding) -> bool:
+    """The type from the inode."""
+    assert finding.repair is not None
+    data = dict(finding.repair.data)
+    work.note(finding, "type taken from the inode")
+
+    def change(area: DentryArea, view: memoryview, slot: int) -> None:
+        area.set_ino(slot, area.entry_at(slot)[1], data["type"])
+
+    return work.edit_area(data, change)
+
+
+def dentry_target(work: Work, finding: Finding) -> bool:
+    """Let `.` or `..` lead where they must."""
+    assert finding.repair is not None
+    data = dict(finding.repair.data)
+    work.note(finding, f"leads to inode {data['target']} now")
+    return work.edit_area(data, lambda area, view, slot: area.set_ino(slot, data["target"], 2))
+
+
+def _names_at(size: int) -> int:
+    slots = dentries_in(size)
+    return bitmap_size(slots) + reserved_size(size) + SIZE_OF_DIR_ENTRY * slots
+
+
+def _table_at(size: int) -> int:
+    return bitmap_size(dentries_in(size)) + reserved_size(size)
+
+
+def dentry_hash_(work: Work, finding: Finding) -> bool:
+    """The name from the inode where that has this hash, else the hash from the name."""
+    assert finding.repair is not None
+    data = dict(finding.repair.data)
+
+    def change(area: DentryArea, view: memoryview, slot: int) -> None:
+        code, ino, length, _ = area.entry_at(slot)
+        own = inode_name(work, ino)
+        at = _names_at(view.nbytes) + 8 * slot
+        if own and len(own) == length and dentry_hash(own) == code and b"/" not in own and b"\0" not in own:
+            view[at : at + length] = own
+            work.note(finding, f"name {os.fsdecode(own)!r} put back from the inode")
+            return
+        code = data.get("hash")
+        if code is None:  # the name itself is impossible
+            name = bytes(view[at : at + length]).replace(b"/", b"_").replace(b"\0", b"_")
+            view[at : at + length] = name
+            code = dentry_hash(name)
+        struct.pack_into("<I", view, _table_at(view.nbytes) + SIZE_OF_DIR_ENTRY * slot, code)
+        work.note(finding, "hash computed anew")
+
+    return work.edit_area(data, change)
+
+
+def inode_name(work: Work, ino: int) -> bytes:
+    """The name that an inode remembers."""
+    addr = work.surgery.node_addr(ino)
+    if addr is None:
+        return b""
+    block = work.surgery.read(addr)
+    length = int.from_bytes(block[88:92].tobytes(), "little")
+    return block[92 : 92 + length].tobytes() if length <= 255 else b""
+
+
+def dentry_bits(work: Work, finding: Finding) -> bool:
+    """Mark all slots of a name."""
+    assert finding.repair is not None
+    data = dict(finding.repair.data)
+
+    def change(area: DentryArea, view: memoryview, slot: int) -> None:
+        for number in range(slot, slot + -(-area.entry_at(slot)[2] // 8)):
+            view[number // 8] |= 1 << number % 8
+
+    work.note(finding, "slots marked")
+    return work.edit_area(data, change)
+
+
+def remove_dentry(work: Work, finding: Finding) -> bool:
+    """Free the slots of an entry."""
+    assert finding.repair is not None
+    data = dict(finding.repair.data)
+
+    def change(area: DentryArea, view: memoryview, slot: int) -> None:
+        length = area.entry_at(slot)[2]
+        count = -(-length // 8) if 0 < length <= 255 and finding.code != "D004" else 1
+        for number in range(slot, min(slot + count, area.slots)):
+            view[number // 8] &= ~(1 << number % 8) & 0xFF
+
+    work.note(finding, "entry removed")
+    return work.edit_area(data, change)
+
+
+def xattrs(work: Work, finding: Finding) -> bool:
+    """Keep the attributes that are sound, in order; everything else is zeroed."""
+    assert finding.repair is not None
+    ino = finding.repair.data["ino"]
+    row = work.scan.inode_row(ino)
+    addr = work.surgery.node_addr(ino)
+    if row < 0 or addr is None:
+        return False
+    inode = work.scan.inodes[row]
+    end = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
+    inline = 4 * int(inode["inline_xattr"])
+    block = work.surgery.read(addr)
+    area = block[end - inline : end].tobytes()
+    node = work.surgery.node_addr(int(inode["xattr_nid"])) if inode["xattr_nid"] else None
+    tail = work.surgery.read(node) if node is not None else None
+    if tail is not None:
+        area += tail[: -NodeFooter.size].tobytes()
+    clean = np.frombuffer(_sound_xattrs(area), np.uint8)
+    block[end - inline : end] = clean[:inline]
+    work.surgery.seal(block)
+    work.surgery.write(addr, block)
+    if tail is not None and node is not None:
+        tail[: -NodeFooter.size] = clean[inline:]
+        work.surgery.write(node, tail)
+    work.note(finding, "sound attributes kept, the rest cleared")
+    return True
+
+
+def _sound_xattrs(area: bytes) -> bytes:
+    kept = bytearray(struct.pack("<II", F2FS_XATTR_MAGIC, 1).ljust(XattrHeader.size, b"\0"))
+    at, seen = XattrHeader.size, set()
+    while at + 4 <= len(area) and area[at : at + 4] != bytes(4):
+        index, name_len, value_len = struct.unpack_from("<BBH", area, at)
+        end = at + 4 + name_len + value_len
+        if end > len(area):
+            break
+        name = area[at + 4 : at + 4 + name_len]
+        acl = index in (2, 3)
+        good = index in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11) and acl == (not name) and (index, name) not in seen
+        if acl and good:
+            try:
+                parse_disk(area[at + 4 + name_len : end])
+            except F2fsError:
+                good = False
+        after = -(-end // 4) * 4
+        if good:
+            seen.add((index, name))
+            kept += area[at:end].ljust(after - at, b"\0")
+        at = after
+    if len(kept) == XattrHeader.size:
+        kept[:] = b""
+    return bytes(kept).ljust(len(area), b"\0")
+
+
+# -- group 3: give up what is not there -------------------------------------------------------------------------------
+
+
+def clear_nat(work: Work, finding: Finding) -> bool:
+    """A node that is not to be found: its entry is cleared."""
+    assert finding.repair is not None
+    nid = finding.repair.data["nid"]
+    if work.scan.nat_ino[work.scan.row_of(nid)] == nid and was_dir(work, nid):
+        return rebuild_dir(work, finding, nid)
+    version, _, _ = work.surgery.nat(nid)
+    work.surgery.set_nat(nid, 0, 0, version)
+    work.note(finding, f"entry of nid {nid} cleared")
+    return True
+
+
+def was_dir(work: Work, ino: int) -> bool:
+    """Whether a lost inode was a directory: others remember it as their parent, or its entry says so."""
+    table = work.tree.entries
+    entry = np.flatnonzero(work.tree.named & (table["ino"] == ino))
+    said = bool(entry.size and table["type"][entry[0]] == 2)
+    return ino == F2FS_ROOT_INO or said or bool((work.scan.inodes["pino"] == ino).any())
+
+
+def rebuild_dir(work: Work, finding: Finding, ino: int) -> bool:
+    """A directory whose inode is lost, for the children that remember it: name and place from its old entry."""
+    table = work.tree.entries
+    entries = np.flatnonzero(work.tree.named & (table["ino"] == ino))
+    parent, name = F2FS_ROOT_INO, b""
+    if entries.size:
+        parent = work.tree.ino(int(table["dir"][entries[0]]))
+        name = work.tree.name(int(entries[0]))
+    work.make_dir(ino, parent, name)
+    work.note(finding, f"directory {ino} rebuilt")
+    return True
+
+
+def missing_inode(work: Work, finding: Finding) -> bool:
+    """An entry that leads to no inode: a directory that others remember is rebuilt, else the entry goes."""
+    assert finding.repair is not None
+    target = finding.repair.data["target"]
+    if 3 < target < work.image.geo.max_nid and was_dir(work, target):
+        if work.surgery.node_addr(target) is not None and work.scan.row_of(target) >= 0:
+            return False  # its block is judged first
+        return rebuild_dir(work, finding, target)
+    return remove_dentry(work, finding)
+
+
+def root(work: Work, finding: Finding) -> bool:
+    """A new root, for all that remember it."""
+    if not work.adopt(F2FS_ROOT_INO):
+        work.make_dir(F2FS_ROOT_INO, F2FS_ROOT_INO, b"")
+        work.surgery.set_field(F2FS_ROOT_INO, "i_pino", 0)
+    work.note(finding, "root directory rebuilt")
+    return True
+
+
+def blank_inode(work: Work, finding: Finding) -> bool:
+    """An inode block without content: a directory that others remember is rebuilt, else it is freed."""
+    ino = finding.ino or 0
+    if was_dir(work, ino):
+        return rebuild_dir(work, finding, ino)
+    version, _, _ = work.surgery.nat(ino)
+    work.surgery.set_nat(ino, 0, 0, version)
+    work.note(finding, "freed")
+    return True
+
+
+def clear_pointer(work: Work, finding: Finding) -> bool:
+    """A pointer to a node that is not to be found."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    work.note(finding, "pointer cleared")
+    return work.surgery.set_pointer(data["nid"], data["slot"], 0)
+
+
+def reattach(work: Work, finding: Finding) -> bool:
+    """A node that nothing points to: back into its place where that is empty, else freed."""
+    assert finding.repair is not None
+    nid = finding.repair.data["nid"]
+    row = work.scan.row_of(nid)
+    own = work.scan.footer[row]
+    ino, offset = int(own["ino"]), int(own["flag"]) >> 3
+    inode_row = work.scan.inode_row(ino)
+    if inode_row >= 0:
+        for slot in range(6):
+            if child_offset(work.scan, ino, slot) == offset:
+                current = work.surgery.read(int(work.scan.inode_addrs[inode_row]))
+                at = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode + 4 * slot
+                there = (
+                    int(work.scan.inodes["xattr_nid"][inode_row])
+                    if slot == 5
+                    else int(current[at : at + 4].view("<u4")[0])
+                )
+                if not there and not work.scan.inodes["inline"][inode_row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
+                    work.note(finding, f"put back into inode {ino}")
+                    return work.surgery.set_pointer(ino, slot, nid)
+    version, _, _ = work.surgery.nat(nid)
+    work.surgery.set_nat(nid, 0, 0, version)
+    work.note(finding, "freed")
+    return True
+
+
+def clear_clusters(work: Work, finding: Finding) -> bool:
+    """Addresses of clusters that can't be: cleared in all nodes of the file."""
+    row = work.scan.inode_row(finding.ino or 0)
+    if row < 0:
+        return False
+    cluster = int(work.scan.inodes["cluster"][row])
+    for node in np.flatnonzero((work.scan.inode_of == row) & np.isin(work.scan.kind, (1, 2))).tolist():
+        nid, is_inode = int(work.scan.nid[node]), work.scan.kind[node] == 1
+        start = INODE_ADDR_OFFSET + 4 * work.start_word(nid) if is_inode else 0
+        count = int(work.scan.inodes["count"][row]) if is_inode else work.image.geo.addrs_per_block // cluster * cluster
+
+        def change(block: NDArray[np.uint8], start: int = start, count: int = count) -> None:
+            words = block[start : start + 4 * count].view("<u4")
+            heads = words == 0xFFFFFFFE
+            place = np.arange(count) % cluster == 0 if cluster > 1 else np.zeros(count, np.bool_)
+            words[heads & ~place] = 0
+            for at in np.flatnonzero(heads & place).tolist():
+                body = words[at + 1 : at + cluster]
+                if not ((body != 0) & (body != NEW_ADDR)).any():
+                    words[at : at + cluster] = 0
+
+        work.surgery.edit_node(nid, change)
+    work.note(finding, "addresses cleared")
+    return True
+
+
+def cut_chain(work: Work, finding: Finding) -> bool:
+    """Let the chain of fsync'ed nodes end before it goes astray."""
+    assert finding.repair is not None
+
+    def change(block: NDArray[np.uint8]) -> None:
+        block[-NodeFooter.size :].view(NodeFooter.dtype)["next_blkaddr"] = NEW_ADDR
+
+    work.surgery.edit(finding.repair.data["blkaddr"], change)
+    work.note(finding, "cut there")
+    return True
+
+
+def superblock(work: Work, finding: Finding) -> bool:
+    """Both copies from the one in use."""
+    chosen = choose_superblock(work.image.super_copies)
+    size = work.image.geo.block_size
+    raw = bytearray(work.image.device.pread(chosen.offset, SuperBlock.size))
+    if work.image.geo.feature & F2FS_FEATURE_SB_CHKSUM:
+        raw[-4:] = f2fs_crc32(bytes(raw[:-4])).to_bytes(4, "little")
+    for offset in (1024, size + 1024):
+        if work.image.device.pread(offset, SuperBlock.size) != bytes(raw):
+            work.image.device.pwrite(offset, bytes(raw))
+            work.surgery.changed += 1
+    work.note(finding, f"both copies are as copy {chosen.index}")
+    return True
+
+
+def super_field(work: Work, finding: Finding) -> bool:
+    """A field of both copies."""
+    for copy in work.image.super_copies:
+        if copy.sb is None:
+            continue
+        raw = bytearray(work.image.device.pread(copy.offset, SuperBlock.size))
+        if finding.code == "S011":
+            at = SuperBlock.offset_of("s_encoding")
+            raw[at : at + 2] = (1).to_bytes(2, "little")
+        if work.image.geo.feature & F2FS_FEATURE_SB_CHKSUM:
+            raw[-4:] = f2fs_crc32(bytes(raw[:-4])).to_bytes(4, "little")
+        work.image.device.pwrite(copy.offset, bytes(raw))
+    work.surgery.changed += 1
+    work.note(finding, "set")
+    return True
+
+
+def add_dots(work: Work, finding: Finding) -> bool:
+    """Put `.` and `..` into a directory, into its first block or the inode; a directory without a block gets one."""
+    ino = finding.ino or 0
+    row = work.scan.inode_row(ino)
+    addr = work.surgery.node_addr(ino)
+    if row < 0 or addr is None:
+        return False
+    inode = work.scan.inodes[row]
+    entry = int(work.tree.parent_entry[row])
+    parent = work.tree.ino(int(work.tree.entries["dir"][entry])) if entry >= 0 else int(inode["pino"])
+    parent = F2FS_ROOT_INO if ino == F2FS_ROOT_INO else parent
+    if inode["inline"] & F2FS_INLINE_DENTRY:
+        blkaddr = addr
+    else:
+        at = INODE_ADDR_OFFSET + 4 * int(inode["start"])
+        blkaddr = int(work.surgery.read(addr)[at : at + 4].view("<u4")[0])
+        if not work.image.geo.in_main(blkaddr):
+            blkaddr = work.free_block(node=False)
+            work.surgery.write(blkaddr, np.zeros(work.image.geo.block_size, np.uint8))
+            work.surgery.set_address(ino, 0, blkaddr, int(inode["start"]))
+            work.surgery.set_field(ino, "i_size", max(int(inode["size"]), work.image.geo.block_size))
+
+    def change(area: DentryArea, view: memoryview, slot: int) -> None:
+        have = {found.name for found in area.entries()}
+        for name, target in ((b".", ino), (b"..", parent)):
+            room = area.room_for(1)
+            if name not in have and room is not None:
+                area.put(room, name, 0, target, 2)
+                work.note(finding, f"{os.fsdecode(name)} added")
+
+    return work.edit_area({"dir": ino, "blkaddr": blkaddr, "slot": 0}, change)
+
+
+def drop_dots(work: Work, finding: Finding) -> bool:
+    """Keep the first `.` and the first `..`; other names that stand twice are for the engine."""
+    if finding.repair is None or finding.repair.name != "drop-dots":
+        return False
+    row = work.scan.inode_row(finding.ino or 0)
+    table = work.tree.entries
+    which = 1 if finding.note == "." else 2
+    for i in np.flatnonzero((table["dir"] == row) & (table["dots"] == which))[1:].tolist():
+        data = {"dir": finding.ino, "blkaddr": int(table["blkaddr"][i]), "slot": int(table["slot"][i])}
+
+        def change(area: DentryArea, view: memoryview, slot: int) -> None:
+            area.clear(slot)
+
+        work.edit_area(data, change)
+    work.note(finding, "the further ones removed")
+    return True
+
+
+def advise(work: Work, finding: Finding) -> bool:
+    """Take a mark away that the volume, or the inode, can't have."""
+    assert finding.repair is not None
+    return (inode_advise if finding.repair.name == "inode-advise" else inode_field)(work, finding)
+
+
+# -- the groups -------------------------------------------------------------------------------------------------------
+
+Handler = Callable[[Work, Finding], bool]
+# what computing the tables anew takes care of
+TABLES = frozenset(
+    ("C001", "C004", "C005", "C006", "C007", "C008", "C010", "C012", "C013", "C015", "J001", "J002", "G001", "G002",
+     "G003", "G004", "G005", "A001", "A002", "A003", "A004", "L001", "L002", "L003", "L004", "L005", "L006", "O001",
+     "O002", "O003")
+)  # fmt: skip
+FIND: dict[str, Handler] = {
+    "R002": cut_chain, "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
+    "S005": superblock, "S011": super_field,
+    "N001": nat_entry, "N002": nat_entry, "N003": find_node, "N004": find_node, "N005": find_node,
+    "N006": find_nat_block, "F001": footer, "F002": footer, "F010": find_node, "F005": find_child, "F006": find_child,
+    "F007": find_child, "F008": find_child, "F009": find_child, "D001": find_node,
+}  # fmt: skip
+CORRECT: dict[str, Handler] = {
+    "I001": inode_mode, "I005": inode_field, "I006": inode_field, "I007": inode_field, "I008": inode_field,
+    "I009": inode_field, "I010": inode_field, "I011": inode_field, "I012": inode_field, "I013": inode_field,
+    "I015": inode_field, "I016": inode_field, "I017": inode_field, "I018": inode_field, "I021": inode_field,
+    "I022": inode_field, "I023": inode_field, "I024": inode_field, "I027": inode_field, "I028": inode_field,
+    "I030": inode_field, "I031": inode_field, "I034": inode_field, "I037": inode_field, "I039": inode_field,
+    "F003": footer, "F004": footer, "B001": data_pointers, "B002": shared_block, "D002": dentry_type,
+    "D005": dentry_hash_, "D007": dentry_hash_, "D010": dentry_target, "D011": dentry_bits,
+    "X001": xattrs, "X002": xattrs, "X003": xattrs, "X004": xattrs, "X005": xattrs, "X006": xattrs, "X007": xattrs,
+}  # fmt: skip
+GIVE_UP: dict[str, Handler] = {
+    "U004": root, "N003": clear_nat, "N004": clear_nat, "N005": clear_nat, "F010": clear_nat, "I038": blank_inode,
+    "D001": missing_inode, "F005": clear_pointer, "F006": clear_pointer, "F007": clear_pointer, "F008": clear_pointer,
+    "F009": clear_pointer, "U003": reattach, "B003": clear_clusters, "Z001": clear_clusters, "D003": remove_dentry,
+    "D004": remove_dentry, "D012": remove_dentry, "D013": remove_dentry,
+}  # fmt: skip
+COUNT: dict[str, Handler] = {
+    "I002": inode_field, "I003": inode_field, "I004": inode_field, "I019": inode_field, "I029": inode_field,
+    "I025": advise, "V001": advise, "I014": reseal,
+}  # fmt: skip
+CORRECT |= {"D009": add_dots, "D014": add_dots, "D008": drop_dots}
+WITHOUT_PLAN = ("I038", "D014", "S011")
+
+
+def quota_file(tree: Tree, kind: str, ino: int) -> bytes:
+    """A quota file with the use that there is, and the limits of the old one where that can be read."""
+    readers = Readers(tree.scan)
+    limits: dict[int, Limits] = {}
+    with suppress(F2fsError, ValueError):
+        for entry in read_quota(readers.data, readers.nodes.inode(ino), kind).entries:
+            limits[entry.id] = Limits(entry.inodes_soft, entry.inodes_hard, entry.space_soft, entry.space_hard)
+    limits = {number: limit for number, limit in limits.items() if limit != Limits()}
+    return fresh(kind, use_of(tree, kind), limits)

@@ -1,0 +1,327 @@
+"""Repairs, judged by a second check, by fsck.f2fs, and by the tree of the image before it was damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools.device import open_device
+from f2tools.fsck.repair import Outcome, Repairer
+from f2tools.volume.inode import Inode
+from f2tools.volume.volume import File
+from tests import judges
+from tests.dump.craft import f2
+from tests.fsck.craft import Patient, bad, examine, said
+from tests.fsck.test_one_field import CASES, Change
+from tests.images import DAMAGED, Reference, reference
+
+WHOLE_CONTENT = 1 << 26  # of a file: larger ones are sparse
+
+
+def tree_of(path: Path, *extra: Path) -> dict[bytes, tuple[Any, ...]]:
+    """Path to what a file is: kind, mode, owner, links, size, content, target, attributes."""
+    found: dict[bytes, tuple[Any, ...]] = {}
+    with f2tools.open(path, list(extra)) as volume:
+        for folder, _, entries in volume.walk():
+            for entry in entries:
+                assert isinstance(entry.inode, Inode), entry
+                name = folder.rstrip(b"/") + b"/" + entry.name
+                found[name] = _shown(File(volume, entry.inode, name))
+    return found
+
+
+def _shown(file: File) -> tuple[Any, ...]:
+    inode = file.inode
+    content = b""
+    if inode.kind == "symlink":
+        content = file.readlink()
+    elif inode.is_file and not inode.encrypted:
+        digest = hashlib.sha256()
+        for offset, data in file.chunks():
+            if offset > WHOLE_CONTENT:
+                break
+            digest.update(offset.to_bytes(8, "little") + bytes(data))
+        content = digest.digest()
+    size = 0 if inode.is_dir else inode.i_size
+    mtime = 0 if inode.is_dir else inode.mtime_ns
+    return (inode.kind, inode.i_mode, inode.i_uid, inode.i_gid, inode.i_links, size, content, mtime, file.xattrs())
+
+
+def repair(path: Path, *extra: Path, **settings: Any) -> Outcome:
+    """Check, repair, write the result."""
+    before = examine(path, *extra)
+    with open_device(path, write=True, extra=list(extra)) as device:
+        repairer = Repairer(device, **settings)
+        outcome = repairer.run(before)
+        if outcome.better:
+            repairer.commit(device)
+    return outcome
+
+
+def assert_silent(path: Path, *extra: Path) -> None:
+    """A second check finds nothing, neither ours nor that of the C tools."""
+    report = examine(path, *extra)
+    assert not bad(report), said(report)
+    run = judges.fsck(path, *extra)
+    assert run.rc == 0, str(run)
+    assert not judges.complaints(run.output), str(run)
+
+
+# -- the corpus -------------------------------------------------------------------------------------------------------
+
+# what can't be had again, path by path
+GONE: dict[str, dict[bytes, str]] = {
+    "inode-checksum": {b"/small/a-05331-61": "which field was changed, nobody knows"},
+    "xattr-length": {b"/xattr/tiny": "the length of its only attribute is gone"},
+}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damage_of_the_corpus_is_mended_without_loss(name: str, damaged: Callable[[str], Reference]) -> None:
+    image = damaged(name)
+    good = tree_of(reference(image.case["base"]).path)
+    outcome = repair(image.path)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(image.path)
+    now = tree_of(image.path)
+    assert now.keys() == good.keys()
+    different = {path for path in good if now[path] != good[path]}
+    assert different <= GONE.get(name, {}).keys()
+
+
+# -- what costs fsck.f2fs everything ----------------------------------------------------------------------------------
+
+TABLE: list[Callable[[Patient], None]] = []
+
+
+def row(change: Callable[[Patient], None]) -> Callable[[Patient], None]:
+    """A row of the table of damages that the C tool loses files by."""
+    TABLE.append(change)
+    return change
+
+
+@row
+def one_superblock_lost(p: Patient) -> None:
+    p.write(p.size + 1024, bytes(3072))
+
+
+@row
+def both_superblocks_lost(p: Patient) -> None:
+    p.write(1024, bytes(3072))
+    p.write(p.size + 1024, bytes(3072))
+
+
+@row
+def both_checkpoint_heads_bad(p: Patient) -> None:
+    for pack in p.vol.packs:
+        p.write(pack.blkaddr * p.size, bytes(p.size))
+
+
+@row
+def a_nat_block_zeroed(p: Patient) -> None:
+    p.write(int(p.vol.nat.blkaddrs[0]) * p.size, bytes(p.size))
+
+
+@row
+def root_inode_zeroed(p: Patient) -> None:
+    p.write(p.at("/") * p.size, bytes(p.size))
+
+
+@row
+def root_entries_zeroed(p: Patient) -> None:
+    inode = p.vol.path("/").inode
+    p.write(int(p.vol.data.addresses(inode, 0, 1)[0]) * p.size, bytes(p.size))
+
+
+@row
+def directory_unlinked(p: Patient) -> None:
+    p.clear_bits("/", b"bigdir")
+
+
+@row
+def file_unlinked(p: Patient) -> None:
+    p.clear_bits("/medium", b"noise")
+
+
+@row
+def directory_level(p: Patient) -> None:
+    p.inode("/bigdir", i_dir_level=200)
+
+
+@row
+def name_with_a_slash(p: Patient) -> None:
+    _, _, name = p.dentry("/medium", b"noise")
+    p.write(name, b"no/se")
+
+
+@row
+def a_sit_block_zeroed(p: Patient) -> None:
+    p.write(int(p.vol.sit.blkaddrs[0]) * p.size, bytes(p.size))
+
+
+@row
+def summaries_zeroed(p: Patient) -> None:
+    p.write(p.geo.ssa_blkaddr * p.size, bytes(20 * p.size))
+
+
+@row
+def nat_and_sit_block_zeroed(p: Patient) -> None:
+    a_nat_block_zeroed(p)
+    a_sit_block_zeroed(p)
+
+
+@row
+def inode_of_a_directory_zeroed(p: Patient) -> None:
+    p.write(p.at("/bigdir") * p.size, bytes(p.size))
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("change", TABLE, ids=lambda change: change.__name__)
+def test_every_file_is_saved(change: Callable[[Patient], None], tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    good = tree_of(reference("base").path)
+    change(p)
+    p.close()
+    outcome = repair(p.path)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(p.path)
+    now = tree_of(p.path)
+    if change is inode_of_a_directory_zeroed:  # its own mode is in no other place
+        assert now[b"/bigdir"][0] == "dir"
+        now[b"/bigdir"] = good[b"/bigdir"]
+    assert now == good
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["checksums", "plain", "noinline"])
+def test_a_lost_nat_block_is_rebuilt_from_the_nodes(name: str, tmp_path: Path) -> None:
+    p = Patient(name, tmp_path)
+    good = tree_of(reference(name).path)
+    a_nat_block_zeroed(p)
+    p.close()
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    assert tree_of(p.path) == good
+
+
+@pytest.mark.peer
+def test_names_that_inodes_remember_are_put_back_when_a_directory_block_is_lost(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    good = tree_of(reference("base").path)
+    inode = p.vol.path("/bigdir").inode
+    p.write(int(p.vol.data.addresses(inode, 0, 1)[0]) * p.size, bytes(p.size))
+    p.close()
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    now = tree_of(p.path)
+    # further names of hard links are nowhere else: every file is there, under the name that it remembers
+    assert {shown[6] for shown in now.values()} == {shown[6] for shown in good.values()}
+    assert set(now) - {b"/lost+found"} <= set(good)
+
+
+# -- one field wrong --------------------------------------------------------------------------------------------------
+
+UNREPAIRABLE = {"S006", "S007", "S010"}
+NOTES = {"I020", "I035"}
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("name", "image", "code", "change"),
+    [(c[0], c[1], c[2], c[3]) for c in CASES if c[2] not in UNREPAIRABLE | NOTES],
+    ids=[f"{c[0]}-{c[2]}" for c in CASES if c[2] not in UNREPAIRABLE | NOTES],
+)
+def test_one_wrong_field_costs_no_file(name: str, image: str, code: str, change: Change, tmp_path: Path) -> None:
+    p = Patient(image, tmp_path)
+    good = set(tree_of(p.path, *p.image.extra))
+    change(p)
+    p.close()
+    outcome = repair(p.path, *p.image.extra)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(p.path, *p.image.extra)
+    now = set(tree_of(p.path, *p.image.extra))
+    assert now >= good or name in ("name_twice", "entry_of_the_root", "directory_twice"), good - now
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_yes_repairs_and_is_exit_code_1_then_0(damaged: Callable[[str], Reference]) -> None:
+    image = damaged("inode-nlink").path
+    done = f2("fsck", "-y", image)
+    assert done.code == 1
+    assert "repaired" in done.err
+    assert f2("fsck", "-y", image).code == 0
+
+
+def test_a_dry_run_writes_nothing_and_says_what_it_would_do(damaged: Callable[[str], Reference]) -> None:
+    image = damaged("nat-zero").path
+    before = image.read_bytes()
+    done = f2("fsck", "-y", "--dry-run", image)
+    assert done.code == 4
+    assert "nid 48 found by its footer" in done.err
+    assert "nothing was written" in done.err
+    assert image.read_bytes() == before
+
+
+def test_a_repair_can_be_taken_back(damaged: Callable[[str], Reference], tmp_path: Path) -> None:
+    image = damaged("unreachable-inode").path
+    before = image.read_bytes()
+    assert f2("fsck", "-y", "--undo", tmp_path / "undo", image).code == 1
+    assert image.read_bytes() != before
+    assert f2("undo", tmp_path / "undo", image).code == 0
+    assert image.read_bytes() == before
+
+
+def test_preen_gives_nothing_up(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    _, entry, _ = p.dentry("/links", b"fifo")
+    p.put(entry + 4, 4, 3000)  # an entry that leads nowhere
+    p.close()
+    done = f2("fsck", "-p", p.path)
+    assert done.code == 4
+    assert f2("fsck", "-y", p.path).code == 1
+
+
+def test_nobody_is_asked_when_standard_input_is_no_terminal(damaged: Callable[[str], Reference]) -> None:
+    image = damaged("inode-nlink").path
+    before = image.read_bytes()
+    done = f2("fsck", "-i", image)
+    assert done.code == 4
+    assert "nobody can be asked" in done.err
+    assert image.read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [["-y", "-n"], ["-y", "--only", "N"], ["--undo", "x"]])
+def test_contradicting_options_are_wrong_usage(words: list[str]) -> None:
+    assert f2("fsck", *words, reference("base").path).code == 16
+
+
+def test_a_volume_with_unknown_features_is_not_written_to(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    for copy in (0, 1):
+        p.super(copy, feature=p.vol.sb.feature | 0x40000000)
+    p.inode("/medium/one", i_links=9)
+    p.close()
+    before = p.path.read_bytes()
+    assert f2("fsck", "-y", p.path).code == 4
+    assert p.path.read_bytes() == before
+
+
+def test_what_was_fsynced_is_brought_back_before_a_repair(tmp_path: Path) -> None:
+    p = Patient("crash-new-file", tmp_path)
+    recovered = set(p.image.manifest("recovered")["entries"])
+    name = next(n for n in sorted(recovered) if n != "." and "/" not in n)
+    inode = p.vol.root.inode
+    p.put(inode.blkaddr * p.size + struct.calcsize("<HBBII"), 4, inode.i_links + 7)
+    p.close()
+    assert repair(p.path).complete
+    now = {path.decode().lstrip("/") for path in tree_of(p.path)}
+    assert recovered - {"."} <= now, (name, recovered - now)
