@@ -126,7 +126,6 @@ class SegmentManager:
         self._elapsed = pack.cp.elapsed_time
         self.reserved_sections = pack.cp.rsvd_segment_count // geo.segs_per_sec
         self._mounted = clock()
-        self._reserved = pack.cp.rsvd_segment_count // geo.segs_per_sec
         count = geo.segment_count_main
         self.vblocks = sit.vblocks.astype(np.int32)
         self.types = sit.types.copy()
@@ -205,7 +204,7 @@ class SegmentManager:
         """
         if not self.policy.adaptive or self._zoned or self.geo.feature & F2FS_FEATURE_RO:
             return False
-        return self.free_sections - self._reserved <= self.sections * self.policy.min_free_percent / 100
+        return self.free_sections - self.reserved_sections <= self.sections * self.policy.min_free_percent / 100
 
     def room_in_log(self, kind: int) -> int:
         """Blocks that a log can take before it needs another segment."""
