@@ -378,14 +378,14 @@ class Machine(RuleBasedStateMachine):
             kept = self.model.nodes[ino].flags & (F2FS_CASEFOLD_FL | F2FS_COMPR_FL | F2FS_PROJINHERIT_FL)
             self.do("set_flags", ino, flags | kept)
 
-    @precondition(lambda self: self.twin is not None and self.flavour == "casefold")
+    @precondition(lambda self: self.twin is not None and "casefold" in self.model.features)
     @rule(what=picks)
     def casefold(self, what: int) -> None:
         ino = self.choose(what, lambda node: node.is_dir and not node.children and bool(node.links))
         if ino is not None:
             self.do("set_flags", ino, self.model.nodes[ino].flags ^ F2FS_CASEFOLD_FL)
 
-    @precondition(lambda self: self.twin is not None and self.flavour == "compressed")
+    @precondition(lambda self: self.twin is not None and "compression" in self.model.features)
     @rule(what=picks)
     def compress(self, what: int) -> None:
         ino = self.choose(
@@ -394,7 +394,7 @@ class Machine(RuleBasedStateMachine):
         if ino is not None:
             self.do("set_flags", ino, self.model.nodes[ino].flags | F2FS_COMPR_FL)
 
-    @precondition(lambda self: self.twin is not None and self.flavour in ("full", "compressed"))
+    @precondition(lambda self: self.twin is not None and "project_quota" in self.model.features)
     @rule(what=picks, projid=st.sampled_from([0, 7, 70000]), inherit=st.booleans())
     def project(self, what: int, projid: int, inherit: bool) -> None:
         ino = self.choose(what, lambda node: node.is_dir or node.is_file)
