@@ -4,24 +4,75 @@ import f2tools
 
 with f2tools.open("card.img") as vol:
     print(vol.path("/etc/hostname").read())
+
+with f2tools.open("card.img", write=True) as vol:
+    vol.write(vol.path("/etc/hostname").inode.ino, 0, b"card")
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
     from f2tools.volume.volume import File, Volume
-    from f2tools.volume.volume import open_volume as open
+    from f2tools.volume.writer import Policy, WritableVolume
 
-__all__ = ["File", "Volume", "__version__", "open"]
+__all__ = ["File", "Policy", "Volume", "WritableVolume", "__version__", "open"]
 __version__ = "0.1.0"
+
+Path = str | os.PathLike[str]
+
+
+@overload
+def open(
+    path: Path,
+    devices: Sequence[Path] = ...,
+    checkpoint: Literal["newest", "older"] = ...,
+    *,
+    write: Literal[False] = ...,
+) -> Volume: ...
+@overload
+def open(
+    path: Path,
+    devices: Sequence[Path] = ...,
+    checkpoint: Literal["newest"] = ...,
+    *,
+    write: Literal[True],
+    policy: Policy | None = ...,
+) -> WritableVolume: ...
+def open(
+    path: Path,
+    devices: Sequence[Path] = (),
+    checkpoint: Literal["newest", "older"] = "newest",
+    *,
+    write: bool = False,
+    policy: Policy | None = None,
+) -> Volume | WritableVolume:
+    """Open an image, a device or an Android sparse image; for writing, it is recovered first as a mount would.
+
+    NotF2fs where there is no volume; what `write` needs of it: see `WritableVolume`.
+    """
+    if not write:
+        from f2tools.volume.volume import open_volume
+
+        return open_volume(os.fspath(path), [os.fspath(device) for device in devices], checkpoint)
+    if checkpoint != "newest":
+        raise ValueError("a volume is written through its newest checkpoint")
+    from f2tools.volume.writer import open_for_writing
+
+    return open_for_writing(os.fspath(path), [os.fspath(device) for device in devices], policy)
 
 
 def __getattr__(name: str) -> Any:
     # the engine takes numpy with it; a command that doesn't need it must start without
-    if name in ("open", "File", "Volume"):
+    if name in ("File", "Volume"):
         from f2tools.volume import volume
 
-        return volume.open_volume if name == "open" else getattr(volume, name)
+        return getattr(volume, name)
+    if name in ("Policy", "WritableVolume"):
+        from f2tools.volume import writer
+
+        return getattr(writer, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
