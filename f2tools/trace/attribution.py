@@ -105,7 +105,7 @@ class Attributor:
         assert some is not None
         self._geo = some.geo
         self._areas = areas
-        self._per = self._geo.blocks_per_seg
+        self._per = self.blocks_per_seg = self._geo.blocks_per_seg
         self._segments: dict[int, Segment] = {}
         self._waiting: set[int] = set()  # logs whose segment is full
         self._uncertain = False  # a log may have opened a segment unseen
@@ -357,24 +357,36 @@ class Attributor:
             written = np.flatnonzero(state.counts)
             unknown += int(state.counts.sum()) - len(written)
             try:
-                kind, entries = after.summaries.of_segment(segno)
+                parts = self._summaries(segno, written)
             except F2fsError:
                 unknown += len(written)
                 continue
-            nodes = kind == SUM_TYPE_NODE
-            inos = self._inos(entries[written], nodes)
-            log = self._open_after.get(segno)
-            if log is not None and log.alloc_type == LFS:
-                inos[written >= log.next_blkoff] = 0  # what the log's last segment left in its buffer
-            unknown += int(np.count_nonzero(inos == 0))
-            numbers, counts = np.unique(inos[inos > 0], return_counts=True)
-            for ino, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-                by_ino.setdefault(ino, [0, 0])[1 if nodes else 0] += count * size
+            for nodes, entries in parts:
+                inos = self._inos(entries, nodes)
+                unknown += int(np.count_nonzero(inos == 0))
+                numbers, counts = np.unique(inos[inos > 0], return_counts=True)
+                for ino, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+                    by_ino.setdefault(ino, [0, 0])[1 if nodes else 0] += count * size
         paths = self._paths(set(by_ino))
         return {
             ino: {"path": paths.get(ino), "bytes": data + nodes, "data": data, "nodes": nodes}
             for ino, (data, nodes) in sorted(by_ino.items(), key=lambda item: -sum(item[1]))
         }, unknown
+
+    def _summaries(self, segno: int, offsets: Ints) -> list[tuple[bool, Any]]:
+        """(whether they are nodes, summaries) of these blocks of a segment."""
+        assert self._after is not None
+        kind, entries = self._after.summaries.of_segment(segno)
+        log = self._open_after.get(segno)
+        if log is None or log.alloc_type != LFS:
+            return [(kind == SUM_TYPE_NODE, entries[offsets])]
+        # What an open log has not yet come to is in its buffer from an earlier segment; the SSA has what it was.
+        mine, older = offsets[offsets < log.next_blkoff], offsets[offsets >= log.next_blkoff]
+        parts = [(kind == SUM_TYPE_NODE, entries[mine])]
+        if len(older):
+            row = self._after.summaries.ssa(np.array([segno]))[0]
+            parts.append((int(row["footer"]["entry_type"]) == SUM_TYPE_NODE, row["entries"][older]))
+        return parts
 
     def _inos(self, entries: Any, nodes: bool) -> Ints:
         """The inode behind each summary, 0 where that can't be told."""

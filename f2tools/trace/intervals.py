@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.trace.records import order_of
+
 Ints = NDArray[np.int64]
 BUFFERED = 1 << 18  # intervals held unsorted
 IN_MEMORY = 1 << 20  # disjoint intervals held in memory
@@ -121,7 +123,7 @@ def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     if len(starts) < 2:
         return starts, ends
     if not (starts[1:] >= starts[:-1]).all():
-        order = np.argsort(starts)
+        order = order_of(starts)
         starts, ends = starts[order], ends[order]
     reach = np.maximum.accumulate(ends)
     first = np.ones(len(starts), np.bool_)

@@ -243,9 +243,8 @@ class Measures:
             return
         size, kind = events.bytes[rows], cls[rows].astype(np.int64)
         _add_by(self.processes, events.pid[rows].astype(np.int64), kind, size)
-        group = events.cgroup[rows]
-        if group.any():
-            _add_by(self.cgroups, group.view(np.int64), kind, size)
+        if len(events.cgroup):
+            _add_by(self.cgroups, events.cgroup[rows].view(np.int64), kind, size)
 
     def _remaps(self, events: Events) -> None:
         """How far a partition's sectors are from those of its disk."""

@@ -37,7 +37,7 @@ MAX_SECTOR = 1 << 42  # 2 PiB; a larger one is damage, and packed sort keys rely
 
 @dataclass
 class Events:
-    """Events in columns of equal length, in order of time."""
+    """Events in columns of equal length, in order of time.  A column that nobody asked for is empty."""
 
     time: NDArray[np.int64]
     sector: NDArray[np.int64]
@@ -57,13 +57,18 @@ class Events:
 
     def take(self, rows: NDArray[Any] | slice) -> Events:
         """These rows (a mask, numbers or a slice), payloads included."""
-        columns = [getattr(self, name)[rows] for name in COLUMNS]
+        count = len(self)
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        columns = [each[rows] if len(each) == count else each for each in self._columns()]
         if not self.payload:
             return Events(*columns)
-        numbers = np.arange(len(self))[rows]
-        where = np.array(sorted(self.payload))
-        at = np.flatnonzero(np.isin(numbers, where))
+        numbers = np.arange(count)[rows]
+        at = np.flatnonzero(np.isin(numbers, np.array(sorted(self.payload))))
         return Events(*columns, {int(row): self.payload[int(numbers[row])] for row in at})
+
+    def _columns(self) -> list[NDArray[Any]]:
+        return [getattr(self, name) for name in COLUMNS]
 
     @classmethod
     def empty(cls) -> Events:
@@ -82,13 +87,41 @@ class Events:
         for part in parts:
             payload.update({row + at: data for row, data in part.payload.items()})
             at += len(part)
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS), payload)
+        columns = []
+        for name, dtype in zip(COLUMNS, DTYPES, strict=True):
+            pieces = [getattr(part, name) for part in parts]
+            if any(len(piece) for piece in pieces):
+                pieces = [
+                    piece if len(piece) == len(part) else np.zeros(len(part), dtype)
+                    for piece, part in zip(pieces, parts, strict=True)
+                ]
+            columns.append(np.concatenate(pieces))
+        return cls(*columns, payload)
+
+    def in_order_of_time(self) -> Events:
+        """The same, sorted; what has one time stays in its order."""
+        return self.take(order_of(self.time))
 
 
 COLUMNS = tuple(each.name for each in fields(Events) if each.name != "payload")
 DTYPES = (
     np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16, np.uint32, np.uint64,
 )  # fmt: skip
+
+
+def order_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A stable order of values that are not negative; by one sort of packed keys where they fit, which is faster."""
+    bits = max(len(values) - 1, 1).bit_length()
+    if not len(values):
+        return np.zeros(0, np.int64)
+    low = int(values.min())
+    if int(values.max()) - low >= 1 << (62 - bits):
+        return np.argsort(values, kind="stable")
+    key = (values - low) << bits
+    key |= np.arange(len(values))
+    key.sort()
+    key &= (1 << bits) - 1
+    return key
 
 
 def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:

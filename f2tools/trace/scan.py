@@ -95,6 +95,7 @@ class Scanner:
         window: int = WINDOW,
         wanted: NDArray[np.bool_] | None = None,
         payloads: bool = False,
+        lean: bool = False,
     ) -> None:
         self._readinto = readinto
         self._name = name
@@ -102,12 +103,14 @@ class Scanner:
         self._window = max(window, 2 * MAX_RECORD)
         self._wanted = wanted
         self._payloads = payloads
+        self._lean = lean
         self._format: Format | None = None
         self._sequences = SequenceCheck(name, damage)
         self._base = 0  # offset in the stream of the buffer's first byte
         self._bad_since: int | None = None
         self.notes: list[Note] = []
         self.records = 0
+        self.operations = np.zeros(256, np.int64)
 
     def __iter__(self) -> Iterator[Events]:
         buffer = np.zeros(self._window + 8, np.uint8)
@@ -265,8 +268,10 @@ class Scanner:
         time = rest.u64(2)
         cpu = rest.u32(form.device + 1)
         self._sequences.feed(rest.u32(form.device), cpu, rest.u32(1), time, self._base + offsets)
+        op = action.astype(np.uint8)  # the low byte
+        self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:
-            keep = np.flatnonzero(self._wanted[(action & np.uint32(0xFF)).astype(np.uint8)])
+            keep = np.flatnonzero(self._wanted[op])
             if len(keep) < len(action):
                 rest = rest.at(keep)
                 action, category, time, cpu, offsets = (
@@ -287,16 +292,18 @@ class Scanner:
         form = self._the_format
         odd = 0 if form.order == "<" else 1
         tail = column.u32(form.device + 2)  # error and pdu_len
-        error, pdu = (tail & np.uint32(0xFFFF), tail >> np.uint32(16)) if not odd else (tail >> np.uint32(16), tail & np.uint32(0xFFFF))
+        low, high = tail & np.uint32(0xFFFF), tail >> np.uint32(16)
+        error, pdu = (high, low) if odd else (low, high)
         grouped = (action & np.uint32(OP_CGROUP)) != 0
-        cgroup = np.zeros(len(action), np.uint64)
+        cgroup = np.zeros(0 if self._lean and not grouped.any() else len(action), np.uint64)
         if grouped.any():
             has = np.flatnonzero(grouped & (pdu >= 8))
             cgroup[has] = column.at(has).u64(form.header // 4).view(np.uint64)
         sector = column.u64(4)
         events = Events(
-            time, sector, column.u32(6).astype(np.int64), category, (action & np.uint32(0xFF)).astype(np.uint8),
-            column.u32(form.pid), column.u32(form.device), cpu, error.astype(np.uint16), column.u32(1), cgroup,
+            time, sector, column.u32(6).astype(np.int64), category, action.astype(np.uint8),
+            column.u32(form.pid), column.u32(form.device), cpu[:0] if self._lean else cpu, error.astype(np.uint16),
+            cpu[:0] if self._lean else column.u32(1), cgroup,
         )  # fmt: skip
         bare = pdu - np.where(grouped, np.uint32(8), np.uint32(0)) if grouped.any() else pdu
         for row in np.flatnonzero(bare).tolist() if self._payloads or _has_payload(events.op) else []:

@@ -43,17 +43,23 @@ class Trace:
     notes: list[Note] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)  # processes
     records: int = 0
-    bytes_read: int = 0
+    operations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))  # events by operation
     pages: list[Any] = field(default_factory=list)  # text.PageWrite
 
-    def events(self, wanted: Sequence[int] | None = None, payloads: bool = False) -> Iterator[Events]:
-        """All events in order of time, in windows; `wanted` limits them to some operations."""
+    def events(
+        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False
+    ) -> Iterator[Events]:
+        """All events in order of time, in windows; `wanted` limits them to some operations.
+
+        `payloads` keeps those of all operations, `lean` leaves out CPUs, sequence numbers and, where there are none,
+        cgroups.
+        """
         mask = None
         if wanted is not None:
             mask = np.zeros(256, np.bool_)
             mask[list(wanted)] = True
         window = max(MIN_WINDOW, min(WINDOW, BUFFERS // max(len(self.files), 1)))
-        streams = [_Stream(self, path, window, mask, payloads) for path in self.files]
+        streams = [_Stream(self, path, window, mask, payloads, lean) for path in self.files]
         try:
             yield from streams[0].whole() if len(streams) == 1 else _merged(streams)
         finally:
@@ -112,7 +118,9 @@ def _in_order_of_cpu(names: list[str]) -> list[str]:
 class _Stream:
     """One file of a trace, read ahead by one window."""
 
-    def __init__(self, trace: Trace, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool) -> None:
+    def __init__(
+        self, trace: Trace, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool, lean: bool
+    ) -> None:
         self._trace = trace
         self._wanted = wanted
         name = os.path.basename(path) if path != "-" else "standard input"
@@ -120,7 +128,7 @@ class _Stream:
         self._reader: Scanner | TextReader
         if sniff(head) is not None or not _is_text(head):
             self._reader = Scanner(
-                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads
+                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads, lean=lean
             )
         else:
             self._reader = TextReader(self._file.read, name, trace.damage)
@@ -137,6 +145,7 @@ class _Stream:
         """What was noted on the way."""
         self._trace.add_notes(self._reader.notes)
         self._trace.records += self._reader.records
+        self._trace.operations += self._reader.operations
         if isinstance(self._reader, TextReader):
             self._trace.names.update(self._reader.names)
             self._trace.pages += self._reader.pages
@@ -174,7 +183,7 @@ class _Stream:
                 )
                 time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
             events.time = time
-        return events.take(np.argsort(events.time, kind="stable"))
+        return events.in_order_of_time()
 
     def whole(self) -> Iterator[Events]:
         """All of it, in its own order."""
@@ -216,7 +225,7 @@ def _merged(streams: list[_Stream]) -> Iterator[Events]:
         horizon = min(stream.last for stream in open_ones)
         parts = [part for stream in open_ones if (part := stream.until(horizon)) is not None]
         whole = Events.concatenate(parts)
-        yield whole if len(parts) == 1 else whole.take(np.argsort(whole.time, kind="stable"))
+        yield whole if len(parts) == 1 else whole.in_order_of_time()
 
 
 def _is_text(head: bytes) -> bool:

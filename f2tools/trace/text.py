@@ -94,6 +94,7 @@ class TextReader:
         self.names: dict[int, str] = {}
         self.pages: list[PageWrite] = []
         self.records = 0
+        self.operations = np.zeros(256, np.int64)
 
     def __iter__(self) -> Iterator[Events]:
         rest = b""
@@ -117,6 +118,7 @@ class TextReader:
         arrays = [np.array(column, dtype) for column, dtype in zip(columns[:9], dtypes, strict=True)]
         sequence = np.array(columns[9], np.uint32)
         offsets = np.array(columns[11], np.int64)
+        self.operations += np.bincount(arrays[4], minlength=256)
         payload = {row: data for row, data in enumerate(columns[10]) if data}
         numbered = sequence > 0
         if numbered.any():
