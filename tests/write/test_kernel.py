@@ -59,7 +59,14 @@ CASES = [
 ]
 
 HARMLESS = ("Mounted with checkpoint version", "Found nat_bits in checkpoint", "Using encoding defined by superblock")
-HARMLESS += ("recover fsync data", "recovered fsync", "checkpoint: version", "recover_inode:", "recover_data:")
+HARMLESS += (
+    "recover fsync data",
+    "recovered fsync",
+    "checkpoint: version",
+    "recover_inode:",
+    "recover_dentry:",
+    "recover_data:",
+)
 
 # The kernel mounts, writes down, changes, writes down again: $LOGS and $FULL have a word for each image.
 SCRIPT = """
