@@ -1,0 +1,346 @@
+"""What an Android build says of the files of an image: SELinux labels (file_contexts) and owners (fs_config).
+
+Both name files by where they will be on the device: the mount point, then the path in the image.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from f2tools.errors import Usage
+from f2tools.mkfs.select import lines_of
+from f2tools.volume.tree import SourceEntry
+
+SELINUX = "security.selinux"
+CAPABILITY = "security.capability"
+VFS_CAP_REVISION_2, VFS_CAP_FLAGS_EFFECTIVE = 0x02000000, 1
+
+_FORMATS = {
+    b"--": stat.S_IFREG, b"-d": stat.S_IFDIR, b"-l": stat.S_IFLNK, b"-c": stat.S_IFCHR, b"-b": stat.S_IFBLK,
+    b"-p": stat.S_IFIFO, b"-s": stat.S_IFSOCK,
+}  # fmt: skip
+_META = frozenset(b".^$?*+|[({\\)]}")
+_POSIX_CLASSES = {
+    b"alpha": b"a-zA-Z", b"digit": b"0-9", b"alnum": b"a-zA-Z0-9", b"upper": b"A-Z", b"lower": b"a-z",
+    b"xdigit": b"0-9A-Fa-f", b"space": b" \\t\\n\\r\\f\\v", b"blank": b" \\t", b"word": b"\\w",
+    b"punct": b"!-/:-@\\[-`{-~",
+}  # fmt: skip
+_MOST_PREFIXES = 64
+_FS_CONFIG = re.compile(
+    rb"(?P<path>.*?)\s*(?<!\S)(?P<uid>\d+)\s+(?P<gid>\d+)\s+(?P<mode>[0-7]+)(?P<more>(?:\s+\w+=\S+)*)\s*"
+)
+
+
+def mounted(mount_point: str, path: bytes) -> bytes:
+    """Where a file of the image is on the device; no slash at the end."""
+    parts = [part for part in os.fsencode(mount_point).split(b"/") if part]
+    return b"/" + b"/".join([*parts, path] if path else parts)
+
+
+# -- file_contexts --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rule:
+    number: int  # the higher one wins
+    pattern: bytes
+    form: int  # S_IFMT, 0 for any
+    context: bytes  # empty for <<none>>
+    prefixes: tuple[bytes, ...]  # one of them begins every path that matches
+    where: str
+
+
+@dataclass
+class _Folder:
+    """What may match in one directory, the rule that wins first."""
+
+    rules: list[_Rule] = field(default_factory=list)
+
+
+class FileContexts:
+    """Labels by the regular expressions of a file_contexts file.
+
+    An expression is held against the whole path.  A path that is spelled out goes before expressions, and of several
+    the later line counts, as selabel_lookup() in libselinux has it; `<<none>>` leaves the file without a label.
+    """
+
+    def __init__(self, lines: Sequence[bytes], name: str = "file_contexts") -> None:
+        self._exact: dict[bytes, list[_Rule]] = {}
+        self._by_folder: dict[bytes, list[_Rule]] = {}
+        self._folders: dict[bytes, list[_Rule]] = {}
+        self._compiled: dict[int, re.Pattern[bytes]] = {}
+        for number, line in enumerate(lines, 1):
+            self._add(line, number, f"{name}:{number}")
+
+    def _add(self, line: bytes, number: int, where: str) -> None:
+        words = line.split()
+        if not words or words[0].startswith(b"#"):
+            return
+        if len(words) not in (2, 3) or (len(words) == 3 and words[1] not in _FORMATS):
+            raise Usage(f"{where}: a regular expression, perhaps a type like -d, and a label are needed")
+        form = _FORMATS[words[1]] if len(words) == 3 else 0
+        context = b"" if words[-1] == b"<<none>>" else words[-1]
+        text = _literal(words[0])
+        if text is not None:
+            self._exact.setdefault(text, []).append(_Rule(number, words[0], form, context, (text,), where))
+            return
+        prefixes = _prefixes(words[0])
+        rule = _Rule(number, words[0], form, context, tuple(sorted(prefixes)), where)
+        self._regex(rule)
+        for folder in {prefix.rpartition(b"/")[0] for prefix in prefixes}:
+            self._by_folder.setdefault(folder, []).append(rule)
+
+    def _regex(self, rule: _Rule) -> re.Pattern[bytes]:
+        found = self._compiled.get(rule.number)
+        if found is None:
+            try:
+                found = re.compile(_python_regex(rule.pattern), re.DOTALL)
+            except (re.error, OverflowError, RecursionError) as error:
+                text = rule.pattern.decode("utf-8", "backslashreplace")
+                raise Usage(f"{rule.where}: the regular expression {text} is not understood: {error}") from None
+            self._compiled[rule.number] = found
+        return found
+
+    def lookup(self, path: bytes, mode: int) -> bytes | None:
+        """The label of an absolute path; None where no line says one."""
+        form = stat.S_IFMT(mode)
+        for rule in reversed(self._exact.get(path, ())):
+            if rule.form in (0, form):
+                return rule.context or None
+        folder = path.rpartition(b"/")[0]
+        rules = self._folders.get(folder)
+        if rules is None:
+            rules = self._folders[folder] = self._rules_in(folder)
+        for rule in rules:
+            if (
+                rule.form in (0, form)
+                and path.startswith(rule.prefixes)
+                and self._compiled[rule.number].fullmatch(path)
+            ):
+                return rule.context or None
+        return None
+
+    def _rules_in(self, folder: bytes) -> list[_Rule]:
+        """Rules that may match in a directory, the last one first."""
+        found: dict[int, _Rule] = {}
+        at = folder
+        while True:
+            for rule in self._by_folder.get(at, ()):
+                found[rule.number] = rule
+            if not at:
+                break
+            at = at.rpartition(b"/")[0]
+        inside = folder + b"/"
+        return [
+            found[number]
+            for number in sorted(found, reverse=True)
+            if any(prefix.startswith(inside) or inside.startswith(prefix) for prefix in found[number].prefixes)
+        ]
+
+
+def read_file_contexts(path: str) -> FileContexts:
+    """Labels from a file; Usage where it can't be read or understood."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise Usage(f"--selinux {path}: {error.strerror}") from None
+    if data.startswith(b"\x8a\xff\x7c\xf9"):  # SELINUX_MAGIC_COMPILED_FCONTEXT
+        raise Usage(f"--selinux {path}: this is a compiled file; give the text that it was made of")
+    return FileContexts(data.splitlines(), path)
+
+
+def _literal(pattern: bytes) -> bytes | None:
+    """The path that an expression without anything special stands for."""
+    out = bytearray()
+    at = 0
+    while at < len(pattern):
+        c = pattern[at]
+        if c == 0x5C and at + 1 < len(pattern) and not pattern[at + 1 : at + 2].isalnum():
+            at += 1
+            c = pattern[at]
+        elif c in _META:
+            return None
+        out.append(c)
+        at += 1
+    return bytes(out)
+
+
+def _prefixes(pattern: bytes) -> set[bytes]:
+    """Literal beginnings, one of which every path has that matches; a leading choice between words is followed."""
+    if _chooses(pattern):
+        return {b""}
+    known = {b""}
+    at = 0
+    while at < len(pattern):
+        c = pattern[at : at + 1]
+        if c == b"^" and not at:
+            at += 1
+            continue
+        if c == b"(":
+            words, end = _words(pattern, at)
+            repeat = pattern[end : end + 1]
+            if words is None or repeat in (b"*", b"{") or len(known) * (len(words) + 1) > _MOST_PREFIXES:
+                return known
+            longer = {start + word for start in known for word in words}
+            if repeat == b"?":
+                return _shortest(known | longer)
+            if repeat == b"+":
+                return longer
+            known, at = longer, end
+            continue
+        step = 1
+        if c == b"\\":
+            c, step = pattern[at + 1 : at + 2], 2
+            if not c or c.isalnum():
+                return known
+        elif c[0] in _META:
+            return known
+        repeat = pattern[at + step : at + step + 1]
+        if repeat in (b"?", b"*", b"{"):
+            return known
+        known = {start + c for start in known}
+        if repeat == b"+":
+            return known
+        at += step
+    return known
+
+
+def _shortest(prefixes: set[bytes]) -> set[bytes]:
+    """Without those that begin with another one."""
+    return {one for one in prefixes if not any(one != other and one.startswith(other) for other in prefixes)}
+
+
+def _chooses(pattern: bytes) -> bool:
+    """Whether there is a `|` outside of all brackets."""
+    depth = at = 0
+    while at < len(pattern):
+        c = pattern[at : at + 1]
+        if c == b"\\":
+            at += 1
+        elif c == b"[":
+            end = pattern.find(b"]", at + 2)
+            at = end if end > 0 else at
+        elif c == b"(":
+            depth += 1
+        elif c == b")":
+            depth -= 1
+        elif c == b"|" and not depth:
+            return True
+        at += 1
+    return False
+
+
+def _words(pattern: bytes, at: int) -> tuple[list[bytes] | None, int]:
+    """(the words of a group that chooses between plain words, what follows it); None for any other group."""
+    end = pattern.find(b")", at)
+    body = pattern[at + 1 : end].removeprefix(b"?:")
+    if end < 0:
+        return None, at
+    words = [_literal(part) for part in body.split(b"|")]
+    if any(word is None for word in words) or pattern[end - 1 : end] == b"\\":
+        return None, end + 1
+    return [word for word in words if word is not None], end + 1
+
+
+def _python_regex(pattern: bytes) -> bytes:
+    """POSIX classes, which PCRE knows and Python does not."""
+    return re.sub(rb"\[:(\w+):\]", lambda m: _POSIX_CLASSES.get(m[1], m[0]), pattern)
+
+
+# -- fs_config ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a line of fs_config says of a file."""
+
+    uid: int
+    gid: int
+    mode: int
+    capabilities: int = 0
+    label: bytes = b""
+
+
+def read_fs_config(path: str) -> dict[bytes, Config]:
+    """Owners by path, without slashes at the ends; Usage where the file can't be read or understood."""
+    found: dict[bytes, Config] = {}
+    for line in lines_of(path, "--fs-config"):
+        name, config = _config(line, path)
+        found[name.strip(b"/")] = config
+    return found
+
+
+def _config(line: bytes, path: str) -> tuple[bytes, Config]:
+    match = _FS_CONFIG.fullmatch(line)
+    if match is None:
+        text = line.decode("utf-8", "backslashreplace")
+        raise Usage(f"--fs-config {path}: {text!r}: path, uid, gid and octal mode are needed")
+    more = dict(word.split(b"=", 1) for word in match["more"].split())
+    unknown = more.keys() - {b"capabilities", b"selabel"}
+    if unknown:
+        raise Usage(f"--fs-config {path}: there is no setting {min(unknown).decode('utf-8', 'backslashreplace')}")
+    try:
+        capabilities = int(more.get(b"capabilities", b"0"), 0)
+        uid, gid, mode = int(match["uid"]), int(match["gid"]), int(match["mode"], 8)
+    except ValueError:
+        capabilities = -1
+        uid = gid = mode = 0
+    if not 0 <= capabilities < 1 << 64 or mode > 0o7777 or max(uid, gid) >= 1 << 32:
+        raise Usage(f"--fs-config {path}: {line.decode('utf-8', 'backslashreplace')!r}: a number is out of range")
+    return match["path"], Config(uid, gid, mode, capabilities, more.get(b"selabel", b""))
+
+
+def capability_bytes(permitted: int) -> bytes:
+    """The attribute that gives a program these capabilities: struct vfs_cap_data, revision 2, effective at once."""
+    magic = VFS_CAP_REVISION_2 | VFS_CAP_FLAGS_EFFECTIVE
+    return struct.pack("<5I", magic, permitted & 0xFFFFFFFF, 0, permitted >> 32, 0)
+
+
+# -- both -----------------------------------------------------------------------------------------------------------
+
+
+def dress(
+    entries: Sequence[SourceEntry],
+    mount_point: str,
+    contexts: FileContexts | None,
+    configs: dict[bytes, Config] | None,
+) -> list[str]:
+    """Give entries owners, modes, capabilities and labels; notes on what no line was there for."""
+    unlabelled = unlisted = 0
+    for entry in entries:
+        if entry.link_to is not None:
+            continue
+        where = mounted(mount_point, entry.path)
+        changed: dict[str, bytes] = {}
+        if configs is not None:
+            config = configs.get(where[1:])
+            if config is None:
+                unlisted += 1
+            else:
+                entry.uid, entry.gid = config.uid, config.gid
+                if not stat.S_ISLNK(entry.mode):
+                    entry.mode = stat.S_IFMT(entry.mode) | config.mode
+                if config.capabilities:
+                    changed[CAPABILITY] = capability_bytes(config.capabilities)
+                if config.label:
+                    changed[SELINUX] = config.label + b"\0"
+        if contexts is not None and SELINUX not in changed:
+            label = contexts.lookup(where, entry.mode)
+            if label is None:
+                unlabelled += 1
+            else:
+                changed[SELINUX] = label + b"\0"
+        if changed:
+            entry.xattrs = {**entry.xattrs, **changed}
+    notes: list[str] = []
+    if unlisted:
+        notes.append(f"{unlisted} files have no line in fs_config and keep their owners and modes")
+    if unlabelled:
+        notes.append(f"{unlabelled} files get no label from file_contexts")
+    return notes

@@ -1,0 +1,285 @@
+"""A tree of files to fill a volume with: what is common to all sources, and the reader of directories.
+
+What comes out depends on the files alone, not on the order in which a directory lists them, on the locale or on the
+time: entries are sorted by the bytes of their names, the first name of a hard link is the first in that order, and of
+the times of a directory on disk only the mtime counts, since reading changes the others.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NoReturn
+
+from f2tools.errors import F2fsError
+from f2tools.volume.tree import SourceEntry
+
+ACLS = ("system.posix_acl_access", "system.posix_acl_default")
+MOST_ID = 0xFFFFFFFE  # the one above means nobody at all to the kernel
+MOST_NAME = 255
+NO_XATTRS: dict[str, bytes] = {}  # shared; never changed
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NAME_SPACES = ("user.", "trusted.", "security.")
+_NO_XATTRS_HERE = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class SourceError(F2fsError):
+    """A source can't be read, changed while it was read, or holds what a volume can't."""
+
+
+@dataclass
+class Tree:
+    """The files of a source: sorted, parents first, the root before all."""
+
+    entries: list[SourceEntry]
+    notes: list[str] = field(default_factory=list)
+    verify: Callable[[], None] = lambda: None  # SourceError where the source changed since it was opened
+    close: Callable[[], None] = lambda: None
+    made_up: list[SourceEntry] = field(default_factory=list)  # directories that the source does not say anything of
+
+
+def order_of(path: bytes) -> bytes:
+    """What paths are sorted by: name after name, so that a directory comes right before what is in it."""
+    return path.replace(b"/", b"\0")
+
+
+def shown(path: bytes) -> str:
+    """A path of a source for messages."""
+    return os.fsdecode(path) or "."
+
+
+def keeps(name: str) -> bool:
+    """Whether F2FS can hold an extended attribute of this name."""
+    return name.startswith(_NAME_SPACES) or name in ACLS
+
+
+# -- directories ----------------------------------------------------------------------------------------------------
+
+
+class FileContent:
+    """A regular file in a directory, opened when its turn comes."""
+
+    __slots__ = ("_dev", "_fd", "_ino", "_mtime_ns", "_path", "_size", "_sparse")
+
+    def __init__(self, path: bytes, status: os.stat_result) -> None:
+        self._path = path
+        self._size = status.st_size
+        self._mtime_ns = status.st_mtime_ns
+        self._ino = status.st_ino
+        self._dev = status.st_dev
+        self._sparse = status.st_blocks * 512 < status.st_size
+        self._fd = -1
+
+    def extents(self) -> Iterator[tuple[int, int]]:
+        """(offset, length) of what is not a hole."""
+        if not self._sparse:
+            yield 0, self._size
+            return
+        at = 0
+        while at < self._size:
+            try:
+                start = os.lseek(self._opened(), at, os.SEEK_DATA)
+                at = min(os.lseek(self._fd, start, os.SEEK_HOLE), self._size)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                self._fail(error.strerror)
+            if start < at:
+                yield start, at - start
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """The bytes from an offset on; SourceError where the file has become shorter."""
+        fd = self._opened()
+        while len(buffer):
+            try:
+                count = os.preadv(fd, [buffer], offset)
+            except OSError as error:
+                self._fail(error.strerror)
+            if not count:
+                self._fail("it became shorter while it was read")
+            buffer = buffer[count:]
+            offset += count
+
+    def close(self) -> None:
+        """SourceError where the file is another one now, or was written to."""
+        if self._fd < 0:
+            return
+        status = os.fstat(self._fd)
+        if (status.st_ino, status.st_dev) != (self._ino, self._dev):
+            self._fail("it was replaced while the source was read")
+        if status.st_size != self._size or status.st_mtime_ns != self._mtime_ns:
+            self._fail("it changed while the source was read")
+        self._shut()
+
+    def _opened(self) -> int:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._path, _OPEN)
+            except OSError as error:
+                self._fail(error.strerror)
+        return self._fd
+
+    def _fail(self, reason: str | None) -> NoReturn:
+        self._shut()
+        raise SourceError(f"{os.fsdecode(self._path)}: {reason}") from None
+
+    def _shut(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_directory(
+    folder: str,
+    *,
+    excluded: Callable[[bytes, bool], bool] | None = None,
+    one_file_system: bool = False,
+    xattrs: bool = True,
+    skip: Iterable[tuple[int, int]] = (),
+) -> Tree:
+    """The tree below a folder, the folder itself being the root; `skip`: (st_dev, st_ino) of files to leave out.
+
+    SourceError naming what can't be read.  Contents are read later, and whether they changed is found then.
+    """
+    return _DirectoryReader(folder, excluded, one_file_system, xattrs, frozenset(skip)).read()
+
+
+class _DirectoryReader:
+    def __init__(
+        self,
+        folder: str,
+        excluded: Callable[[bytes, bool], bool] | None,
+        one_file_system: bool,
+        xattrs: bool,
+        skip: frozenset[tuple[int, int]],
+    ) -> None:
+        self._top = os.fsencode(folder)
+        self._excluded = excluded
+        self._one_file_system = one_file_system
+        self._xattrs = xattrs
+        self._skip = skip
+        self._without_xattrs: set[int] = set()  # st_dev of file systems that have none
+        self._links: dict[tuple[int, int], list[SourceEntry]] = {}
+        self._entries: list[SourceEntry] = []
+        self._notes: list[str] = []
+
+    def read(self) -> Tree:
+        try:
+            status = os.stat(self._top)
+        except OSError as error:
+            raise SourceError(f"{os.fsdecode(self._top)}: {error.strerror}") from None
+        if not stat.S_ISDIR(status.st_mode):
+            raise SourceError(f"{os.fsdecode(self._top)}: not a directory")
+        self._device = status.st_dev
+        self._add(b"", os.path.join(self._top, b"."), status)
+        folders: list[tuple[bytes, bytes]] = [(self._top, b"")]
+        while folders:
+            folder, path = folders.pop()
+            folders += self._folder(folder, path)
+        self._entries.sort(key=lambda entry: order_of(entry.path))
+        self._join_links()
+        return Tree(self._entries, self._notes)
+
+    def _folder(self, folder: bytes, path: bytes) -> list[tuple[bytes, bytes]]:
+        """Add what is in a directory: which of that is to be looked into."""
+        prefix = path + b"/" if path else b""
+        folders: list[tuple[bytes, bytes]] = []
+        found: bytes = folder
+        try:
+            with os.scandir(folder) as listing:
+                for item in listing:
+                    found = item.path
+                    inside = prefix + item.name
+                    status = item.stat(follow_symlinks=False)
+                    is_dir = stat.S_ISDIR(status.st_mode)
+                    if self._excluded is not None and self._excluded(inside, is_dir):
+                        continue
+                    if self._skip and (status.st_dev, status.st_ino) in self._skip:
+                        self._notes.append(f"{os.fsdecode(found)} is what is being written, and was left out")
+                        continue
+                    self._add(inside, found, status)
+                    if is_dir and not (self._one_file_system and status.st_dev != self._device):
+                        folders.append((found, inside))
+        except OSError as error:
+            raise SourceError(f"{os.fsdecode(found)}: {error.strerror}") from None
+        return folders
+
+    def _add(self, path: bytes, full: bytes, status: os.stat_result) -> None:
+        mode = status.st_mode
+        entry = SourceEntry(
+            path,
+            mode,
+            status.st_uid,
+            status.st_gid,
+            status.st_mtime_ns,
+            xattrs=self._xattrs_of(full, status) if self._xattrs else NO_XATTRS,
+        )
+        if stat.S_ISREG(mode):
+            entry.size = status.st_size
+            if entry.size:
+                entry.content = FileContent(full, status)
+        elif stat.S_ISLNK(mode):
+            entry.target = os.readlink(full)
+        elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            entry.rdev = os.major(status.st_rdev), os.minor(status.st_rdev)
+        if status.st_nlink > 1 and not stat.S_ISDIR(mode):
+            self._links.setdefault((status.st_dev, status.st_ino), []).append(entry)
+        self._entries.append(entry)
+
+    def _xattrs_of(self, full: bytes, status: os.stat_result) -> dict[str, bytes]:
+        if status.st_dev in self._without_xattrs:
+            return NO_XATTRS
+        try:
+            names = os.listxattr(full, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_XATTRS_HERE:
+                raise SourceError(f"{os.fsdecode(full)}: extended attributes: {error.strerror}") from None
+            self._without_xattrs.add(status.st_dev)
+            return NO_XATTRS
+        if not names:
+            return NO_XATTRS
+        found: dict[str, bytes] = {}
+        for name in sorted(filter(keeps, names)):
+            try:
+                found[name] = os.getxattr(full, name, follow_symlinks=False)
+            except OSError as error:
+                if error.errno != errno.ENODATA:
+                    raise SourceError(f"{os.fsdecode(full)}: the attribute {name}: {error.strerror}") from None
+        return found
+
+    def _join_links(self) -> None:
+        """The further names of a file refer to its first one."""
+        for entries in self._links.values():
+            if len(entries) > 1:
+                entries.sort(key=lambda entry: order_of(entry.path))
+                for further in entries[1:]:
+                    further.link_to, further.content, further.xattrs = entries[0].path, None, NO_XATTRS
+
+
+# -- any source -----------------------------------------------------------------------------------------------------
+
+
+def checked(entries: list[SourceEntry]) -> None:
+    """SourceError naming the first entry that no volume can hold, whatever its size."""
+    by_path = attrgetter("path")
+    seen: dict[bytes, int] = {}
+    for entry in entries:
+        path = by_path(entry)
+        if len(path) > MOST_NAME and len(path.rpartition(b"/")[2]) > MOST_NAME:
+            raise SourceError(f"{shown(path)}: the name is longer than {MOST_NAME} bytes")
+        if not 0 <= entry.uid <= MOST_ID or not 0 <= entry.gid <= MOST_ID:
+            raise SourceError(f"{shown(path)}: the owner {entry.uid}:{entry.gid} is beyond {MOST_ID}")
+        for name in ("mtime_ns", "atime_ns", "ctime_ns", "crtime_ns"):
+            value = getattr(entry, name)
+            if value is not None and not -1 << 63 <= value < 1 << 63:
+                raise SourceError(f"{shown(path)}: the {name[:-3]} is not between the years 1678 and 2262")
+        if path:
+            parent = path.rpartition(b"/")[0]
+            if not stat.S_ISDIR(seen.get(parent, 0)):
+                raise SourceError(f"{shown(path)}: {shown(parent)} is no directory in the source")
+        seen[path] = 0 if entry.link_to is not None else entry.mode
