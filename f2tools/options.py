@@ -107,6 +107,21 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")(command)
 
 
+def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Rehearse: go through with it in memory."""
+    return click.option("--dry-run", is_flag=True, help="Go through with it in memory, and write nothing.")(command)
+
+
+def undo_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep what is overwritten."""
+    return click.option(
+        "--undo",
+        type=click.Path(path_type=str),
+        metavar="FILE",
+        help="Keep what is overwritten in FILE, for `f2tools undo FILE IMAGE`.",
+    )(command)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document; undecodable name bytes stay lone surrogates, as in `os.fsdecode`."""
     click.echo(json.dumps(value, indent=1, default=_json_default))

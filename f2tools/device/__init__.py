@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from f2tools.device.base import Device
-from f2tools.device.open import open_device
+from f2tools.device.open import open_device, open_for_change
 
-__all__ = ["Device", "open_device"]
+__all__ = ["Device", "open_device", "open_for_change"]

@@ -42,6 +42,27 @@ def open_device(
     return MultiDevice([first, *others])
 
 
+def open_for_change(
+    path: str | Path, *, extra: Sequence[str | Path] = (), dry_run: bool = False, undo: str | None = None
+) -> Device:
+    """What a command that changes an image opens: itself; with `undo` behind a log of what is overwritten; for a
+    `dry_run` read-only below changes in memory."""
+    if dry_run:
+        from f2tools.device.overlay import Overlay
+
+        return Overlay(open_device(path, extra=extra))
+    device = open_device(path, write=True, extra=extra)
+    if not undo:
+        return device
+    from f2tools.device.undo import UndoLog
+
+    try:
+        return UndoLog(device, undo)
+    except BaseException:
+        device.close()
+        raise
+
+
 def _open_one(path: str | Path, write: bool) -> Device:
     if kind_of(path) == stat.S_IFBLK:
         from f2tools.device.block import open_block
