@@ -14,6 +14,7 @@ TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
     "dump": ("f2tools.dump.cli:dump", "Look at every structure; list, extract and verify files."),
     "fsck": ("f2tools.fsck.cli:fsck", "Check a volume; say what is wrong and where."),
+    "trace": ("f2tools.trace.cli:trace", "What a workload did to the device, from block traces."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 

@@ -157,7 +157,7 @@ class Measures:
             self._areas(which, events.sector[issue][rows], size[rows])
         data = size > 0
         self._any(start[data], end[data])
-        self.seeks["d2d"].add(start, end)
+        self.seeks["d2d"].add(start[data], end[data])
         bins = self.series.bins(time)
         for which in DATA_CLASSES:
             chosen = kind == which
@@ -235,7 +235,9 @@ class Measures:
         size, kind = events.bytes[queue], cls[queue]
         for which in DATA_CLASSES:
             self.queued[which].add(size[kind == which])
-        self.seeks["q2q"].add(sector[queue], sector[queue] + size // SECTOR)
+        with_data = np.flatnonzero(size > 0)
+        start = sector[queue][with_data]
+        self.seeks["q2q"].add(start, start + size[with_data] // SECTOR)
 
     def _owners(self, events: Events, cls: NDArray[np.uint8], rows: Ints) -> None:
         """Requests and bytes by process and by cgroup."""

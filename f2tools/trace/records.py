@@ -141,14 +141,14 @@ def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:
     return found
 
 
-def rwbs(category: int) -> str:
+def rwbs(category: int, size: int) -> str:
     """The letters by which blkparse shows what an event does, such as `WSM` or `FN`."""
     text = "F" if category & FLUSH else ""
     if category & DISCARD:
         text += "D"
     elif category & WRITE:
         text += "W"
-    elif category & READ and not category & FLUSH:
+    elif size:
         text += "R"
     else:
         text += "N"

@@ -1,0 +1,197 @@
+"""Commands that read traces."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from f2tools.errors import Usage
+from f2tools.options import Size, json_option, print_json, printable
+from f2tools.trace.analyze import Analysis, Request, fio_bytes, must_be_whole
+from f2tools.trace.analyze import analyze as run_analysis
+
+PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
+
+
+def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None or ctx.resilient_parsing:
+        return
+    from f2tools.trace.definitions import DEFINITIONS
+
+    if value != "all" and value not in DEFINITIONS:
+        raise Usage(f"no metric is called {value!r}; there are: {', '.join(DEFINITIONS)}")
+    for name in DEFINITIONS if value == "all" else (value,):
+        click.echo(click.wrap_text(f"{name}: {DEFINITIONS[name]}", 100, "", "  "))
+    ctx.exit()
+
+
+explain_option = click.option(
+    "--explain", metavar="METRIC", callback=_explain, is_eager=True, expose_value=False,
+    help="Say exactly what a metric means, and end; `all` for all.",
+)  # fmt: skip
+strict_option = click.option(
+    "--strict", is_flag=True, help="Fail when events were lost, or anything in the trace is damaged."
+)
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--image", metavar="BEFORE", help="The volume as it was before: areas, logs, files.")
+@click.option("--image-after", metavar="AFTER", help="The volume as it was after.")
+@click.option("--app-bytes", type=Size(), metavar="N", help="What the application wrote, for the write amplification.")
+@click.option("--fio", metavar="JSON", help="The same, from fio's JSON output.")
+@click.option(
+    "--offset", type=click.IntRange(min=0), metavar="SECTORS",
+    help="Where the volume begins on the traced device; found in the trace itself where it can be.",
+)  # fmt: skip
+@click.option("--issue-only", is_flag=True, help="Issues and completions only: faster, without queue times and merges.")
+@click.option("--top", type=int, default=20, show_default=True, help="How many files and processes; 0 for all.")
+@json_option
+@click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables as CSV files.")
+@click.option("--parquet", "parquet_folder", metavar="FOLDER", help="Write the tables as Parquet files (needs pyarrow).")
+@click.option("--html", metavar="FILE", help="Write one file with all pictures, for any browser.")
+@click.option("--svg", metavar="FILE", help="Write one picture as SVG.")
+@click.option("--png", metavar="FILE", help="Write one picture as PNG (needs matplotlib).")
+@click.option("--picture", type=click.Choice(PICTURES), default="address", show_default=True, help="Which, for --svg and --png.")
+@strict_option
+@explain_option
+def analyze(
+    trace: str, image: str | None, image_after: str | None, app_bytes: int | None, fio: str | None, offset: int | None,
+    issue_only: bool, top: int, as_json: bool, csv_folder: str | None, parquet_folder: str | None, html: str | None,
+    svg: str | None, png: str | None, picture: str, strict: bool,
+) -> None:  # fmt: skip
+    """Every metric of one trace.
+
+    TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a folder with them or one that `trace record`
+    made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or `-` for standard input.
+
+    \b
+    Example:
+      blktrace -d /dev/sdb -w 60; f2tools trace analyze sdb
+      f2tools trace analyze sdb --image before.img --image-after after.img --app-bytes 160M --html report.html
+      blktrace -d /dev/sdb -o - | f2tools trace analyze - --json
+      f2tools trace analyze --explain sequentiality
+    """
+    if app_bytes is not None and fio is not None:
+        raise Usage("--app-bytes and --fio say the same thing; give one of them")
+    if fio is not None:
+        app_bytes = fio_bytes(fio)
+    done = run_analysis(Request(trace, image, image_after, app_bytes, offset, issue_only, top))
+    _write_files(done, csv_folder, parquet_folder, html, svg, png, picture)
+    if as_json:
+        print_json(done.report)
+    else:
+        from f2tools.trace.report import lines
+
+        for line in lines(done.report):
+            click.echo(line)
+    if strict:
+        must_be_whole(done.trace)
+
+
+def _write_files(
+    done: Analysis, csv_folder: str | None, parquet_folder: str | None, html: str | None, svg: str | None,
+    png: str | None, picture: str,
+) -> None:  # fmt: skip
+    from f2tools.trace import report
+
+    if csv_folder:
+        report.write_csv(done.report, csv_folder)
+    if parquet_folder:
+        report.write_parquet(done.report, parquet_folder)
+    if html:
+        from f2tools.trace.html import page
+
+        with open(html, "w", encoding="utf-8") as file:
+            file.write(page(done))
+    if svg:
+        from f2tools.trace.pictures import draw
+
+        with open(svg, "w", encoding="utf-8") as file:
+            file.write(draw(done, picture))
+    if png:
+        from f2tools.trace.png import write_png
+
+        write_png(done, picture, png)
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True)
+@click.option("--baseline", metavar="TRACE", help="The one that all are divided by; the first unless named.")
+@click.option("--app-bytes", type=Size(), metavar="N", help="What the application wrote in each of them.")
+@click.option("--all", "every", is_flag=True, help="Every number of the reports, not only the main ones.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Traces read at the same time.")
+@json_option
+@click.option("--html", metavar="FILE", help="Write the tables and charts as one file.")
+@strict_option
+def compare(
+    traces: tuple[str, ...], baseline: str | None, app_bytes: int | None, every: bool, jobs: int, as_json: bool,
+    html: str | None, strict: bool,
+) -> None:  # fmt: skip
+    """Several traces side by side, as ratios to one of them.
+
+    \b
+    Example:
+      f2tools trace compare ext4 btrfs f2fs --baseline ext4
+      f2tools trace compare ext4 f2fs --json
+    """
+    from f2tools.trace import compare as comparing
+
+    chosen = baseline or traces[0]
+    if chosen not in traces:
+        raise Usage(f"the baseline {chosen!r} is none of the traces that are compared")
+    found = comparing.compare([Request(trace, app_bytes=app_bytes, top=5) for trace in traces], chosen, jobs)
+    if html:
+        from f2tools.trace.html import comparison_page
+
+        with open(html, "w", encoding="utf-8") as file:
+            file.write(comparison_page(found))
+    if as_json:
+        print_json(comparing.as_json(found, every))
+    else:
+        for line in comparing.lines(found, every):
+            click.echo(line)
+    damaged = [name for name, report in found.reports.items() if any(report["damage"][k] for k in ("lost", "corrupt", "truncated"))]
+    for name in damaged:
+        print(f"f2tools: {printable(name)}: damaged; see `f2tools trace analyze`", file=sys.stderr)
+    if strict and damaged:
+        sys.exit(1)
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--since", type=float, metavar="SECONDS", help="Only events at or after this time of the trace.")
+@click.option("--until", type=float, metavar="SECONDS", help="Only events before this time.")
+@click.option(
+    "--op", "operations", multiple=True, metavar="OP",
+    help="read, write, discard, flush, or blkparse's letters such as Q, D, C (repeatable).",
+)  # fmt: skip
+@click.option("--process", "processes", multiple=True, metavar="PID|NAME", help="Only of these (repeatable).")
+@click.option("--area", "areas", multiple=True, type=click.Choice(["sb", "cp", "sit", "nat", "ssa", "main"]), help="Only where an F2FS area is touched; needs --image (repeatable).")
+@click.option("--image", metavar="IMAGE", help="The volume, for --area.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="SECTORS", help="Where it begins on the device.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after so many.")
+@json_option
+@strict_option
+def events(
+    trace: str, since: float | None, until: float | None, operations: tuple[str, ...], processes: tuple[str, ...],
+    areas: tuple[str, ...], image: str | None, offset: int, limit: int | None, as_json: bool, strict: bool,
+) -> None:  # fmt: skip
+    """Stream decoded events, in blkparse's format or as JSON lines.
+
+    Times are seconds since the first event, as blkparse has them.
+
+    \b
+    Example:
+      f2tools trace events sdb --op D --op C --since 1.5 --until 2
+      f2tools trace events sdb --area ssa --image volume.img --json
+      blktrace -d /dev/sdb -o - | f2tools trace events - --op discard
+    """
+    from f2tools.trace import events as streaming
+
+    chosen = streaming.Filter.of(since, until, operations, processes, areas, image, offset)
+    damaged = streaming.stream(trace, chosen, limit, as_json, click.get_text_stream("stdout"))
+    if strict:
+        must_be_whole(damaged)
+

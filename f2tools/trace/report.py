@@ -1,0 +1,261 @@
+"""A report for people: what fits a screen, and tables as CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+from f2tools.errors import Usage
+from f2tools.options import human_size, printable
+
+WIDTH = 100
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share for people; a dash where there is none."""
+    return "-" if value is None else f"{value * 100:.{digits}f} %"
+
+
+def duration(ns: float | None) -> str:
+    """A time for people."""
+    if ns is None:
+        return "-"
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def sparkline(values: list[float], width: int = 64) -> str:
+    """A row of bars."""
+    if not values:
+        return ""
+    step = max(-(-len(values) // width), 1)
+    sums = [sum(values[at : at + step]) for at in range(0, len(values), step)]
+    top = max(sums)
+    return "".join(BLOCKS[min(-(-int(8 * value) // int(top)), 8) if top >= 1 else 0] for value in sums)
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """The report on one screen."""
+    found = [_heading(report)]
+    found += _damage(report)
+    found += ["", *_traffic(report), "", *_shape(report)]
+    if report["areas"]:
+        found += ["", *_areas(report)]
+    found += ["", *_latency(report)]
+    found += ["", *_owners(report)]
+    found += _over_time(report)
+    return [line[: WIDTH + 20].rstrip() for line in found]
+
+
+def _heading(report: dict[str, Any]) -> str:
+    return (
+        f"{printable(report['trace'])}: {report['events']:,} events in {duration(report['duration_ns'])}, "
+        f"device {', '.join(report['devices']) or '-'}"
+    )
+
+
+def _damage(report: dict[str, Any]) -> list[str]:
+    damage = report["damage"]
+    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate", "unreadable")
+    found = [f"{damage[kind]:,} {kind}" for kind in kinds if damage[kind]]
+    if not found:
+        return []
+    first = damage["problems"][0]
+    place = "" if first["offset"] is None else f" at {first['offset']}"
+    return [f"DAMAGED: {', '.join(found)}; first in {printable(first['stream'])}{place}: {printable(first['text'])}"]
+
+
+def _traffic(report: dict[str, Any]) -> list[str]:
+    found = [f"{'':10}{'requests':>12}{'bytes':>12}{'mean':>10}{'median':>10}{'max':>10}{'sequential':>13}{'last 32':>9}"]
+    for name in ("read", "write", "discard"):
+        totals = report[f"{name}s"]
+        sizes = report["sizes"][name]["issued"]
+        strict = report["sequentiality"][name]["strict"]["byte_share"]
+        streams = report["sequentiality"][name]["last_32"]["byte_share"]
+        found.append(
+            f"{name + 's':10}{totals.get('requests_with_data', totals['requests']):>12,}{human_size(totals['bytes']):>12}"
+            f"{human_size(sizes.get('mean', 0)):>10}{human_size(sizes.get('median', 0)):>10}"
+            f"{human_size(sizes.get('max', 0)):>10}{percent(strict):>13}{percent(streams):>9}"
+        )
+    found.append(f"{'flushes':10}{report['flushes']:>12,}   ({report['empty_flushes']:,} sent alone, which a device counts as writes)")
+    return found
+
+
+def _shape(report: dict[str, Any]) -> list[str]:
+    size, discards, cover = report["size_512k"], report["small_discards"]["issued"], report["discard_coverage"]
+    merges, depth = report["merges"], report["queue_depth"]
+    waf = "-" if report["fs_waf"] is None else f"{report['fs_waf']:.3f}"
+    found = [
+        f"512 KiB writes {percent(size['request_share'])} of requests, {percent(size['byte_share'])} of bytes "
+        f"(or more: {percent(size['at_least']['request_share'])}, {percent(size['at_least']['byte_share'])})",
+        f"discards cover {percent(cover['byte_share'])} of what was written; {percent(discards['request_share'])} of them "
+        f"are below 256 KiB",
+        f"merged {merges['back'] + merges['front']:,}, split {merges['splits']:,}; queue depth "
+        f"{depth.get('mean_over_time') or 0:.2f} on average, {depth['max']} at most; file-system WAF {waf}",
+        f"written between flushes: {human_size(report['fsync_cost'].get('mean', 0))} on average in "
+        f"{report['fsync_cost']['count']:,} intervals",
+    ]
+    if report["discard_read_overlap"]["time_ns"]:
+        found.append(f"reads and discards overlap for {duration(report['discard_read_overlap']['time_ns'])}")
+    if report["sequentialised"]:
+        found.append(
+            f"application data in sequential 512 KiB writes: {percent(report['sequentialised']['byte_share'])}; "
+            f"at the tail of its own log: {percent(report['sequentiality']['all_logs']['byte_share'])}"
+        )
+    return found
+
+
+def _areas(report: dict[str, Any]) -> list[str]:
+    whole = sum(report["areas"].values()) or 1
+    found = ["written by area   " + _shares(report["areas"], whole)]
+    if report["logs"]:
+        found.append("main by log       " + _shares(report["logs"], sum(report["logs"].values()) + report["ambiguous"] or 1))
+        found.append(
+            f"ambiguous         {percent(report['ambiguous_share'])} by log, {percent(report['files_ambiguous_share'])} by file"
+        )
+    return found
+
+
+def _shares(values: dict[str, int], whole: int) -> str:
+    return "  ".join(f"{name} {percent(value / whole)}" for name, value in values.items() if value)
+
+
+def _latency(report: dict[str, Any]) -> list[str]:
+    names = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
+    found = [f"{'latency':16}{'count':>10}{'mean':>10}" + "".join(f"{name:>10}" for name in names)]
+    for kind, title in (("d2c", "issue-complete"), ("q2c", "queue-complete")):
+        for name, row in report["latency"][kind].items():
+            found.append(
+                f"{title[:1].upper()}2C {name:12}{row['count']:>10,}{duration(row['mean']):>10}"
+                + "".join(f"{duration(row[key]):>10}" for key in names)
+            )
+    return [line.replace("I2C", "D2C") for line in found]
+
+
+def _owners(report: dict[str, Any]) -> list[str]:
+    found = []
+    processes = report["processes"][:3]
+    if processes:
+        found.append(
+            "processes  "
+            + "  ".join(
+                f"{printable(p['name']) or '?'} ({p['pid']}): {human_size(p['writes']['bytes'])} written"
+                for p in processes
+            )
+        )
+    for number, values in list((report["files"] or {}).items())[:8]:
+        name = printable(values["path"]) if values["path"] else "(no path any more)"
+        found.append(f"{human_size(values['bytes']):>11}  inode {number:>8}  {name}")
+    return found
+
+
+def _over_time(report: dict[str, Any]) -> list[str]:
+    windows = report["windows"]
+    if windows["count"] < 2:
+        return []
+    found = [""]
+    for name in ("write_bytes", "read_bytes", "discard_bytes"):
+        if any(windows[name]):
+            found.append(f"{name.split('_')[0] + 's':10} {sparkline([float(v) for v in windows[name]])}")
+    return found
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def flat(report: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every number of a report by a name with dots; lists and long tables left out."""
+    found: dict[str, Any] = {}
+    for key, value in report.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            if key not in ("histogram", "files", "damage"):
+                found |= flat(value, f"{name}.")
+            elif key == "damage":
+                found |= {f"{name}.{k}": v for k, v in value.items() if isinstance(v, int)}
+        elif isinstance(value, (int, float, str)) or value is None:
+            found[name] = value
+    return found
+
+
+def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The report as tables: metrics, windows, latency, sizes, files, processes, areas."""
+    windows = report["windows"]
+    names = [key for key, value in windows.items() if isinstance(value, list)]
+    found: dict[str, list[dict[str, Any]]] = {
+        "metrics": [{"metric": key, "value": value} for key, value in flat(report).items()],
+        "windows": [
+            {"start_ns": windows["start_ns"] + at * windows["width_ns"], **{name: windows[name][at] for name in names}}
+            for at in range(windows["count"])
+        ],
+        "latency": [
+            {"kind": kind, "operation": name, **row}
+            for kind in ("d2c", "q2c", "q2d")
+            for name, row in report["latency"][kind].items()
+        ],
+        "sizes": [
+            {"operation": name, "at": at, "bytes": size, "requests": count}
+            for name, both in report["sizes"].items()
+            for at, sizes in both.items()
+            for size, count in sizes.get("histogram", {}).items()
+        ],
+        "processes": [
+            {"pid": row["pid"], "name": row["name"], **{
+                f"{op}_{what}": row[op][what] for op in ("reads", "writes", "discards") for what in ("requests", "bytes")
+            }}
+            for row in report["processes"]
+        ],
+        "files": [{"ino": int(ino), **values} for ino, values in (report["files"] or {}).items()],
+        "areas": [{"area": name, "bytes": size} for name, size in (report["areas"] or {}).items()]
+        + [{"area": name, "bytes": size} for name, size in (report["logs"] or {}).items()],
+    }  # fmt: skip
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def write_csv(report: dict[str, Any], folder: str) -> list[str]:
+    """One file for each table; the paths."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, rows in tables(report).items():
+        target = path / f"{name}.csv"
+        with target.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            writer = csv.DictWriter(file, list(rows[0]), extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows({key: _safe(value) for key, value in row.items()} for row in rows)
+        written.append(str(target))
+    return written
+
+
+def _safe(value: Any) -> Any:
+    """A text that a spreadsheet does not take for a formula."""
+    return f"'{value}" if isinstance(value, str) and re.match(r"[=+\-@\t\r]", value) else value
+
+
+def write_parquet(report: dict[str, Any], folder: str) -> list[str]:
+    """The same as Parquet; needs pyarrow."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise Usage("Parquet needs pyarrow: pip install 'f2tools[parquet]'") from error
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, rows in tables(report).items():
+        if name == "metrics":
+            rows = [
+                {"metric": row["metric"], "value": row["value"] if isinstance(row["value"], (int, float)) else None,
+                 "text": row["value"] if isinstance(row["value"], str) else None}
+                for row in rows
+            ]  # fmt: skip
+            rows = [row | {"value": None if row["value"] is None else float(row["value"])} for row in rows]
+        target = path / f"{name}.parquet"
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), target)
+        written.append(str(target))
+    return written
