@@ -72,8 +72,10 @@ class Leaks:
                 self.versions[nid] = version
 
     def _add_nodes(self, image: Image, blkaddrs: NDArray[np.int64]) -> None:
-        footers = image.read(blkaddrs)[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
-        for blkaddr, footer in zip(blkaddrs.tolist(), footers, strict=True):
+        blocks = image.read(blkaddrs)
+        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
+        for blkaddr, footer in zip(blkaddrs[~blank].tolist(), footers[~blank], strict=True):
             if 0 < footer["nid"] < image.geo.max_nid and footer["ino"]:
                 found = LostNode(
                     int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]),
@@ -115,10 +117,12 @@ class Leaks:
         self, blkaddrs: NDArray[np.int64], version: int, newest: NDArray[np.int64], place: NDArray[np.int64]
     ) -> None:
         geo = self._image.geo
-        footers = self._image.read(blkaddrs)[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        blocks = self._image.read(blkaddrs)
+        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
         nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
         age = (version - (footers["cp_ver"].astype(np.int64) & 0xFFFFFFFF)) & 0xFFFFFFFF
         fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (age < MOST_VERSIONS)
+        fine &= (nid != ino) | blocks[:, :2].any(axis=1)
         fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
         segno, at = np.divmod(blkaddrs - geo.main_blkaddr, geo.blocks_per_seg)
         for one in np.unique(segno[fine]).tolist():

@@ -19,22 +19,30 @@ from numpy.typing import NDArray
 from f2tools.errors import F2fsError
 from f2tools.fsck.checks.contents import Readers, use_of
 from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.image import Image
 from f2tools.fsck.leaks import Leaks
+from f2tools.fsck.owners import ALIAS, NODE
 from f2tools.fsck.scan import Scan
 from f2tools.fsck.surgery import Surgery
 from f2tools.layout.constants import (
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_CASEFOLD_FL,
     F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_FEATURE_SB_CHKSUM,
+    F2FS_IMMUTABLE_FL,
+    F2FS_INDEX_FL,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
     F2FS_ROOT_INO,
     NEW_ADDR,
     NULL_ADDR,
+    QUOTA_NAMES,
     XATTR_NODE_OFFSET,
 )
 from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
@@ -164,40 +172,59 @@ class Work:
         self._spare[node] = (segno, at + 1) if at + 1 < self.image.geo.blocks_per_seg else None
         return int(self.image.geo.start_block(segno)) + at
 
-    def make_dir(self, ino: int, parent: int, name: bytes) -> None:
-        """An empty directory with this number, its entries inside the inode."""
+    def make_inode(
+        self, ino: int, mode: int, flags: int, change: Callable[[NDArray[np.uint8], int], None] | None = None
+    ) -> None:
+        """An inode with this number, without content; `change` may put some in: it gets the block and i_extra_isize."""
         geo = self.image.geo
         addr = self.surgery.node_addr(ino)
         mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, ino)
         blkaddr = addr if addr is not None and mine else self.free_block()
         block = np.zeros(geo.block_size, np.uint8)
         extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
-        inline = F2FS_INLINE_DENTRY | F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if extra else 0)
-        words = geo.addrs_per_inode - extra // 4 - 50 - 1
-        blocks = self.lost_addresses(ino)
-        if blocks:
-            inline &= ~F2FS_INLINE_DENTRY
-        for field_name, value in (
-            ("i_mode", DIR_MODE), ("i_inline", inline), ("i_links", 2), ("i_size", 4 * words), ("i_blocks", 1),
-            ("i_current_depth", 1), ("i_flags", 0x1000), ("i_pino", parent), ("i_namelen", len(name)),
-        ):  # fmt: skip
-            _set(block, field_name, value)
-        block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
+        inline = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if extra else 0)
+        for name, value in (
+            ("i_mode", mode),
+            ("i_inline", inline),
+            ("i_links", 1),
+            ("i_blocks", 1),
+            ("i_flags", flags),
+        ):
+            _set(block, name, value)
         if extra:
             block[INODE_ADDR_OFFSET] = extra
             if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-                block[INODE_ADDR_OFFSET + 2] = 50
-        at = INODE_ADDR_OFFSET + extra + 4
-        if not blocks:
-            area = DentryArea(block[at : at + 4 * words])
-            area.put(0, b".", 0, ino, 2)
-            area.put(1, b"..", 0, parent, 2)
-        footer = block[-NodeFooter.size :].view(NodeFooter.dtype)
-        footer["nid"], footer["ino"], footer["cp_ver"] = ino, ino, self.image.cp.checkpoint_ver
+                block[INODE_ADDR_OFFSET + 2] = DEFAULT_INLINE_XATTR_ADDRS
+        if change is not None:
+            change(block, extra)
+        own = block[-NodeFooter.size :].view(NodeFooter.dtype)
+        own["nid"], own["ino"], own["cp_ver"] = ino, ino, self.image.cp.checkpoint_ver
         self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         version, _, _ = self.surgery.nat(ino)
         self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
+
+    def make_dir(self, ino: int, parent: int, name: bytes) -> None:
+        """A directory with this number: its blocks where they are known, else empty, the entries inside the inode."""
+        blocks = self.lost_addresses(ino)
+
+        def change(block: NDArray[np.uint8], extra: int) -> None:
+            words = self.image.geo.addrs_per_inode - extra // 4 - DEFAULT_INLINE_XATTR_ADDRS - 1
+            for field_name, value in (
+                ("i_links", 2), ("i_size", 4 * words), ("i_current_depth", 1), ("i_pino", parent),
+                ("i_namelen", len(name)),
+            ):  # fmt: skip
+                _set(block, field_name, value)
+            block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
+            if blocks:
+                return
+            block[3] |= F2FS_INLINE_DENTRY
+            at = INODE_ADDR_OFFSET + extra + 4
+            area = DentryArea(block[at : at + 4 * words])
+            area.put(0, b".", 0, ino, 2)
+            area.put(1, b"..", 0, parent, 2)
+
+        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL, change)
         if blocks:
             self.take_back(ino, blocks)
 
@@ -333,6 +360,10 @@ def inode_field(work: Work, finding: Finding) -> bool:
     if name == "i_ext":
         work.note(finding, "cleared")
         return work.surgery.edit_node(ino, lambda b: b.__setitem__(slice(348, 360), 0))
+    if finding.note == "it has nodes":
+        at = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
+        work.note(finding, "pointers to nodes cleared")
+        return work.surgery.edit_node(ino, lambda b: b.__setitem__(slice(at, at + 20), 0))
     if value is None:
         value = _other_value(work, ino, name)
     if value is None:
@@ -369,9 +400,13 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
             text = work.surgery.read(first).tobytes() if work.image.geo.in_main(first) else b""
         return max(1, text.find(b"\0"))
     if name == "i_inline":
-        flags = int(inode["inline"])
-        is_dir = inode["mode"] >> 12 == stat.S_IFDIR >> 12
-        return flags & ~(F2FS_INLINE_DATA if is_dir else F2FS_INLINE_DENTRY)
+        kind = int(inode["mode"]) & 0xF000
+        gone = F2FS_INLINE_DATA | F2FS_INLINE_DENTRY
+        if kind == stat.S_IFDIR:
+            gone = F2FS_INLINE_DATA
+        elif kind in (stat.S_IFREG, stat.S_IFLNK):
+            gone = F2FS_INLINE_DENTRY
+        return int(block[3]) & ~gone
     return None
 
 
@@ -466,12 +501,16 @@ def dentry_hash_(work: Work, finding: Finding) -> bool:
     """The name from the inode where that has this hash, else the hash from the name."""
     assert finding.repair is not None
     data = dict(finding.repair.data)
+    row = work.scan.inode_row(data["dir"])
+    casefold = work.image.geo.feature & F2FS_FEATURE_CASEFOLD
+    folded = bool(row >= 0 and casefold and work.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
+    hash_of = folded_hash if folded else dentry_hash
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
         code, ino, length, _ = area.entry_at(slot)
         own = inode_name(work, ino)
         at = _names_at(view.nbytes) + 8 * slot
-        if own and len(own) == length and dentry_hash(own) == code and b"/" not in own and b"\0" not in own:
+        if own and len(own) == length and hash_of(own) == code and b"/" not in own and b"\0" not in own:
             view[at : at + length] = own
             work.note(finding, f"name {os.fsdecode(own)!r} put back from the inode")
             return
@@ -479,7 +518,7 @@ def dentry_hash_(work: Work, finding: Finding) -> bool:
         if code is None:  # the name itself is impossible
             name = bytes(view[at : at + length]).replace(b"/", b"_").replace(b"\0", b"_")
             view[at : at + length] = name
-            code = dentry_hash(name)
+            code = hash_of(name)
         struct.pack_into("<I", view, _table_at(view.nbytes) + SIZE_OF_DIR_ENTRY * slot, code)
         work.note(finding, "hash computed anew")
 
@@ -637,6 +676,9 @@ def root(work: Work, finding: Finding) -> bool:
 def blank_inode(work: Work, finding: Finding) -> bool:
     """An inode block without content: a directory that others remember is rebuilt, else it is freed."""
     ino = finding.ino or 0
+    if work.adopt(ino):
+        work.note(finding, "an older copy found in the log")
+        return True
     if was_dir(work, ino):
         return rebuild_dir(work, finding, ino)
     version, _, _ = work.surgery.nat(ino)
@@ -698,11 +740,49 @@ def clear_clusters(work: Work, finding: Finding) -> bool:
             words[heads & ~place] = 0
             for at in np.flatnonzero(heads & place).tolist():
                 body = words[at + 1 : at + cluster]
-                if not ((body != 0) & (body != NEW_ADDR)).any():
+                if not work.image.geo.in_main(body.astype(np.int64)).any():
                     words[at : at + cluster] = 0
 
         work.surgery.edit_node(nid, change)
     work.note(finding, "addresses cleared")
+    return True
+
+
+def unmix(work: Work, finding: Finding) -> bool:
+    """A segment with nodes and data: the few of the other kind are moved out, data to where its summary says."""
+    segno, geo = finding.segno or 0, work.image.geo
+    nid, ofs = (column[0] for column in work.scan.owners.of_segments(np.array([segno])))
+    nodes, datas = (nid != 0) & (ofs == NODE), (nid != 0) & (ofs < ALIAS)
+    if not nodes.any() or not datas.any():
+        return False
+    start = int(geo.start_block(segno))
+    few = nodes if nodes.sum() < datas.sum() else datas
+    for at in np.flatnonzero(few).tolist():
+        owner, place = int(nid[at]), int(ofs[at])
+        if few is nodes:
+            fresh = work.free_block()
+            work.surgery.write(fresh, work.surgery.read(start + at))
+            work.surgery.set_nat(owner, block_addr=fresh)
+            continue
+        lost = work.leaks.data.get((owner, place))
+        address = lost[0].blkaddr if lost else NULL_ADDR
+        if not lost and work.image.sit.vblocks[segno]:
+            valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])
+            if valid[at]:  # who knows: it is kept, in a place of its own
+                address = work.free_block(node=False)
+                work.surgery.write(address, work.surgery.read(start + at))
+        work.surgery.set_address(owner, place, address, work.start_word(owner))
+    work.note(finding, f"{int(few.sum())} blocks of the other kind moved out")
+    return True
+
+
+def lost_quota(work: Work, finding: Finding) -> bool:
+    """A quota file whose inode is lost: an empty one, to be filled later."""
+    ino = finding.ino or 0
+    if not 3 < ino < work.image.geo.max_nid or work.scan.inode_row(ino) >= 0 or work.adopt(ino):
+        return False
+    work.make_inode(ino, stat.S_IFREG | 0o600, F2FS_IMMUTABLE_FL)
+    work.note(finding, "an empty quota file made")
     return True
 
 
@@ -742,6 +822,9 @@ def super_field(work: Work, finding: Finding) -> bool:
         if finding.code == "S011":
             at = SuperBlock.offset_of("s_encoding")
             raw[at : at + 2] = (1).to_bytes(2, "little")
+        else:
+            at = SuperBlock.offset_of("qf_ino") + 4 * QUOTA_NAMES.index(finding.note)
+            raw[at : at + 4] = bytes(4)
         if work.image.geo.feature & F2FS_FEATURE_SB_CHKSUM:
             raw[-4:] = f2fs_crc32(bytes(raw[:-4])).to_bytes(4, "little")
         work.image.device.pwrite(copy.offset, bytes(raw))
@@ -818,7 +901,7 @@ TABLES = frozenset(
 )  # fmt: skip
 FIND: dict[str, Handler] = {
     "R002": cut_chain, "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
-    "S005": superblock, "S011": super_field,
+    "S005": superblock, "S010": super_field, "S011": super_field,
     "N001": nat_entry, "N002": nat_entry, "N003": find_node, "N004": find_node, "N005": find_node,
     "N006": find_nat_block, "F001": footer, "F002": footer, "F010": find_node, "F005": find_child, "F006": find_child,
     "F007": find_child, "F008": find_child, "F009": find_child, "D001": find_node,
@@ -837,14 +920,14 @@ GIVE_UP: dict[str, Handler] = {
     "U004": root, "N003": clear_nat, "N004": clear_nat, "N005": clear_nat, "F010": clear_nat, "I038": blank_inode,
     "D001": missing_inode, "F005": clear_pointer, "F006": clear_pointer, "F007": clear_pointer, "F008": clear_pointer,
     "F009": clear_pointer, "U003": reattach, "B003": clear_clusters, "Z001": clear_clusters, "D003": remove_dentry,
-    "D004": remove_dentry, "D012": remove_dentry, "D013": remove_dentry,
+    "D004": remove_dentry, "D012": remove_dentry, "D013": remove_dentry, "G005": unmix, "Q001": lost_quota,
 }  # fmt: skip
 COUNT: dict[str, Handler] = {
     "I002": inode_field, "I003": inode_field, "I004": inode_field, "I019": inode_field, "I029": inode_field,
     "I025": advise, "V001": advise, "I014": reseal,
 }  # fmt: skip
 CORRECT |= {"D009": add_dots, "D014": add_dots, "D008": drop_dots}
-WITHOUT_PLAN = ("I038", "D014", "S011")
+WITHOUT_PLAN = ("I038", "D014", "S011")  # findings that need no plan to be repaired
 
 
 def quota_file(tree: Tree, kind: str, ino: int) -> bytes:

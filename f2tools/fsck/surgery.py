@@ -313,6 +313,7 @@ class _Tables:
 
     def _set_types(self) -> None:
         """A segment has the type of what lies in it; where it says the right kind, it is left alone."""
+        self.types[self.types >= NR_CURSEG_TYPE] = 0
         kinds = {log.segno: log.kind for log in reversed(self.image.summaries.cursegs)}
         for first in range(0, self.segnos.size, STEP):
             some = self.segnos[first : first + STEP]
@@ -412,8 +413,13 @@ class _Tables:
         main = self.geo.segment_count_main
         others = [pack.cp for pack in self.image.packs if pack.valid]
         sane = [c for c in (cp, *others) if 0 < c.rsvd_segment_count <= c.overprov_segment_count < main]
-        if self.geo.feature & F2FS_FEATURE_RO or not sane:
+        if self.geo.feature & F2FS_FEATURE_RO:
             return
+        if not sane:  # about what mkfs takes for a volume of this size
+            cp.rsvd_segment_count = min(6 * self.geo.segs_per_sec, max(1, main // 8))
+            cp.overprov_segment_count = cp.rsvd_segment_count + main // 20
+            cp.user_block_count = (main - cp.overprov_segment_count) * self.geo.blocks_per_seg
+            sane = [cp]
         cp.rsvd_segment_count, cp.overprov_segment_count = sane[0].rsvd_segment_count, sane[0].overprov_segment_count
         most = (main - cp.overprov_segment_count) * self.geo.blocks_per_seg
         fits = [c.user_block_count for c in (cp, *others) if cp.valid_block_count <= c.user_block_count <= main * 512]

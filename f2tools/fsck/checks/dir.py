@@ -18,6 +18,7 @@ from f2tools.fsck.findings import Finding, Problem, Repair
 from f2tools.fsck.scan import INODE, Scan
 from f2tools.layout.constants import (
     F2FS_FEATURE_CASEFOLD,
+    F2FS_FT_DIR,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_DOTS,
     F2FS_ROOT_INO,
@@ -204,7 +205,8 @@ def check_targets(tree: Tree) -> Iterator[Finding]:
         yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), action="remove-dentry")
     kinds = _TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
     expected = np.where(tree.target >= 0, kinds[tree.target] if kinds.size else 0, 0)
-    wrong = tree.leading & (expected != 0) & (table["type"] != expected)
+    expected[table["dots"] > 0] = F2FS_FT_DIR
+    wrong = (tree.leading | (table["dots"] > 0)) & (expected != 0) & (table["type"] != expected)
     for i in np.flatnonzero(wrong).tolist():
         yield _entry(tree, i, problems.DENTRY_TYPE, _type_name(int(table["type"][i])), _type_name(int(expected[i])),
                      "dentry-type", type=int(expected[i]))  # fmt: skip
@@ -217,11 +219,11 @@ def _type_name(number: int) -> str:
 def check_hashes(tree: Tree) -> Iterator[Finding]:
     """An entry's hash is that of its name, folded where the directory is casefolded."""
     table = tree.entries
-    wrong = np.flatnonzero(tree.named & (table["hash"] != table["true_hash"]))
+    wrong = np.flatnonzero(table["hash"] != table["true_hash"])
     if not wrong.size:
         return
     advise = tree.scan.inodes["advise"][table["dir"][wrong]]
-    folds = table["folded"][wrong] & bool(tree.scan.geo.feature & F2FS_FEATURE_CASEFOLD)
+    folds = table["folded"][wrong] & tree.named[wrong] & bool(tree.scan.geo.feature & F2FS_FEATURE_CASEFOLD)
     secret = folds & (advise & FADVISE_ENCRYPT_BIT != 0)  # hashed with the directory's key
     for i, folded in zip(wrong[~secret].tolist(), folds[~secret].tolist(), strict=True):
         expected = folded_hash(tree.name(i)) if folded else int(table["true_hash"][i])

@@ -245,7 +245,8 @@ def check_special(batch: InodeBatch) -> Iterator[Finding]:
         return
     tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
     size = batch.head["i_size"]
-    yield from _each(batch, special & (tree | (size != 0)), problems.SPECIAL_BLOCKS, size, 0, "i_size")
+    yield from _each(batch, special & tree, problems.SPECIAL_BLOCKS, size, 0, "i_size", "it has nodes")
+    yield from _each(batch, special & ~tree & (size != 0), problems.SPECIAL_BLOCKS, size, 0, "i_size")
 
 
 def check_gc_failures(batch: InodeBatch) -> Iterator[Finding]:

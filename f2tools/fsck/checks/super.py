@@ -106,12 +106,11 @@ def check_size(image: Image) -> Iterator[Finding]:
 
 
 def check_quota_inos(image: Image) -> Iterator[Finding]:
-    """With the feature quota, numbers of quota files are node numbers of their own."""
-    if not image.sb.feature & F2FS_FEATURE_QUOTA_INO:
-        return
+    """Numbers of quota files are node numbers of their own, and there only with the feature quota."""
+    has = image.sb.feature & F2FS_FEATURE_QUOTA_INO
     seen: set[int] = set()
     for name, number in zip(QUOTA_NAMES, image.sb.qf_ino.tolist(), strict=True):
-        if number and (not 3 < number < image.geo.max_nid or number in seen):
+        if number and (not has or not 3 < number < image.geo.max_nid or number in seen):
             yield Finding(
                 problems.SB_QUOTA_INO, area="sb", blkaddr=_index_in_use(image), note=name, found=number,
                 repair=Repair("quota-ino", {"kind": name}),
