@@ -16,7 +16,22 @@ from f2tools.trace.areas import AREA_NAMES, MAIN, OUTSIDE, Areas, by_name
 from f2tools.trace.histogram import Raster
 from f2tools.trace.measure import DATA_CLASSES, METRIC_OPS, SERIES_ROWS, SIZE_NAMES, Measures, operation_counts
 from f2tools.trace.pairing import Pairer
-from f2tools.trace.records import CLASS_NAMES, DISCARDS, FLUSHES, NOTIFY_MESSAGE, OP_NAMES, READS, SECTOR, WRITES, C, D, Q, R, X, classes
+from f2tools.trace.records import (
+    CLASS_NAMES,
+    DISCARDS,
+    FLUSHES,
+    NOTIFY_MESSAGE,
+    OP_NAMES,
+    READS,
+    SECTOR,
+    WRITES,
+    C,
+    D,
+    Q,
+    R,
+    X,
+    classes,
+)
 from f2tools.trace.sequential import share
 from f2tools.trace.sources import Trace, open_trace
 
@@ -164,7 +179,9 @@ def _offset_of(windows: Iterator[Any]) -> tuple[list[Any], int]:
         if len(found) == 1:
             return held, found.pop()
         if len(found) > 1:
-            raise Usage("the trace has I/O of several partitions; say with --offset where the volume begins, in sectors")
+            raise Usage(
+                "the trace has I/O of several partitions; say with --offset where the volume begins, in sectors"
+            )
         break
     return held, 0
 
@@ -211,7 +228,13 @@ RASTER_NAMES = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "
 def _by_log(found: Attribution, areas: Areas, blocks_per_seg: int, issued: Spool) -> tuple[Raster, dict[str, Any]]:
     """A second look at the issued writes with the logs known: a picture, and how sequential each log is."""
     raster = Raster(len(RASTER_NAMES))
-    rows = {"requests": [0] * 6, "bytes": [0] * 6, "sequential": [0] * 6, "sequential_bytes": [0] * 6, "large_bytes": [0] * 6}
+    rows = {
+        "requests": [0] * 6,
+        "bytes": [0] * 6,
+        "sequential": [0] * 6,
+        "sequential_bytes": [0] * 6,
+        "large_bytes": [0] * 6,
+    }
     tail: dict[int, int] = {}
     main = int(areas.bounds[MAIN])
     per_segment = blocks_per_seg * areas.block_sectors
@@ -439,7 +462,11 @@ def _small(sizes: Any) -> dict[str, Any]:
 def _fsync_cost(m: Measures, areas: Areas | None) -> dict[str, Any]:
     found = m.fsync_sizes.result()
     found.pop("histogram", None)
-    return {"count": m.flush_intervals, "area": "main" if areas else "all", **{k: v for k, v in found.items() if k != "count"}}
+    return {
+        "count": m.flush_intervals,
+        "area": "main" if areas else "all",
+        **{k: v for k, v in found.items() if k != "count"},
+    }
 
 
 def _latency(m: Measures) -> dict[str, Any]:
@@ -447,7 +474,9 @@ def _latency(m: Measures) -> dict[str, Any]:
     for kind in ("d2c", "q2c", "q2d"):
         found[kind] = {CLASS_NAMES[c]: m.latency[kind, c].result() for c in range(4) if m.latency[kind, c].count}
     found["d2c_by_size"] = {
-        CLASS_NAMES[c]: {SIZE_NAMES[n]: m.by_size[c, n].result() for n in range(len(SIZE_NAMES)) if m.by_size[c, n].count}
+        CLASS_NAMES[c]: {
+            SIZE_NAMES[n]: m.by_size[c, n].result() for n in range(len(SIZE_NAMES)) if m.by_size[c, n].count
+        }
         for c in DATA_CLASSES
     }
     if m.areas is not None:
@@ -464,7 +493,12 @@ def _latency(m: Measures) -> dict[str, Any]:
 def _overlap(m: Measures) -> dict[str, Any]:
     both = m.reading.overlap(m.discarding)
     discarding = m.discarding.total
-    return {"time_ns": both, "discard_time_ns": discarding, "read_time_ns": m.reading.total, "share": share(both, discarding)}
+    return {
+        "time_ns": both,
+        "discard_time_ns": discarding,
+        "read_time_ns": m.reading.total,
+        "share": share(both, discarding),
+    }
 
 
 def _events_of(m: Measures, op: int) -> int:
@@ -528,5 +562,3 @@ def must_be_whole(trace: Trace) -> None:
         return
     first = damage.problems[0]
     raise Corrupt(Where(path=first.stream, offset=first.offset), f"{'; '.join(damage.summary())}; first: {first.text}")
-
-

@@ -49,11 +49,15 @@ strict_option = click.option(
 @click.option("--top", type=int, default=20, show_default=True, help="How many files and processes; 0 for all.")
 @json_option
 @click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables as CSV files.")
-@click.option("--parquet", "parquet_folder", metavar="FOLDER", help="Write the tables as Parquet files (needs pyarrow).")
+@click.option(
+    "--parquet", "parquet_folder", metavar="FOLDER", help="Write the tables as Parquet files (needs pyarrow)."
+)
 @click.option("--html", metavar="FILE", help="Write one file with all pictures, for any browser.")
 @click.option("--svg", metavar="FILE", help="Write one picture as SVG.")
 @click.option("--png", metavar="FILE", help="Write one picture as PNG (needs matplotlib).")
-@click.option("--picture", type=click.Choice(PICTURES), default="address", show_default=True, help="Which, for --svg and --png.")
+@click.option(
+    "--picture", type=click.Choice(PICTURES), default="address", show_default=True, help="Which, for --svg and --png."
+)
 @strict_option
 @explain_option
 def analyze(
@@ -152,7 +156,11 @@ def compare(
     else:
         for line in comparing.lines(found, every):
             click.echo(line)
-    damaged = [name for name, report in found.reports.items() if any(report["damage"][k] for k in ("lost", "corrupt", "truncated"))]
+    damaged = [
+        name
+        for name, report in found.reports.items()
+        if any(report["damage"][k] for k in ("lost", "corrupt", "truncated"))
+    ]
     for name in damaged:
         print(f"f2tools: {printable(name)}: damaged; see `f2tools trace analyze`", file=sys.stderr)
     if strict and damaged:
@@ -168,9 +176,17 @@ def compare(
     help="read, write, discard, flush, or blkparse's letters such as Q, D, C (repeatable).",
 )  # fmt: skip
 @click.option("--process", "processes", multiple=True, metavar="PID|NAME", help="Only of these (repeatable).")
-@click.option("--area", "areas", multiple=True, type=click.Choice(["sb", "cp", "sit", "nat", "ssa", "main"]), help="Only where an F2FS area is touched; needs --image (repeatable).")
+@click.option(
+    "--area",
+    "areas",
+    multiple=True,
+    type=click.Choice(["sb", "cp", "sit", "nat", "ssa", "main"]),
+    help="Only where an F2FS area is touched; needs --image (repeatable).",
+)
 @click.option("--image", metavar="IMAGE", help="The volume, for --area.")
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="SECTORS", help="Where it begins on the device.")
+@click.option(
+    "--offset", type=click.IntRange(min=0), default=0, metavar="SECTORS", help="Where it begins on the device."
+)
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after so many.")
 @json_option
 @strict_option
@@ -194,4 +210,3 @@ def events(
     damaged = streaming.stream(trace, chosen, limit, as_json, click.get_text_stream("stdout"))
     if strict:
         must_be_whole(damaged)
-

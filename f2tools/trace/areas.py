@@ -29,7 +29,15 @@ class Areas:
     @classmethod
     def of(cls, geo: Geometry, offset: int = 0) -> Areas:
         """The areas of a volume that begins `offset` sectors into the traced device."""
-        blocks = [0, geo.cp_blkaddr, geo.sit_blkaddr, geo.nat_blkaddr, geo.ssa_blkaddr, geo.main_blkaddr, geo.end_blkaddr]
+        blocks = [
+            0,
+            geo.cp_blkaddr,
+            geo.sit_blkaddr,
+            geo.nat_blkaddr,
+            geo.ssa_blkaddr,
+            geo.main_blkaddr,
+            geo.end_blkaddr,
+        ]
         per = geo.block_size // SECTOR
         return cls(np.array(blocks, np.int64) * per + offset, per, offset)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-W = (
-    "W: issued (D) file-system writes with data that are no discards; a requeued request counts once, at its last issue."
-)
+W = "W: issued (D) file-system writes with data that are no discards; a requeued request counts once, at its last issue."
 
 DEFINITIONS = {
     "reads": "Requests and bytes as the device's own counters have them: each request that was issued, once.",

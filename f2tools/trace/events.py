@@ -60,7 +60,9 @@ class Filter:
             elif word in OP_NUMBERS:
                 ops.add(OP_NUMBERS[word])
             else:
-                raise Usage(f"{word!r} is no operation; there are {', '.join(CLASS_NAMES[:4])}, {', '.join(OP_NUMBERS)}")
+                raise Usage(
+                    f"{word!r} is no operation; there are {', '.join(CLASS_NAMES[:4])}, {', '.join(OP_NUMBERS)}"
+                )
         if areas and image is None:
             raise Usage("--area needs --image, as the areas' bounds are in the superblock")
         bounds = None
@@ -119,9 +121,7 @@ def stream(name: str, chosen: Filter, limit: int | None, as_json: bool, out: Tex
     return trace
 
 
-def as_line(
-    events: Events, row: int, cls: int, zero: int, names: dict[int, str], bounds: Areas | None
-) -> str:
+def as_line(events: Events, row: int, cls: int, zero: int, names: dict[int, str], bounds: Areas | None) -> str:
     """One event as a line of JSON."""
     op = int(events.op[row])
     device, pid = int(events.device[row]), int(events.pid[row])
@@ -149,9 +149,7 @@ def as_line(
     return json.dumps(found) + "\n"
 
 
-def as_text(
-    events: Events, row: int, cls: int, zero: int, names: dict[int, str], bounds: Areas | None
-) -> str:
+def as_text(events: Events, row: int, cls: int, zero: int, names: dict[int, str], bounds: Areas | None) -> str:
     """One event as blkparse prints it by default."""
     time = int(events.time[row]) - zero
     op, category = int(events.op[row]), int(events.category[row])

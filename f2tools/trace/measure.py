@@ -45,7 +45,17 @@ SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "
 MAX_DEPTH = 4096
 MAX_PROCESSES = 1 << 16
 DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
-SERIES_ROWS = ("read_bytes", "write_bytes", "discard_bytes", "reads", "writes", "discards", "flushes", "d2c_sum", "d2c_count")
+SERIES_ROWS = (
+    "read_bytes",
+    "write_bytes",
+    "discard_bytes",
+    "reads",
+    "writes",
+    "discards",
+    "flushes",
+    "d2c_sum",
+    "d2c_count",
+)
 METRIC_OPS = (Q, M, F, D, C, R, A)
 
 
@@ -320,7 +330,7 @@ class Measures:
 def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
     """Add requests and bytes by key and class; of too many keys the rest goes to -1."""
     low, high = int(key.min()), int(key.max())
-    if 0 <= low and high < 1 << 20:
+    if low >= 0 and high < 1 << 20:
         used = np.flatnonzero(np.bincount(key)) if high < 1 << 16 else np.unique(key)
         index = np.zeros(high + 1, np.int64)
         index[used] = np.arange(len(used))

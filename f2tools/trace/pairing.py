@@ -469,9 +469,7 @@ class Exact:
         else:
             self._push(pending)
 
-    def event(
-        self, op: int, time: int, sector: int, end: int, cls: int, pid: int, payload: bytes | None
-    ) -> None:
+    def event(self, op: int, time: int, sector: int, end: int, cls: int, pid: int, payload: bytes | None) -> None:
         """The next event."""
         if op == Q:
             self._drop_stale(time, sector, end)

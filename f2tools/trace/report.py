@@ -65,13 +65,19 @@ def _damage(report: dict[str, Any]) -> list[str]:
     found = [f"{damage[kind]:,} {kind}" for kind in kinds if damage[kind]]
     if not found:
         return []
-    first = damage["problems"][0]
-    place = "" if first["offset"] is None else f" at {first['offset']}"
-    return [f"DAMAGED: {', '.join(found)}; first in {printable(first['stream'])}{place}: {printable(first['text'])}"]
+    return [f"DAMAGED: {', '.join(found)}; first in {printable(where(damage['problems'][0]))}"]
+
+
+def where(problem: dict[str, Any]) -> str:
+    """One thing that is wrong with a trace, with its place."""
+    place = "" if problem["offset"] is None else f" at {problem['offset']}"
+    return f"{problem['stream']}{place}: {problem['text']}"
 
 
 def _traffic(report: dict[str, Any]) -> list[str]:
-    found = [f"{'':10}{'requests':>12}{'bytes':>12}{'mean':>10}{'median':>10}{'max':>10}{'sequential':>13}{'last 32':>9}"]
+    found = [
+        f"{'':10}{'requests':>12}{'bytes':>12}{'mean':>10}{'median':>10}{'max':>10}{'sequential':>13}{'last 32':>9}"
+    ]
     for name in ("read", "write", "discard"):
         totals = report[f"{name}s"]
         sizes = report["sizes"][name]["issued"]
@@ -82,7 +88,9 @@ def _traffic(report: dict[str, Any]) -> list[str]:
             f"{human_size(sizes.get('mean', 0)):>10}{human_size(sizes.get('median', 0)):>10}"
             f"{human_size(sizes.get('max', 0)):>10}{percent(strict):>13}{percent(streams):>9}"
         )
-    found.append(f"{'flushes':10}{report['flushes']:>12,}   ({report['empty_flushes']:,} sent alone, which a device counts as writes)")
+    found.append(
+        f"{'flushes':10}{report['flushes']:>12,}   ({report['empty_flushes']:,} sent alone, which a device counts as writes)"
+    )
     return found
 
 
@@ -114,7 +122,9 @@ def _areas(report: dict[str, Any]) -> list[str]:
     whole = sum(report["areas"].values()) or 1
     found = ["written by area   " + _shares(report["areas"], whole)]
     if report["logs"]:
-        found.append("main by log       " + _shares(report["logs"], sum(report["logs"].values()) + report["ambiguous"] or 1))
+        found.append(
+            "main by log       " + _shares(report["logs"], sum(report["logs"].values()) + report["ambiguous"] or 1)
+        )
         found.append(
             f"ambiguous         {percent(report['ambiguous_share'])} by log, {percent(report['files_ambiguous_share'])} by file"
         )

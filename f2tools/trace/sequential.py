@@ -126,7 +126,9 @@ class Seeks:
         else:
             previous_start = np.append(self._last[0], start[:-1])
             previous_end = np.append(self._last[1], end[:-1])
-        within = ((start >= previous_start) & (start <= previous_end)) | ((end >= previous_start) & (end <= previous_end))
+        within = ((start >= previous_start) & (start <= previous_end)) | (
+            (end >= previous_start) & (end <= previous_end)
+        )
         away = np.where(start > previous_end, start - previous_end, start - previous_start)
         away[within] = 0
         self.count += len(start)

@@ -30,10 +30,7 @@ from f2tools.trace.records import (
     WRITE,
     A,
     C,
-
     Events,
-
-
 )
 from f2tools.trace.scan import MAX_TIME, Note
 
@@ -51,7 +48,11 @@ FTRACE = re.compile(
     rb"(\d{1,10})\.(\d{1,9}):\s+(?:\w+:)?(block_\w+|f2fs_submit_page_\w+|tracing_mark_write):\s*(.*)$"
 )
 BLOCK_EVENT = re.compile(
-    rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:(" + NUMBER + rb")\s+)?(?:\([^)]{0,200}\)\s+)?(" + NUMBER + rb")\s+([+/])\s+"
+    rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:("
+    + NUMBER
+    + rb")\s+)?(?:\([^)]{0,200}\)\s+)?("
+    + NUMBER
+    + rb")\s+([+/])\s+"
     rb"(" + NUMBER + rb")\s*(.*)$"
 )
 F2FS_PAGE = re.compile(
@@ -154,7 +155,9 @@ class TextReader:
         major, minor, cpu, sequence, seconds, fraction, pid, name, letters, sector, sign, size, rest = match.groups()
         time = int(seconds) * 10**9 + int(fraction.ljust(9, b"0"))
         if name == b"m":
-            self.notes.append(Note(time, NOTIFY_MESSAGE, int(pid), line.split(b" m ", 1)[-1].split(b"N", 1)[-1].strip()))
+            self.notes.append(
+                Note(time, NOTIFY_MESSAGE, int(pid), line.split(b" m ", 1)[-1].split(b"N", 1)[-1].strip())
+            )
             return ()
         op = OP_NUMBERS.get(name.decode())
         if op is None:
@@ -262,5 +265,3 @@ def categories(letters: bytes, op: int) -> int:
         if letter in rest:
             found |= bit
     return found
-
-

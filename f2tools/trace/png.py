@@ -1,0 +1,62 @@
+"""Pictures as PNG, through matplotlib (an extra)."""
+
+from __future__ import annotations
+
+from f2tools.errors import Usage
+from f2tools.trace.analyze import Analysis
+from f2tools.trace.pictures import Picture, log_ticks, picture, tick_text, ticks
+
+
+def write_png(done: Analysis, name: str, path: str) -> None:
+    """Draw one picture into a file; Usage where matplotlib is missing."""
+    what = picture(done, name)
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError as error:
+        raise Usage("PNG needs matplotlib: pip install 'f2tools[png]'; --svg needs nothing") from error
+    figure = Figure(figsize=(11, 4.6), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    if what.kind == "raster":
+        assert what.pixels is not None
+        axes.imshow(what.pixels, extent=(*what.x_range, *what.y_range), aspect="auto", interpolation="nearest")
+    elif what.kind == "bars":
+        width = 0.8 / max(len(what.lines), 1)
+        for number, line in enumerate(what.lines):
+            axes.bar([n + number * width for n in range(len(what.names))], line.y, width, color=line.colour)
+        axes.set_xticks([n + 0.4 - width / 2 for n in range(len(what.names))], what.names, fontsize=8)
+    else:
+        for line in what.lines:
+            axes.plot(line.x, line.y, color=line.colour, linewidth=1.3)
+        axes.set_ylim(*what.y_range)
+        if what.x_log:
+            axes.set_xscale("log")
+        axes.set_xlim(*what.x_range)
+    _label(axes, what)
+    if what.lines:
+        axes.legend(handles=[Patch(color=line.colour, label=line.name) for line in what.lines], fontsize=8)
+    figure.savefig(path, format="png")
+
+
+def _label(axes: object, what: Picture) -> None:
+    from matplotlib.axes import Axes
+    from matplotlib.ticker import NullLocator
+
+    assert isinstance(axes, Axes)
+    axes.set_title(what.title)
+    axes.set_xlabel(what.x_label)
+    axes.set_ylabel(what.y_label)
+    marks = ticks(*what.y_range, 6, what.y_size)
+    axes.set_yticks(marks, [tick_text(value, what.y_size) for value in marks])
+    if what.kind == "bars":
+        return
+    if what.x_log:
+        pairs = log_ticks(*what.x_range)
+        axes.set_xticks([value for value, _ in pairs], [text for _, text in pairs])
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        marks = ticks(*what.x_range, 8, what.x_size)
+        axes.set_xticks(marks, [tick_text(value, what.x_size) for value in marks])
