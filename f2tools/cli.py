@@ -15,6 +15,7 @@ TOOLS = {
     "dump": ("f2tools.dump.cli:dump", "Look at every structure; list, extract and verify files."),
     "fsck": ("f2tools.fsck.cli:fsck", "Check a volume; say what is wrong and where."),
     "trace": ("f2tools.trace.cli:trace", "What a workload did to the device, from block traces."),
+    "recover": ("f2tools.recover.cli:recover", "Explain what a crash left, and bring back what was fsync'ed."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 

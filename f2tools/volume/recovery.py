@@ -106,8 +106,11 @@ class Recovery:
 # -- finding ----------------------------------------------------------------------------------------------------------
 
 
-def find_fsync_chain(volume: Volume) -> Recovery:
-    """Follow the chain from the end of the warm node log; reads only, and never a block twice."""
+def find_fsync_chain(volume: Volume, until: int | None = None) -> Recovery:
+    """Follow the chain from the end of the warm node log; reads only, and never a block twice.
+
+    `until`: only the first so many nodes count.
+    """
     segno, blkoff, _ = volume.pack.curseg(CURSEG_WARM_NODE)
     start = volume.geo.start_block(segno) + blkoff
     if volume.cp.ckpt_flags & CP_DISABLED_FLAG:
@@ -115,6 +118,9 @@ def find_fsync_chain(volume: Volume) -> Recovery:
     chain: list[ChainNode] = []
     end, reason, looped = start, "", False
     for item in _walk(volume, start):
+        if len(chain) == until:
+            end, reason = chain[-1].next_blkaddr if chain else start, f"{until} nodes were asked for"
+            break
         if isinstance(item, ChainNode):
             chain.append(item)
         else:

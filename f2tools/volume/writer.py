@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -62,6 +62,9 @@ from f2tools.volume.volume import RESERVED_NODES, File, Volume
 from f2tools.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
 from f2tools.volume.xattr_write import advised, change, parse_name, room_of, split, stored_value
 
+if TYPE_CHECKING:
+    from f2tools.volume.recovery import Recovery
+
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
 DIRTY_NODES_HELD = 8192
 LINK_MAX = 0xFFFFFFFF
@@ -82,10 +85,16 @@ class WritableVolume(Volume):
         clock: Callable[[], int] = time.time_ns,
         *,
         recover: bool = True,
+        roll_forward: bool = True,
+        until: int | None = None,
         seed: int | None = None,
         fill_read_only: bool = False,
     ) -> None:
         """`clock` gives nanoseconds since 1970.  `seed`: generation numbers that are the same every time.
+
+        Without `recover` nothing happens on opening, and files without a name go only when the volume is closed.
+        Without `roll_forward` what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
+        many nodes.
 
         Unsupported for a volume with features that nobody knows; OSError EROFS for one with the feature ro, unless it
         is being filled.
@@ -102,6 +111,7 @@ class WritableVolume(Volume):
         self._random = random.Random(seed) if seed is not None else secrets.SystemRandom()
         self._held: dict[int, int] = {}
         self._nameless: set[int] = set()
+        self.recovered: Recovery | None = None  # what was brought back when the volume was opened
         self._need_checkpoint = False  # what fsync can't bring back has changed
         self._changed = False
         self._busy = False  # the cleaner or a checkpoint is at work
@@ -112,7 +122,9 @@ class WritableVolume(Volume):
             self.device, self.geo, self.pack, self.nat, self.segments, self.space, self.summaries.journals.sit["segno"]
         )
         if recover:
-            self._recover()
+            self._recover(roll_forward, until)
+        else:
+            self._nameless.update(self.orphans().tolist())
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -974,7 +986,7 @@ class WritableVolume(Volume):
 
     # -- opening --------------------------------------------------------------------------------------------------
 
-    def _recover(self) -> None:
+    def _recover(self, roll_forward: bool, until: int | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""
         for ino in np.unique(self.orphans()).tolist():
             inode = self.live(ino)
@@ -985,7 +997,8 @@ class WritableVolume(Volume):
         from f2tools.volume import recovery
 
         # even where the checkpoint was made by an unmount: files may have been fsync'ed since, and nothing else written
-        recovery.recover(self)
+        if roll_forward:
+            self.recovered = recovery.recover(self, recovery.find_fsync_chain(self, until))
 
     def _kbytes_written(self) -> int:
         """KiB written in the volume's life, from the summary of the hot node log; 0 where it is not kept."""

@@ -1,0 +1,1 @@
+"""`f2tools recover`: what a crash left, explained and brought back."""

@@ -1,0 +1,108 @@
+"""`f2tools recover`: explain what a crash left, and bring it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools.errors import Corrupt, Usage, Where
+from f2tools.options import (
+    checkpoint_option,
+    device_option,
+    dry_run_option,
+    image_argument,
+    json_option,
+    print_json,
+    undo_option,
+)
+
+if TYPE_CHECKING:
+    from f2tools.recover.plan import Plan
+
+
+@click.command()
+@image_argument
+@click.option("--plan", "plan_only", is_flag=True, help="Explain and change nothing: what happens without option too.")
+@click.option("--apply", "apply", is_flag=True, help="Do it, and write the checkpoint.")
+@click.option("--rollback", is_flag=True, help="Go back to the checkpoint: what was fsync'ed after it is given up.")
+@click.option("--until", type=click.IntRange(min=0), metavar="N", help="Only the first N nodes of the chain count.")
+@checkpoint_option
+@device_option
+@dry_run_option
+@undo_option
+@click.option("-v", "--verbose", is_flag=True, help="Show every node block of the chain.")
+@json_option
+def recover(
+    image: str, plan_only: bool, apply: bool, rollback: bool, until: int | None, checkpoint: Any,
+    devices: tuple[str, ...], dry_run: bool, undo: str | None, verbose: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Bring back what was fsync'ed before a crash, as a mount by the kernel would; explain it first.
+
+    After a crash the volume is in the state of its last checkpoint.  Files that were open without a name then are
+    given free, and what fsync wrote to the log since is brought back, file by file.  Without --apply or --rollback
+    nothing is changed.
+
+    \b
+    Examples:
+      f2tools recover card.img
+      f2tools recover card.img --apply --undo before.undo
+      f2tools recover card.img --plan --json
+    """
+    if plan_only + apply + rollback > 1:
+        raise Usage("--plan, --apply and --rollback exclude each other")
+    changes = apply or rollback
+    if (dry_run or undo) and not changes:
+        raise Usage("--dry-run and --undo go with --apply or --rollback")
+    if changes and checkpoint != "newest":
+        raise Usage("a volume can be looked at through its older checkpoint, but not written: blocks that it refers to "
+                    "may be in use again")  # fmt: skip
+    if rollback and until is not None:
+        raise Usage("--until goes with --apply")
+    plan = _looked_at(image, devices, checkpoint, 0 if rollback else until)
+    if changes and plan.needed:
+        _change(image, devices, plan, rollback, until, dry_run, undo)
+    _report(plan, image, changes, dry_run, verbose, as_json)
+
+
+def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int | None) -> Plan:
+    from f2tools.recover.plan import make_plan
+    from f2tools.volume.volume import open_volume
+
+    with open_volume(image, devices, checkpoint) as volume:
+        return make_plan(volume, until)
+
+
+def _change(
+    image: str, devices: tuple[str, ...], plan: Plan, rollback: bool, until: int | None, dry_run: bool, undo: str | None
+) -> None:
+    from f2tools.device import open_for_change
+    from f2tools.volume.writer import WritableVolume
+
+    if plan.looped and not rollback:
+        where = Where(path=image, blkaddr=plan.end_blkaddr)
+        raise Corrupt(where, f"{plan.end_reason}; --rollback goes back to the checkpoint, --until N stops before")
+    device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
+    try:
+        volume = WritableVolume(device, roll_forward=not rollback, until=until)
+    except BaseException:
+        device.close()
+        raise
+    volume.close()
+
+
+def _report(plan: Plan, image: str, changes: bool, dry_run: bool, verbose: bool, as_json: bool) -> None:
+    from f2tools.recover.show import lines_of
+
+    written = changes and plan.needed and not dry_run
+    if as_json:
+        print_json({**plan.as_dict(), "image": image, "written": written})
+        return
+    for line in lines_of(plan, image, verbose):
+        click.echo(line)
+    if written:
+        click.echo(f"{image}: done; the volume has a new checkpoint and needs no recovery")
+    elif changes and plan.needed:
+        click.echo(f"{image}: would be recovered (dry run, nothing written)")
+    elif plan.needed:
+        click.echo(f"{image}: nothing was written; f2tools recover {image} --apply does it")

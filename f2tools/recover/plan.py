@@ -1,0 +1,221 @@
+"""What opening a volume after a crash would do: which checkpoint counts, which files go, what comes back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from f2tools.errors import F2fsError
+from f2tools.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_names
+from f2tools.volume.inode import Inode
+from f2tools.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain, number_of
+from f2tools.volume.volume import Volume, join
+
+DEPTH = 4096  # directories from a file up to the root, at most
+
+
+@dataclass(frozen=True)
+class PackState:
+    """One checkpoint pack: 1 or 2, and whether it counts."""
+
+    number: int
+    blkaddr: int
+    version: int
+    flags: list[str]
+    problems: list[str]
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A file that was open without a name at the checkpoint: it goes."""
+
+    ino: int
+    size: int | None
+    blocks: int | None
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node block of the chain: what it is, and whether it is applied."""
+
+    index: int
+    blkaddr: int
+    segno: int
+    nid: int
+    ino: int
+    node: str  # "inode", "direct 3", "xattr"
+    fsync: bool
+    dentry: bool
+    applied: bool
+
+
+@dataclass(frozen=True)
+class Comeback:
+    """A file that comes back in the state of its last fsync."""
+
+    ino: int
+    path: str | None  # where it will be found; None when its directory is not known
+    new: bool  # the checkpoint does not know it
+    name_added: str | None  # a directory entry that will be added
+    in_directory: int | None
+    replaces: int | None  # the inode that has this name now, and will lose it
+    nodes: int
+    size_before: int | None
+    size_after: int | None
+    fsyncs: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of it; fields are stable names of the JSON."""
+
+    clean: bool  # unmounted after the checkpoint
+    needed: bool
+    why_this_pack: str
+    packs: list[PackState]
+    orphans: list[Orphan]
+    start_blkaddr: int
+    end_blkaddr: int
+    end_reason: str
+    looped: bool
+    steps: list[Step] = field(repr=False)
+    files: list[Comeback]
+    dropped: list[int]  # inodes with fsync marks that nobody knows and nothing of which can be made
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def make_plan(volume: Volume, until: int | None = None) -> Plan:
+    """Look at a volume under its checkpoint; nothing is written."""
+    found = find_fsync_chain(volume, until)
+    orphans = _orphans(volume)
+    return Plan(
+        clean=volume.clean,
+        needed=bool(found.needed or orphans or not volume.clean),
+        why_this_pack=_why(volume),
+        packs=[
+            PackState(
+                pack.index + 1, pack.blkaddr, pack.cp.checkpoint_ver, flag_names(pack.cp.ckpt_flags, CP_FLAGS),
+                list(pack.problems), pack.index == volume.pack.index,
+            )
+            for pack in volume.packs
+        ],
+        orphans=orphans,
+        start_blkaddr=found.start_blkaddr,
+        end_blkaddr=found.end_blkaddr,
+        end_reason=found.end_reason,
+        looped=found.looped,
+        steps=[_step(volume, found, index, node) for index, node in enumerate(found.chain)],
+        files=[_comeback(volume, found, file) for file in found.files.values()],
+        dropped=found.dropped,
+    )  # fmt: skip
+
+
+def _why(volume: Volume) -> str:
+    mine, other = volume.pack, volume.packs[1 - volume.pack.index]
+    if not other.valid:
+        return f"pack {other.index + 1} is not usable: {', '.join(other.problems)}"
+    versions = f"{mine.cp.checkpoint_ver:#x} against {other.cp.checkpoint_ver:#x}"
+    return (
+        f"both are sound, and pack {mine.index + 1} is {'newer' if _is_newer(volume) else 'the older one'}: {versions}"
+    )
+
+
+def _is_newer(volume: Volume) -> bool:
+    mine, other = volume.pack.cp.checkpoint_ver, volume.packs[1 - volume.pack.index].cp.checkpoint_ver
+    return 0 < (mine - other) % (1 << 64) < 1 << 63
+
+
+def _orphans(volume: Volume) -> list[Orphan]:
+    inos = np.unique(volume.orphans()).tolist()
+    return [
+        Orphan(ino, found.i_size, found.i_blocks, os.fsdecode(found.name))
+        if isinstance(found, Inode)
+        else Orphan(ino, None, None, None)
+        for ino, found in zip(inos, volume.nodes.inodes(inos), strict=True)
+    ]
+
+
+def _step(volume: Volume, found: Recovery, index: int, node: ChainNode) -> Step:
+    file = found.files.get(node.ino)
+    kind = "inode"
+    if not node.is_inode:
+        n = volume.geo.addrs_per_block
+        kind = "xattr" if node.offset == XATTR_NODE_OFFSET else f"direct {number_of(node.offset, n)}"
+    applied = file is not None and index <= file.last
+    segno = volume.geo.segno(node.blkaddr)
+    return Step(index, node.blkaddr, segno, node.nid, node.ino, kind, node.fsync, node.dentry, applied)
+
+
+def _comeback(volume: Volume, found: Recovery, file: Fsynced) -> Comeback:
+    chain = [found.chain[index] for index in file.nodes]
+    blocks = [node.blkaddr for node in chain if node.is_inode]
+    last = _inode(volume, blocks[-1], file.ino) if blocks else None
+    named = _inode(volume, found.chain[file.dentry].blkaddr, file.ino) if file.dentry is not None else None
+    before: Inode | None = None
+    if file.created is None:
+        try:
+            before = volume.nodes.inode(file.ino)
+        except F2fsError:
+            before = None
+    known = named or before or last
+    replaces: int | None = None
+    added: str | None = None
+    if named is not None:
+        added = os.fsdecode(named.name)
+        there = _entry(volume, named.i_pino, named.name)
+        replaces = there if there not in (None, file.ino) else None
+        added = None if there == file.ino else added
+    path = None if known is None else _path(volume, found, known)
+    return Comeback(
+        ino=file.ino,
+        path=None if path is None else os.fsdecode(path),
+        new=file.created is not None,
+        name_added=added,
+        in_directory=named.i_pino if named is not None and added is not None else None,
+        replaces=replaces,
+        nodes=len(file.nodes),
+        size_before=None if before is None else before.i_size,
+        size_after=None if last is None else last.i_size,
+        fsyncs=sum(node.fsync for node in chain),
+    )
+
+
+def _inode(volume: Volume, blkaddr: int, ino: int) -> Inode:
+    return Inode(volume.geo, volume.device.read_range(blkaddr, 1, volume.geo.block_size)[0], ino, blkaddr)
+
+
+def _entry(volume: Volume, parent: int, name: bytes) -> int | None:
+    """The inode that a name in a directory leads to; None where there is none, or no directory."""
+    try:
+        found = volume.dirs.lookup(volume.nodes.inode(parent), name)
+    except (F2fsError, OSError):
+        return None
+    return None if found is None else found.ino
+
+
+def _path(volume: Volume, found: Recovery, inode: Inode) -> bytes | None:
+    """The path by what the inodes remember of their parents; None where that leads nowhere."""
+    parts: list[bytes] = []
+    for _ in range(DEPTH):
+        if inode.ino == inode.i_pino or inode.ino == 3:
+            break
+        parts.append(inode.name)
+        if inode.i_pino == 3:
+            break
+        try:
+            inode = volume.nodes.inode(inode.i_pino)
+        except F2fsError:
+            return None
+    else:
+        return None
+    path = b"/"
+    for part in reversed(parts):
+        path = join(path, part)
+    return path

@@ -1,0 +1,88 @@
+"""A plan for people: what counts, what goes, what comes back, and a picture of the log after the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from f2tools.options import human_size, printable
+from f2tools.recover.plan import Comeback, Plan, Step
+
+WIDTH = 64  # node blocks in a line of the picture
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def lines_of(plan: Plan, image: str, verbose: bool) -> Iterator[str]:
+    """The plan, line by line; `verbose`: also every block of the chain."""
+    for pack in plan.packs:
+        state = "is the state of the volume" if pack.chosen else "is not used"
+        said = f"; not sound: {', '.join(pack.problems)}" if pack.problems else ""
+        flags = f" ({', '.join(pack.flags)})" if pack.flags else ""
+        yield f"checkpoint pack {pack.number} at {pack.blkaddr:#x}, version {pack.version:#x}{flags}: {state}{said}"
+    yield f"  because {plan.why_this_pack}"
+    if not plan.needed:
+        yield f"{image}: unmounted cleanly; there is nothing to recover"
+        return
+    if plan.clean:
+        yield "the checkpoint was made by an unmount, yet something is to be done"
+    for orphan in plan.orphans:
+        held = (
+            "its inode can't be read" if orphan.size is None else f"{human_size(orphan.size)}, {orphan.blocks} blocks"
+        )
+        name = f" {printable(orphan.name)!r}" if orphan.name else ""
+        yield f"goes:       inode {orphan.ino}{name}, open without a name at the checkpoint: {held}"
+    for file in plan.files:
+        yield f"comes back: {_said_of(file)}"
+    for ino in plan.dropped:
+        yield f"can't come: inode {ino} was fsync'ed, but neither the checkpoint nor the log has its beginning"
+    if plan.steps:
+        yield ""
+        yield from picture(plan)
+        if verbose:
+            yield ""
+            yield "  nr    blkaddr   segment        nid      inode node         marks"
+            yield from map(_row, plan.steps)
+    last = f"the chain of nodes starts at {plan.start_blkaddr:#x} and ends at {plan.end_blkaddr:#x}: {plan.end_reason}"
+    yield last if plan.steps else f"no nodes were fsync'ed after the checkpoint: {plan.end_reason}"
+
+
+def _said_of(file: Comeback) -> str:
+    where = printable(file.path) if file.path else f"inode {file.ino}"
+    parts = [f"{where} (inode {file.ino})"]
+    if file.size_after is not None:
+        after = human_size(file.size_after)
+        changed = file.size_before not in (None, file.size_after)
+        parts.append(f"{human_size(file.size_before or 0)} -> {after}" if changed else after)
+    parts.append(f"{file.nodes} node block{'s' * (file.nodes != 1)}, {file.fsyncs} fsync{'s' * (file.fsyncs != 1)}")
+    if file.new:
+        parts.append("a new file")
+    if file.name_added:
+        parts.append(f"its name {printable(file.name_added)!r} is added to directory {file.in_directory}")
+    if file.replaces:
+        parts.append(f"in the place of inode {file.replaces}")
+    return ", ".join(parts)
+
+
+def _row(step: Step) -> str:
+    marks = " ".join(
+        word for word, there in (("fsync", step.fsync), ("dentry", step.dentry), ("ignored", not step.applied)) if there
+    )
+    return f"{step.index:>4} {step.blkaddr:#10x} {step.segno:>9} {step.nid:>10} {step.ino:>10} {step.node:<12} {marks}"
+
+
+def picture(plan: Plan) -> Iterator[str]:
+    """The log after the checkpoint: a letter is a node block of a file, a capital carries the fsync mark."""
+    letters = {file.ino: LETTERS[index % len(LETTERS)] for index, file in enumerate(plan.files)}
+    yield "the warm node log after the checkpoint, a letter is a node block:"
+    for segno, members in groupby(plan.steps, key=lambda step: step.segno):
+        row = list(members)
+        for at in range(0, len(row), WIDTH):
+            cells = "".join(
+                "." if not step.applied else letters[step.ino].upper() if step.fsync else letters[step.ino]
+                for step in row[at : at + WIDTH]
+            )
+            yield f"  segment {segno:>6} {row[at].blkaddr:#10x}  {cells}"
+    shown = [
+        f"{letters[file.ino]} {printable(file.path or f'inode {file.ino}')}" for file in plan.files[: len(LETTERS)]
+    ]
+    yield "  " + "  ".join([*shown, "capital: fsync mark", ". not applied"])

@@ -1,0 +1,97 @@
+"""`f2tools recover`: the plan says what happens, applying it gives the kernel's tree, and it can be taken back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools.dump.manifest import manifest
+from tests import images, judges
+from tests.dump.craft import f2
+from tests.volume.test_recovery import EXTENT_FLAG_INLINE
+
+
+def tree(path: Path) -> dict[str, Any]:
+    with f2tools.open(path) as volume:
+        return manifest(volume)["entries"]
+
+
+def content(entries: dict[str, Any]) -> dict[str, Any]:
+    """What is in the files and where; not the times, which a directory gets when a name comes back to it."""
+    kept = {}
+    for path, entry in entries.items():
+        fields = {key: value for key, value in entry.items() if key not in ("mtime_ns", "ctime_ns")}
+        fields["extents"] = [e for e in entry.get("extents", ()) if not e[3] & EXTENT_FLAG_INLINE]
+        kept[path] = fields
+    return kept
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", images.CRASH)
+def test_applying_gives_what_the_kernel_made_of_it(name: str, tmp_path: Path) -> None:
+    case = images.reference(name).copy(tmp_path)
+    plan = json.loads(f2("recover", case.path, "--plan", "--json").out)
+    assert f2("recover", case.path, "--apply").code == 0
+    assert content(tree(case.path)) == content(case.manifest("manifest-recovered")["entries"])
+    judges.fsck_clean(case.path)
+    after = json.loads(f2("recover", case.path, "--json").out)
+    assert not after["needed"]
+    assert not after["steps"]
+    there = {f"/{path}" for path in tree(case.path)}
+    for file in plan["files"]:
+        assert file["path"] in there, file
+
+
+@pytest.mark.parametrize("name", ["crash-several", "crash-orphan", "crash-stress-2"])
+def test_rolling_back_gives_the_checkpoint(name: str, tmp_path: Path) -> None:
+    case = images.reference(name).copy(tmp_path)
+    assert f2("recover", case.path, "--rollback").code == 0
+    assert content(tree(case.path)) == content(case.manifest("manifest-norecovery")["entries"])
+    judges.fsck_clean(case.path)
+
+
+def test_the_plan_and_a_rehearsal_write_nothing_and_undo_takes_it_back(tmp_path: Path) -> None:
+    case = images.reference("crash-several").copy(tmp_path)
+    before = case.path.read_bytes()
+    assert f2("recover", case.path).code == 0
+    assert f2("recover", case.path, "--apply", "--dry-run").code == 0
+    assert case.path.read_bytes() == before
+    assert f2("recover", case.path, "--apply", "--undo", tmp_path / "undo").code == 0
+    assert case.path.read_bytes() != before
+    assert f2("undo", tmp_path / "undo", case.path).code == 0
+    assert case.path.read_bytes() == before
+
+
+def test_only_the_first_nodes(tmp_path: Path) -> None:
+    case = images.reference("crash-several").copy(tmp_path)
+    whole = json.loads(f2("recover", case.path, "--json").out)
+    part = json.loads(f2("recover", case.path, "--json", "--until", "2").out)
+    assert [step["blkaddr"] for step in part["steps"]] == [step["blkaddr"] for step in whole["steps"]][:2]
+    assert f2("recover", case.path, "--apply", "--until", "2").code == 0
+    old, new = case.manifest("manifest-norecovery")["entries"], case.manifest("manifest-recovered")["entries"]
+    done = {file["path"].lstrip("/") for file in part["files"]}
+    ours = content(tree(case.path))
+    for path in ours:
+        assert ours[path]["size"] == (new if path in done else old)[path]["size"], path
+
+
+def test_a_clean_volume_is_left_alone(tmp_path: Path) -> None:
+    case = images.reference("base").copy(tmp_path)
+    before = case.path.read_bytes()
+    result = f2("recover", case.path, "--apply")
+    assert result.code == 0
+    assert b"nothing to recover" in result.out
+    assert case.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--apply", "--rollback"), ("--dry-run",), ("--undo", "x"), ("--rollback", "--until", "1"),
+     ("--apply", "--checkpoint", "older")],
+)  # fmt: skip
+def test_what_contradicts_itself_is_refused(options: tuple[str, ...]) -> None:
+    assert f2("recover", images.reference("crash-several").path, *options).code == 2
