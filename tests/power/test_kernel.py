@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.kernel.guest import Guest
 from tests.power.recording import mixed, record
-from tests.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
 from tests.write.volumes import judge, writable
 
 PAIRS = 12
@@ -17,14 +17,11 @@ OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"
 
 SCRIPT = """
 set -e
-n=0
-for disk in "${IMAGES[@]}"; do
-    mount -t f2fs $disk /mnt
-    manifest /mnt $OUT/$n.json
-    touch /mnt/the-kernel-was-here
-    umount /mnt
-    n=$((n + 1))
-done
+count=${#IMAGES[@]}
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+python3 /share/manifests $count $OUT/%d.json
+touch $(seq -f /mnt/%g/the-kernel-was-here 0 $((count - 1)))
+umount /mnt/*
 """
 
 
@@ -50,7 +47,7 @@ def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> No
         judge(ours, context=f"after event {count}, recovered and closed")
         disks += [cut, ours]
     trees = [tree_of(disk) for disk in disks[1::2]]
-    result = guest.run(SCRIPT, disks, timeout=600).must_succeed()
+    result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
     assert_quiet(result)
     for number, (count, tree) in enumerate(zip(cuts, trees, strict=True)):
         assert_as_the_kernel(tree, result.json(f"{2 * number + 1}.json"), f"event {count}, recovered by us")

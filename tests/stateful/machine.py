@@ -33,12 +33,11 @@ from f2tools.layout.constants import (
 )
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import Policy, WritableVolume
-from tests import judges
 from tests.write import model as m
 from tests.write.consistency import assert_consistent
 from tests.write.model import BLOCK, Model, Node
 from tests.write.promises import Step, assert_promises_kept, named_only
-from tests.write.volumes import FULL, Ticks, Twin, assert_same, fresh
+from tests.write.volumes import FULL, Ticks, Twin, assert_same, fresh, judge
 
 FLAVOURS = {
     "plain": "--size 64M",
@@ -474,15 +473,8 @@ class Machine(RuleBasedStateMachine):
             self.do("release", ino)
         self.vol.close()
         self.keep_events(len(self.recorder.events))
-        with open_device(self.image) as device:
-            volume = Volume(device)
-            assert volume.clean
-            assert_consistent(volume, "after a remount")
-            assert_same(volume, self.model, "after a remount")
-            whole = all(pack.valid for pack in volume.packs)  # fsck.f2fs tells of a pack that a power cut tore
         self.remounts += 1
-        if whole and (fsck or self.remounts % self.judged_by_fsck == 0):
-            judges.fsck_clean(self.image)
+        judge(self.image, self.model, fsck=fsck or self.remounts % self.judged_by_fsck == 0, context="after a remount")
         self.mount(self.model)
 
     @rule(data=st.data())

@@ -18,44 +18,46 @@ from tests.kernel.guest import MAX_IMAGES, Guest, Result
 from tests.write.volumes import FULL, Twin, fresh, judge, reading, writable
 from tests.write.workload import Workload
 
+FEW = ("small", "churn")
+MANY = ("small", "links", "names", "xattrs", "flags", "holes", "churn")
+
 
 @dataclass(frozen=True)
 class Case:
-    """A volume: how it is made, how the engine treats it, how full it gets."""
+    """A volume: how it is made, how the engine treats it, how full it gets, what is in it."""
 
     options: str
     active_logs: int = 6
     percent: float = 0.0
     adaptive: bool = True
-    parts: tuple[str, ...] = ("small", "links", "names", "xattrs", "flags", "holes", "churn")
+    parts: tuple[str, ...] = FEW
 
 
-FEW = ("small", "churn")
 CASES = [
-    Case("--size 64M"),
+    Case("--size 64M", parts=MANY),
     Case("--size 64M", active_logs=2),
     Case("--size 64M", active_logs=4),
-    Case(f"--size 64M -O {FULL}"),
+    Case(f"--size 64M -O {FULL}", parts=MANY),
     Case(f"--size 128M -O {FULL},lost_found,encrypt,verity", active_logs=4),
-    Case("--size 64M -C utf8 -O extra_attr,inode_checksum"),
-    Case("--size 64M -O extra_attr,compression,inode_checksum,project_quota"),
+    Case("--size 64M -C utf8 -O extra_attr,inode_checksum", parts=("flags", *FEW)),
+    Case("--size 64M -O extra_attr,compression,inode_checksum,project_quota", parts=("flags", *FEW)),
     Case("--size 64M -O quota"),
-    Case("--size 64M -O extra_attr,flexible_inline_xattr,inode_crtime"),
+    Case("--size 64M -O extra_attr,flexible_inline_xattr,inode_crtime", parts=("xattrs", *FEW)),
     Case("--size 128M -g android -C utf8"),
     Case("--size 64M -i"),
-    Case("--size 512M -s 2", parts=("everything",)),
-    Case("--size 1G -s 4 -z 2", parts=("everything",)),
+    Case("--size 512M -s 2", parts=("large", *FEW)),
+    Case("--size 1G -s 4 -z 2"),
     Case("--size 512M -s 3 -z 2 -i -O extra_attr,quota"),
-    Case("--size 2G -z 5", parts=("small", "large")),
-    Case("--size 64G", parts=("small", "large")),
+    Case("--size 2G -z 5", parts=("large", *FEW)),
+    Case("--size 64G", parts=("large", *FEW)),
     Case("--size 46M", parts=("small",)),
-    Case("--size 64M", percent=60, parts=FEW),
-    Case("--size 64M", percent=90, parts=FEW),
-    Case(f"--size 64M -O {FULL}", percent=95, parts=FEW),
-    Case("--size 64M", percent=98, parts=FEW),
-    Case("--size 64M", percent=98, adaptive=False, parts=FEW),
-    Case("--size 128M -s 2", percent=95, parts=FEW),
-    Case("--size 128M", percent=98, active_logs=2, parts=FEW),
+    Case("--size 64M", percent=60),
+    Case("--size 64M", percent=90),
+    Case(f"--size 64M -O {FULL}", percent=95),
+    Case("--size 64M", percent=98),
+    Case("--size 64M", percent=98, adaptive=False),
+    Case("--size 128M -s 2", percent=95),
+    Case("--size 128M", percent=98, active_logs=2),
 ]
 
 HARMLESS = ("Mounted with checkpoint version", "Found nat_bits in checkpoint", "Using encoding defined by superblock")
@@ -68,30 +70,42 @@ HARMLESS += (
     "recover_data:",
 )
 
-# The kernel mounts, writes down, changes, writes down again: $LOGS and $FULL have a word for each image.
+# One Python process writes down many trees: to start one takes seconds in the guest.
+MANIFESTS = """
+import runpy, shutil, sys
+count, pattern = int(sys.argv[1]), sys.argv[2]
+for number in range(count):
+    sys.argv = ["manifest", f"/mnt/{number}", pattern % number]
+    runpy.run_path(shutil.which("manifest"), run_name="__main__")
+"""
+
+# The kernel mounts, writes down, changes, writes down again: $LOGS and $MORE have a word for each image.
 SCRIPT = """
 set -e
-logs=($LOGS); full=($FULL); n=0
-for disk in "${IMAGES[@]}"; do
-    mount -t f2fs -o active_logs=${logs[$n]} $disk /mnt
-    manifest /mnt $OUT/$n-first.json
-    if [ ${full[$n]} = 0 ]; then
-        mktree small /mnt kernel > /dev/null
-        for f in $(seq 12); do dd if=/dev/urandom of=/mnt/kernel-$f bs=30k count=1 status=none; done
-        rm /mnt/kernel-3 /mnt/kernel-7
-    fi
-    echo changed by the kernel >> /mnt/tree1/small/f13-36871
-    dd if=/dev/urandom of=/mnt/tree1/small/f12-4097 bs=4k count=2 conv=notrunc,fsync status=none
-    rm /mnt/tree1/small/f11-4096
-    mkdir /mnt/tree1/by-kernel; mv /mnt/tree1/small/f10-4095 /mnt/tree1/by-kernel/moved
-    sync -f /mnt
-    echo more > /mnt/tree1/by-kernel/more
-    umount /mnt
-    mount -t f2fs -o ro $disk /mnt
-    manifest /mnt $OUT/$n-second.json
-    umount /mnt
-    n=$((n + 1))
+logs=($LOGS); more=($MORE); count=${#IMAGES[@]}
+for n in $(seq 0 $((count - 1))); do
+    mkdir /mnt/$n; mount -t f2fs -o active_logs=${logs[$n]} ${IMAGES[$n]} /mnt/$n
 done
+python3 /share/manifests $count $OUT/%d-first.json
+for n in $(seq 0 $((count - 1))); do
+    if [ ${more[$n]} = tree ]; then mktree small /mnt/$n kernel > /dev/null; fi
+    if [ ${more[$n]} != little ]; then
+        for f in 1 2 3 4 5 6; do dd if=/dev/urandom of=/mnt/$n/kernel-$f bs=30k count=1 status=none; done
+        rm /mnt/$n/kernel-3
+    fi
+    cd /mnt/$n/tree1
+    echo changed by the kernel >> small/f13-36871
+    dd if=/dev/urandom of=small/f12-4097 bs=4k count=2 conv=notrunc,fsync status=none
+    rm small/f11-4096
+    mkdir by-kernel; mv small/f10-4095 by-kernel/moved
+    sync -f /mnt/$n
+    echo more > by-kernel/more
+    cd /
+    umount /mnt/$n
+    mount -t f2fs -o ro ${IMAGES[$n]} /mnt/$n
+done
+python3 /share/manifests $count $OUT/%d-second.json
+umount /mnt/*
 """
 
 
@@ -138,6 +152,13 @@ def write_case(case: Case, path: Path) -> Twin:
     return twin
 
 
+def _more(case: Case) -> str:
+    """How much the kernel writes: a tree, some files, or hardly anything where there is no room."""
+    if case.percent or "46M" in case.options:
+        return "little"
+    return "tree" if case.parts == MANY else "some"
+
+
 @pytest.mark.peer
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.options} {case.active_logs} {case.percent:g}%")
 def test_what_is_written_is_clean_and_there(case: Case, tmp_path: Path) -> None:
@@ -155,9 +176,9 @@ def test_the_kernel_reads_it_and_writes_on(guest: Guest, tmp_path: Path) -> None
     before = [tree_of(disk) for disk in disks]
     env = {
         "LOGS": " ".join(str(case.active_logs) for case in CASES),
-        "FULL": " ".join(str(int(case.percent > 0 or "46M" in case.options)) for case in CASES),
+        "MORE": " ".join(map(_more, CASES)),
     }
-    result = guest.run(SCRIPT, disks, timeout=900, env=env).must_succeed()
+    result = guest.run(SCRIPT, disks, timeout=900, env=env, files={"manifests": MANIFESTS}).must_succeed()
     assert_quiet(result)
     for number, (case, disk) in enumerate(zip(CASES, disks, strict=True)):
         assert_as_the_kernel(before[number], result.json(f"{number}-first.json"), f"{case}, as written")
