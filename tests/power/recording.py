@@ -11,14 +11,15 @@ from typing import Any
 from f2tools.device import Device, open_device
 from f2tools.device.overlay import Overlay
 from f2tools.device.record import WRITE, Recorder, replay_event
+from f2tools.layout.constants import F2FS_ROOT_INO
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import Policy, WritableVolume
 from tests.images import copy_sparse
 from tests.write.consistency import assert_consistent
 from tests.write.model import BLOCK
 from tests.write.promises import Step, assert_promises_kept
-from tests.write.volumes import SECTOR, Above, Ticks, Twin, fresh
-from tests.write.workload import Workload
+from tests.write.volumes import SECTOR, Above, Ticks, Twin, fresh, writable
+from tests.write.workload import Workload, noise
 
 
 @dataclass
@@ -75,9 +76,19 @@ class Recording:
         return f"without {sorted(lost)}, torn {sorted(partly)}"
 
 
-def record(folder: Path, options: str, work: Callable[[Workload], None], seed: int = 1, **policy: Any) -> Recording:
-    """Run a workload on a fresh volume and write down all that happens."""
+def record(
+    folder: Path,
+    options: str,
+    work: Callable[[Workload], None],
+    before: Callable[[Workload], None] | None = None,
+    **policy: Any,
+) -> Recording:
+    """Run a workload on a fresh volume, or on what `before` left, and write down all that happens."""
     image = fresh(folder, options)
+    if before is not None:
+        twin = Twin(writable(image, **policy))
+        before(Workload(twin, 0))
+        twin.volume.close()
     recorder = Recorder(Overlay(open_device(image)))
     volume = WritableVolume(recorder, Policy(**policy), Ticks(), seed=1)
     twin = Twin(volume)
@@ -88,9 +99,29 @@ def record(folder: Path, options: str, work: Callable[[Workload], None], seed: i
         recording.steps.append(Step(kind, twin.model.copy(), len(recorder.events), version, fsynced))
 
     done("mount", None)
-    work(Workload(twin, seed, done))
+    work(Workload(twin, 1, done))
     done("sync", None)
     return recording
+
+
+def crowded(work: Workload) -> None:
+    """A volume with hardly any room left."""
+    work.fill(93)
+
+
+def overwriting(work: Workload) -> None:
+    """Overwrites of files that fill the volume, so that it threads, cleans and makes checkpoints by itself."""
+    volume, chance = work.twin.volume, work.random
+    top = volume.lookup(F2FS_ROOT_INO, b"tree0")
+    files = sorted(work.twin.model.nodes[volume.lookup(top, b"fill")].children.values())
+    for n in range(220):
+        ino = files[chance.randrange(len(files))]
+        block = chance.randrange(60)
+        work.do("write", ino, block * BLOCK, noise(n, chance.randrange(1, 4) * BLOCK))
+        if n % 9 == 0:
+            work.fsync(ino)
+        if n % 100 == 99:
+            work.sync()
 
 
 def mixed(work: Workload) -> None:

@@ -4,53 +4,71 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from f2tools.device import open_device
-from tests.power.recording import Recording, mixed, record
+from tests.power.recording import Recording, crowded, mixed, overwriting, record
 from tests.write.volumes import Above
+from tests.write.workload import Workload
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
 SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "60"))
 
+
+@dataclass(frozen=True)
+class Case:
+    """A volume, how it is treated, what is done to it before and while it is recorded."""
+
+    options: str = "--size 64M"
+    policy: dict[str, Any] = field(default_factory=dict)
+    work: Callable[[Workload], None] = mixed
+    before: Callable[[Workload], None] | None = None
+
+
 CASES = {
-    "plain": ("--size 64M", {}),
-    "full": (FULL, {}),
-    "two-logs": ("--size 64M", {"active_logs": 2}),
-    "sections": ("--size 128M -s 2", {}),
-    "threaded": ("--size 64M", {"min_free_percent": 100.0}),
+    "plain": Case(),
+    "full": Case(FULL),
+    "two-logs": Case(policy={"active_logs": 2}),
+    "sections": Case("--size 128M -s 2"),
+    "threaded": Case(policy={"min_free_percent": 100.0}),
+    "in-place-never": Case(policy={"ipu": "never"}),
+    "crowded": Case(work=overwriting, before=crowded),
+    "crowded-append": Case(policy={"adaptive": False}, work=overwriting, before=crowded),
 }
+EVERY_PREFIX = ["full", "threaded", "crowded"]
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recording]:
-    return {}
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Recording]:
+    """Each case recorded once: `recordings("plain")`."""
+
+    @cache
+    def recorded(name: str) -> Recording:
+        case = CASES[name]
+        return record(tmp_path_factory.mktemp(name), case.options, case.work, case.before, **case.policy)
+
+    return recorded
 
 
-def recording_of(name: str, recordings: dict[str, Recording], tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    if name not in recordings:
-        options, policy = CASES[name]
-        recordings[name] = record(tmp_path_factory.mktemp(name), options, mixed, **policy)
-    return recordings[name]
-
-
-@pytest.mark.parametrize("name", ["full"])
+@pytest.mark.parametrize("name", EVERY_PREFIX)
 def test_every_prefix_is_a_volume_with_all_that_was_promised(
-    name: str, recordings: dict[str, Recording], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    name: str, recordings: Callable[[str], Recording], tmp_path: Path
 ) -> None:
-    recording = recording_of(name, recordings, tmp_path_factory)
+    recording = recordings(name)
     with open_device(recording.at(0, tmp_path / "image"), write=True) as onto:
         for count in recording.recorder.prefixes(onto):
             recording.must_survive(onto, count, f"after event {count}")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_writes_that_no_flush_came_after_may_be_lost_or_torn(
-    name: str, recordings: dict[str, Recording], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    recording = recording_of(name, recordings, tmp_path_factory)
+def test_writes_that_no_flush_came_after_may_be_lost_or_torn(name: str, recordings: Callable[[str], Recording]) -> None:
+    recording = recordings(name)
     chance = random.Random(name)
     with open_device(recording.image) as base:
         for _ in range(SAMPLES):
