@@ -30,7 +30,7 @@ import errno
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -480,7 +480,7 @@ class Quotas:
         self._charge({kind: number for kind, number in new.items() if number is not None}, 1, space)
         self._charge({kind: old[kind] for kind in new}, -1, -space)
 
-    def add_usage(self, usage: Mapping[tuple[int, int, int], tuple[int, int]]) -> None:
+    def add_usage(self, usage: Mapping[tuple[int, int, int], Sequence[int]]) -> None:
         """Charge (inodes, blocks) by (uid, gid, projid), whatever the limits."""
         for owners, (inodes, blocks) in usage.items():
             for kind, number in zip(QUOTA_NAMES, owners, strict=True):

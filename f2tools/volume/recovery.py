@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -213,9 +214,22 @@ def recover(volume: WritableVolume, recovery: Recovery | None = None) -> Recover
     if found.looped:
         raise Corrupt(Where(blkaddr=found.end_blkaddr), f"{found.end_reason}; run f2tools fsck")
     if found.needed:
-        _Applier(volume, found).run()
+        with _without_limits(volume):
+            _Applier(volume, found).run()
         volume.checkpoint()
     return found
+
+
+@contextmanager
+def _without_limits(volume: WritableVolume) -> Iterator[None]:
+    """What was written once is charged again, whatever the limits: it is the system that does it."""
+    if volume.quotas is not None:
+        volume.quotas.privileged = True
+    try:
+        yield
+    finally:
+        if volume.quotas is not None:
+            volume.quotas.privileged = False
 
 
 class _Applier:

@@ -13,8 +13,8 @@ import random
 import secrets
 import stat
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from f2tools.device import Device, open_device
-from f2tools.errors import F2fsError, Unsupported
+from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.layout.constants import (
     CP_DISABLED_FLAG,
+    CP_QUOTA_NEED_FSCK_FLAG,
     CP_UMOUNT_FLAG,
     CURSEG_HOT_NODE,
     F2FS_APPEND_FL,
@@ -52,9 +53,11 @@ from f2tools.volume.dentries import Dentry
 from f2tools.volume.directory import Directories, file_type
 from f2tools.volume.filedata import MIN_FSYNC_BLOCKS, FileData, LiveData
 from f2tools.volume.gc import Cleaner, make_room
+from f2tools.volume.inode import Inode
 from f2tools.volume.mapping import Mapper
 from f2tools.volume.nat import LiveNat
 from f2tools.volume.nodecache import LiveInode, NodeManager
+from f2tools.volume.quota import Quota, quota_inos
 from f2tools.volume.segment import NoFreeSegment, Policy, SegmentManager
 from f2tools.volume.space import Space
 from f2tools.volume.super import unknown_features
@@ -63,6 +66,7 @@ from f2tools.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
 from f2tools.volume.xattr_write import advised, change, parse_name, room_of, split, stored_value
 
 if TYPE_CHECKING:
+    from f2tools.volume.quota_write import Quotas
     from f2tools.volume.recovery import Recovery
 
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
@@ -121,6 +125,9 @@ class WritableVolume(Volume):
         self.committer = Committer(
             self.device, self.geo, self.pack, self.nat, self.segments, self.space, self.summaries.journals.sit["segno"]
         )
+        self._quota_lost = False  # what the quota files say is not to be trusted any more
+        if quota_inos(self.sb):
+            self.space.charge = self._charge
         if recover:
             self._recover(roll_forward, until)
         else:
@@ -178,6 +185,19 @@ class WritableVolume(Volume):
     def cleaner(self) -> Cleaner:
         """Moves valid blocks out of sections."""
         return Cleaner(self.device, self.geo, self.nodes, self.segments, self.files)
+
+    @cached_property
+    def quotas(self) -> Quotas | None:
+        """Who pays for files; None where the volume has no quota files, or one of them is not sound."""
+        if not quota_inos(self.sb):
+            return None
+        from f2tools.volume.quota_write import open_quotas
+
+        try:
+            return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
+        except Corrupt:
+            self._quota_lost = True
+            return None
 
     # -- looking --------------------------------------------------------------------------------------------------
 
@@ -708,7 +728,10 @@ class WritableVolume(Volume):
         self._stamp(inode, self.clock())
 
     def transfer(self, inode: LiveInode, uid: int | None, gid: int | None, projid: int | None) -> None:
-        """Quota goes to new owners."""
+        """Quota goes to new owners; OSError EDQUOT before anything."""
+        if self.quotas is not None:
+            with self._sound_quota():
+                self.quotas.transfer(inode, uid, gid, projid)
 
     def setxattr(self, ino: int, name: str, value: bytes, flags: int = 0) -> None:
         """Set an extended attribute; flags XATTR_CREATE 1, XATTR_REPLACE 2.  OSError as setxattr(2) gives it."""
@@ -875,7 +898,12 @@ class WritableVolume(Volume):
             orphans = np.array(sorted(self._nameless), np.uint32)
             self.device.flush()
             self.committer.extra_info = self._extra_info()
-            self.pack = self.committer.write(orphans, unmount, clear_flags=CP_DISABLED_FLAG | 0x2000)
+            self.pack = self.committer.write(
+                orphans,
+                unmount,
+                clear_flags=CP_DISABLED_FLAG | 0x2000,
+                set_flags=CP_QUOTA_NEED_FSCK_FLAG if self._quota_lost else 0,
+            )
         except (NoFreeSegment, F2fsError, OSError) as error:
             self._broken = str(error) or "no segment is free"
             raise
@@ -933,7 +961,7 @@ class WritableVolume(Volume):
         try:
             self.files.write_back_all()
             self.nodes.write(list(self.nodes.dirty))
-            make_room(self.cleaner, self.segments, lambda: self._enough(blocks), self._checkpoint_within)
+            make_room(self.cleaner, self.segments, lambda more: self._enough(blocks, more), self._checkpoint_within)
         except NoFreeSegment as error:
             self._broken = "no segment is free"
             raise OSError(errno.ENOSPC, self._broken) from error
@@ -977,8 +1005,8 @@ class WritableVolume(Volume):
         policy = self.policy
         return {policy.data_log(folder, cold, hot) for folder, cold, hot in product((False, True), repeat=3)}
 
-    def _enough(self, blocks: int) -> bool:
-        return self.segments.free_sections > self.segments.reserved_sections + self._needed(blocks)
+    def _enough(self, blocks: int, more: int = 0) -> bool:
+        return self.segments.free_sections + more > self.segments.reserved_sections + self._needed(blocks)
 
     def _usable(self) -> None:
         if self._broken is not None:
@@ -1021,11 +1049,60 @@ class WritableVolume(Volume):
         """What tells a new inode from an older one of the same number."""
         return self._random.getrandbits(32)
 
-    def note_usage(self, usage: dict[tuple[int, int, int], list[int]]) -> None:
+    def note_usage(self, usage: Mapping[tuple[int, int, int], Sequence[int]]) -> None:
         """Charge (inodes, blocks) by (uid, gid, projid) that were written without asking quota."""
+        if self.quotas is not None:
+            with self._sound_quota():
+                self.quotas.add_usage(usage)
 
     def _flush_quota(self) -> None:
-        """Write what the quota files are to say."""
+        """Write what the quota files are to say; without room they are left to fsck, as the kernel leaves them."""
+        quotas = vars(self).get("quotas")
+        if quotas is None:
+            return
+        inos = quota_inos(self.sb)
+        with self._sound_quota():
+            changes = quotas.changes()
+            for kind, changed in changes.items():
+                inode = self.live(inos[kind])
+                for offset, data in changed:
+                    self.files.write(inode, offset, memoryview(data))
+                self._stamp(inode, self.clock(), modified=True)
+                self.files.write_back(inode)
+            quotas.written()
+
+    def quota(self, kind: str, number: int) -> Quota | None:
+        """Limits and use of a user, group or project; None where there is neither.  OSError ESRCH: not counted."""
+        if self.quotas is None or kind not in self.quotas.trees:
+            _fail(errno.ESRCH)
+        return self.quotas.get(kind, number)
+
+    def set_quota(self, kind: str, number: int, **limits: int | None) -> None:
+        """Set limits of a user, group or project: inodes_soft, inodes_hard, space_soft, space_hard (bytes).
+
+        0 is none, what is not named stays.  OSError ESRCH where the volume does not count this kind, ERANGE.
+        """
+        self._usable()
+        if self.quotas is None or kind not in self.quotas.trees:
+            _fail(errno.ESRCH)
+        self.quotas.set_limits(kind, number, **limits)
+        self._changed = True
+
+    def _charge(self, inode: Inode, inodes: int, blocks: int) -> None:
+        if self.quotas is not None:
+            with self._sound_quota():
+                self.quotas.charge(inode, inodes, blocks)
+
+    @contextmanager
+    def _sound_quota(self) -> Iterator[None]:
+        """A quota file that turns out to be damaged, or has no room, is not counted on: the checkpoint tells fsck."""
+        try:
+            yield
+        except (Corrupt, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+                raise
+            vars(self)["quotas"] = None
+            self._quota_lost = True
 
     def file(self, ino: int) -> File:
         """A file by inode number, for reading."""

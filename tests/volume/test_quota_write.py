@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import f2tools
 from f2tools.device import open_device
 from f2tools.errors import Corrupt
-from f2tools.layout.constants import QUOTA_NAMES
-from f2tools.volume.quota import Quota, QuotaFile, quota_inos, read_quota
-from f2tools.volume.quota_write import GRACE_SECONDS, PER_LEAF, Limits, Quotas, QuotaTree, fresh, open_quotas
+from f2tools.layout.constants import CP_QUOTA_NEED_FSCK_FLAG, QUOTA_NAMES
+from f2tools.volume.quota import Quota, QuotaFile, quota_inos, read_quota, read_quotas
+from f2tools.volume.quota_write import GRACE_SECONDS, PER_LEAF, Limits, Quotas, QuotaTree, fresh
 from f2tools.volume.writer import WritableVolume
 from tests import images, judges
 
@@ -408,25 +408,15 @@ def test_whoever_is_at_a_limit_changes_nothing() -> None:
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("cut_off", [False, True])
 @pytest.mark.parametrize("kernel_made", [False, True])
-def test_fsck_agrees_with_what_a_volume_at_work_charges(kernel_made: bool, tmp_path: Path) -> None:
+def test_fsck_agrees_with_what_a_volume_at_work_charges(kernel_made: bool, cut_off: bool, tmp_path: Path) -> None:
     path = tmp_path / "image"
     if kernel_made:
         path = images.reference("features").copy(tmp_path).path
     else:
         judges.mkfs(path, "-O", "extra_attr,quota,project_quota", size=96 << 20)
     volume = WritableVolume(open_device(path, write=True))
-    quotas = open_quotas(volume.sb, volume.nodes, volume.data)
-    inos = quota_inos(volume.sb)
-
-    def flush() -> None:
-        for kind, changed in quotas.changes().items():
-            for offset, data in changed:
-                volume.files.write(volume.live(inos[kind]), offset, memoryview(data))
-        quotas.written()
-        volume.files.write_back_all()
-
-    volume.space.charge, volume.transfer, volume._flush_quota = quotas.charge, quotas.transfer, flush
     chance = random.Random(5)
     folder = volume.mkdir(3, b"many", 0o755)
     files = [(b"%d" % number, chance.choice([0, 5, 1000, 70_000, 1 << 31]) + number % 40) for number in range(200)]
@@ -443,10 +433,79 @@ def test_fsck_agrees_with_what_a_volume_at_work_charges(kernel_made: bool, tmp_p
             volume.sync()
         if number % 3 == 0:
             volume.truncate(ino, 100)
+            volume.fsync(ino)
     for name, _ in files[::2]:
         volume.unlink(folder, name)
+    if cut_off:  # what was fsync'ed since the last checkpoint is charged by recovery
+        volume.abandon()
+        volume = WritableVolume(open_device(path, write=True))
+        assert volume.recovered
+        assert len(volume.recovered.files) > 10
     volume.close()
     judges.fsck_clean(path)
+
+
+def quota_volume(path: Path) -> WritableVolume:
+    judges.mkfs(path, "-O", "extra_attr,quota,project_quota", size=64 << 20)
+    return WritableVolume(open_device(path, write=True), clock=lambda: NOW * 10**9)
+
+
+def test_a_volume_refuses_what_is_beyond_a_limit(tmp_path: Path) -> None:
+    volume = quota_volume(tmp_path / "image")
+    volume.set_quota("user", 7, space_hard=40_960, inodes_hard=2)
+    ino = volume.create(3, b"one", 0o644, uid=7)
+    assert volume.write(ino, 0, bytes(40_960)) == 40_960
+    with pytest.raises(OSError) as caught:
+        volume.write(ino, 40_960, b"more")
+    assert caught.value.errno == errno.EDQUOT
+    other = volume.create(3, b"two", 0o644, uid=7)
+    with pytest.raises(OSError):
+        volume.create(3, b"three", 0o644, uid=7)
+    with pytest.raises(FileNotFoundError):
+        volume.lookup(3, b"three")
+    with pytest.raises(OSError):
+        volume.setattr(volume.create(3, b"four", 0o644), uid=7)
+    volume.setattr(other, uid=8)
+    assert volume.quota("user", 7) == Quota(7, 1, 0, 2, 40_960, 0, 40_960, 0, 0)
+    with pytest.raises(ProcessLookupError):
+        volume.set_quota("colour", 7, space_hard=1)
+    volume.close()
+    judges.fsck_clean(tmp_path / "image")
+    with f2tools.open(tmp_path / "image") as reading:
+        users = read_quotas(reading.sb, reading.nodes, reading.data)[0]
+    assert next(entry for entry in users.entries if entry.id == 7).space_hard == 40_960
+
+
+def test_recovery_is_above_limits(tmp_path: Path) -> None:
+    volume = quota_volume(tmp_path / "image")
+    ino = volume.create(3, b"file", 0o644, uid=7)
+    volume.set_quota("user", 7, space_hard=4096)
+    volume.sync()
+    volume.set_quota("user", 7, space_hard=0)
+    volume.write(ino, 0, bytes(40_960))
+    volume.fsync(ino)
+    volume.abandon()
+    volume = WritableVolume(open_device(tmp_path / "image", write=True))
+    assert volume.read_at(ino, 0, 50_000) == bytes(40_960)
+    assert volume.quota("user", 7) == Quota(7, 1, 0, 0, 40_960, 0, 4096, 0, 0)
+    volume.close()
+
+
+def test_a_damaged_quota_file_does_not_keep_a_volume_from_being_written(tmp_path: Path) -> None:
+    """The checkpoint says that quotas are to be checked, as the kernel's does."""
+    path = tmp_path / "image"
+    quota_volume(path).close()
+    with f2tools.open(path) as reading:
+        inode = reading.nodes.inode(quota_inos(reading.sb)["user"])
+        place = int(reading.data.addresses(inode, 0, 1)[0]) * reading.geo.block_size
+    with path.open("r+b") as file:
+        file.seek(place + BLOCK)
+        file.write(struct.pack("<I", 9999))  # in the root of the tree
+    volume = WritableVolume(open_device(path, write=True))
+    volume.create(3, b"file", 0o644)
+    volume.close()
+    with f2tools.open(path) as reading:
+        assert reading.cp.ckpt_flags & CP_QUOTA_NEED_FSCK_FLAG
 
 
 # -- what can't be ----------------------------------------------------------------------------------------------------
