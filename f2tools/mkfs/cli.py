@@ -11,13 +11,33 @@ from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.layout.constants import FEATURES, flag_names
 from f2tools.mkfs.plan import Plan
+from f2tools.mkfs.populate import Fill, parse_compress
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
+from f2tools.mkfs.sizing import parse_free
 from f2tools.options import Size, human_size, json_option, print_json
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.mkfs import make as maker
 
+AUTO = -1
+FILL_OPTIONS = (
+    "exclude",
+    "exclude_from",
+    "map_owner",
+    "one_file_system",
+    "no_xattrs",
+    "selinux",
+    "fs_config",
+    "compress",
+)
 CURSEG_ORDER = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node")
+
+
+class SizeOrAuto(Size):
+    """A number of bytes, or `auto`, which is -1."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return AUTO if value == "auto" else super().convert(value, param, ctx)
 
 
 class BlockSize(Size):
@@ -32,13 +52,85 @@ class BlockSize(Size):
 @click.option(
     "--size",
     "sizes",
-    type=Size(),
+    type=SizeOrAuto(),
     multiple=True,
-    metavar="SIZE",
-    help="Create IMAGE with this size, like 512M; a second one creates the first -c image, and so on.",
+    metavar="SIZE|auto",
+    help="Create IMAGE with this size, like 512M; a second one creates the first -c image, and so on. "
+    "auto: the smallest that the files of --from fit in.",
 )
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=str),
+    metavar="DIR|TAR|-",
+    help="Fill the volume with the files of a directory or a tar archive (.gz, .zst, .xz, .bz2, .lz4 too; -: stdin).",
+)
+@click.option("--free", metavar="N%|SIZE", help="With --size auto: leave so much of the room for files free.")
+@click.option(
+    "--map-owner",
+    "map_owner",
+    multiple=True,
+    metavar="[u:|g:]FROM:TO",
+    help="Change owners: FROM is an id, a range like 100000-165535, `all`, or `me` for the caller (repeatable).",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out what matches: a name like *.o anywhere, a path like /var/cache/*; dir/ for directories alone "
+    "(repeatable).",
+)
+@click.option(
+    "--exclude-from", multiple=True, type=click.Path(path_type=str), metavar="FILE", help="Patterns, a line each."
+)
+@click.option("--one-file-system", is_flag=True, help="Don't go into other file systems mounted below DIR.")
+@click.option("--no-xattrs", is_flag=True, help="Leave out extended attributes and ACLs.")
+@click.option(
+    "--sort",
+    default="name",
+    show_default=True,
+    metavar="name|size|FILE",
+    help="Order in which files are laid out; FILE lists paths, the first to be read first.",
+)
+@click.option(
+    "--selinux",
+    type=click.Path(path_type=str),
+    metavar="FILE_CONTEXTS",
+    help="Label files by the rules of an SELinux file_contexts.",
+)
+@click.option(
+    "--selinux-mount",
+    "mount_point",
+    default="/",
+    show_default=True,
+    metavar="PATH",
+    help="Where the volume will be mounted, as --selinux and --fs-config name it.",
+)
+@click.option(
+    "--fs-config",
+    type=click.Path(path_type=str),
+    metavar="FILE",
+    help="Owners, modes and capabilities of an Android build: path, uid, gid, octal mode, a line each.",
+)
+@click.option(
+    "--compress",
+    metavar="ALGORITHM[:LEVEL]",
+    help="Compress files: lz4, zstd, lzo or lzo-rle; turns on the features that it needs.",
+)
+@click.option(
+    "--compress-ext", multiple=True, metavar="EXT,...", help="Compress only files with these extensions (repeatable)."
+)
+@click.option(
+    "--compress-log-size",
+    type=int,
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Blocks of a compressed cluster, as a power of two.",
+)
+@click.option("--release", is_flag=True, help="Give the saved blocks free, which makes compressed files immutable.")
 @click.option("-l", "--label", default="", metavar="LABEL", help="Volume label.")
-@click.option("-U", "--uuid", metavar="UUID", help="UUID of the volume.  [default: random]")
+@click.option("-U", "--uuid", metavar="UUID", help="UUID of the volume.  [default: random; with --from by its files]")
 @click.option(
     "-O",
     "--features",
@@ -85,14 +177,14 @@ class BlockSize(Size):
     "-R",
     "--root-owner",
     metavar="UID:GID",
-    help="Owner of the root directory.  [default: the caller; 0:0 where reproducible]",
+    help="Owner of the root directory.  [default: the caller; 0:0 where reproducible; with --from that of DIR]",
 )
 @click.option(
     "-T",
     "--timestamp",
     type=int,
     metavar="SECONDS",
-    help="Time of the first files.  [default: $SOURCE_DATE_EPOCH, else now]",
+    help="Time of the first files.  [default: $SOURCE_DATE_EPOCH, else now; with --from of the newest file]",
 )
 @click.option(
     "-e", "--cold-extensions", multiple=True, metavar="EXT,...", help="More file name extensions of cold data."
@@ -127,8 +219,8 @@ class BlockSize(Size):
     "-S",
     "--sparse",
     "sparse_size",
-    type=Size(),
-    metavar="SIZE",
+    type=SizeOrAuto(),
+    metavar="SIZE|auto",
     help="Write an Android sparse image of a volume of this size.",
 )
 @click.option(
@@ -182,7 +274,10 @@ class BlockSize(Size):
 @click.option("-H", is_flag=True, hidden=True)
 @json_option
 def mkfs(**given: Any) -> None:
-    """Format an image or a device as F2FS.
+    """Format an image or a device as F2FS, and fill it.
+
+    With --from the same files give the same bytes everywhere, and of their times the mtime counts.  A file that can't
+    be read, or changes meanwhile, is an error that leaves no image.
 
     SECTORS limits the volume to that many sectors of the device.  What is there already, of whatever kind, is
     overwritten only with -f.  The letters are those of mkfs.f2fs.
@@ -191,6 +286,8 @@ def mkfs(**given: Any) -> None:
     Examples:
       f2tools mkfs card.img --size 512M -l CARD
       f2tools mkfs /dev/mmcblk0p2 --align auto -O extra_attr,inode_checksum,sb_checksum
+      f2tools mkfs root.img --size auto --free 10% --from rootfs/ --map-owner me:0
+      zcat rootfs.tar.gz | f2tools mkfs root.img --size 2G --from - --compress zstd:9
       SOURCE_DATE_EPOCH=0 f2tools mkfs root.img --size 1G -O extra_attr,quota -C utf8
     """
     from f2tools.mkfs import make as maker
@@ -229,6 +326,7 @@ def _request(given: dict[str, Any]) -> maker.Request:
         block_size=given["block_size"],
     )
     owner = maker.parse_owner(given["root_owner"]) if given["root_owner"] else None
+    fill = _fill(given, owner)
     wanted = given["wanted_sector_size"]
     if given["defaults"] == "android":
         options = maker.android(options, ":" in (given["encoding"] or ""))
@@ -242,7 +340,7 @@ def _request(given: dict[str, Any]) -> maker.Request:
         root_owner=owner,
         reproducible=given["reproducible"],
         source_date_epoch=_source_date_epoch(),
-        sizes=given["sizes"],
+        sizes=() if AUTO in given["sizes"] else given["sizes"],
         sectors=given["sectors"],
         wanted_sector_size=wanted,
         sparse_size=given["sparse_size"],
@@ -255,6 +353,44 @@ def _request(given: dict[str, Any]) -> maker.Request:
         force=given["force"],
         dry_run=given["dry_run"],
         undo=given["undo"],
+        fill=fill,
+        auto_size=AUTO in (*given["sizes"], given["sparse_size"]),
+        free=parse_free(given["free"]) if given["free"] is not None else None,
+    )
+
+
+def _fill(given: dict[str, Any], owner: tuple[int, int] | None) -> Fill | None:
+    """What the volume is filled with; Usage where options need it and it is not given."""
+    automatic = AUTO in (*given["sizes"], given["sparse_size"])
+    if given["free"] is not None and not automatic:
+        raise Usage("--free goes with --size auto")
+    if automatic and len(given["sizes"]) > 1:
+        raise Usage("--size auto is for a volume on one image")
+    how = None
+    if given["compress"] is not None:
+        how = parse_compress(
+            given["compress"], _words(given["compress_ext"]), given["compress_log_size"], given["release"]
+        )
+    elif given["release"] or given["compress_ext"]:
+        raise Usage("--release and --compress-ext go with --compress")
+    if given["source"] is None:
+        for name in FILL_OPTIONS:
+            if given[name]:
+                raise Usage(f"--{name.replace('_', '-')} says how a volume is filled: --from DIR says with what")
+        return None
+    return Fill(
+        given["source"],
+        exclude=given["exclude"],
+        exclude_from=given["exclude_from"],
+        one_file_system=given["one_file_system"],
+        xattrs=not given["no_xattrs"],
+        map_owner=given["map_owner"],
+        root_owner=owner,
+        sort=given["sort"],
+        selinux=given["selinux"],
+        fs_config=given["fs_config"],
+        mount_point=given["mount_point"],
+        compress=how,
     )
 
 
@@ -323,8 +459,22 @@ def as_json(report: maker.Report) -> dict[str, Any]:
         "overprov_segment_count": plan.overprov_segment_count,
         "rsvd_segment_count": plan.rsvd_segment_count,
         "user_block_count": plan.user_block_count,
+        "filled": _filled_json(report),
         "alignment": list(report.reasons),
         "notes": list(plan.notes),
+    }
+
+
+def _filled_json(report: maker.Report) -> dict[str, Any] | None:
+    filling = report.filling
+    if filling is None:
+        return None
+    return {
+        "source": filling.source,
+        "files": filling.files,
+        "names": filling.names,
+        "bytes": filling.bytes,
+        "notes": list(filling.notes),
     }
 
 
@@ -346,12 +496,19 @@ def summary(report: maker.Report) -> str:
         ("overprovision", f"{plan.overprov_segment_count} segments ({plan.overprovision:.2f} %), "
                           f"{plan.rsvd_segment_count} of them for cleaning"),
     ]  # fmt: skip
+    filling = report.filling
+    if filling is not None:
+        counts = f"{filling.files} files of {human_size(filling.bytes)} from {filling.source}"
+        rows.insert(0, ("filled with" if report.written else "to be filled", counts))
     lines += [f"  {name:<14}{text}" for name, text in rows]
     lines.append("")
     lines.append("  area       first block     segments        size")
     for name, (start, count) in list(geo.areas().items())[1:]:
         lines.append(f"  {name:<5}{start:>#17x}{count // 512:>13}{human_size(count * size):>12}")
-    for title, said in (("alignment", report.reasons), ("note", plan.notes)):
+    for title, said in (
+        ("alignment", report.reasons),
+        ("note", (*plan.notes, *(filling.notes if filling else ()))),
+    ):
         lines += ["", *(f"  {title}: {text}" for text in said)] if said else []
     return "\n".join(lines)
 

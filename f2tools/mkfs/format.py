@@ -100,8 +100,19 @@ def write(
     for blkaddr, data in volume.blocks:
         device.pwrite(blkaddr * size, data)
     device.flush()
+    write_superblocks(volume, device)
+
+
+def write_superblocks(volume: Volume, device: Device) -> None:
+    """Make a volume of what is written so far; `device` is all of it."""
     for index in (1, 0):  # the copy that is read first comes last
-        device.pwrite(index * size, volume.super_block)
+        device.pwrite(index * volume.plan.geometry.block_size, volume.super_block)
+    device.flush()
+
+
+def hide_superblocks(volume: Volume, device: Device) -> None:
+    """Let a volume not look like one until `write_superblocks`."""
+    device.write_zeroes(0, 2 * volume.plan.geometry.block_size)
     device.flush()
 
 

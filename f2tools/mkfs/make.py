@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from f2tools.device import Device, open_device
 from f2tools.device.image import ImageFile
@@ -19,8 +20,23 @@ from f2tools.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
 from f2tools.mkfs.detect import Signature, describe, find_signatures, in_use
 from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.populate import (
+    Fill,
+    Filling,
+    digest_of,
+    fill_volume,
+    filling_of,
+    needed_features,
+    newest,
+    read_source,
+)
 from f2tools.mkfs.request import ENCODING_FLAGS, DeviceSpec, Options, Zones
+from f2tools.mkfs.sizing import Free, smallest_size
 from f2tools.options import human_size
+
+if TYPE_CHECKING:
+    from f2tools.mkfs.format import Volume
+    from f2tools.mkfs.source import Tree
 
 ANDROID_FEATURES = ("encrypt", "quota", "project_quota", "extra_attr", "verity")
 FIXED_CHECKPOINT_VER = 0x6B8B4567  # the first rand() of glibc after srand(0), which mkfs.f2fs -r takes
@@ -60,6 +76,10 @@ class Request:
     force: bool = False
     dry_run: bool = False
     undo: str | None = None
+    fill: Fill | None = None
+    auto_size: bool = False  # the smallest that `fill` fits in, `free` besides
+    free: Free | None = None
+    digest: bytes = b""  # of what the volume is filled with
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,7 @@ class Report:
     overwritten: tuple[tuple[str, str], ...]  # (path, what was there)
     created: tuple[str, ...]
     written: bool
+    filling: Filling | None = None
 
 
 def android(options: Options, given_encoding_flags: bool) -> Options:
@@ -84,22 +105,63 @@ def android(options: Options, given_encoding_flags: bool) -> Options:
 
 
 def make(request: Request) -> Report:
-    """Format; Usage or DeviceError before anything is written where it can't be done."""
+    """Format, and fill where that is asked; Usage or DeviceError before anything is written where it can't be done."""
     with ExitStack() as stack:
+        tree: Tree | None = None
+        if request.fill is not None:
+            request, tree = _with_source(request, request.fill, stack)
+        elif request.auto_size:
+            raise Usage("--size auto is for a volume that is filled: --from DIR")
         targets = _Targets(request, stack)
         specs = targets.specs()
-        start = request.partition_start
-        options = replace(
-            request.options,
-            start_bytes=partition_start(request.image) if start is None else start,
-            total_sectors=_sectors(request, specs[0]),
-        )
-        options = _identified(request, options, specs)
+        options = _identified(request, _placed(request, specs), specs)
         plan, reasons = _planned(request, options, specs)
-        report = Report(plan, tuple(reasons), targets.overwritten(), targets.created(), not request.dry_run)
+        filling = filling_of(request.fill, tree) if request.fill is not None and tree is not None else None
+        report = Report(plan, tuple(reasons), targets.overwritten(), targets.created(), not request.dry_run, filling)
         if not request.dry_run:
-            targets.write(plan)
+            targets.write(plan, tree)
         return report
+
+
+def _placed(request: Request, specs: tuple[DeviceSpec, ...]) -> Options:
+    """The options with what the devices say: where the volume starts on its medium, how much of it is asked for."""
+    start = request.partition_start
+    return replace(
+        request.options,
+        start_bytes=partition_start(request.image) if start is None else start,
+        total_sectors=_sectors(request, specs[0]),
+    )
+
+
+def _with_source(request: Request, fill: Fill, stack: ExitStack) -> tuple[Request, Tree]:
+    """(the request with what follows from its source, the source)."""
+    features = request.options.features | needed_features(fill)
+    request = replace(request, options=replace(request.options, features=features))
+    paths = [request.image, *(extra.path for extra in request.extra), *([request.undo] if request.undo else [])]
+    tree = read_source(fill, paths, os.path.dirname(request.image) or ".")
+    stack.callback(tree.close)
+    if request.timestamp is None and request.source_date_epoch is None:
+        request = replace(request, timestamp=newest(tree.entries))
+    request = replace(request, reproducible=True, digest=digest_of(tree.entries))
+    if request.auto_size:
+        size = _smallest(request, fill, tree)
+        if request.sparse_size is not None:
+            request = replace(request, sparse_size=size)
+        else:
+            request = replace(request, sizes=(size,))
+    return request, tree
+
+
+def _smallest(request: Request, fill: Fill, tree: Tree) -> int:
+    """Bytes of the smallest volume by this request that holds the source; Usage where size can't be chosen."""
+    if request.extra or request.sectors is not None or request.zone_size is not None:
+        raise Usage("--size auto is for a volume on one image; -c, SECTORS and --zone-size don't go with it")
+
+    def planned(size: int) -> Plan:
+        specs = (DeviceSpec(request.image, size),)
+        return _planned(request, _placed(request, specs), specs)[0]
+
+    return smallest_size(planned, fill, tree, request.free)
 
 
 def _planned(request: Request, options: Options, specs: tuple[DeviceSpec, ...]) -> tuple[Plan, list[str]]:
@@ -131,16 +193,16 @@ def _identified(request: Request, options: Options, specs: tuple[DeviceSpec, ...
     if not fixed:
         uuid, version = uuid or _stamped(os.urandom(16), 4), int.from_bytes(os.urandom(4), "little") & 0x7FFFFFFF | 1
     elif uuid is None:
-        uuid = _stamped(_digest(options, specs, request.source_date_epoch), 8)
+        uuid = _stamped(_digest(options, specs, request.source_date_epoch, request.digest), 8)
     return replace(options, uuid=uuid, checkpoint_ver=version)
 
 
-def _digest(options: Options, specs: tuple[DeviceSpec, ...], epoch: int | None) -> bytes:
+def _digest(options: Options, specs: tuple[DeviceSpec, ...], epoch: int | None, more: bytes) -> bytes:
     """A number that depends on what is asked for and on nothing else; where the image lies does not count."""
     import hashlib
 
     sizes = [(spec.size_bytes, spec.sector_size, spec.alias) for spec in specs]
-    return hashlib.sha256(repr((options, sizes, epoch)).encode("utf-8", "surrogateescape")).digest()[:16]
+    return hashlib.sha256(repr((options, sizes, epoch)).encode("utf-8", "surrogateescape") + more).digest()[:16]
 
 
 def _stamped(raw: bytes, version: int) -> bytes:
@@ -200,8 +262,9 @@ class _Targets:
     def created(self) -> tuple[str, ...]:
         return tuple(t.path for t in self._list if t.fresh)
 
-    def write(self, plan: Plan) -> None:
-        from f2tools.mkfs.format import build, write
+    def write(self, plan: Plan, tree: Tree | None) -> None:
+        """Write the volume, with the files of a tree if there is one."""
+        from f2tools.mkfs.format import build, volume_device, write
 
         volume = build(plan)
         with ExitStack() as making:
@@ -222,6 +285,8 @@ class _Targets:
                 if target.grow:
                     device.resize(target.size)
             write(volume, members, signatures)
+            if self._request.fill is not None and tree is not None:
+                self._fill(volume, volume_device(plan, members), self._request.fill, tree)
             if self._request.sparse_size is not None:
                 from f2tools.device.sparse import write_sparse
 
@@ -229,6 +294,15 @@ class _Targets:
                 return
             for finish in publish:
                 finish()
+
+    def _fill(self, volume: Volume, device: Device, fill: Fill, tree: Tree) -> None:
+        request = self._request
+        alone = not request.extra and request.sectors is None and request.zone_size is None
+
+        def enough() -> int | None:
+            return _smallest(request, fill, tree) if alone else None
+
+        fill_volume(volume, device, fill, tree, enough)
 
     def _undoable(self, members: list[Device], stack: ExitStack) -> list[Device]:
         """The devices, with what is overwritten kept in a file where that was asked for."""

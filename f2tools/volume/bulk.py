@@ -59,6 +59,8 @@ BLOCKS_AT_ONCE = 256  # of data, in memory at a time: what stays in a processor'
 _NAME = InodeLayout.offset_of("i_name")
 _EXT = InodeLayout.offset_of("i_ext")
 
+_NONE = np.zeros(0, np.int64)
+
 Progress = Callable[[int], None]  # told how many bytes and files more are done
 
 
@@ -77,6 +79,7 @@ class _File:
     row: int = 0  # in the batch of inodes
     advise: int = 0
     mode: int = 0
+    reported: int = 0  # bytes that `progress` was told of
 
 
 @dataclass(slots=True)
@@ -103,6 +106,112 @@ def load(
     return _Loader(vol, compress, progress or (lambda _: None)).run(entries)
 
 
+def lay_out_xattrs(entry: SourceEntry, inline_size: int, block_size: int) -> tuple[int, bytes, bytes | None]:
+    """(mode afterwards, inline part, node without its footer or None) for the extended attributes of a file."""
+    items: list[tuple[int, bytes, bytes]] = []
+    mode = entry.mode
+    for name, value in sorted(entry.xattrs.items()):
+        try:
+            index, inner = parse_name(name)
+            if index == XATTR_INDEX_ADVISE:
+                continue
+            mode, stored = stored_value(index, value, mode)
+            if stored is not None:
+                items.append((index, inner, stored))
+        except OSError as error:
+            raise F2fsError(f"{os.fsdecode(entry.path)}: the attribute {name}: {error.strerror}") from None
+    if not items:
+        return mode, b"", None
+    try:
+        area = build_area(items, room_of(inline_size, block_size))
+    except OSError:
+        raise F2fsError(f"{os.fsdecode(entry.path)}: its extended attributes are more than F2FS holds") from None
+    return mode, *split(area, inline_size, block_size)
+
+
+def block_runs(content: Content | None, block_size: int) -> list[tuple[int, int]]:
+    """(first block, blocks) of what is not a hole, joined where two share a block."""
+    runs: list[tuple[int, int]] = []
+    for offset, length in content.extents() if content is not None else ():
+        first, end = offset // block_size, -(-(offset + length) // block_size)
+        if runs and first <= runs[-1][0] + runs[-1][1]:
+            before = runs.pop()
+            first, end = before[0], max(end, before[0] + before[1])
+        runs.append((first, end - first))
+    return runs
+
+
+def blocks_of(runs: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """The block numbers of such runs."""
+    return np.concatenate([np.arange(first, first + count) for first, count in runs]) if runs else _NONE
+
+
+def compresses(how: CompressPolicy | None, feature: int, name: bytes, size: int) -> bool:
+    """Whether a regular file of this name and size is written compressed."""
+    if how is None or not size or not feature & F2FS_FEATURE_COMPRESSION:
+        return False
+    lower = name.lower()
+    return not how.extensions or any(lower.endswith(b"." + extension.lower()) for extension in how.extensions)
+
+
+def cluster_blocks(runs: list[tuple[int, int]], size: int, block_size: int, log_cluster: int) -> NDArray[np.int64]:
+    """The block numbers of all clusters that hold some of these runs, up to the end of a file of `size` bytes."""
+    cluster, blocks = 1 << log_cluster, -(-size // block_size)
+    present = np.zeros(-(-blocks // cluster) * cluster, np.bool_)
+    for first, count in runs:
+        present[first : first + count] = True
+    clusters = np.flatnonzero(present.reshape(-1, cluster).any(axis=1))
+    fofs = (clusters[:, None] * cluster + np.arange(cluster)).reshape(-1)
+    return fofs[fofs < blocks]
+
+
+def node_paths(numbers: list[int], addrs_per_block: int) -> dict[tuple[tuple[int, int], ...], int]:
+    """The paths from the inode to these direct nodes and all nodes above them, each with 0; OSError EFBIG."""
+    paths: dict[tuple[tuple[int, int], ...], int] = {}
+    for number in numbers:
+        path = tuple(path_of(number, addrs_per_block))
+        for depth in range(1, len(path) + 1):
+            paths.setdefault(path[:depth], 0)
+    return paths
+
+
+def read_content(entry: SourceEntry, fofs: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
+    """The content of these blocks of a file, what lies beyond its end as zeros; rows of a block each."""
+    content, size = entry.content, rows.shape[1]
+    if content is None or not fofs.size:
+        return
+    cuts = np.flatnonzero(np.diff(fofs) != 1) + 1
+    at = 0
+    for part in np.split(fofs, cuts):
+        flat: Any = rows[at : at + part.size].reshape(-1)
+        first = int(part[0]) * size
+        length = min(part.size * size, entry.size - first)
+        content.read_into(first, memoryview(flat)[:length])
+        flat[length:] = 0
+        at += part.size
+
+
+def saved_blocks(entry: SourceEntry, fofs: NDArray[np.int64], how: CompressPolicy, block_size: int) -> int:
+    """Blocks that compression saves in a file whose clusters have these blocks: it is compressed to find out."""
+    from f2tools.volume.cluster import compress_cluster
+
+    cluster = 1 << how.log_cluster_size
+    step = max(cluster, BLOCKS_AT_ONCE // cluster * cluster)
+    saved = 0
+    for start in range(0, fofs.size, step):
+        part = fofs[start : start + step]
+        plain = np.zeros((part.size, block_size), np.uint8)
+        read_content(entry, part, plain)
+        for at in range(0, part.size // cluster * cluster, cluster):
+            raw = compress_cluster(
+                plain[at : at + cluster].tobytes(), how.algorithm, how.level, chksum=how.chksum, block_size=block_size
+            )
+            saved += cluster - len(raw) // block_size if raw is not None else 0
+    if entry.content is not None:
+        entry.content.close()
+    return saved
+
+
 class _Loader:
     def __init__(self, vol: WritableVolume, compress: CompressPolicy | None, progress: Progress) -> None:
         self.vol = vol
@@ -116,7 +225,7 @@ class _Loader:
         self.inline_room = 4 * (words - DEF_INLINE_RESERVED_SIZE)
         self._addr_at = INODE_ADDR_OFFSET + self._extra
         self._inline_at = self._addr_at + 4 * DEF_INLINE_RESERVED_SIZE
-        self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[bytes, bytes | None]] = {}
+        self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[int, bytes, bytes | None]] = {}
         self._inode_blocks = np.empty((INODES_AT_ONCE, self.geo.block_size), np.uint8)
         self.buffers: dict[int, NDArray[np.uint8]] = {}  # data on its way to each log; fresh memory costs page faults
         self._no_root = SourceEntry(b"", stat.S_IFDIR)  # a source need not say anything of the root
@@ -129,6 +238,12 @@ class _Loader:
             self._batch(files[start : start + INODES_AT_ONCE])
         self.vol.note_usage(self.usage)
         return len(files)
+
+    def report(self, file: _File, count: int) -> None:
+        """So many more bytes of a file are done; of its holes the rest at its end."""
+        count = min(count, file.entry.size - file.reported)
+        file.reported += count
+        self.progress(count)
 
     # -- names and numbers ----------------------------------------------------------------------------------------
 
@@ -288,30 +403,9 @@ class _Loader:
             key = (("", bytes([file.mode >> 8, file.mode & 255])), *sorted(file.entry.xattrs.items()))
             found = self._xattr_areas.get(key)
             if found is None:
-                found = self._xattr_areas[key] = self._lay_out(file)
-            file.inline, file.xattr_node = found
-
-    def _lay_out(self, file: _File) -> tuple[bytes, bytes | None]:
-        items: list[tuple[int, bytes, bytes]] = []
-        for name, value in sorted(file.entry.xattrs.items()):
-            try:
-                index, inner = parse_name(name)
-                if index == XATTR_INDEX_ADVISE:
-                    continue
-                file.mode, stored = stored_value(index, value, file.mode)
-                if stored is not None:
-                    items.append((index, inner, stored))
-            except OSError as error:
-                raise F2fsError(f"{os.fsdecode(file.entry.path)}: the attribute {name}: {error.strerror}") from None
-        if not items:
-            return b"", None
-        try:
-            area = build_area(items, room_of(self._inline_size, self.geo.block_size))
-        except OSError:
-            raise F2fsError(
-                f"{os.fsdecode(file.entry.path)}: its extended attributes are more than F2FS holds"
-            ) from None
-        return split(area, self._inline_size, self.geo.block_size)
+                found = lay_out_xattrs(file.entry, self._inline_size, self.geo.block_size)
+                self._xattr_areas[key] = found
+            file.mode, file.inline, file.xattr_node = found
 
     # -- content --------------------------------------------------------------------------------------------------
 
@@ -333,18 +427,14 @@ class _Loader:
             block[16:24].view("<u8")[0] = entry.size
             if entry.content is not None:
                 entry.content.close()
-            self.progress(entry.size)
+            self.report(file, entry.size)
         elif stat.S_ISLNK(file.mode):
             self._link_content(file, block, stream)
         elif stat.S_ISCHR(file.mode) or stat.S_ISBLK(file.mode):
             block[self._addr_at : self._addr_at + 12].view("<u4")[:] = device_words(*entry.rdev)
 
     def _compressed(self, file: _File) -> bool:
-        if self.compress is None or not file.entry.size or not self.geo.feature & F2FS_FEATURE_COMPRESSION:
-            return False
-        wanted = self.compress.extensions
-        lower = file.name.lower()
-        return not wanted or any(lower.endswith(b"." + extension.lower()) for extension in wanted)
+        return compresses(self.compress, self.geo.feature, file.name, file.entry.size)
 
     def _link_content(self, file: _File, block: NDArray[np.uint8], stream: _DataStream) -> None:
         target = file.entry.target
@@ -467,24 +557,24 @@ class _DataStream:
     def add(self, file: _File, block: NDArray[np.uint8]) -> None:
         """A regular file: only what is not a hole gets blocks."""
         entry = file.entry
-        runs = self._runs(entry)
+        runs = block_runs(entry.content, self._geo.block_size)
         total = sum(count for _, count in runs)
         kind = self._loader._log(file)
         last = runs[-1][0] + runs[-1][1] if runs else 0
         if total <= BLOCKS_AT_ONCE // 2 and last <= self._loader.addrs_per_inode:
             rows = self._logs.setdefault(kind, _Collected(self, kind)).room(total)
-            fofs = np.concatenate([np.arange(first, first + count) for first, count in runs]) if runs else _NONE
-            self._read(entry, fofs, rows)
+            fofs = blocks_of(runs)
+            read_content(entry, fofs, rows)
             self._logs[kind].add(file.row, file.ino, fofs)
             return
-        tree = _Tree(self._loader, file, np.concatenate([np.arange(a, a + n) for a, n in runs]) if runs else _NONE)
+        tree = _Tree(self._loader, file, blocks_of(runs))
         buffer = self.buffer(-1)
         for start in range(0, total, BLOCKS_AT_ONCE):
             fofs = tree.fofs[start : start + BLOCKS_AT_ONCE]
             rows = buffer[: fofs.size]
-            self._read(entry, fofs, rows)
+            read_content(entry, fofs, rows)
             tree.place(start, rows, kind)
-            self._loader.progress(0)
+            self._loader.report(file, rows.nbytes)
         tree.finish(block)
 
     def add_rows(self, file: _File, fofs: NDArray[np.int64], rows: NDArray[np.uint8], kind: int) -> None:
@@ -510,12 +600,7 @@ class _DataStream:
         rows["i_flags"] |= F2FS_COMPR_FL
         kind = self._loader._log(file, compressed=True)
         blocks = -(-entry.size // size)
-        present = np.zeros(-(-blocks // cluster) * cluster, np.bool_)
-        for first, count in self._runs(entry):
-            present[first : first + count] = True
-        clusters = present.reshape(-1, cluster).any(axis=1)
-        fofs = (np.flatnonzero(clusters)[:, None] * cluster + np.arange(cluster)).reshape(-1)
-        fofs = fofs[fofs < blocks]
+        fofs = cluster_blocks(block_runs(entry.content, size), entry.size, size, how.log_cluster_size)
         own = self._loader.addrs_per_inode - self._loader.addrs_per_inode % cluster
         per = geo.addrs_per_block - geo.addrs_per_block % cluster
         tree = _Tree(self._loader, file, fofs, own, per)
@@ -524,7 +609,7 @@ class _DataStream:
         for start in range(0, fofs.size, step):
             part = fofs[start : start + step]
             plain = np.zeros((part.size, size), np.uint8)
-            self._read(entry, part, plain)
+            read_content(entry, part, plain)
             saved += self._compress(tree, start, part, plain, how, kind, blocks)
         if how.release and saved:
             block[3] |= F2FS_COMPRESS_RELEASED
@@ -568,36 +653,6 @@ class _DataStream:
             saved += cluster - count
         tree.place_some(np.concatenate(indices), np.concatenate(rows), kind)
         return saved
-
-    def _runs(self, entry: SourceEntry) -> list[tuple[int, int]]:
-        """(first block, blocks) of what is not a hole, joined where two share a block."""
-        if entry.content is None:
-            return []
-        size = self._geo.block_size
-        runs: list[tuple[int, int]] = []
-        for offset, length in entry.content.extents():
-            first, end = offset // size, -(-(offset + length) // size)
-            if runs and first <= runs[-1][0] + runs[-1][1]:
-                before = runs.pop()
-                first, end = before[0], max(end, before[0] + before[1])
-            runs.append((first, end - first))
-        return runs
-
-    def _read(self, entry: SourceEntry, fofs: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
-        """The content of these blocks, what lies beyond the end as zeros."""
-        content: Content | None = entry.content
-        if content is None or not fofs.size:
-            return
-        size = self._geo.block_size
-        cuts = np.flatnonzero(np.diff(fofs) != 1) + 1
-        at = 0
-        for part in np.split(fofs, cuts):
-            flat: Any = rows[at : at + part.size].reshape(-1)
-            first = int(part[0]) * size
-            length = min(part.size * size, entry.size - first)
-            content.read_into(first, memoryview(flat)[:length])
-            flat[length:] = 0
-            at += part.size
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -671,19 +726,13 @@ class _Tree:
         self._per = loader.geo.addrs_per_block if per is None else per
         beyond = fofs[fofs >= self._own]
         numbers = np.unique((beyond - self._own) // self._per)
-        self._paths: dict[tuple[tuple[int, int], ...], int] = {}  # path from the inode -> nid
-        wanted: list[tuple[tuple[int, int], ...]] = []
         n = loader.geo.addrs_per_block
-        for number in numbers.tolist():
-            try:
-                path = tuple(path_of(number, n))
-            except OSError:
-                text = f"{os.fsdecode(file.entry.path)}: larger than a file of F2FS can be"
-                raise OSError(errno.EFBIG, text) from None
-            for depth in range(1, len(path) + 1):
-                if path[:depth] not in self._paths:
-                    self._paths[path[:depth]] = 0
-                    wanted.append(path[:depth])
+        try:
+            self._paths = node_paths(numbers.tolist(), n)  # path from the inode -> nid
+        except OSError:
+            text = f"{os.fsdecode(file.entry.path)}: larger than a file of F2FS can be"
+            raise OSError(errno.EFBIG, text) from None
+        wanted = list(self._paths)
         self._vol.space.require(fofs.size + len(wanted), len(wanted))
         for path, nid in zip(wanted, self._vol.nat.take(len(wanted)) if wanted else [], strict=True):
             self._paths[path] = nid
@@ -773,9 +822,6 @@ class _Tree:
             rows.view("<u4")[which[low:high] - start, self._places[part]] = self.addrs[part]
             _set_footers(rows, nids[some], self._file.ino, offsets[some], directory)
             vol.nodes.write_blocks(kind, nids[some], rows)
-
-
-_NONE = np.zeros(0, np.int64)
 
 
 def _set_footers(

@@ -432,6 +432,20 @@ def build_inline(
     return _filled(entries, np.array([total]), area_size).tobytes()
 
 
+def inline_fits(names: Sequence[bytes], area_size: int) -> bool:
+    """Whether these names, `.` and `..` fit into an inline area."""
+    return 2 + sum(-(-len(name) // F2FS_SLOT_LEN) for name in names) <= slots_in(area_size)
+
+
+def placed_blocks(
+    names: Sequence[bytes], hashes: Sequence[int] | NDArray[Any], block_size: int = 4096
+) -> NDArray[np.int64]:
+    """The block of each name, `.` and `..` first, in the directory that `build_directory` makes; OSError ENOSPC."""
+    nothing = np.zeros(len(names), np.int64)
+    entries = _with_dots(names, nothing, nothing, hashes, 0, 0)
+    return _placed(entries.hashes, entries.slots, 0, slots_in(block_size))[0]
+
+
 def inline_to_block(area: NDArray[np.uint8], block_size: int = 4096) -> NDArray[np.uint8]:
     """Block 0 of an inline directory that grows out of its inode, i_dir_level 0: everything stays in its slot.
 

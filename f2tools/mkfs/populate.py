@@ -1,0 +1,238 @@
+"""From a source to the files of a new volume: read, choose, dress, sort; then load, superblocks last.
+
+While a volume is being filled it has no superblock, so that nobody takes what an interrupted run left for a volume.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from f2tools.errors import F2fsError, Usage
+from f2tools.layout.constants import F2FS_FEATURE_COMPRESSION, F2FS_FEATURE_EXTRA_ATTR
+from f2tools.mkfs.request import TooSmall
+from f2tools.options import human_size, progress
+
+if TYPE_CHECKING:
+    from f2tools.device import Device
+    from f2tools.mkfs.format import Volume
+    from f2tools.mkfs.plan import Plan
+    from f2tools.mkfs.source import Tree
+    from f2tools.volume.segment import Policy
+    from f2tools.volume.tree import CompressPolicy, SourceEntry
+
+MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
+_LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What a volume is filled with, and how."""
+
+    source: str  # a directory, an archive, `-` for an archive on standard input
+    exclude: tuple[str, ...] = ()
+    exclude_from: tuple[str, ...] = ()  # files with a pattern a line
+    one_file_system: bool = False
+    xattrs: bool = True
+    map_owner: tuple[str, ...] = ()
+    root_owner: tuple[int, int] | None = None
+    sort: str = "name"  # "size", or the name of a file with a path a line
+    selinux: str | None = None
+    fs_config: str | None = None
+    mount_point: str = "/"  # where Android's files call the root
+    compress: CompressPolicy | None = None
+    active_logs: int = 6
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What a source holds, for people."""
+
+    source: str
+    files: int  # inodes, the root aside
+    names: int
+    bytes: int  # of regular files, holes included
+    notes: tuple[str, ...] = ()
+
+
+def parse_compress(
+    text: str, extensions: Iterable[str] = (), log_size: int = 2, release: bool = False, chksum: bool = False
+) -> CompressPolicy:
+    """The policy of `lz4`, `zstd:9`; Usage otherwise."""
+    from f2tools.volume.cluster import ALGORITHMS
+    from f2tools.volume.tree import CompressPolicy
+
+    name, colon, level = text.partition(":")
+    if name not in ALGORITHMS:
+        raise Usage(f"--compress {text}: there is no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
+    most = _LEVELS[name]
+    if colon and (not level.isdecimal() or int(level) > most):
+        raise Usage(f"--compress {text}: {name} has " + (f"the levels 1 to {most}" if most else "no levels"))
+    if not MIN_LOG_CLUSTER <= log_size <= MAX_LOG_CLUSTER:
+        raise Usage(f"--compress-log-size {log_size}: {MIN_LOG_CLUSTER} to {MAX_LOG_CLUSTER} are possible")
+    words = [word.lstrip(".") for word in extensions]
+    return CompressPolicy(
+        ALGORITHMS.index(name),
+        int(level or 0),
+        log_size,
+        chksum,
+        () if "*" in words else tuple(os.fsencode(word) for word in words),
+        release,
+    )
+
+
+def needed_features(fill: Fill) -> int:
+    """Features that the volume must have for what is asked."""
+    return F2FS_FEATURE_COMPRESSION | F2FS_FEATURE_EXTRA_ATTR if fill.compress is not None else 0
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_source(fill: Fill, writing: Iterable[str] = (), spool_folder: str | None = None) -> Tree:
+    """The files of the source as they are to be in the volume; `writing`: what of it is being written, left out.
+
+    SourceError naming what can't be read or can't be in a volume; Usage for options that can't be followed.
+    """
+    from f2tools.mkfs.select import Excludes, OwnerMap, in_order, lines_of, parse_owner_rule
+    from f2tools.mkfs.source import checked, read_directory
+
+    patterns = [os.fsencode(text) for text in fill.exclude]
+    for path in fill.exclude_from:
+        patterns += lines_of(path, "--exclude-from")
+    excludes = Excludes(patterns) if patterns else None
+    owners = OwnerMap([rule for text in fill.map_owner for rule in parse_owner_rule(text)])
+    if fill.source != "-" and os.path.isdir(fill.source):
+        tree = read_directory(
+            fill.source,
+            excluded=excludes,
+            one_file_system=fill.one_file_system,
+            xattrs=fill.xattrs,
+            skip=_identities(writing),
+        )
+    else:
+        from f2tools.mkfs.source_tar import read_tar
+
+        tree = read_tar(
+            fill.source,
+            excluded=excludes.with_parents if excludes else None,
+            xattrs=fill.xattrs,
+            spool_folder=spool_folder,
+        )
+    try:
+        if fill.map_owner:
+            for entry in tree.entries:
+                if entry.link_to is None:
+                    owners.apply(entry)
+        _dress(fill, tree)
+        if fill.root_owner is not None:
+            for entry in (tree.entries[0], *tree.made_up):
+                entry.uid, entry.gid = fill.root_owner
+        checked(tree.entries)
+        tree.entries = in_order(tree.entries, fill.sort)
+    except BaseException:
+        tree.close()
+        raise
+    return tree
+
+
+def _identities(paths: Iterable[str]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        found.append((status.st_dev, status.st_ino))
+    return found
+
+
+def _dress(fill: Fill, tree: Tree) -> None:
+    if fill.selinux is None and fill.fs_config is None:
+        return
+    from f2tools.mkfs.android import dress, read_file_contexts, read_fs_config
+
+    contexts = read_file_contexts(fill.selinux) if fill.selinux is not None else None
+    configs = read_fs_config(fill.fs_config) if fill.fs_config is not None else None
+    tree.notes += dress(tree.entries, fill.mount_point, contexts, configs)
+
+
+def filling_of(fill: Fill, tree: Tree) -> Filling:
+    """What a tree holds, in numbers."""
+    names = [entry for entry in tree.entries if entry.path]
+    files = [entry for entry in names if entry.link_to is None]
+    total = sum(entry.size for entry in files)
+    return Filling(fill.source, len(files), len(names), total, tuple(tree.notes))
+
+
+def newest(entries: Iterable[SourceEntry]) -> int:
+    """Seconds since 1970 of the newest file: when a volume was made that is to be the same everywhere."""
+    return max(0, max((entry.mtime_ns for entry in entries), default=0) // 1_000_000_000)
+
+
+def digest_of(entries: Iterable[SourceEntry]) -> bytes:
+    """What tells sources apart, their contents aside."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        xattrs = sorted(entry.xattrs.items()) if entry.xattrs else ()
+        said = (entry.path, entry.mode, entry.uid, entry.gid, entry.mtime_ns, entry.size, entry.rdev, entry.target)
+        digest.update(repr((said, entry.link_to, xattrs)).encode())
+    return digest.digest()
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+def policy_of(plan: Plan, fill: Fill) -> Policy:
+    """How the volume is written; one with the feature ro has two logs."""
+    from f2tools.volume.segment import Policy
+
+    return Policy(active_logs=2 if plan.read_only else fill.active_logs, adaptive=False)
+
+
+def fill_volume(
+    volume: Volume, device: Device, fill: Fill, tree: Tree, enough: Callable[[], int | None] = lambda: None
+) -> None:
+    """Load a tree into a formatted volume and make the checkpoint; its superblocks are written anew when all is done.
+
+    `enough` gives the size that would do, in bytes, and is asked where this one does not.  SourceError where a file
+    can't be read or has changed; TooSmall where there is no room.
+    """
+    from f2tools.mkfs.format import hide_superblocks, write_superblocks
+    from f2tools.volume.bulk import load
+    from f2tools.volume.segment import NoFreeSegment
+    from f2tools.volume.writer import WritableVolume
+
+    plan = volume.plan
+    now = plan.options.timestamp * 1_000_000_000
+    vol = WritableVolume(
+        device,
+        policy_of(plan, fill),
+        lambda: now,
+        recover=False,
+        seed=int.from_bytes(plan.options.uuid, "little"),
+        fill_read_only=True,
+    )
+    hide_superblocks(volume, device)
+    total = sum(entry.size for entry in tree.entries if stat.S_ISREG(entry.mode)) + len(tree.entries)
+    try:
+        with progress("filling", total) as bar:
+            load(vol, tree.entries, compress=fill.compress, progress=bar.advance)
+        tree.verify()
+        vol.checkpoint(unmount=True)
+    except (OSError, NoFreeSegment) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+            raise F2fsError(str(error)) from error
+        raise _too_small(plan, fill, enough()) from None
+    write_superblocks(volume, device)
+
+
+def _too_small(plan: Plan, fill: Fill, size: int | None) -> TooSmall:
+    said = f"; it needs {human_size(size)} ({size} bytes), which --size auto finds" if size else ""
+    have = human_size(plan.size_bytes)
+    return TooSmall(f"{fill.source} does not fit into a volume of {have}{said}")
