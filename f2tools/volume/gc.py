@@ -179,29 +179,29 @@ class Cleaner:
 
 
 def make_room(
-    cleaner: Cleaner, segments: SegmentManager, enough: Callable[[], bool], checkpoint: Callable[[], None]
+    cleaner: Cleaner, segments: SegmentManager, enough: Callable[[int], bool], checkpoint: Callable[[], None]
 ) -> bool:
-    """Foreground cleaning, fewest valid blocks first, until `enough`; False when nothing more can be won.
+    """Foreground cleaning, fewest valid blocks first, until there is `enough`; False when nothing more can be won.
 
-    What is cleaned becomes free with the next checkpoint, so several sections are cleaned before one where there is
-    room to move into.
+    `enough` is told how many sections to count as free beside the free ones.  What is cleaned becomes free with the
+    next checkpoint, so several sections are cleaned before one where there is room to move into.
     """
     left = 4 * segments.sections + 16
-    if segments.prefree_sections and not enough():  # what a checkpoint frees need not be moved
+    waiting = int(segments.held.sum()) if segments.threading else 0  # holes that the next checkpoint opens
+    if (segments.prefree_sections or waiting >= segments.geo.blocks_per_seg) and not enough(0):
         checkpoint()
-    while not enough():
-        if segments.prefree_sections >= BATCH_SECTIONS or (segments.prefree_sections and segments.free_sections <= 2):
+    while not enough(0):
+        emptied = segments.prefree_sections
+        if emptied and (emptied >= BATCH_SECTIONS or segments.free_sections <= 2 or enough(emptied)):
             checkpoint()
             continue
         section = cleaner.greedy()
         left -= 1
         if section is None or left < 0:
-            if not segments.prefree_sections:
+            if not emptied:
                 return False
             checkpoint()
             continue
         with suppress(Pinned):
             cleaner.clean(section)
-        if segments.prefree_sections and segments.free_sections + segments.prefree_sections > segments.sections // 2:
-            checkpoint()
     return True

@@ -501,6 +501,7 @@ class SegmentManager:
         self._before.clear()
         self._kept.clear()
         self.held[:] = 0
+        self.holes_ran_out = False
         self.dirty_sit[:] = False
         for curseg in self.cursegs:
             if curseg.alloc_type == SSR:
