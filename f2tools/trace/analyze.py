@@ -158,7 +158,7 @@ def _analyze(request: Request, before: Volume | None, after: Volume | None) -> A
     pairer.finish()
     attribution, raster, per_log = None, None, None
     if spools is not None and areas is not None:
-        attribution, raster, per_log = _attribute(before, after, areas, spools)
+        attribution, raster, per_log = _attribute(before, after, areas, spools, measures.first or 0)
     report = _report(request, trace, measures, pairer, areas, attribution, per_log, before, after)
     return Analysis(report, measures, trace, areas, raster, RASTER_NAMES if raster is not None else ())
 
@@ -212,22 +212,25 @@ class _Spools:
 
 
 def _attribute(
-    before: Volume | None, after: Volume | None, areas: Areas, spools: _Spools
+    before: Volume | None, after: Volume | None, areas: Areas, spools: _Spools, first: int
 ) -> tuple[Attribution, Raster, dict[str, Any]]:
     from f2tools.trace.attribution import Attributor
 
     attributor = Attributor(before, after, areas)
     found = attributor.run(spools.in_order_of_allocation())
-    raster, per_log = _by_log(found, areas, attributor.blocks_per_seg, spools.issued)
+    raster, per_log = _by_log(found, areas, attributor.blocks_per_seg, spools.issued, first)
     return found, raster, per_log
 
 
 RASTER_NAMES = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node", "metadata", "ambiguous")
 
 
-def _by_log(found: Attribution, areas: Areas, blocks_per_seg: int, issued: Spool) -> tuple[Raster, dict[str, Any]]:
+def _by_log(
+    found: Attribution, areas: Areas, blocks_per_seg: int, issued: Spool, first: int
+) -> tuple[Raster, dict[str, Any]]:
     """A second look at the issued writes with the logs known: a picture, and how sequential each log is."""
     raster = Raster(len(RASTER_NAMES))
+    raster.begin(first)
     rows = {
         "requests": [0] * 6,
         "bytes": [0] * 6,
@@ -244,8 +247,9 @@ def _by_log(found: Attribution, areas: Areas, blocks_per_seg: int, issued: Spool
         time, sector, size = part.T
         segno = np.clip((sector - main) // per_segment, -1, len(table) - 1)
         log = np.where(sector < main, 6, table[segno])
+        shown = _shown(log, time, (sector - main) // per_segment, found)
         for which in range(len(RASTER_NAMES)):
-            chosen = log == which
+            chosen = shown == which
             raster.add(which, time[chosen], sector[chosen], size[chosen])
         for which in range(6):
             chosen = np.flatnonzero(log == which)
@@ -271,6 +275,16 @@ def _by_log(found: Attribution, areas: Areas, blocks_per_seg: int, issued: Spool
         for n, name in enumerate(RASTER_NAMES[:6])
     }  # fmt: skip
     return raster, result
+
+
+def _shown(log: Any, time: Any, segno: Any, found: Attribution) -> Any:
+    """The logs with those of segments that had several filled in, as far as they are known, for the picture."""
+    shown = log.copy()
+    for row in np.flatnonzero(log == 7).tolist():
+        known = [name for since, name in found.spans.get(int(segno[row]), ()) if since <= time[row]]
+        if known and known[-1] is not None:
+            shown[row] = known[-1]
+    return shown
 
 
 # -- the report ---------------------------------------------------------------------------------------------------

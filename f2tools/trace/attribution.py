@@ -76,7 +76,7 @@ class Segment:
     """What happened to one segment: its first filling, then what was written again."""
 
     first: Pass | None = None
-    rest: list[tuple[int, int, int]] = field(default_factory=list)  # number, offset, count
+    rest: list[tuple[int, int, int, int]] = field(default_factory=list)  # number, offset, count, time
     known: int | None = None  # the type that it has as long as nobody opens it anew
     counts: NDArray[np.uint16] | None = None
 
@@ -93,7 +93,8 @@ class Attribution:
     threaded: int
     per_log: dict[str, dict[str, int]]
     sequentialised: tuple[int, int]  # bytes at a log's tail in large requests, application bytes
-    log_of: dict[int, int] = field(default_factory=dict)  # segno -> the one log of all its writes, for pictures
+    log_of: dict[int, int] = field(default_factory=dict)  # segno -> the one log of all its writes
+    spans: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)  # other segnos: (time, log from then)
 
 
 class Attributor:
@@ -110,6 +111,7 @@ class Attributor:
         self._waiting: set[int] = set()  # logs whose segment is full
         self._uncertain = False  # a log may have opened a segment unseen
         self._number = 0
+        self._time = 0
         self._large: list[tuple[int, int]] = []
         self._before_types = before.sit.types.astype(int) if before else None
         self._before_valid = before.sit.vblocks.astype(int) if before else None
@@ -130,7 +132,10 @@ class Attributor:
             first = (rows[:, 1] - self._areas.offset) // self._areas.block_sectors
             last = (rows[:, 1] + rows[:, 2] // SECTOR - self._areas.offset - 1) // self._areas.block_sectors + 1
             large = rows[:, 2] >= LARGE
-            for start, end, big in zip(first.tolist(), last.tolist(), large.tolist(), strict=True):
+            for start, end, big, time in zip(
+                first.tolist(), last.tolist(), large.tolist(), rows[:, 0].tolist(), strict=True
+            ):
+                self._time = time
                 self._write(start, end, big)
         return self._result()
 
@@ -153,10 +158,10 @@ class Attributor:
         state.counts[offset : offset + count] += 1
         one = state.first
         if one is None:
-            state.rest.append((self._number, offset, count))
+            state.rest.append((self._number, offset, count, self._time))
             return
         if one.full:
-            state.rest.append((self._number, offset, count))
+            state.rest.append((self._number, offset, count, self._time))
             return
         if offset == one.next or (not one.lfs and offset > one.next):
             one.blocks += count
@@ -208,6 +213,7 @@ class Attributor:
         per_log = {name: {"blocks": 0, "large_blocks": 0} for name in LOG_NAMES}
         size = self._geo.block_size
         log_of: dict[int, int] = {}
+        spans: dict[int, list[tuple[int, int | None]]] = {}
         for segno, state in self._segments.items():
             if state.counts is None:
                 continue
@@ -220,6 +226,8 @@ class Attributor:
                 logs[LOG_NAMES[log]] += blocks * size
             if len(shares) == 1 and certain == written:
                 log_of[segno] = next(iter(shares))
+            else:
+                spans[segno] = self._spans(segno, state)
             one = state.first
             if one is not None and shares:
                 log = next(iter(shares))
@@ -231,21 +239,21 @@ class Attributor:
         files, unknown = self._files()
         return Attribution(
             logs, ambiguous * size, files, unknown * size, total * size, self._threaded(), per_log,
-            (large_bytes, data_bytes), log_of,
+            (large_bytes, data_bytes), log_of, spans,
         )  # fmt: skip
 
     def _shares(self, segno: int, state: Segment) -> dict[int, int]:
         """Blocks by log, as far as it is certain."""
         final = self._final_type(segno)
         one, rest = state.first, state.rest
-        again = sum(count for _, _, count in rest)
+        again = sum(count for _, _, count, _ in rest)
         if final is None:
             return self._without_after(state)
         if one is None:
             if state.known is not None and (state.known == final) and not self._opened_again(segno, state):
                 return {final: again}
             start = self._last_opening(segno, state)
-            return {final: sum(c for n, _, c in rest if n >= start)} if start is not None else {}
+            return {final: sum(c for n, _, c, _ in rest if n >= start)} if start is not None else {}
         if not rest:
             if one.label is not None and one.label != final:
                 return {}
@@ -259,8 +267,18 @@ class Attributor:
         if one.label == final and self._at_most_once(rest):
             shares[final] = shares.get(final, 0) + again
         elif start is not None:
-            shares[final] = shares.get(final, 0) + sum(c for n, _, c in rest if n >= start)
+            shares[final] = shares.get(final, 0) + sum(c for n, _, c, _ in rest if n >= start)
         return shares
+
+    def _spans(self, segno: int, state: Segment) -> list[tuple[int, int | None]]:
+        """The logs of a segment that had several, by the time from which each is known; None where none is."""
+        found: list[tuple[int, int | None]] = [(0, state.first.label if state.first is not None else None)]
+        if not state.rest:
+            return found
+        found.append((state.rest[0][3], None))
+        start = self._last_opening(segno, state)
+        found += [(time, self._final_type(segno)) for number, _, _, time in state.rest if number == start]
+        return found
 
     def _without_after(self, state: Segment) -> dict[int, int]:
         """Without an image from after: what a log wrote where it stood before."""
@@ -269,9 +287,9 @@ class Attributor:
             return {one.label: one.blocks}
         return {}
 
-    def _at_most_once(self, rest: list[tuple[int, int, int]]) -> bool:
+    def _at_most_once(self, rest: list[tuple[int, int, int, int]]) -> bool:
         counts = np.zeros(self._per, np.int64)
-        for _, offset, count in rest:
+        for _, offset, count, _ in rest:
             counts[offset : offset + count] += 1
         return bool(counts.max() <= 1)
 
@@ -286,7 +304,7 @@ class Attributor:
         if self._short_of_space():
             return True
         again = np.zeros(self._per, np.bool_)
-        for _, offset, count in rest:
+        for _, offset, count, _ in rest:
             again[offset : offset + count] = True
         open_now = self._open_after.get(segno)
         upto = open_now.next_blkoff if open_now is not None else self._per
@@ -317,7 +335,7 @@ class Attributor:
         run = 1
         while at > 0 and skipped <= IN_PLACE_RUN:
             at -= 1
-            _, offset, count = rest[at]
+            _, offset, count, _ = rest[at]
             if offset + count <= start:
                 start, first, skipped = offset, at, 0
                 run += 1

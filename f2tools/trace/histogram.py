@@ -200,12 +200,17 @@ class Raster:
         self.place_shift = 3
         self.sums = np.zeros((rows, self.HIGH, self.WIDE), np.float32)
 
+    def begin(self, time: int) -> None:
+        """Say when time begins; the first call counts."""
+        if self.start is None:
+            self.start = time
+
     def add(self, row: int, time: Ints, sector: Ints, weight: NDArray[Any]) -> None:
         """Add bytes at these times (ns) and places (sectors)."""
         if not len(time):
             return
-        if self.start is None:
-            self.start = int(time[0])
+        self.begin(int(time[0]))
+        assert self.start is not None
         while int(time.max()) - self.start >> self.time_shift >= self.WIDE:
             self.sums = _halved(self.sums, 2)
             self.time_shift += 1
@@ -226,8 +231,7 @@ class Raster:
             return
         for row in range(len(self.sums)):
             y, x = np.nonzero(other.sums[row])
-            if self.start is None:
-                self.start = other.start
+            self.begin(other.start)
             self.add(
                 row, other.start + (x.astype(np.int64) << other.time_shift),
                 y.astype(np.int64) << other.place_shift, other.sums[row][y, x],

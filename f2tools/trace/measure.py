@@ -74,7 +74,7 @@ class Measures:
         self.requeued = np.zeros((5, 2), np.int64)
         self.completed = np.zeros((5, 2), np.int64)
         self.errors: Counter[int] = Counter()
-        self.empty_flushes = 0
+        self.flush_ends = 0
         self.fua = 0
         self.sequences = {c: Sequence() for c in DATA_CLASSES}
         self.any_sequential = [0, 0]
@@ -102,6 +102,12 @@ class Measures:
         self.flush_intervals = 0
         self.devices: dict[int, int] = {}
         self.remaps: Counter[int] = Counter()
+
+    @property
+    def empty_flushes(self) -> int:
+        """Flushes that came without data, which a device counts among its writes."""
+        queued = int(self.operations[Q].sum())
+        return int(self.operations[Q, FLUSHES]) if queued else self.flush_ends
 
     # -- one window ---------------------------------------------------------------------------------------------
 
@@ -150,6 +156,7 @@ class Measures:
         size, kind, start = events.bytes[issue], cls[issue], sector[issue]
         end = start + size // SECTOR
         time = events.time[issue]
+        self.raster.begin(self.first if self.first is not None else int(time[0]))
         for which in range(5):
             chosen = kind == which
             if not chosen.any():
@@ -226,9 +233,9 @@ class Measures:
         self.completed[:, 1] += np.bincount(kind, size, 5).astype(np.int64)
         empty = done[(size == 0) & (kind == OTHERS)]
         category = events.category[empty]
-        # A flush without data ends as a write of nothing at sector 0, and the device counts it among its writes; a
-        # write whose cache flush came after it ends behind its data.
-        self.empty_flushes += int(
+        # A flush without data ends as a write of nothing at sector 0; a write whose cache flush came after it ends so
+        # too, but behind its data, save for the first blocks of a device: the queue knows better, where it was traced.
+        self.flush_ends += int(
             np.count_nonzero(((category & WRITE) != 0) & ((category & (FLUSH | PC)) == 0) & (events.sector[empty] == 0))
         )
         bad = events.error[done]

@@ -26,7 +26,7 @@ COLOURS = {
     "cold_node": "#0072b2", "metadata": "#666666", "ambiguous": "#bbbbbb",
 }  # fmt: skip
 WIDTH, HEIGHT = 920, 360
-LEFT, RIGHT, TOP, BOTTOM = 84, 16, 34, 46
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 44, 46
 
 
 @dataclass
@@ -135,11 +135,14 @@ def _throughput(done: Analysis) -> Picture:
                 xs += [at * width, (at + 1) * width]
                 ys += [value / width] * 2
             lines.append(Line(name, COLOURS[name], xs, ys))
-    top = max((max(line.y) for line in lines), default=1.0)
+    # the discards of an unmount, all at once, would make everything else invisible
+    top = max((max(line.y) for line in lines if line.name != "discard"), default=0.0)
+    top = top * 1.05 or max((max(line.y) for line in lines), default=1.0)
+    cut = any(max(line.y) > top for line in lines)
     span = (0, max(windows["count"] * width, 1e-9))
     return Picture(
         "throughput", f"Throughput at issue, per {width:.3g} s", "lines", "seconds", "bytes a second", span, (0, top),
-        y_size=True, lines=lines,
+        y_size=True, lines=lines, note="Discards go beyond the top." if cut else "",
     )  # fmt: skip
 
 
@@ -215,14 +218,15 @@ def _discards(done: Analysis) -> Picture:
 
 
 def svg(what: Picture, background: bool = False) -> str:
-    """A picture as an SVG element; texts have the colour of the text around them."""
+    """A picture as an SVG element, with a title and on white, or to stand below a heading, in the colours around it."""
+    top = 0 if background else 20
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {HEIGHT - top}" role="img" '
         f'aria-label="{escape(what.title)}" font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
     ]
     if background:
         parts.append(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/><g fill="#222" color="#222">')
-    parts.append(f'<text x="{LEFT}" y="16" font-size="14" font-weight="600">{escape(what.title)}</text>')
+        parts.append(f'<text x="14" y="16" font-size="14" font-weight="600">{escape(what.title)}</text>')
     parts += _legend(what)
     if what.kind == "bars":
         parts += _bars(what)
@@ -245,8 +249,8 @@ def _legend(what: Picture) -> list[str]:
         width = 7 * len(line.name) + 26
         at -= width
         found.append(
-            f'<rect x="{at}" y="7" width="11" height="11" fill="{line.colour}"/>'
-            f'<text x="{at + 15}" y="16">{escape(line.name)}</text>'
+            f'<rect x="{at}" y="25" width="11" height="11" fill="{line.colour}"/>'
+            f'<text x="{at + 15}" y="34">{escape(line.name)}</text>'
         )
     return found
 
