@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
 import traceback
 from pathlib import Path
@@ -12,10 +13,14 @@ from pathlib import Path
 import pytest
 
 import f2tools
+from f2tools.device import open_device
 from f2tools.errors import F2fsError
 from f2tools.fsck.check import check
 from f2tools.fsck.image import open_image
+from f2tools.fsck.repair import Repairer
 from f2tools.fsck.report import lines_of
+from tests import judges
+from tests.fsck.craft import examine
 from tests.hostile.damage import flips, patched, resealed
 from tests.hostile.exercise import in_child
 from tests.hostile.targets import structures
@@ -99,3 +104,74 @@ def test_a_truncated_image_is_judged(tmp_path: Path) -> None:
     for cut in sorted((rng.randrange(size) for _ in range(25)), reverse=True):
         os.truncate(image, cut)
         assert _examine(image, ()) is None
+
+
+# -- repair -----------------------------------------------------------------------------------------------------------
+
+REPAIRED = ("base", "compress-lz4", "features", "casefold", "full", "sections", "plain", "phone", "crash-xattr")
+PER_IMAGE = 12
+
+
+def _mend(image: Path, work: Path, judge: bool) -> str | None:
+    """Repair; a line when it did not end in a sound volume although one can be had, or was refused by fsck.f2fs."""
+    before = signal.signal(signal.SIGALRM, _alarm)
+    signal.alarm(SECONDS)
+    try:
+        report = examine(image)
+        if report.sound:
+            return None
+        with open_device(image) as device:
+            repairer = Repairer(device)
+            outcome = repairer.run(report)
+            if not outcome.complete:
+                return None if set(outcome.left) <= BEYOND else f"left: {dict(outcome.left)}"
+            copy = work / "repaired.img"
+            copy.unlink(missing_ok=True)
+            shutil.copy(image, copy)
+            with open_device(copy, write=True) as target:
+                repairer.commit(target)
+    except F2fsError:
+        return None
+    except BaseException:
+        return traceback.format_exc(limit=-8)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    again = examine(copy)
+    if not again.sound:
+        return f"a second check finds {dict(again.counts)}"
+    if judge:
+        run = judges.fsck(copy)
+        bad = [line for line in judges.complaints(run.output) if "Debian" not in line]  # a torn version string
+        if run.rc or bad:
+            return f"fsck.f2fs: {run.rc} {bad[:3]}"
+    return None
+
+
+BEYOND = {"C002", "C003", "S003", "S006", "S007"}  # no checkpoint left at all, or features that nobody knows
+
+
+def _mend_all(name: str, work: Path, judge: bool) -> list[str]:
+    rng = random.Random(f"mend-{name}")
+    image = reference(name).copy(work).path
+    with f2tools.open(image) as vol:
+        places = structures(vol)
+    inside = [place for where in places.values() for place in where if sum(place) <= image.stat().st_size]
+    failures: list[str] = []
+    for number in range(PER_IMAGE * ROUNDS):
+        kind = rng.choice([*sorted(places), "anything"])
+        where = [place for place in places.get(kind, inside) if sum(place) <= image.stat().st_size]
+        patches = flips(rng, image, where or inside, rng.choice((1, 2, 5, 20, 60)))
+        with patched(image, patches):
+            said = _mend(image, work, judge and number % 3 == 0)
+        if said:
+            failures.append(f"{kind}, {len(patches)} patches, {patches[:4]}\n{said}")
+    return failures
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", REPAIRED)
+def test_random_damage_is_mended(name: str, tmp_path: Path) -> None:
+    judge = judges.find_tool("fsck.f2fs") is not None or judges.need_tool("fsck.f2fs") != ""
+    failures = in_child(lambda: _mend_all(name, tmp_path, judge))
+    assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures[:4])

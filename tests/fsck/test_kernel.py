@@ -7,7 +7,9 @@ from pathlib import Path
 
 from f2tools.fsck.findings import Severity
 from tests import judges
-from tests.fsck.craft import bad, examine, said
+from tests.fsck.craft import Patient, bad, examine, said
+from tests.fsck.test_repair import TABLE, repair
+from tests.images import reference
 from tests.kernel.guest import Guest
 
 FORMATS = (
@@ -70,3 +72,43 @@ def test_after_a_power_cut_and_after_recovery_nothing_is_damage(guest: Guest, tm
     for disk in disks:
         report = examine(disk, content=True)
         assert not bad(report), f"{disk.name}\n{said(report)}"
+
+
+MOUNT = """
+set -e
+modprobe f2fs
+n=0
+for disk in "${IMAGES[@]}"; do
+    mount -t f2fs $disk /mnt
+    manifest /mnt $OUT/manifest-$n.json
+    echo written > /mnt/after-repair; sync /mnt/after-repair; mkdir /mnt/new; mv /mnt/after-repair /mnt/new/
+    umount /mnt
+    n=$((n + 1))
+done
+"""
+COMPARED = ("type", "mode", "uid", "gid", "size", "nlink", "sha256", "segment_sha256", "target", "xattrs", "rdev")
+SKIPPED = {"inode_of_a_directory_zeroed"}  # its mode is lost
+
+
+def test_the_kernel_mounts_reads_and_writes_what_was_repaired(guest: Guest, tmp_path: Path) -> None:
+    rows = [change for change in TABLE if change.__name__ not in SKIPPED]
+    disks: list[Path] = []
+    for change in rows:
+        p = Patient("base", tmp_path / change.__name__)
+        change(p)
+        p.close()
+        assert repair(p.path).complete
+        disks.append(p.path)
+    result = guest.run(MOUNT, disks, timeout=900).must_succeed()
+    good = reference("base").manifest()["entries"]
+    for number, (change, disk) in enumerate(zip(rows, disks, strict=True)):
+        found = result.json(f"manifest-{number}.json")
+        assert not found.get("errors"), change.__name__
+        assert found["entries"].keys() == good.keys(), change.__name__
+        for path, entry in good.items():
+            if path == ".":
+                continue
+            shown = {key: found["entries"][path].get(key) for key in COMPARED}
+            assert shown == {key: entry.get(key) for key in COMPARED}, f"{change.__name__}: {path}"
+        report = examine(disk)
+        assert not bad(report), f"{change.__name__}\n{said(report)}"
