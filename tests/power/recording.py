@@ -105,23 +105,27 @@ def record(
 
 
 def crowded(work: Workload) -> None:
-    """A volume with hardly any room left."""
-    work.fill(93)
+    """A volume with hardly any room left, and that in holes."""
+    _overwrite(work, work.fill(96), 2000, 2)
 
 
 def overwriting(work: Workload) -> None:
     """Overwrites of files that fill the volume, so that it threads, cleans and makes checkpoints by itself."""
-    volume, chance = work.twin.volume, work.random
-    top = volume.lookup(F2FS_ROOT_INO, b"tree0")
-    files = sorted(work.twin.model.nodes[volume.lookup(top, b"fill")].children.values())
-    for n in range(220):
-        ino = files[chance.randrange(len(files))]
-        block = chance.randrange(60)
-        work.do("write", ino, block * BLOCK, noise(n, chance.randrange(1, 4) * BLOCK))
-        if n % 9 == 0:
-            work.fsync(ino)
-        if n % 100 == 99:
+    top = work.twin.volume.lookup(work.twin.volume.lookup(F2FS_ROOT_INO, b"tree0"), b"fill")
+    files = sorted(work.twin.model.nodes[top].children.values())
+    for n in range(12):
+        _overwrite(work, files, 70, 4)
+        work.fsync(files[n])
+        if n % 5 == 4:
             work.sync()
+
+
+def _overwrite(work: Workload, files: list[int], times: int, longest: int) -> None:
+    for n in range(times):
+        ino = files[work.random.randrange(len(files))]
+        last = work.twin.model.nodes[ino].size // BLOCK - longest
+        block = work.random.randrange(max(1, last))
+        work.do("write", ino, block * BLOCK, noise(n, work.random.randrange(1, longest + 1) * BLOCK))
 
 
 def mixed(work: Workload) -> None:

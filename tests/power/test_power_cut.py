@@ -18,7 +18,8 @@ from tests.write.volumes import Above
 from tests.write.workload import Workload
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
-SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "60"))
+SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "24"))  # of lost and torn writes
+PREFIXES = 4 * SAMPLES  # of a longer recording only so many are tried, evenly spread
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ CASES = {
     "full": Case(FULL),
     "two-logs": Case(policy={"active_logs": 2}),
     "sections": Case("--size 128M -s 2"),
-    "threaded": Case(policy={"min_free_percent": 100.0}),
+    "threaded": Case(policy={"min_free_percent": 100.0}, work=overwriting, before=crowded),
     "in-place-never": Case(policy={"ipu": "never"}),
     "crowded": Case(work=overwriting, before=crowded),
     "crowded-append": Case(policy={"adaptive": False}, work=overwriting, before=crowded),
 }
-EVERY_PREFIX = ["full", "threaded", "crowded"]
+EVERY_PREFIX = ["full", "crowded"]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +62,11 @@ def test_every_prefix_is_a_volume_with_all_that_was_promised(
     name: str, recordings: Callable[[str], Recording], tmp_path: Path
 ) -> None:
     recording = recordings(name)
+    step = max(1, len(recording.recorder.events) // PREFIXES)
     with open_device(recording.at(0, tmp_path / "image"), write=True) as onto:
         for count in recording.recorder.prefixes(onto):
+            if count % step:
+                continue
             recording.must_survive(onto, count, f"after event {count}")
 
 
