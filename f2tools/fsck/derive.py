@@ -1,4 +1,4 @@
-"""A superblock from the areas themselves, where both copies are gone.
+"""A superblock from the areas themselves where both copies are gone, and a checkpoint from tables and nodes.
 
 A checkpoint gives its place, the sizes of SIT and NAT (by their version bitmaps) and of the main area (by the space
 that users and overprovision share).  What is left open, where the main area begins, is tried: the nodes that the NAT
@@ -18,6 +18,8 @@ from f2tools.errors import F2fsError
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import (
     BLOCKS_PER_SEG,
+    CP_CRC_RECOVERY_FLAG,
+    CP_UMOUNT_FLAG,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_EXTRA_ATTR,
@@ -33,14 +35,24 @@ from f2tools.layout.constants import (
     F2FS_SUPER_OFFSET,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
+    NR_CURSEG_DATA_TYPE,
+    NR_CURSEG_TYPE,
+    SUM_TYPE_DATA,
+    SUM_TYPE_NODE,
 )
+from f2tools.layout.nat import NatBlock
 from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
+from f2tools.layout.sit import SIT_VBLOCKS_MASK, SitBlock
+from f2tools.layout.summary import SummaryBlock
 from f2tools.layout.super import SuperBlock
+from f2tools.volume.blocks import read_table
 from f2tools.volume.checkpoint import checkpoint_crc, choose_pack, read_packs
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.nat import Nat
+from f2tools.volume.nat import live_blkaddrs as nat_blkaddrs
 from f2tools.volume.sit import Sit
+from f2tools.volume.sit import live_blkaddrs as sit_blkaddrs
 from f2tools.volume.summary import Summaries
 from f2tools.volume.super import BLOCK_SIZES, problems_of
 
@@ -188,3 +200,110 @@ def patches_of(sb: SuperBlock) -> list[tuple[int, bytes]]:
     """(byte offset, bytes) of both copies."""
     raw = sb.build()
     return [(F2FS_SUPER_OFFSET, raw), ((1 << sb.log_blocksize) + F2FS_SUPER_OFFSET, raw)]
+
+
+# -- a checkpoint -----------------------------------------------------------------------------------------------------
+
+
+def derived_pack(device: Device, geo: Geometry) -> list[tuple[int, bytes]]:
+    """What makes a first checkpoint pack of the tables and the nodes, where both packs are gone; nothing if it can't.
+
+    Of the two copies of a NAT block the one counts whose nodes are there and newer, of a SIT block the one that was
+    written later.  What only the journals held, and the orphans, are lost; counts are for a repair to put right.
+    """
+    bitmap_bytes = (geo.segment_count_sit + geo.segment_count_nat) // 2 * geo.blocks_per_seg // 8
+    room = geo.block_size - Checkpoint.size - 4 + geo.cp_payload * geo.block_size
+    if bitmap_bytes > room:
+        return []
+    nat_bitmap, version, with_crc, used = _nat_copies(device, geo)
+    if not version:
+        return []
+    sit_bitmap, busy = _sit_copies(device, geo)
+    busy[used] = True
+    free = np.flatnonzero(~busy)
+    if free.size < NR_CURSEG_TYPE:
+        return []
+    main = geo.segment_count_main
+    reserved = min(6 * geo.segs_per_sec, max(1, main // 8))
+    over = reserved + main // 20
+    cp = Checkpoint(
+        checkpoint_ver=version, user_block_count=(main - over) * geo.blocks_per_seg, rsvd_segment_count=reserved,
+        overprov_segment_count=over, cp_pack_start_sum=1 + geo.cp_payload,
+        cp_pack_total_block_count=2 + geo.cp_payload + NR_CURSEG_TYPE, next_free_nid=4,
+        ckpt_flags=CP_UMOUNT_FLAG | (CP_CRC_RECOVERY_FLAG if with_crc else 0),
+        sit_ver_bitmap_bytesize=geo.segment_count_sit // 2 * geo.blocks_per_seg // 8,
+        nat_ver_bitmap_bytesize=geo.segment_count_nat // 2 * geo.blocks_per_seg // 8,
+        checksum_offset=geo.block_size - 4, alloc_type=bytes(16),
+    )  # fmt: skip
+    for kind in range(NR_CURSEG_TYPE):
+        segnos = cp.cur_data_segno if kind < NR_CURSEG_DATA_TYPE else cp.cur_node_segno
+        segnos[kind % 3] = free[-1 - kind]
+    return [(geo.cp_blkaddr * geo.block_size, _pack(cp, geo, sit_bitmap, nat_bitmap))]
+
+
+def _pack(cp: Checkpoint, geo: Geometry, sit_bitmap: NDArray[np.bool_], nat_bitmap: NDArray[np.bool_]) -> bytes:
+    size = geo.block_size
+    head = bytearray((1 + geo.cp_payload) * size)
+    head[: Checkpoint.size] = cp.build()
+    sit, nat = np.packbits(sit_bitmap).tobytes(), np.packbits(nat_bitmap).tobytes()
+    if geo.cp_payload:
+        nat_at, sit_at = Checkpoint.size, size
+    else:
+        sit_at = Checkpoint.size
+        nat_at = sit_at + cp.sit_ver_bitmap_bytesize
+    head[sit_at : sit_at + len(sit)] = sit
+    head[nat_at : nat_at + len(nat)] = nat
+    crc = checkpoint_crc(bytes(head[:size]), cp.checksum_offset)
+    head[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
+    layout = SummaryBlock.at(geo.sum_block_size)
+    summaries = b""
+    for kind in range(NR_CURSEG_TYPE):
+        row = np.zeros(1, layout.dtype)
+        row["footer"]["entry_type"] = SUM_TYPE_DATA if kind < NR_CURSEG_DATA_TYPE else SUM_TYPE_NODE
+        summaries += row.tobytes().ljust(size, b"\0")
+    return bytes(head) + summaries + bytes(head[:size])
+
+
+def _nat_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], int, bool, NDArray[np.int64]]:
+    """(bitmap, next checkpoint version, whether footers carry checksums, segments in which nodes lie)."""
+    scores = np.zeros((2, geo.nat_blocks), np.int64)
+    newest = np.zeros((2, geo.nat_blocks), np.int64)
+    segments: list[NDArray[np.int64]] = []
+    version, with_crc = 0, 0
+    for copy in range(2):
+        bitmap = np.full(geo.nat_blocks, bool(copy))
+        blocks = np.zeros((geo.nat_blocks, geo.block_size), np.uint8)
+        read_table(device, nat_blkaddrs(geo, bitmap), geo.block_size, blocks)
+        addrs = blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]["block_addr"].reshape(-1)
+        nids = np.flatnonzero(addrs)
+        where = addrs[nids].astype(np.int64)
+        inside = geo.in_main(where)
+        nids, where = nids[inside], where[inside]
+        for first in range(0, nids.size, SAMPLE):
+            some, at = nids[first : first + SAMPLE], where[first : first + SAMPLE]
+            footers = device.read_blocks(at, geo.block_size)[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+            right = footers["nid"] == some
+            low = (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            numbers = some[right] // geo.nat_entries_per_block
+            np.add.at(scores[copy], numbers, 1)
+            np.maximum.at(newest[copy], numbers, low[right])
+            if right.any():
+                version = max(version, int(low[right].max()))
+                with_crc += int(np.count_nonzero(footers["cp_ver"][right] >> np.uint64(32)))
+                segments.append(np.unique(geo.segno(at[right])))
+    second = (scores[1] > 0) & ((newest[1] > newest[0]) | ((newest[1] == newest[0]) & (scores[1] > scores[0])))
+    used = np.unique(np.concatenate(segments)) if segments else np.zeros(0, np.int64)
+    return second, (version + 1) % (1 << 32) if version else 0, with_crc > 0, used
+
+
+def _sit_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(bitmap, whether each segment has valid blocks in either copy)."""
+    latest = np.zeros((2, geo.sit_blocks), np.uint64)
+    busy = np.zeros(geo.segment_count_main, np.bool_)
+    for copy in range(2):
+        blocks = np.zeros((geo.sit_blocks, geo.block_size), np.uint8)
+        read_table(device, sit_blkaddrs(geo, np.full(geo.sit_blocks, bool(copy))), geo.block_size, blocks)
+        entries = blocks.view(SitBlock.at(geo.block_size).dtype)[:, 0]["entries"]
+        latest[copy] = entries["mtime"].max(axis=1)
+        busy |= (entries["vblocks"].reshape(-1)[: geo.segment_count_main] & SIT_VBLOCKS_MASK) > 0
+    return latest[1] > latest[0], busy

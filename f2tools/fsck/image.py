@@ -20,7 +20,7 @@ from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.device.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
-from f2tools.fsck.derive import derived_superblock, patches_of
+from f2tools.fsck.derive import derived_pack, derived_superblock, patches_of
 from f2tools.fsck.segments import Segments
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import F2FS_FEATURE_SB_CHKSUM, F2FS_SUPER_MAGIC, F2FS_SUPER_OFFSET
@@ -105,6 +105,7 @@ class Image:
         self._refresh()
         self.packs: tuple[Pack, Pack] = read_packs(self.device, self.geo)
         self.pack_patches: list[Patch] = []
+        self.pack_derived = False
         self.pack: Pack | None = self._pack()
 
     @property
@@ -220,11 +221,24 @@ class Image:
                 if pack.valid:
                     found.append((pack, patches))
         if not found:
+            found = self._derived()
+        if not found:
             return None
         pack, patches = max(found, key=lambda item: item[0].cp.checkpoint_ver)
         self._assume(patches)
         self.pack_patches = patches
         return pack
+
+    def _derived(self) -> list[tuple[Pack, list[Patch]]]:
+        patches = derived_pack(self.device, self.geo)
+        if not patches:
+            return []
+        trial = Overlay(self.device)
+        for offset, data in patches:
+            trial.pwrite(offset, data)
+        pack = read_packs(trial, self.geo)[0]
+        self.pack_derived = pack.valid
+        return [(pack, patches)] if pack.valid else []
 
 
 def open_image(path: str | Path, devices: Sequence[str | Path] = ()) -> Image:

@@ -91,8 +91,7 @@ CP_LOST = _problem(
 )  # fmt: skip
 CP_UNUSABLE = _problem(
     "C003", "checkpoint-unusable", FATAL, "nothing of the checkpoint can be used",
-    "Neither head nor tail of a pack passes its checksum. Without version bitmaps the tables can't be read.",
-    "rebuilt from a scan",
+    "Neither head nor tail of a pack can be used, and there are no nodes from which another could be made.",
 )  # fmt: skip
 CP_BLOCKS = _problem(
     "C004", "valid-block-count", ERROR, "count of valid blocks is wrong",
@@ -148,6 +147,12 @@ CP_NAT_BITS = _problem(
 CP_NOT_CLEAN = _problem(
     "C014", "not-unmounted", INFO, "the volume was not unmounted",
     "The checkpoint lacks CP_UMOUNT. The next mount recovers what was fsync'ed after it.",
+)  # fmt: skip
+CP_GONE = _problem(
+    "C016", "checkpoint-gone", ERROR, "nothing of either checkpoint is left",
+    "Which copies of the tables count was found out from the nodes that they lead to. What was in the journals only, "
+    "and the list of orphans, is lost.",
+    "written anew from tables and nodes",
 )  # fmt: skip
 CP_LAYOUT = _problem(
     "C015", "pack-layout", ERROR, "the parts of the checkpoint pack don't fit",

@@ -376,7 +376,7 @@ class Scan:
     def _hash_names(self, table: NDArray[Any], head: NDArray[Any]) -> None:
         lengths = np.minimum(head["i_namelen"], 255).astype(np.int64)
         pieces = (lengths + 15) // 16
-        for count in np.unique(pieces).tolist():
+        for count in np.flatnonzero(np.bincount(pieces)).tolist():
             if not count:
                 continue
             which = np.flatnonzero(pieces == count)
@@ -458,10 +458,10 @@ class Scan:
 
     def _take_data(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         at, ofs, addr = self._inode_addresses(batch.blocks, table)
+        self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
         if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
             for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
                 self._claim_alias(int(batch.rows[i]))
-        self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr)
 
     def _claim_alias(self, inode_row: int) -> None:
         row = self.inodes[inode_row]
@@ -482,9 +482,9 @@ class Scan:
         at: NDArray[np.int64],
         ofs: NDArray[np.int64],
         addr: NDArray[np.int64],
-        quietly: bool = False,
+        is_inode: bool,
     ) -> None:
-        """Note addresses of nodes `rows[at]`, whose first file block is `base[at]`."""
+        """Note addresses of nodes `rows[at]`, whose first file block is `base[at]`; of inodes in the table's order."""
         if not at.size:
             return
         table, size = self.inodes, rows.size
@@ -500,20 +500,24 @@ class Scan:
         if bad.any():
             self.bad_pointers.append(np.stack([rows[at[bad]], ofs[bad], addr[bad]], axis=1))
             np.add.at(table["bad"], inode_rows[at[bad]], 1)
-        known = inode_rows >= 0
-        np.add.at(table["data"], inode_rows[known], counted[known])
         last = np.full(size, -1, np.int64)
         last[at] = fofs
-        np.maximum.at(table["last"], inode_rows[known], last[known])
-        written = np.full(size, -1, np.int64)
-        written[at[~new]] = fofs[~new]
-        np.maximum.at(table["last_written"], inode_rows[known], written[known])
+        written = last
+        if special:
+            written = np.full(size, -1, np.int64)
+            written[at[~new]] = fofs[~new]
+        if is_inode:  # every row once, one after the other
+            some = table[int(inode_rows[0]) : int(inode_rows[0]) + size]
+            some["data"], some["last"], some["last_written"] = counted, last, written
+        else:
+            np.add.at(table["data"], inode_rows, counted)
+            np.maximum.at(table["last"], inode_rows, last)
+            np.maximum.at(table["last_written"], inode_rows, written)
         owner = table[inode_rows[at]] if table["ext_len"][inode_rows].any() else None
         if owner is not None:
             offset = fofs - owner["ext_fofs"]
             hit = (offset >= 0) & (offset < owner["ext_len"]) & (addr == owner["ext_blk"] + offset)
-            hits = np.bincount(at[hit], minlength=size)
-            np.add.at(table["ext_hits"], inode_rows[known], hits[known])
+            np.add.at(table["ext_hits"], inode_rows, np.bincount(at[hit], minlength=size))
         dirs = table["mode"][inode_rows] & np.uint16(0xF000) == stat.S_IFDIR
         if dirs.any():
             which = dirs[at] & inside
@@ -522,7 +526,7 @@ class Scan:
             )
         if not inside.all():
             at, ofs, addr = at[inside], ofs[inside], addr[inside]
-        clash = self.owners.claim(self.nid[rows[at]], ofs, addr, quietly)
+        clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
         if clash is not None:
             self.clashes.append(clash)
 
@@ -652,10 +656,10 @@ class Scan:
                 edges.append(np.stack([some[above[which]], slot, nids[which, slot]], axis=1))
         return np.concatenate(edges) if edges else np.zeros((0, 3), np.int64)
 
-    def _take_direct(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], quietly: bool = False) -> None:
+    def _take_direct(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
         inode_rows = self.inode_of[rows]
         at, ofs, addr = self._direct_addresses(blocks, self.inodes[inode_rows])
-        self._take_addresses(rows, inode_rows, self.fofs[rows], at, ofs, addr, quietly)
+        self._take_addresses(rows, inode_rows, self.fofs[rows], at, ofs, addr, False)
 
     # -- what nothing points to ---------------------------------------------------------------------------------
 

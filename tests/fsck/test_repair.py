@@ -125,6 +125,11 @@ def both_checkpoint_heads_bad(p: Patient) -> None:
 
 
 @row
+def checkpoint_area_zeroed(p: Patient) -> None:
+    p.write(p.geo.cp_blkaddr * p.size, bytes(1024 * p.size))
+
+
+@row
 def a_nat_block_zeroed(p: Patient) -> None:
     p.write(int(p.vol.nat.blkaddrs[0]) * p.size, bytes(p.size))
 

@@ -39,6 +39,15 @@ def check_packs(image: Image) -> Iterator[Finding]:
         yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=repair)
     if image.pack is None:
         yield Finding(problems.CP_UNUSABLE, area="cp", blkaddr=image.geo.cp_blkaddr)
+    elif image.pack_derived:
+        note = "the check goes on with what tables and nodes imply"
+        yield Finding(
+            problems.CP_GONE,
+            area="cp",
+            blkaddr=image.geo.cp_blkaddr,
+            note=note,
+            repair=Repair("checkpoint", {"pack": 0}),
+        )
 
 
 def check_flags(image: Image) -> Iterator[Finding]:
