@@ -120,6 +120,7 @@ class WritableVolume(Volume):
         self._changed = False
         self._busy = False  # the cleaner or a checkpoint is at work
         self._broken: str | None = None
+        self.atomic = False  # no checkpoint but the one that is asked for: ENOSPC where one would be needed to go on
         self.compress_options = CompressOptions()
         self._written_kib = self._kbytes_written()
         self.committer = Committer(
@@ -540,6 +541,10 @@ class WritableVolume(Volume):
         if other.is_dir and not self.names.is_empty(other):
             _fail(errno.ENOTEMPTY, name)
 
+    def is_inside(self, ino: int, top: int) -> bool:
+        """Whether a directory is `top` or lies below it."""
+        return self._is_inside(self.live(ino), self.live(top))
+
     def _is_inside(self, folder: LiveInode, top: LiveInode) -> bool:
         """Whether a directory is `top` or lies below it."""
         seen: set[int] = set()
@@ -957,6 +962,8 @@ class WritableVolume(Volume):
         self.nodes.shrink()
         if self._enough(blocks):
             return
+        if self.atomic:
+            raise OSError(errno.ENOSPC, "there is not enough free space to change all this in one step")
         self._busy = True
         try:
             self.files.write_back_all()
