@@ -353,9 +353,22 @@ def _report(
     del report["files_by_inode"]
     report["trace_files"] = report.pop("files")
     report["files"] = None
+    report["tracepoints"] = _tracepoints(trace, request.top)
     if attribution is not None:
         _add_attribution(report, attribution, per_log or {}, request.top, before, after)
     return report
+
+
+def _tracepoints(trace: Trace, top: int) -> dict[str, Any] | None:
+    """What f2fs_submit_page_write said, where it was recorded: exact, by the kernel's own word."""
+    pages = trace.pages
+    if not pages.count:
+        return None
+    return {
+        "blocks": pages.count,
+        "logs": dict(sorted(pages.logs.items())),
+        "inodes": {str(ino): count for ino, count in pages.inos.most_common(top if top > 0 else None)},
+    }
 
 
 def _add_attribution(

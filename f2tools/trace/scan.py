@@ -134,7 +134,7 @@ class Scanner:
             if len(offsets):
                 yield self._events(buffer, offsets)
             if ended:
-                self._finish(filled - used)
+                self._finish(used, filled)
                 return
             view[: filled - used] = bytes(view[used:filled])
             self._base += used
@@ -158,7 +158,7 @@ class Scanner:
                 continue
             if filled - at < HEADER_V8 + MAX_RECORD and not ended:
                 break  # perhaps the rest of it comes with the next window
-            if self._is_magic(buffer, at, filled):
+            if self._the_format.magic_bytes.startswith(buffer[at : min(at + 4, filled)].tobytes()):
                 break  # a record that the stream's end cuts off
             if self._bad_since is None:
                 self._bad_since = self._base + at
@@ -187,7 +187,7 @@ class Scanner:
             return np.zeros(0, np.int64), at, False
         after = at + int(ends[count - 1])
         if len(wrong) and count == wrong[0] + 1 and not self._is_magic(buffer, after, filled) and after < filled:
-            after = self._back_from(buffer, at + int(places[count - 1]), after, filled)
+            after = self._back_from(buffer, at + int(places[count - 1]) * 4, after, filled)
         return at + places[:count] * 4, after, good
 
     def _back_from(self, buffer: NDArray[np.uint8], record: int, after: int, filled: int) -> int:
@@ -224,13 +224,13 @@ class Scanner:
         self._damage.skipped_bytes += count
         self._bad_since = None
 
-    def _finish(self, rest: int) -> None:
+    def _finish(self, used: int, filled: int) -> None:
         """What is left at the end of the stream."""
-        size = self._base + rest
         if self._bad_since is not None:
-            self._end_of_damage(rest)
-        elif rest:
-            self._damage.note("truncated", self._name, size, f"the last record is cut off: {rest} bytes of it are here")
+            self._end_of_damage(filled)
+        elif filled > used:
+            text = f"the last record is cut off: {filled - used} bytes of it are here"
+            self._damage.note("truncated", self._name, self._base + used, text)
 
     @property
     def _the_format(self) -> Format:

@@ -11,10 +11,11 @@ import io
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 from f2tools.errors import Unsupported, Usage
 from f2tools.trace.damage import Damage
 from f2tools.trace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
-from f2tools.trace.scan import SNIFF, WINDOW, Note, Scanner, sniff
-from f2tools.trace.text import TextReader
+from f2tools.trace.scan import WINDOW, Note, Scanner, sniff
+from f2tools.trace.text import PageWrites, TextReader
 
 PER_CPU = re.compile(r"(.*)\.blktrace\.(\d+)(\.gz|\.zst)?$")
 PLAIN = re.compile(r"(.*)\.(?:blktrace|bin|blkparse\.txt|ftrace\.txt)(\.gz|\.zst)?$")
@@ -44,7 +45,7 @@ class Trace:
     names: dict[int, str] = field(default_factory=dict)  # processes
     records: int = 0
     operations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))  # events by operation
-    pages: list[Any] = field(default_factory=list)  # text.PageWrite
+    pages: PageWrites = field(default_factory=PageWrites)
 
     def events(
         self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False
@@ -148,18 +149,15 @@ class _Stream:
         self._trace.operations += self._reader.operations
         if isinstance(self._reader, TextReader):
             self._trace.names.update(self._reader.names)
-            self._trace.pages += self._reader.pages
+            self._trace.pages.update(self._reader.pages)
 
     def _next(self) -> Events | None:
-        try:
-            events = next(self._source, None)
-        except (OSError, EOFError, ValueError, _zstd_error()) as error:
-            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
-                raise
-            self._trace.damage.note("truncated", self._name, None, f"the compressed file can't be read on: {error}")
-            events = None
+        events = next(self._source, None)
         self._trace.add_notes(self._reader.notes)
         if events is None:
+            if self._file.error is not None:
+                text = f"the compressed file can't be read on: {self._file.error}"
+                self._trace.damage.note("truncated", self._name, None, text)
             return None
         if isinstance(self._reader, TextReader) and self._wanted is not None:
             events = events.take(self._wanted[events.op])
@@ -233,11 +231,12 @@ def _is_text(head: bytes) -> bool:
 
 
 class _Prefixed(io.RawIOBase):
-    """A stream whose beginning has been read already."""
+    """A stream whose beginning has been read already; where it can't be decompressed any further it ends."""
 
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+    def __init__(self, head: bytes, rest: Any) -> None:
         self._head = memoryview(head)
         self._rest = rest
+        self.error: Exception | None = None
 
     def readable(self) -> bool:
         return True
@@ -249,11 +248,13 @@ class _Prefixed(io.RawIOBase):
             view[:count] = self._head[:count]
             self._head = self._head[count:]
             return count
-        data = self._rest.read(len(view)) if not hasattr(self._rest, "readinto") else None
-        if data is None:
-            return self._rest.readinto(view) or 0  # type: ignore[attr-defined]
-        view[: len(data)] = data
-        return len(data)
+        if self.error is not None:
+            return 0
+        try:
+            return self._rest.readinto(view) or 0
+        except _decompression_errors() as error:
+            self.error = error
+            return 0
 
     def close(self) -> None:
         self._rest.close()
@@ -271,23 +272,20 @@ def _open(path: str) -> tuple[_Prefixed, bytes]:
         import zstandard
 
         source = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True)
+    start = bytearray()
     try:
-        start = _read_up_to(source, SNIFF if source is not raw and head[:2] == b"\x1f\x8b" else 4096)
-    except (OSError, EOFError, _zstd_error()) as error:
-        raise Unsupported(f"{path}: can't be decompressed: {error}") from error
-    return _Prefixed(start, source), start
+        while len(start) < 4096 and (data := source.read(4096 - len(start))):
+            start += data
+    except _decompression_errors() as error:
+        if not start:
+            raise Unsupported(f"{path}: can't be decompressed: {error}") from error
+    return _Prefixed(bytes(start), source), bytes(start)
 
 
-def _read_up_to(source: Any, count: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < count and (data := source.read(count - len(parts))):
-        parts += data
-    return bytes(parts)
+def _decompression_errors() -> tuple[type[Exception], ...]:
+    found: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
+    if "zstandard" in sys.modules:
+        import zstandard
 
-
-def _zstd_error() -> type[Exception]:
-    if "zstandard" not in sys.modules:
-        return EOFError
-    import zstandard
-
-    return zstandard.ZstdError
+        found = (*found, zstandard.ZstdError)
+    return found

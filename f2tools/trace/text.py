@@ -7,8 +7,9 @@ Lines are read in bounded pieces.  A line that begins like an event and can't be
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from f2tools.trace.scan import MAX_TIME, Note
 
 PIECE = 1 << 20
 MAX_LINE = 1 << 16
+MAX_INOS = 1 << 18
 NUMBER = rb"\d{1,18}"
 
 BLKPARSE = re.compile(
@@ -57,7 +59,7 @@ BLOCK_EVENT = re.compile(
 )
 F2FS_PAGE = re.compile(
     rb"dev = \((\d+),(\d+)\), ino = (\d+), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), newaddr = (0x[0-9a-f]+), "
-    rb"rw = (\w+)\(.*?\), type = (\w+)(?:_(\w+))?"
+    rb"rw = (\w+)\(.*?\), type = (\w+)"
 )
 BLOCK_OPS = {
     b"block_bio_queue": "Q", b"block_bio_backmerge": "M", b"block_bio_frontmerge": "F", b"block_getrq": "G",
@@ -68,16 +70,25 @@ LETTERS = {"A": AHEAD, "S": SYNC, "M": META}
 ON_REQUESTS = {OP_NUMBERS[name] for name in "DCIR"}
 
 
-@dataclass(frozen=True)
-class PageWrite:
-    """One f2fs_submit_page_write: the kernel's own word on a block."""
+@dataclass
+class PageWrites:
+    """What the kernel itself says of the blocks that F2FS writes: f2fs_submit_page_write, summed up."""
 
-    time: int
-    ino: int
-    index: int
-    blkaddr: int
-    type: str
-    temp: str
+    logs: Counter[str] = field(default_factory=Counter)  # blocks by temperature and type, `meta` for metadata
+    inos: Counter[int] = field(default_factory=Counter)  # blocks by inode; 1 is all nodes, 2 all metadata
+    count: int = 0
+
+    def add(self, log: str, ino: int) -> None:
+        """Count a block; of very many inodes the rest is counted as 0."""
+        self.count += 1
+        self.logs[log] += 1
+        self.inos[ino if ino in self.inos or len(self.inos) < MAX_INOS else 0] += 1
+
+    def update(self, other: PageWrites) -> None:
+        """Add those of another text."""
+        self.count += other.count
+        self.logs.update(other.logs)
+        self.inos.update(other.inos)
 
 
 class TextReader:
@@ -93,7 +104,7 @@ class TextReader:
         self._last: dict[int, int] = {}
         self.notes: list[Note] = []
         self.names: dict[int, str] = {}
-        self.pages: list[PageWrite] = []
+        self.pages = PageWrites()
         self.records = 0
         self.operations = np.zeros(256, np.int64)
 
@@ -188,7 +199,7 @@ class TextReader:
             self.notes.append(Note(time, NOTIFY_MESSAGE, int(pid), rest.strip()))
             return ()
         if event.startswith(b"f2fs_submit_page"):
-            return self._page(time, event, rest)
+            return self._page(event, rest)
         op = BLOCK_OPS.get(event)
         if op is None:
             return ()
@@ -216,17 +227,15 @@ class TextReader:
             self._damage.note("disordered", self._name, self._line, f"CPU {cpu}: an event before its predecessor")
         self._last[cpu] = max(time, self._last.get(cpu, 0))
 
-    def _page(self, time: int, event: bytes, rest: bytes) -> tuple | None:
+    def _page(self, event: bytes, rest: bytes) -> tuple | None:
         if not event.startswith((b"f2fs_submit_page_write", b"f2fs_submit_page_bio")):
             return ()
         found = F2FS_PAGE.match(rest)
         if found is None:
             return None
-        _, _, ino, index, _, new, direction, kind, _ = found.groups()
+        ino, direction, kind = found[3], found[7], found[8]
         if direction == b"WRITE":
-            words = kind.decode().split("_")
-            temp, page = (words[0].lower(), words[-1].lower()) if len(words) > 1 else ("", words[0].lower())
-            self.pages.append(PageWrite(time, int(ino), int(index, 16), int(new, 16), page, temp))
+            self.pages.add(kind.decode().lower(), int(ino))
         return ()
 
     def _checked(self, row: tuple) -> tuple | None:
