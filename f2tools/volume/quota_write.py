@@ -446,6 +446,13 @@ def _packed(quota: Quota) -> bytes:
 # -- the files of a volume --------------------------------------------------------------------------------------------
 
 
+_OWNER: dict[str, Callable[[Inode], int]] = {
+    "user": lambda inode: inode.i_uid,
+    "group": lambda inode: inode.i_gid,
+    "project": lambda inode: inode.extra.get("i_projid", 0),
+}
+
+
 class Quotas:
     """All quota files of a volume that is being written: who pays, and whether he may.
 
@@ -509,17 +516,16 @@ class Quotas:
             tree.written()
 
     def _owners(self, inode: Inode) -> dict[str, int]:
-        owners = {"user": inode.i_uid, "group": inode.i_gid, "project": inode.extra.get("i_projid", 0)}
-        return {kind: owners[kind] for kind in self.trees}
+        return {kind: _OWNER[kind](inode) for kind in self.trees}
 
     def _charge(self, owners: Mapping[str, int], inodes: int, space: int) -> None:
-        limited = [(kind, number) for kind, number in owners.items() if self._has_limits(kind, number)]
-        for kind, number in limited:
-            error = self.trees[kind].would_exceed(number, inodes, space, self.privileged)
+        limited = {kind for kind, number in owners.items() if self._has_limits(kind, number)}
+        for kind in limited:
+            error = self.trees[kind].would_exceed(owners[kind], inodes, space, self.privileged)
             if error is not None:
                 raise OSError(error, os.strerror(error))
         for kind, number in owners.items():
-            if (kind, number) in limited:
+            if kind in limited:
                 self.trees[kind].charge({number: (inodes, space)})
             else:
                 self._gather(kind, number, inodes, space)
