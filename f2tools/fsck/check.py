@@ -20,7 +20,14 @@ PATHS_PER_CODE = 200
 _IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
 _BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
 _WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS)
-_SCAN_CHECKS = (*nat.CHECKS, *tree.CHECKS, *sit.CHECKS, *xattr.SCAN_CHECKS, *checkpoint.SCAN_CHECKS)
+_SCAN_CHECKS = (
+    *nat.CHECKS,
+    *tree.CHECKS,
+    *sit.CHECKS,
+    *xattr.SCAN_CHECKS,
+    *checkpoint.SCAN_CHECKS,
+    *device.SCAN_CHECKS,
+)
 _TREE_CHECKS = (*dir.CHECKS, *contents.CHECKS)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.device.overlay import Overlay
-from f2tools.errors import F2fsError
+from f2tools.errors import F2fsError, Unsupported
 from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.findings import Finding, Severity
@@ -88,6 +88,8 @@ class Repairer:
         ask: Callable[[str, list[Finding]], bool] | None = None,
     ) -> None:
         """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs."""
+        if getattr(device, "zone_size", 0):
+            raise Unsupported(f"{device.name}: a zoned device can't be repaired in place; repair a copy of it")
         self.device = device
         self.overlay = Overlay(Kept(device))
         self._memory = memory_bytes

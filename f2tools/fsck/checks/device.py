@@ -3,12 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from f2tools.fsck import problems
-from f2tools.fsck.findings import Finding
+from f2tools.fsck.findings import Finding, Repair
 from f2tools.fsck.image import Image
+from f2tools.fsck.scan import Scan
+
+if TYPE_CHECKING:
+    from f2tools.device.block import Zone
 
 TOLD = 1000
+
+
+def check_zones(scan: Scan) -> Iterator[Finding]:
+    """In a zone that is written one block after the other, nothing valid lies beyond the write pointer, and a log that
+    is open there goes on at it."""
+    geo, size = scan.geo, scan.geo.block_size
+    logs = {int(geo.start_block(log.segno)) + log.next_blkoff: log for log in scan.image.summaries.cursegs}
+    for zone in zones_of(scan.image):
+        if not zone.sequential or zone.condition in ("full", "read-only", "offline"):
+            continue
+        first, last = zone.start // size, (zone.start + zone.length) // size
+        pointer = zone.write_pointer // size
+        if first < geo.main_blkaddr or last > geo.end_blkaddr:
+            continue
+        segnos = np.arange(geo.segno(first), geo.segno(last - 1) + 1)
+        valid = np.flatnonzero(np.unpackbits(scan.image.sit.valid_map(segnos)))
+        beyond = valid[valid + int(geo.start_block(segnos[0])) >= pointer]
+        if beyond.size:
+            blkaddr = int(geo.start_block(segnos[0])) + int(beyond[0])
+            yield Finding(
+                problems.ZONE_POINTER, area="main", blkaddr=blkaddr, segno=int(geo.segno(blkaddr)),
+                note="a valid block lies at or beyond the write pointer", found=f"{pointer:#x}", count=beyond.size,
+            )  # fmt: skip
+        for blkaddr, log in logs.items():
+            if first <= int(geo.start_block(log.segno)) < last and blkaddr != pointer and not beyond.size:
+                yield Finding(
+                    problems.ZONE_POINTER, area="main", blkaddr=blkaddr, segno=log.segno, note=f"the {log.name} log",
+                    found=f"{pointer:#x}", expected=f"{blkaddr:#x}", repair=Repair("log", {"kind": log.kind}),
+                )  # fmt: skip
+
+
+def zones_of(image: Image) -> list[Zone]:
+    """The zones of the device below; none where it has none, or is an image."""
+    device: Any = image.raw.base
+    return device.zones() if callable(getattr(device, "zones", None)) else []
 
 
 def check_unreadable(image: Image) -> Iterator[Finding]:
@@ -18,4 +60,5 @@ def check_unreadable(image: Image) -> Iterator[Finding]:
         yield Finding(problems.UNREADABLE, area=image.geo.area_of(blkaddr), blkaddr=blkaddr)
 
 
+SCAN_CHECKS = (check_zones,)
 CHECKS = (check_unreadable,)

@@ -1,0 +1,96 @@
+"""Below the volume: zones with write pointers, and blocks that can't be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import f2tools
+from f2tools.device import Device, open_device
+from f2tools.device.base import Wrapper
+from f2tools.device.block import Zone
+from f2tools.errors import DeviceError
+from f2tools.fsck.check import Report, check
+from f2tools.fsck.image import Image
+from tests.fsck.craft import bad, codes, said
+from tests.images import reference
+
+
+class Zoned(Wrapper):
+    """An image as if its sections were zones: written up to the last valid block, or to where the open log goes on.
+
+    `moved`: by how many blocks the write pointer of the zone of the first log is elsewhere.
+    """
+
+    def __init__(self, path: Path, moved: int = 0) -> None:
+        super().__init__(open_device(path))
+        self._path, self._moved = path, moved
+
+    def zones(self) -> list[Zone]:
+        with f2tools.open(self._path) as volume:
+            geo, logs = volume.geo, volume.summaries.cursegs
+            valid = np.unpackbits(volume.sit.valid_map()).reshape(-1, geo.segs_per_sec * geo.blocks_per_seg)
+            pointers = valid.shape[1] - np.argmax(valid[:, ::-1], axis=1)
+            pointers[~valid.any(axis=1)] = 0
+            for number, log in enumerate(logs):
+                at = (log.segno % geo.segs_per_sec) * geo.blocks_per_seg + log.next_blkoff
+                pointers[log.segno // geo.segs_per_sec] = at + (self._moved if number == 0 else 0)
+            length = valid.shape[1] * geo.block_size
+            return [
+                Zone(
+                    start=(start := geo.main_blkaddr * geo.block_size + number * length), length=length,
+                    capacity=length, write_pointer=start + int(pointer) * geo.block_size,
+                    type="sequential-write-required", condition="full" if pointer == valid.shape[1] else "closed",
+                )
+                for number, pointer in enumerate(pointers)
+            ]  # fmt: skip
+
+
+def _examined(device: Device) -> Report:
+    image = Image(device)
+    try:
+        return check(image)
+    finally:
+        image.close()
+
+
+def test_write_pointers_of_a_sound_zoned_volume_are_silent() -> None:
+    report = _examined(Zoned(reference("zoned").path))
+    assert not bad(report), said(report)
+
+
+def test_a_write_pointer_that_is_not_where_the_log_goes_on_is_found() -> None:
+    report = _examined(Zoned(reference("zoned").path, moved=1))
+    assert set(codes(report)) == {"W001"}, said(report)
+
+
+def test_valid_blocks_beyond_the_write_pointer_are_found() -> None:
+    report = _examined(Zoned(reference("zoned").path, moved=-3))
+    found = bad(report)
+    assert {finding.code for finding in found} == {"W001"}
+    assert any("beyond the write pointer" in finding.note for finding in found), said(report)
+
+
+class Torn(Wrapper):
+    """A device of which one block can't be read."""
+
+    def __init__(self, base: Device, blkaddr: int) -> None:
+        super().__init__(base)
+        self._bad = range(blkaddr * 4096, (blkaddr + 1) * 4096)
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        length = memoryview(buffer).nbytes
+        if offset < self._bad.stop and offset + length > self._bad.start:
+            raise DeviceError(f"reading at {offset:#x} failed: Input/output error")
+        super().pread_into(offset, buffer)
+
+
+def test_a_block_that_cannot_be_read_is_told_and_the_rest_is_checked(tmp_path: Path) -> None:
+    blkaddr = 0x125B  # the inode of /medium/one
+    report = _examined(Torn(open_device(reference("base").path), blkaddr))
+    found = {finding.code: finding for finding in bad(report)}
+    assert found["H001"].blkaddr == blkaddr
+    assert found["F010"].nid == 43
+    assert report.inodes == 158
