@@ -385,11 +385,12 @@ class Machine(RuleBasedStateMachine):
             self.do("set_flags", ino, self.model.nodes[ino].flags ^ F2FS_CASEFOLD_FL)
 
     @precondition(lambda self: self.twin is not None and "compression" in self.model.features)
-    @rule(what=picks)
-    def compress(self, what: int) -> None:
-        ino = self.choose(
-            what, lambda node: bool(node.links) and (node.is_dir or (node.is_file and not node.size and not node.flags))
-        )
+    @rule(what=picks, name=names)
+    def compress(self, what: int, name: bytes) -> None:
+        """A folder hands it down; a file can begin with it as long as it has no blocks."""
+        ino = self.folder_of(what)
+        if name[0] > ord("b"):
+            ino = self.do("create", ino, name, stat.S_IFREG | 0o644)
         if ino is not None:
             self.do("set_flags", ino, self.model.nodes[ino].flags | F2FS_COMPR_FL)
 

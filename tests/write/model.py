@@ -264,8 +264,7 @@ class Model:
         node, directory = self.nodes[ino], self._room_for(parent, name)
         if node.is_dir:
             fail(errno.EPERM)
-        if directory.flags & F2FS_PROJINHERIT_FL and directory.projid != node.projid:
-            fail(errno.EXDEV)
+        self._same_project(directory, ino)
         self._enter(parent, name, ino)
         self.change(ino, links=node.links + 1)
 
@@ -323,14 +322,14 @@ class Model:
         if self._inside(moved, new_parent):
             fail(errno.EINVAL)
         over = target.children[taken] if taken is not None else None
+        if over != moved:
+            self._same_project(target, moved)
         if over is not None and taken is not None:
             folded = parent == new_parent and taken == name and taken != new_name and not flags & RENAME_WHITEOUT
             if over == moved and not folded:
                 return  # two names of one file: nothing happens
             if over != moved:
                 self._replace(moved, over, new_parent, taken)
-        if target.flags & F2FS_PROJINHERIT_FL and target.projid != self.nodes[moved].projid:
-            fail(errno.EXDEV)
         self._leave(parent, name)
         self._enter(new_parent, new_name if over is None or over == moved else taken or new_name, moved)
         if self.nodes[moved].is_dir and parent != new_parent:
@@ -360,6 +359,8 @@ class Model:
         other = self.nodes[new_parent].children[taken]
         if self._inside(moved, new_parent) or self._inside(other, parent):
             fail(errno.EINVAL)
+        self._same_project(self.nodes[new_parent], moved)
+        self._same_project(self.nodes[parent], other)
         self._enter(parent, name, other)
         self._enter(new_parent, taken, moved)
         for ino, old, new in ((moved, parent, new_parent), (other, new_parent, parent)):
@@ -367,6 +368,10 @@ class Model:
                 self.change(ino, parent=new)
                 self.change(old, links=self.nodes[old].links - 1)
                 self.change(new, links=self.nodes[new].links + 1)
+
+    def _same_project(self, directory: Node, ino: int) -> None:
+        if directory.flags & F2FS_PROJINHERIT_FL and directory.projid != self.nodes[ino].projid:
+            fail(errno.EXDEV)
 
     def _inside(self, ino: int, directory: int) -> bool:
         """Whether a directory is, or lies below, the inode."""
