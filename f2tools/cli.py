@@ -16,7 +16,29 @@ TOOLS = {
     "fsck": ("f2tools.fsck.cli:fsck", "Check a volume; say what is wrong and where."),
     "trace": ("f2tools.trace.cli:trace", "What a workload did to the device, from block traces."),
     "recover": ("f2tools.recover.cli:recover", "Explain what a crash left, and bring back what was fsync'ed."),
+    "edit": ("f2tools.edit.cli:edit", "Change many files in an image as one step."),
+    "cp": ("f2tools.edit.cli:cp", "Copy files into an image, or inside it."),
+    "mv": ("f2tools.edit.cli:mv", "Rename or move files in an image."),
+    "rm": ("f2tools.edit.cli:rm", "Remove files from an image."),
+    "rmdir": ("f2tools.edit.cli:rmdir", "Remove empty directories from an image."),
+    "mkdir": ("f2tools.edit.cli:mkdir", "Make directories in an image."),
+    "ln": ("f2tools.edit.cli:ln", "Link files in an image."),
+    "mknod": ("f2tools.edit.cli:mknod", "Make device nodes, fifos, sockets in an image."),
+    "chmod": ("f2tools.edit.cli:chmod", "Change permissions in an image."),
+    "chown": ("f2tools.edit.cli:chown", "Change owners in an image."),
+    "touch": ("f2tools.edit.cli:touch", "Set times in an image."),
+    "truncate": ("f2tools.edit.cli:truncate", "Set the size of files in an image."),
+    "setfattr": ("f2tools.edit.cli:setfattr", "Set extended attributes in an image."),
+    "chattr": ("f2tools.edit.cli:chattr", "Set flags and projects in an image."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
+}  # fmt: skip
+SECTIONS = {
+    "Make and look": ("mkfs", "dump", "trace"),
+    "Check and rescue": ("fsck", "recover", "undo"),
+    "Change files in an image": (
+        "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",
+        "chattr",
+    ),
 }  # fmt: skip
 
 
@@ -34,7 +56,7 @@ class Main(LazyGroup):
             raise ReaderGone from error
 
 
-@click.group(cls=Main, commands=TOOLS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Main, commands=TOOLS, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="f2tools", message="f2tools %(version)s")
 def main() -> None:
     """Tools for F2FS images and devices, without a kernel driver.

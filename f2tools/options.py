@@ -20,9 +20,15 @@ SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <<
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are run, not when they are listed."""
 
-    def __init__(self, commands: dict[str, tuple[str, str]], **settings: object) -> None:
+    def __init__(
+        self,
+        commands: dict[str, tuple[str, str]],
+        sections: dict[str, tuple[str, ...]] | None = None,
+        **settings: object,
+    ) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
         self._lazy = commands
+        self._sections = sections or {"Commands": tuple(commands)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._lazy)
@@ -34,8 +40,9 @@ class LazyGroup(click.Group):
         return getattr(import_module(module), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._lazy.items()])
+        for title, names in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self._lazy[name][1]) for name in names])
 
 
 class Size(click.ParamType):

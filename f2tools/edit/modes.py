@@ -1,0 +1,130 @@
+"""Permissions, owners, flags, times and values as people write them."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+
+from f2tools.errors import Usage
+from f2tools.layout.constants import (
+    F2FS_APPEND_FL,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DIRSYNC_FL,
+    F2FS_IMMUTABLE_FL,
+    F2FS_NOATIME_FL,
+    F2FS_NOCOMP_FL,
+    F2FS_NODUMP_FL,
+    F2FS_PROJINHERIT_FL,
+    F2FS_SYNC_FL,
+)
+
+FLAG_LETTERS = {
+    "a": F2FS_APPEND_FL, "i": F2FS_IMMUTABLE_FL, "A": F2FS_NOATIME_FL, "d": F2FS_NODUMP_FL, "c": F2FS_COMPR_FL,
+    "m": F2FS_NOCOMP_FL, "S": F2FS_SYNC_FL, "D": F2FS_DIRSYNC_FL, "F": F2FS_CASEFOLD_FL, "P": F2FS_PROJINHERIT_FL,
+}  # fmt: skip
+_CLAUSE = re.compile(r"([ugoa]*)((?:[-+=](?:[rwxXst]*|[ugo]))+)")
+_ACTION = re.compile(r"([-+=])([rwxXst]*|[ugo])")
+_SHIFTS = {"u": 6, "g": 3, "o": 0}
+
+
+def change_mode(text: str, mode: int, is_dir: bool, umask: int = 0o022) -> int:
+    """The permissions after chmod with `755` or `u+rwX,go-w`; Usage for what chmod(1) does not know."""
+    if re.fullmatch(r"[0-7]{1,5}", text):
+        value = int(text, 8)
+        if value > 0o7777:
+            raise Usage(f"{text!r} is no mode")
+        return value
+    for clause in text.split(","):
+        match = _CLAUSE.fullmatch(clause)
+        if match is None:
+            raise Usage(f"{text!r} is no mode; write it like 644 or u+rwX,go-w")
+        who = match[1].replace("a", "ugo") or "ugo"
+        masked = umask if not match[1] else 0
+        for sign, letters in _ACTION.findall(match[2]):
+            mode = _act(mode, who, sign, letters, is_dir, masked)
+    return mode
+
+
+def _act(mode: int, who: str, sign: str, letters: str, is_dir: bool, masked: int) -> int:
+    bits = everything = 0
+    for whom in set(who):
+        shift = _SHIFTS[whom]
+        everything |= 7 << shift
+        bits |= _bits_of(mode, letters, is_dir) << shift
+    bits &= ~masked
+    special = 0
+    if "s" in letters:
+        special |= (0o4000 if "u" in who else 0) | (0o2000 if "g" in who else 0)
+    if "t" in letters:
+        special |= 0o1000
+    if sign == "+":
+        return mode | bits | special
+    if sign == "-":
+        return mode & ~(bits | special)
+    cleared = everything & ~masked | (0o4000 if "u" in who else 0) | (0o2000 if "g" in who and not is_dir else 0)
+    return mode & ~cleared | bits | special
+
+
+def _bits_of(mode: int, letters: str, is_dir: bool) -> int:
+    if letters in _SHIFTS:
+        return mode >> _SHIFTS[letters] & 7
+    bits = (4 if "r" in letters else 0) | (2 if "w" in letters else 0) | (1 if "x" in letters else 0)
+    return bits | (1 if "X" in letters and (is_dir or mode & 0o111) else 0)
+
+
+def parse_owner(text: str) -> tuple[int | None, int | None]:
+    """(uid, gid) of `1000:100`, `1000` or `:100`; None for what stays."""
+    match = re.fullmatch(r"(\d*)(?::(\d*))?", text)
+    if match is None or not text.strip(":"):
+        raise Usage(f"{text!r} is no owner; write it in numbers, like 1000:100, 1000 or :100")
+    values = tuple(int(part) if part else None for part in match.groups())
+    if any(value is not None and value >= 1 << 32 for value in values):
+        raise Usage(f"{text!r}: an owner has 32 bits")
+    return values[0], values[1]
+
+
+def change_flags(text: str, flags: int) -> int:
+    """The flags after chattr with `+i`, `-a` or `=dA`."""
+    if not re.fullmatch(rf"[-+=][{''.join(FLAG_LETTERS)}]*", text):
+        raise Usage(f"{text!r}: flags are {''.join(FLAG_LETTERS)}, after + (set), - (clear) or = (set these only)")
+    chosen = 0
+    for letter in text[1:]:
+        chosen |= FLAG_LETTERS[letter]
+    if text[0] == "+":
+        return flags | chosen
+    return flags & ~chosen if text[0] == "-" else flags & ~sum(FLAG_LETTERS.values()) | chosen
+
+
+def parse_time(text: str) -> int:
+    """Nanoseconds since 1970 of `@1700000000.5` or `2024-03-01T12:00:00Z`, which is UTC with and without the Z."""
+    match = re.fullmatch(r"@(-?\d+)(?:\.(\d{1,9}))?", text)
+    if match is not None:
+        return int(match[1]) * 10**9 + int((match[2] or "0").ljust(9, "0"))
+    from datetime import UTC, datetime
+
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise Usage(f"{text!r} is no time; write it like 2024-03-01T12:00:00 (UTC) or @1709294400") from None
+    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    seconds = int(when.timestamp() // 1)
+    return seconds * 10**9 + when.microsecond * 1000
+
+
+def now_ns() -> int:
+    """The time of a change."""
+    return time.time_ns()
+
+
+def parse_value(text: str) -> bytes:
+    """The value of an attribute as getfattr writes it: text, `0x` and hexadecimal, `0s` and base64."""
+    try:
+        if text[:2] in ("0x", "0X"):
+            return bytes.fromhex(text[2:])
+        if text[:2] in ("0s", "0S"):
+            return base64.b64decode(text[2:], validate=True)
+    except ValueError:
+        raise Usage(f"{text!r}: not hexadecimal after 0x, or not base64 after 0s") from None
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,217 @@
+"""All changes of one command, or none: the image is written when everything has succeeded, the deciding block last.
+
+The engine works on an overlay, in memory and in a temporary file; the image below is only read.  At the end there is
+one checkpoint.  What it needs lies in places that the checkpoint before does not use, so its blocks can be copied in
+any order; then the image is flushed, and the last block of the checkpoint pack makes it count.  Whatever the moment at
+which that is cut off, the image is in the old state or in the new one.
+
+Where free segments run out, the engine makes checkpoints on its way, and so it does after it brought back what was
+fsync'ed before a crash.  Each is a stage with an overlay of its own, and the stages are copied one after the other in
+the same manner.  Then too the image changes only when all has succeeded, and is consistent at any moment; but a copy
+that is cut off can leave the state of a stage in between, with a part of the changes.  `Outcome.checkpoints` tells.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from f2tools.device import Device, open_device
+from f2tools.device.base import Wrapper
+from f2tools.device.overlay import MEMORY_BYTES, Overlay
+from f2tools.device.undo import UndoLog
+from f2tools.errors import DeviceError, F2fsError, Usage
+from f2tools.volume.segment import NoFreeSegment
+from f2tools.volume.writer import WritableVolume
+
+PIECE = 4 << 20
+LEAST_MEMORY = 8 << 20
+
+
+class EditFailed(F2fsError):
+    """A change can't be made; what a system call would say, with the path."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, or in a dry run would be."""
+
+    written_bytes: int
+    checkpoints: int  # 0: nothing had to be changed; above 1: in stages, see the module's docstring
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Everything up to a checkpoint; the block at `tail` makes it count."""
+
+    overlay: Overlay
+    tail: int
+    tail_length: int
+
+
+class Stages(Wrapper):
+    """A device whose changes are kept apart by checkpoints, until they are copied or forgotten."""
+
+    def __init__(self, base: Device) -> None:
+        super().__init__(Overlay(base))
+        self.read_only = False
+        self.below = base
+        self._sealed: list[_Stage] = []
+
+    def seal(self, tail: int, tail_length: int) -> None:
+        """A checkpoint is complete: what follows is another stage."""
+        assert isinstance(self.base, Overlay)
+        self._sealed.append(_Stage(self.base, tail, tail_length))
+        self.base = Overlay(self.base, memory_bytes=max(LEAST_MEMORY, MEMORY_BYTES >> len(self._sealed)))
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """(offset, length) of what differs from the device below, stage after stage."""
+        return [part for stage in self._sealed for part in stage.overlay.dirty_ranges()]
+
+    def outcome(self) -> Outcome:
+        """How much there is to copy."""
+        return Outcome(sum(length for _, length in self.ranges()), len(self._sealed))
+
+    def copy(self, to: Device, done: Callable[[int], object]) -> None:
+        """Make it so on a device that holds what the one below does; `done` is told of bytes."""
+        for stage in self._sealed:
+            low, high = stage.tail, stage.tail + stage.tail_length
+            for offset, length in stage.overlay.dirty_ranges():
+                end = offset + length
+                for begin, finish in ((offset, min(end, low)), (max(offset, high), end)):
+                    if begin < finish:
+                        _copy(stage.overlay, to, begin, finish, done)
+            to.flush()
+            _copy(stage.overlay, to, low, high, done)
+            to.flush()
+
+    def close(self) -> None:
+        """The volume is closed; its changes are still here until `release`."""
+
+    def release(self) -> None:
+        """Forget everything, and close the device below."""
+        self.base.close()
+
+
+def _copy(overlay: Overlay, to: Device, begin: int, end: int, done: Callable[[int], object]) -> None:
+    at = begin
+    for start, size in [*overlay.data_ranges(begin, end - begin), (end, 0)]:
+        if at < start:
+            to.write_zeroes(at, start - at)
+        for position in range(start, start + size, PIECE):
+            to.pwrite(position, overlay.pread(position, min(PIECE, start + size - position)))
+        done(start + size - at)
+        at = start + size
+
+
+class _StagedVolume(WritableVolume):
+    """A volume that says when a checkpoint is complete."""
+
+    def __init__(self, stages: Stages, clock: Callable[[], int], seed: int | None) -> None:
+        self._stages = stages
+        super().__init__(stages, clock=clock, seed=seed)
+
+    def checkpoint(self, unmount: bool = False) -> None:
+        super().checkpoint(unmount)
+        size, total = self.geo.block_size, self.pack.cp.cp_pack_total_block_count
+        self._stages.seal((self.pack.blkaddr + total - 1) * size, size)
+
+
+class Edit:
+    """An image that is being changed: `volume` is as it will be.
+
+    Leaving the `with` block writes the image, leaving it by an exception changes nothing.  `$SOURCE_DATE_EPOCH` is the
+    time of all changes, if it is set.  NotF2fs, DeviceError, EditFailed EROFS.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        devices: Sequence[str] = (),
+        dry_run: bool = False,
+        undo: str | None = None,
+        progress: Callable[[str, int | None], Any] | None = None,
+    ) -> None:
+        self.path = path
+        self.dry_run = dry_run
+        self.outcome = Outcome(0, 0)
+        self.notes: list[str] = []
+        self._undo = undo
+        self._progress = progress
+        if undo is not None and not dry_run and os.path.lexists(undo):
+            raise DeviceError(f"{undo}: is there already; an undo log is never overwritten")
+        self._device = open_device(path, write=not dry_run, extra=list(devices))
+        self._stages = Stages(self._device)
+        try:
+            with self.failing_at(None):
+                epoch = source_date_epoch()
+                clock = time.time_ns if epoch is None else lambda: epoch * 1_000_000_000
+                self.volume: WritableVolume = _StagedVolume(self._stages, clock, epoch)
+        except BaseException:
+            self._stages.release()
+            raise
+        self.notes += self.volume.warnings
+
+    @contextmanager
+    def failing_at(self, path: bytes | None) -> Iterator[None]:
+        """What a system call would report is EditFailed with this path, or what the OSError itself names."""
+        try:
+            yield
+        except NoFreeSegment:
+            raise self.failed(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path) from None
+        except OSError as error:
+            raise self.failed(error, path) from None
+
+    def failed(self, error: OSError, path: bytes | None = None) -> EditFailed:
+        """The error for an OSError of the engine."""
+        where = self.path if path is None else f"{self.path}:{os.fsdecode(path)}"
+        return EditFailed(f"{where}: {error.strerror or error}")
+
+    def bar(self, title: str, total: int | None) -> Any:
+        """A progress bar as a context manager with `.advance(n)`."""
+        from f2tools.options import progress
+
+        return (self._progress or progress)(title, total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._stages.release()
+
+    def _finish(self) -> None:
+        with self.failing_at(None):
+            self.volume.close()
+        self.outcome = self._stages.outcome()
+        if self.dry_run:
+            return
+        to = self._device if self._undo is None else UndoLog(self._device, self._undo)
+        try:
+            if isinstance(to, UndoLog):
+                to.save(self._stages.ranges())
+            with self.bar("writing", self.outcome.written_bytes) as bar:
+                self._stages.copy(to, bar.advance)
+        finally:
+            to.close()
+
+
+def source_date_epoch() -> int | None:
+    """$SOURCE_DATE_EPOCH, or None where it is not set."""
+    text = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise Usage(f"SOURCE_DATE_EPOCH is {text!r}; seconds since 1970 are needed")
+    return int(text)
