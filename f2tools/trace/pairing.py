@@ -173,7 +173,9 @@ class Pairer:
         size = events.bytes[rows] // SECTOR
         end = _joined([p.end for p in pieces], [r.end for r in lives], events.sector[rows] + np.maximum(size, 1))
         which = _joined([p.cls for p in pieces], [r.cls for r in lives], cls[rows])
-        kinds = _joined([KIND_Q] * len(pieces), [KIND_D] * len(lives), kind[rows])
+        # what was completed in part is no plain interval any more
+        partly = [KIND_D if request.sector == request.start else KIND_ODD for request in lives]
+        kinds = _joined([KIND_Q] * len(pieces), partly, kind[rows])
         window = _Window(time, sector, end, which, kinds, pieces, lives, rows, before)
         self._queued[device], self._live[device] = [], []
         simple = window.uniform()

@@ -251,7 +251,11 @@ class _Prefixed(io.RawIOBase):
         if self.error is not None:
             return 0
         try:
-            return self._rest.readinto(view) or 0
+            if not isinstance(self._rest, gzip.GzipFile):
+                return self._rest.readinto(view) or 0
+            data = self._rest.read1(len(view))  # `readinto` loses what comes ahead of an error
+            view[: len(data)] = data
+            return len(data)
         except _decompression_errors() as error:
             self.error = error
             return 0
@@ -274,12 +278,16 @@ def _open(path: str) -> tuple[_Prefixed, bytes]:
         source = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True)
     start = bytearray()
     try:
-        while len(start) < 4096 and (data := source.read(4096 - len(start))):
+        while len(start) < 4096 and (data := _some(source, 4096 - len(start))):
             start += data
     except _decompression_errors() as error:
         if not start:
             raise Unsupported(f"{path}: can't be decompressed: {error}") from error
     return _Prefixed(bytes(start), source), bytes(start)
+
+
+def _some(source: Any, count: int) -> bytes:
+    return source.read1(count) if isinstance(source, gzip.GzipFile) else source.read(count)
 
 
 def _decompression_errors() -> tuple[type[Exception], ...]:
