@@ -12,13 +12,21 @@ from f2tools.layout.constants import F2FS_ROOT_INO as ROOT
 from f2tools.volume.writer import WritableVolume
 from tests import judges
 from tests.kernel.guest import MAX_IMAGES, Guest
-from tests.power.test_kernel import SCRIPT, without_what_recovery_decides
-from tests.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
+from tests.power.test_kernel import without_what_recovery_decides
+from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
 
 BLOCK = 4096
 NOW = 1_800_000_000 * 10**9
 PUNCH, COLLAPSE, ZERO, INSERT, KEEP_SIZE = 3, 8, 16, 32, 1
-OPTIONS = ("-O", "extra_attr,inode_checksum,inode_crtime")
+OPTIONS = ("-O", "extra_attr,inode_checksum,inode_crtime,quota,project_quota")
+
+SCRIPT = """
+set -e
+count=${#IMAGES[@]}
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+python3 /share/manifests $count $OUT/%d.json
+umount /mnt/*
+"""
 
 Scenario = Callable[[WritableVolume], None]
 SCENARIOS: dict[str, Scenario] = {}
@@ -183,7 +191,7 @@ def test_the_kernel_brings_back_what_we_bring_back(guest: Guest, tmp_path: Path)
         opened(ours).close()
         judges.fsck_clean(ours)
         trees.append(without_what_recovery_decides(tree_of(ours)))
-    result = guest.run(SCRIPT, disks, timeout=600).must_succeed()
+    result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
     assert_quiet(result)
     for number, (disk, tree) in enumerate(zip(disks, trees, strict=True)):
         assert "f" in tree["entries"] or len(tree["entries"]) > 2, f"{disk.name}: nothing was brought back"
