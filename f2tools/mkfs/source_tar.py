@@ -28,7 +28,9 @@ MOST_HEADER = 16 << 20  # bytes of a pax header, or of all global ones: a sparse
 MOST_XATTRS = 128 << 10  # bytes of the attributes of one file; F2FS holds less
 MOST_RUNS = 1 << 20  # of data in a sparse file
 MOST_SIZE = (1 << 63) - 1
+MOST_PATH = 1 << 16  # bytes of a name with all its directories
 MOST_MAJOR, MOST_MINOR = (1 << 12) - 1, (1 << 20) - 1  # of a device number in Linux
+MINIMAL_ACL = 4 + 3 * 8  # bytes of one that says no more than the mode does
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s6s2s32s32s8s8s155s12s")
@@ -179,7 +181,7 @@ class _TarReader:
             blank = body.find(b" ", at, at + 21)
             digits = body[at:blank] if blank > 0 else b""
             end = at + int(digits) if digits.isdigit() else 0
-            if not blank < end <= len(body) or body[end - 1] != 10:
+            if not at < blank < end <= len(body) or body[end - 1] != 10:
                 if body[at:].strip(b"\0"):
                     self._fail(f"header {self._count}: the pax records are damaged")
                 return
@@ -256,7 +258,10 @@ class _TarReader:
         parts = [part for part in raw.split(b"/") if part and part != b"."]
         if b".." in parts or b"\0" in raw:
             self._fail(f"{os.fsdecode(raw)!r}: names with '..' or NUL in them are refused")
-        return b"/".join(parts)
+        path = b"/".join(parts)
+        if len(path) > MOST_PATH:
+            self._fail(f"{os.fsdecode(path[:80])}...: a name of {len(path)} bytes")
+        return path
 
     def _decimal(self, text: bytes, path: bytes, what: str) -> int:
         if not _NUMBER.fullmatch(text):
@@ -318,7 +323,9 @@ class _TarReader:
             if text and name not in found:
                 if name == ACLS[1] and not stat.S_ISDIR(entry.mode):
                     continue
-                found[name] = self._acl(text, path)
+                acl = self._acl(text, path)
+                if name == ACLS[1] or len(acl) > MINIMAL_ACL:
+                    found[name] = acl
         found = {name: found[name] for name in sorted(found) if keeps(name)}
         if sum(map(len, found.values())) > MOST_XATTRS:
             self._fail(f"{shown(path)}: its extended attributes are more than F2FS holds")
@@ -335,9 +342,9 @@ class _TarReader:
                 continue
             words = words[1:] if words[0] in (b"default", b"d") else words
             tags = _ACL_TAGS.get(words[0], ())
-            named = len(words) > 1 and bool(words[1])
             if len(words) == 2 and len(tags) == 1:
                 words = [words[0], b"", words[1]]  # mask:rwx
+            named = len(words) > 1 and bool(words[1])
             if len(words) not in (3, 4) or len(tags) <= named or words[2].strip(b"rwx-"):
                 self._fail(f"{shown(path)}: the ACL entry {part[:80]!r} is not understood")
             number = _NO_ID
