@@ -603,7 +603,7 @@ class _DataStream:
         fofs = cluster_blocks(block_runs(entry.content, size), entry.size, size, how.log_cluster_size)
         own = self._loader.addrs_per_inode - self._loader.addrs_per_inode % cluster
         per = geo.addrs_per_block - geo.addrs_per_block % cluster
-        tree = _Tree(self._loader, file, fofs, own, per)
+        tree = _Tree(self._loader, file, fofs, own, per, how.release)
         saved = 0
         step = max(cluster, BLOCKS_AT_ONCE // cluster * cluster)
         for start in range(0, fofs.size, step):
@@ -714,7 +714,13 @@ class _Tree:
     """One large file: its blocks, and the nodes that map them."""
 
     def __init__(
-        self, loader: _Loader, file: _File, fofs: NDArray[np.int64], own: int | None = None, per: int | None = None
+        self,
+        loader: _Loader,
+        file: _File,
+        fofs: NDArray[np.int64],
+        own: int | None = None,
+        per: int | None = None,
+        release: bool = False,
     ) -> None:
         self._loader = loader
         self._vol = loader.vol
@@ -733,7 +739,7 @@ class _Tree:
             text = f"{os.fsdecode(file.entry.path)}: larger than a file of F2FS can be"
             raise OSError(errno.EFBIG, text) from None
         wanted = list(self._paths)
-        self._vol.space.require(fofs.size + len(wanted), len(wanted))
+        self._vol.space.require(len(wanted) if release else fofs.size + len(wanted), len(wanted))
         for path, nid in zip(wanted, self._vol.nat.take(len(wanted)) if wanted else [], strict=True):
             self._paths[path] = nid
         self._numbers = numbers
@@ -773,6 +779,7 @@ class _Tree:
         words = block.view("<u4")
         words[self._loader._addr_at // 4 + self.fofs[inside]] = self.addrs[inside]
         count = self.fofs.size - self._released
+        vol.space.require(count + len(self._paths), len(self._paths))
         inode["i_blocks"] += count + len(self._paths)
         vol.space.valid_blocks += count + len(self._paths)
         vol.space.valid_nodes += len(self._paths)
