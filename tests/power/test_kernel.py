@@ -20,7 +20,7 @@ set -e
 count=${#IMAGES[@]}
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
 python3 /share/manifests $count $OUT/%d.json
-touch $(seq -f /mnt/%g/the-kernel-was-here 0 $((count - 1)))
+for n in $(seq 0 $((count - 1))); do touch /mnt/$n/the-kernel-was-here; done
 umount /mnt/*
 """
 
@@ -48,7 +48,7 @@ def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> No
         disks += [cut, ours]
     trees = [tree_of(disk) for disk in disks[1::2]]
     result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
-    assert_quiet(result)
+    assert_quiet(result, "invalid crc_offset", "recover_dentry:", "invalid crc value")  # of a pack that is cut off
     for number, (count, tree) in enumerate(zip(cuts, trees, strict=True)):
         assert_as_the_kernel(tree, result.json(f"{2 * number + 1}.json"), f"event {count}, recovered by us")
         theirs = without_what_recovery_decides(result.json(f"{2 * number}.json"))
