@@ -207,6 +207,6 @@ def events(
     from f2tools.trace import events as streaming
 
     chosen = streaming.Filter.of(since, until, operations, processes, areas, image, offset)
-    damaged = streaming.stream(trace, chosen, limit, as_json, click.get_text_stream("stdout"))
+    damaged = streaming.stream(trace, chosen, limit, as_json, sys.stdout)
     if strict:
         must_be_whole(damaged)

@@ -1,0 +1,173 @@
+"""Attribution, held against the kernel's own word on every block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from f2tools.device import open_device
+from f2tools.errors import Usage
+from f2tools.layout.constants import CURSEG_NAMES
+from f2tools.trace.analyze import Request, analyze
+from f2tools.trace.attribution import LOG_NAMES
+from f2tools.volume.volume import Volume
+from tests.trace import traces
+
+CASES = ("churn", "fileserver", "varmail")
+BLOCK = 4096
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """(name, our report, the truth)"""
+    name = request.param
+    images = (str(traces.image(name, "before")), str(traces.image(name, "after")))
+    return name, analyze(Request(str(traces.FOLDER / name), *images, top=0)).report, traces.truth(name)
+
+
+def blocks(truth: dict[str, Any]) -> list[list[Any]]:
+    return [block for write in truth["writes"] for block in write[3]]
+
+
+def logs_at_the_time(name: str, truth: dict[str, Any]) -> list[str]:
+    """The type that each block's segment had when it was written; a block that is written in place changes no type."""
+    with Volume(open_device(traces.image(name, "before"))) as volume:
+        types = {segno: LOG_NAMES[kind] for segno, kind in enumerate(volume.sit.types.tolist())}
+        main, per = volume.geo.main_blkaddr, volume.geo.blocks_per_seg
+    found = []
+    for blkaddr, area, kind, temp, _, place in blocks(truth):
+        if area != "main":
+            continue
+        segno = (blkaddr - main) // per
+        if place == "new":
+            types[segno] = f"{temp}_{kind}"
+        found.append(types[segno])
+    return found
+
+
+def test_the_logs_are_named_as_the_engine_names_them() -> None:
+    assert [name.lower() for name in CURSEG_NAMES[:6]] == [n.replace("_", " ") for n in LOG_NAMES] or len(
+        CURSEG_NAMES
+    ) >= 6
+
+
+def test_areas_are_exact(case: tuple) -> None:
+    _, report, truth = case
+    real = Counter(block[1] for block in blocks(truth))
+    assert report["areas"] == {area: real[area] * BLOCK for area in report["areas"]}
+    assert report["offset"] == 0
+
+
+def test_what_is_certain_of_the_logs_is_never_wrong(case: tuple) -> None:
+    name, report, truth = case
+    real = Counter(logs_at_the_time(name, truth))
+    for log, size in report["logs"].items():
+        assert size <= real[log] * BLOCK, log
+    assert sum(report["logs"].values()) + report["ambiguous"] == report["areas"]["main"]
+
+
+def unknowable(truth: dict[str, Any]) -> int:
+    """Bytes written to places that were written again later: of these no image knows anything."""
+    counts = Counter(block[0] for block in blocks(truth) if block[1] == "main")
+    return sum(count - 1 for count in counts.values()) * BLOCK
+
+
+def test_no_more_is_ambiguous_than_what_nobody_can_know(case: tuple) -> None:
+    name, report, truth = case
+    assert report["ambiguous"] <= unknowable(truth)
+    assert report["files_ambiguous"] <= unknowable(truth)
+    if name != "churn":
+        assert report["ambiguous"] == 0
+
+
+def test_what_is_certain_of_the_files_is_never_wrong(case: tuple) -> None:
+    _, report, truth = case
+    real = Counter(block[4] for block in blocks(truth) if block[1] == "main")
+    for ino, found in report["files"].items():
+        assert found["bytes"] <= real[int(ino)] * BLOCK, ino
+    certain = sum(found["bytes"] for found in report["files"].values())
+    assert certain + report["files_ambiguous"] == report["areas"]["main"]
+
+
+def test_the_last_writer_of_each_block_is_named(case: tuple) -> None:
+    """As many bytes by inode as the truth has last writes."""
+    _, report, truth = case
+    last = {block[0]: block[4] for block in blocks(truth) if block[1] == "main"}
+    real = Counter(last.values())
+    assert {int(ino): found["bytes"] for ino, found in report["files"].items()} == {
+        ino: count * BLOCK for ino, count in real.items()
+    }
+
+
+def test_paths_are_among_those_that_the_inode_had(case: tuple) -> None:
+    _, report, truth = case
+    named = 0
+    for ino, found in report["files"].items():
+        if found["path"] is None or found["path"] == "/":
+            continue
+        assert found["path"].lstrip("/") in truth["paths"][ino]
+        named += 1
+    assert named > 50
+
+
+def test_each_log_writes_at_its_own_tail(case: tuple) -> None:
+    """What classic tools call random is sequential log by log."""
+    name, report, _ = case
+    logs, all_of_them = report["sequentiality"]["per_log"], report["sequentiality"]["all_logs"]
+    assert all(row["bytes"] <= row["of_bytes"] for row in logs.values())
+    if name != "churn":
+        assert all_of_them["byte_share"] > report["sequentiality"]["write"]["strict"]["byte_share"]
+    assert report["sequentialised"]["of_bytes"] <= report["areas"]["main"]
+    assert report["valid_block_histogram"]["after"]["dirty"] == sum(
+        report["valid_block_histogram"]["after"]["by_eighth"]
+    )
+
+
+def test_with_one_image_there_are_areas_and_no_guesses() -> None:
+    after = str(traces.image("churn", "after"))
+    report = analyze(Request(str(traces.FOLDER / "churn"), image_after=after)).report
+    whole = analyze(Request(str(traces.FOLDER / "churn"), image=after)).report
+    assert report["areas"] == whole["areas"]
+    assert sum(report["logs"].values()) + report["ambiguous"] == report["areas"]["main"]
+    real = Counter(logs_at_the_time("churn", traces.truth("churn")))
+    assert all(size <= real[log] * BLOCK for log, size in report["logs"].items())
+
+
+def test_a_volume_on_a_partition_is_found_by_the_remaps(tmp_path: Any) -> None:
+    events = []
+    for n, e in enumerate(traces.request(1_000, 2048 + 8 * 600, 8)):
+        if n == 0:
+            payload = (8 << 20 | 17).to_bytes(4, "big") + e.device.to_bytes(4, "big") + (8 * 600).to_bytes(8, "big")
+            events.append(traces.Ev(900, "A", e.sector, 8, payload=payload))
+        events.append(e)
+    prefix = traces.write(tmp_path, events)
+    image = str(traces.image("churn", "after"))
+    assert analyze(Request(str(prefix), image)).report["areas"]["cp"] == 4096
+    assert analyze(Request(str(prefix), image)).report["offset"] == 2048
+    assert analyze(Request(str(prefix), image, offset=0)).report["areas"]["cp"] == 4096 * (
+        512 * 8 <= 2048 + 4800 < 1536 * 8
+    )
+
+
+def test_images_of_different_volumes_are_refused() -> None:
+    with pytest.raises(Usage, match="different volumes"):
+        analyze(
+            Request(
+                str(traces.FOLDER / "churn"),
+                str(traces.image("churn", "before")),
+                str(traces.image("varmail", "after")),
+            )
+        )
+
+
+def test_the_picture_by_log_holds_all_bytes() -> None:
+    images = (str(traces.image("fileserver", "before")), str(traces.image("fileserver", "after")))
+    done = analyze(Request(str(traces.FOLDER / "fileserver"), *images))
+    assert done.log_raster is not None
+    sums = done.log_raster.sums.sum(axis=(1, 2))
+    shown = dict(zip(done.log_names, sums.tolist(), strict=True))
+    assert shown["cold_data"] == pytest.approx(done.report["logs"]["cold_data"])
+    assert np.isclose(sums.sum(), done.report["writes"]["bytes"])

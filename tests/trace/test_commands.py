@@ -1,0 +1,196 @@
+"""The commands as a user runs them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from f2tools.cli import main
+from f2tools.trace.definitions import DEFINITIONS
+from tests import judges
+from tests.trace import traces
+from tests.trace.traces import request
+
+CHURN = str(traces.FOLDER / "churn")
+
+
+def trace(*args: object) -> Result:
+    """Run a command in this process; what is no error of the user's is raised."""
+    return CliRunner().invoke(main, ["trace", *map(str, args)], catch_exceptions=False)
+
+
+def run(*args: object) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    code = "from f2tools.cli import run; run()"
+    return subprocess.run([sys.executable, "-c", code, "trace", *map(str, args)], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def images() -> tuple[str, ...]:
+    return "--image", str(traces.image("churn", "before")), "--image-after", str(traces.image("churn", "after"))
+
+
+def test_the_report_fits_a_screen(images: tuple[str, ...]) -> None:
+    done = trace("analyze", CHURN, *images, "--app-bytes", "99871199")
+    lines = done.output.splitlines()
+    assert len(lines) <= 48
+    assert max(map(len, lines)) <= 120
+    assert "WAF 0.672" in done.output
+    assert "hot_data" in done.output
+    assert "/job1/f0.jpg" in done.output
+
+
+def test_json_has_every_metric_under_its_name(images: tuple[str, ...]) -> None:
+    report = json.loads(trace("analyze", CHURN, *images, "--json").output)
+    assert set(DEFINITIONS) <= set(report)
+    assert report["writes"]["bytes"] == 67158016
+    assert list(report["logs"]) == ["hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node"]
+    assert list(report["areas"]) == ["sb", "cp", "sit", "nat", "ssa", "main"]
+
+
+def test_every_metric_is_explained() -> None:
+    for name in DEFINITIONS:
+        assert trace("analyze", "--explain", name).output.startswith(f"{name}: ")
+    assert run("analyze", "--explain", "nonsense").returncode == 2
+    assert len(trace("analyze", "--explain", "all").output.splitlines()) > len(DEFINITIONS)
+
+
+def test_fio_says_what_the_application_wrote(tmp_path: Path) -> None:
+    fio = tmp_path / "fio.json"
+    fio.write_text('fio: a warning\n{"jobs": [{"write": {"io_bytes": 1000}}, {"write": {"io_bytes": 67157016}}]}')
+    assert json.loads(trace("analyze", CHURN, "--fio", fio, "--json").output)["fs_waf"] == 1.0
+    fio.write_text("{}")
+    assert run("analyze", CHURN, "--fio", fio).returncode == 2
+
+
+def test_tables_are_written(tmp_path: Path, images: tuple[str, ...]) -> None:
+    trace("analyze", CHURN, *images, "--csv", tmp_path / "csv", "--json")
+    with (tmp_path / "csv" / "metrics.csv").open() as file:
+        metrics = {row["metric"]: row["value"] for row in csv.DictReader(file)}
+    assert metrics["writes.bytes"] == "67158016"
+    with (tmp_path / "csv" / "areas.csv").open() as file:
+        assert {row["area"]: int(row["bytes"]) for row in csv.DictReader(file)}["ssa"] == 131072
+
+
+def test_parquet_holds_the_same(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
+    trace("analyze", CHURN, "--parquet", tmp_path, "--json")
+    rows = {row["metric"]: row["value"] for row in parquet.read_table(tmp_path / "metrics.parquet").to_pylist()}
+    assert rows["writes.bytes"] == 67158016
+
+
+def test_the_html_is_one_file_that_fetches_nothing(tmp_path: Path, images: tuple[str, ...]) -> None:
+    page = tmp_path / "r.html"
+    trace("analyze", CHURN, *images, "--html", page)
+    text = page.read_text()
+    assert text.count("<svg") == 6
+    assert "<script" not in text
+    assert not re.search(r'(?:src|href)="(?!data:)', text)
+    for match in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ElementTree.fromstring(match)
+    for title in ("by operation", "writes by log", "Throughput", "Requests by size", "Latency", "Discard map"):
+        assert title in text
+
+
+def test_names_in_a_trace_are_no_markup(tmp_path: Path) -> None:
+    evil = b"<img src=x>\x1b[2J"
+    events = [traces.note(0, 0, evil, 100), traces.note(1, 2, evil), *request(10, 0)]
+    prefix = traces.write(tmp_path, events)
+    trace("analyze", prefix, "--html", tmp_path / "r.html")
+    assert "<img" not in (tmp_path / "r.html").read_text()
+    for output in (trace("analyze", prefix).output, trace("events", prefix).output):
+        assert "\x1b" not in output
+
+
+@pytest.mark.peer
+def test_a_real_browser_shows_the_html(tmp_path: Path, images: tuple[str, ...]) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        judges.missing_judge("chromium is not installed", "whether a browser shows the HTML report")
+    page, shot = tmp_path / "r.html", tmp_path / "r.png"
+    trace("analyze", CHURN, *images, "--html", page)
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/chrome"]
+    dumped = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert "Block address over time" in dumped.stdout
+    shooting = [*command, f"--screenshot={shot}", "--window-size=1000,3000", page.as_uri()]
+    said = subprocess.run(shooting, capture_output=True, text=True, timeout=120)
+    assert shot.stat().st_size > 50_000
+    assert "Refused to" not in said.stderr
+
+
+@pytest.mark.parametrize("picture", ["address", "logs", "throughput", "sizes", "latency", "discards"])
+def test_each_picture_is_sound_svg_and_png(tmp_path: Path, images: tuple[str, ...], picture: str) -> None:
+    done = trace("analyze", CHURN, *images, "--svg", tmp_path / "p.svg", "--picture", picture)
+    assert done.exit_code == 0
+    root = ElementTree.parse(tmp_path / "p.svg").getroot()
+    assert root.tag.endswith("svg")
+    pytest.importorskip("matplotlib", reason="matplotlib is an extra")
+    trace("analyze", CHURN, *images, "--png", tmp_path / "p.png", "--picture", picture)
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_comparing_gives_ratios_to_the_baseline(tmp_path: Path) -> None:
+    names = [str(traces.FOLDER / name) for name in ("f2fs-varmail", "churn")]
+    found = json.loads(trace("compare", *names, "--baseline", names[1], "--json").output)
+    row = found["metrics"]["writes.bytes"]
+    assert row[names[1]]["ratio"] == 1
+    assert row[names[0]]["ratio"] == pytest.approx(125112 * 512 / 67158016)
+    assert found["metrics"]["write_reduction.bytes"][names[0]]["value"] == pytest.approx(1 - 125112 * 512 / 67158016)
+    several = trace("compare", *names, "--jobs", "2", "--html", tmp_path / "c.html").output
+    assert several == trace("compare", *names).output
+    assert "<svg" in (tmp_path / "c.html").read_text()
+    assert run("compare", *names, "--baseline", "other").returncode == 2
+
+
+def test_events_are_filtered(images: tuple[str, ...]) -> None:
+    every = [json.loads(line) for line in trace("events", CHURN, "--json").output.splitlines()]
+    assert len(every) == 3712
+
+    def some(*options: str) -> list[dict]:
+        return [json.loads(line) for line in trace("events", CHURN, "--json", *options).output.splitlines()]
+
+    assert some("--op", "D", "--op", "discard") == [e for e in every if e["op"] == "D" and e["class"] == "discard"]
+    assert some("--since", "2", "--until", "4") == [e for e in every if 2 <= e["seconds"] < 4]
+    assert len(some("--limit", "7")) == 7
+    assert some("--process", "150") == [e for e in every if e["pid"] == 150]
+    ssa = some("--op", "D", "--op", "write", "--area", "ssa", *images[:2])
+    assert sum(e["bytes"] for e in ssa) == 131072
+    assert {e["area"] for e in ssa} == {"ssa"}
+    assert run("events", CHURN, "--op", "nonsense").returncode == 2
+    assert run("events", CHURN, "--area", "cp").returncode == 2
+
+
+def test_strict_fails_where_events_are_missing(tmp_path: Path) -> None:
+    records = traces.records(request(10, 0) + request(300_000, 64))
+    (tmp_path / "x.blktrace.0").write_bytes(b"".join(records[:3] + records[4:]))
+    lenient, strict = run("analyze", tmp_path / "x"), run("analyze", tmp_path / "x", "--strict")
+    assert (lenient.returncode, strict.returncode) == (0, 1)
+    assert "DAMAGED: 1 lost" in lenient.stdout
+    assert "1 events lost" in strict.stderr
+    assert run("events", tmp_path / "x", "--strict").returncode == 1
+    assert run("compare", tmp_path / "x", "--strict").returncode == 1
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code = "from f2tools.cli import run; run()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "trace", "events", CHURN],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141

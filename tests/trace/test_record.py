@@ -1,0 +1,136 @@
+"""Recording, with a stand-in for blktrace: what is kept, and that analyze finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from f2tools.trace import record as recording
+from tests import images
+from tests.trace import traces
+
+STAND_IN = """#!/bin/sh
+# blktrace -d DEVICE -D FOLDER -o NAME -b SIZE
+cp {source}.blktrace.0 "$4/$6.blktrace.0"
+trap 'echo "  Total: 3712 events (dropped {dropped}), 175 KiB data"; exit 0' INT
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder for PATH with a blktrace that gives a known trace."""
+    source = traces.unpacked("churn", tmp_path / "source")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "blktrace").write_text(STAND_IN.format(source=source, dropped=0))
+    (folder / "blktrace").chmod(0o755)
+    return folder
+
+
+def record(tools: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    code = "from f2tools.cli import run; run()"
+    command = [sys.executable, "-c", code, "trace", "record", *map(str, args)]
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": path}, timeout=120)
+
+
+def test_a_recording_is_one_folder_that_analyze_reads(tmp_path: Path, tools: Path) -> None:
+    device = images.copy_sparse(traces.image("churn", "after"), tmp_path / "disk.img")
+    written = tmp_path / "written"
+    command = ["dd", "if=/dev/zero", f"of={written}", "bs=64k", "count=16", "conv=fsync"]
+    done = record(tools, device, "-o", tmp_path / "run", "--", *command)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert kept["exit_status"] == 0
+    assert kept["io"]["wchar"] >= 1 << 20
+    assert kept["app_bytes"] == 0 or 1 << 20 <= kept["app_bytes"] < 2 << 20  # a file system in memory counts nothing
+    assert kept["tracer"] == {"kind": "blktrace", "dropped": 0}
+    (tmp_path / "run" / "record.json").write_text(json.dumps(kept | {"app_bytes": 1 << 20}))
+    code = "from f2tools.cli import run; run()"
+    command = [sys.executable, "-c", code, "trace", "analyze", str(tmp_path / "run"), "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert report["app_bytes"] == 1 << 20
+    assert report["areas"]["main"] > 0
+    assert report["files"]
+
+
+def test_copies_of_metadata_are_small_and_say_the_same(tmp_path: Path) -> None:
+    from f2tools.trace.analyze import Request, analyze
+    from f2tools.trace.metadata import copy_metadata
+
+    pair = []
+    for which in ("before", "after"):
+        original = traces.image("fileserver", which)
+        assert copy_metadata(str(original), tmp_path / f"{which}.img")
+        pair.append(str(tmp_path / f"{which}.img"))
+        assert os.stat(pair[-1]).st_blocks < os.stat(original).st_blocks
+    originals = [str(traces.image("fileserver", which)) for which in ("before", "after")]
+    folder = str(traces.FOLDER / "fileserver")
+    ours, theirs = (analyze(Request(folder, *both, top=0)).report for both in (pair, originals))
+    for key in ("areas", "logs", "ambiguous", "files", "valid_block_histogram"):
+        assert ours[key] == theirs[key], key
+
+
+def test_a_command_that_fails_is_recorded_all_the_same(tmp_path: Path, tools: Path) -> None:
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    done = record(tools, device, "-o", tmp_path / "run", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7
+    kept = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert kept["exit_status"] == 7
+    assert "no F2FS volume" in kept["notes"][0]
+    again = record(tools, device, "-o", tmp_path / "run", "--", "true")
+    assert again.returncode == 2
+    assert "not empty" in again.stderr
+
+
+def test_dropped_events_are_said(tmp_path: Path, tools: Path) -> None:
+    script = tools / "blktrace"
+    script.write_text(script.read_text().replace("dropped 0", "dropped 17"))
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    done = record(tools, device, "-o", tmp_path / "run", "--no-metadata", "--", "true")
+    assert "dropped 17 events" in done.stderr
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["tracer"]["dropped"] == 17
+
+
+def test_a_tracer_that_does_not_start_is_an_error_with_its_words(tmp_path: Path, tools: Path) -> None:
+    (tools / "blktrace").write_text("#!/bin/sh\necho 'BLKTRACESETUP: no such thing'; exit 1\n")
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    done = record(tools, device, "-o", tmp_path / "run", "--no-metadata", "--", "touch", tmp_path / "ran")
+    assert done.returncode == 8
+    assert "BLKTRACESETUP" in done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert record(tools, tmp_path / "missing", "--", "true").returncode == 1
+    assert record(tools, device, "-o", tmp_path / "other", "--", "no-such-command").returncode == 1
+
+
+def test_counters_are_read_by_name() -> None:
+    text = "    91 0 2408 50 43791 2043 1011872 123338 0 7572 123688 7 0 4204376 11 1293 288\n"
+    found = recording.parse_stat(text)
+    assert (found["writes"], found["write_sectors"], found["flushes"]) == (43791, 1011872, 1293)
+    assert "flushes" not in recording.parse_stat("1 2 3 4 5 6 7 8 9 10 11")
+
+
+def test_the_device_s_own_counters_give_its_amplification() -> None:
+    from f2tools.trace.analyze import device_waf
+
+    rows = [
+        {"id": 241, "name": "Host_Writes_GiB", "raw": {"value": 100}},
+        {"id": 233, "name": "NAND_Writes_GiB", "raw": {"value": 150}},
+    ]
+    before = recording.parse_smart(json.dumps({"ata_smart_attributes": {"table": rows}}))
+    assert before == {"host_bytes": 100 << 30, "media_bytes": 150 << 30}
+    after = {"host_bytes": 110 << 30, "media_bytes": 175 << 30}
+    found = device_waf({"before": {"nand": before}, "after": {"nand": after}})
+    assert found is not None
+    assert found["ratio"] == 2.5
+    assert recording.parse_smart("not JSON") is None
+    assert device_waf({}) is None
