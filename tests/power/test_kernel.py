@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel.guest import Guest
-from tests.power.recording import mixed, record
+from tests.power.recording import Recording, crowded, mixed, overwriting, record
 from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
 from tests.write.volumes import judge, writable
 
-PAIRS = 12
 OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"
 
 SCRIPT = """
@@ -34,25 +33,35 @@ def without_what_recovery_decides(tree: dict[str, Any]) -> dict[str, Any]:
     return {"entries": entries, "statfs": {}}
 
 
-def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> None:
-    recording = record(tmp_path / "recorded", OPTIONS, mixed)
+def some_cuts(recording: Recording, number: int) -> list[int]:
+    """Event counts to cut at: the end, and others by chance."""
     events = len(recording.recorder.events)
     chance = random.Random(7)
-    cuts = sorted({events, *(chance.randrange(events + 1) for _ in range(PAIRS - 1))})
+    return sorted({events, *(chance.randrange(events + 1) for _ in range(number - 1))})
+
+
+def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> None:
+    recordings = {
+        "mixed": (record(tmp_path / "mixed", OPTIONS, mixed), 8),
+        "crowded": (record(tmp_path / "crowded", "--size 64M", overwriting, crowded), 4),
+    }
     disks: list[Path] = []
-    for count in cuts:
-        cut = recording.at(count, tmp_path / f"{count}.img")
-        ours = Path(shutil.copyfile(cut, tmp_path / f"{count}-recovered.img"))
-        writable(ours).close()
-        judge(ours, context=f"after event {count}, recovered and closed")
-        disks += [cut, ours]
+    labels: list[str] = []
+    for name, (recording, number) in recordings.items():
+        for count in some_cuts(recording, number):
+            cut = recording.at(count, tmp_path / f"{name}-{count}.img")
+            ours = Path(shutil.copyfile(cut, tmp_path / f"{name}-{count}-recovered.img"))
+            writable(ours).close()
+            judge(ours, context=f"{name} after event {count}, recovered and closed")
+            disks += [cut, ours]
+            labels.append(f"{name} after event {count}")
     trees = [tree_of(disk) for disk in disks[1::2]]
     result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
     assert_quiet(result, "invalid crc_offset", "recover_dentry:", "invalid crc value")  # of a pack that is cut off
-    for number, (count, tree) in enumerate(zip(cuts, trees, strict=True)):
-        assert_as_the_kernel(tree, result.json(f"{2 * number + 1}.json"), f"event {count}, recovered by us")
+    for number, (label, tree) in enumerate(zip(labels, trees, strict=True)):
+        assert_as_the_kernel(tree, result.json(f"{2 * number + 1}.json"), f"{label}, recovered by us")
         theirs = without_what_recovery_decides(result.json(f"{2 * number}.json"))
-        assert_as_the_kernel(without_what_recovery_decides(tree), theirs, f"event {count}, recovered by the kernel")
+        assert_as_the_kernel(without_what_recovery_decides(tree), theirs, f"{label}, recovered by the kernel")
     for disk in disks:
         judge(disk, context=f"{disk.name} after the kernel")
         disk.unlink()
