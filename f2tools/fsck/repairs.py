@@ -468,6 +468,25 @@ def shared_block(work: Work, finding: Finding) -> bool:
     return work.surgery.set_address(data["nid"], data["ofs"], copy, start)
 
 
+def lost_pointers(work: Work, finding: Finding) -> bool:
+    """Addresses that were lost: i_blocks is too high by just as many blocks as the summaries name for this file.
+
+    Where the two do not agree nothing is believed, and i_blocks is counted anew later.
+    """
+    row = work.scan.inode_row(finding.ino or 0)
+    missing = int(finding.found or 0) - int(finding.expected or 0)
+    if row < 0 or missing <= 0:
+        return False
+    nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(work.scan.inode_of == row).tolist()}
+    lost = [(nid, ofs, found[0]) for (nid, ofs), found in work.leaks.data.items() if nid in nids]
+    if len(lost) != missing or any(found.version != work.scan.version[nids[nid]] for nid, _, found in lost):
+        return False
+    for nid, ofs, found in lost:
+        work.surgery.set_address(nid, ofs, found.blkaddr, work.start_word(nid))
+    work.note(finding, f"{missing} lost blocks found by the summaries")
+    return True
+
+
 def dentry_type(work: Work, finding: Finding) -> bool:
     """The type from the inode."""
     assert finding.repair is not None
@@ -626,6 +645,8 @@ def clear_nat(work: Work, finding: Finding) -> bool:
     nid = finding.repair.data["nid"]
     if work.scan.nat_ino[work.scan.row_of(nid)] == nid and was_dir(work, nid):
         return rebuild_dir(work, finding, nid)
+    if rebuild_file(work, finding, nid):
+        return True
     version, _, _ = work.surgery.nat(nid)
     work.surgery.set_nat(nid, 0, 0, version)
     work.note(finding, f"entry of nid {nid} cleared")
@@ -661,7 +682,8 @@ def missing_inode(work: Work, finding: Finding) -> bool:
         if work.surgery.node_addr(target) is not None and work.scan.row_of(target) >= 0:
             return False  # its block is judged first
         return rebuild_dir(work, finding, target)
-    return remove_dentry(work, finding)
+    free = 3 < target < work.image.geo.max_nid and work.scan.row_of(target) < 0
+    return (free and rebuild_file(work, finding, target)) or remove_dentry(work, finding)
 
 
 def root(work: Work, finding: Finding) -> bool:
@@ -673,6 +695,27 @@ def root(work: Work, finding: Finding) -> bool:
     return True
 
 
+def rebuild_file(work: Work, finding: Finding, ino: int) -> bool:
+    """A file whose inode is lost while its blocks are known: content and name come back, the rest is a guess."""
+    blocks = work.lost_addresses(ino)
+    table = work.tree.entries
+    entries = np.flatnonzero(work.tree.named & (table["ino"] == ino))
+    if not blocks or not entries.size or table["type"][entries[0]] != 1:
+        return False
+    name = work.tree.name(int(entries[0]))
+    parent = work.tree.ino(int(table["dir"][entries[0]]))
+
+    def change(block: NDArray[np.uint8], _extra: int) -> None:
+        _set(block, "i_pino", parent)
+        _set(block, "i_namelen", len(name))
+        block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
+
+    work.make_inode(ino, stat.S_IFREG | 0o600, 0, change)
+    work.take_back(ino, blocks)
+    work.note(finding, f"file {ino} rebuilt around {len(blocks)} blocks that were its own")
+    return True
+
+
 def blank_inode(work: Work, finding: Finding) -> bool:
     """An inode block without content: a directory that others remember is rebuilt, else it is freed."""
     ino = finding.ino or 0
@@ -681,6 +724,8 @@ def blank_inode(work: Work, finding: Finding) -> bool:
         return True
     if was_dir(work, ino):
         return rebuild_dir(work, finding, ino)
+    if rebuild_file(work, finding, ino):
+        return True
     version, _, _ = work.surgery.nat(ino)
     work.surgery.set_nat(ino, 0, 0, version)
     work.note(finding, "freed")
@@ -840,6 +885,11 @@ def add_dots(work: Work, finding: Finding) -> bool:
     addr = work.surgery.node_addr(ino)
     if row < 0 or addr is None:
         return False
+    blocks = work.lost_addresses(ino)
+    if finding.code == "D014" and blocks:
+        work.take_back(ino, blocks)
+        work.note(finding, f"{len(blocks)} lost blocks found by the summaries")
+        return True
     inode = work.scan.inodes[row]
     entry = int(work.tree.parent_entry[row])
     parent = work.tree.ino(int(work.tree.entries["dir"][entry])) if entry >= 0 else int(inode["pino"])
@@ -909,6 +959,7 @@ FIND: dict[str, Handler] = {
 CORRECT: dict[str, Handler] = {
     "I001": inode_mode, "I005": inode_field, "I006": inode_field, "I007": inode_field, "I008": inode_field,
     "I009": inode_field, "I010": inode_field, "I011": inode_field, "I012": inode_field, "I013": inode_field,
+    "I004": lost_pointers,
     "I015": inode_field, "I016": inode_field, "I017": inode_field, "I018": inode_field, "I021": inode_field,
     "I022": inode_field, "I023": inode_field, "I024": inode_field, "I027": inode_field, "I028": inode_field,
     "I030": inode_field, "I031": inode_field, "I034": inode_field, "I037": inode_field, "I039": inode_field,

@@ -148,6 +148,18 @@ class Patient:
         self.write((pack.blkaddr + pack.cp.cp_pack_total_block_count - 1) * self.size, bytes(head))
         return pack.blkaddr
 
+    def checkpoint_item(self, name: str, index: int, value: int) -> None:
+        """Set one item of an array in the live checkpoint."""
+        pack = self.vol.pack
+        item = next(item for item in Checkpoint.fields if item.name == name)
+        size = item.size // (item.count or 1)
+        head = bytearray(self.read(pack.blkaddr * self.size, self.size))
+        struct.pack_into(CODES[size], head, item.offset + size * index, value)
+        crc = checkpoint_crc(bytes(head), pack.cp.checksum_offset)
+        struct.pack_into("<I", head, pack.cp.checksum_offset, crc)
+        self.write(pack.blkaddr * self.size, bytes(head))
+        self.write((pack.blkaddr + pack.cp.cp_pack_total_block_count - 1) * self.size, bytes(head))
+
     def dentry(self, folder: str, name: bytes) -> tuple[int, int, int]:
         """(block address, byte offset of the entry, of the name) in the image."""
         inode = self.vol.path(folder).inode

@@ -521,6 +521,293 @@ def summary_version(p: Patient) -> dict[str, Any]:
     return {"segno": 4}
 
 
+# -- and the rest of the catalogue ------------------------------------------------------------------------------------
+
+
+@one("S005", also={"S001"})
+def no_superblock_left(p: Patient) -> dict[str, Any]:
+    p.write(1024, bytes(3072))
+    p.write(p.size + 1024, bytes(3072))
+    return {"blkaddr": 0}
+
+
+@one("S008")
+def kernel_recorded_an_error(p: Patient) -> dict[str, Any]:
+    for copy in (0, 1):
+        p.super(copy, s_stop_reason=1)
+    return {"area": "sb"}
+
+
+@one("S009")
+def image_cut_off(p: Patient) -> dict[str, Any]:
+    end = p.geo.end_blkaddr * p.size - 10 * p.size
+    with p.path.open("r+b") as file:
+        file.truncate(end)
+    return {"blkaddr": end // p.size}
+
+
+@one("C009")
+def unknown_checkpoint_flag(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.checkpoint(ckpt_flags=p.vol.cp.ckpt_flags | 0x80000)}
+
+
+@one("C011", "features")
+def quota_out_of_date(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.checkpoint(ckpt_flags=p.vol.cp.ckpt_flags | 0x800)}
+
+
+@one("C015", "crash-orphan", also={"U001"})
+def orphans_without_their_flag(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.checkpoint(ckpt_flags=p.vol.cp.ckpt_flags & ~2)}
+
+
+@one("C016", also={"C002", "A001", "A002", "A003", "C004", "C005", "C006", "C007", "G003", "G004", "G005"})
+def no_checkpoint_left(p: Patient) -> dict[str, Any]:
+    p.write(p.geo.cp_blkaddr * p.size, bytes(1024 * p.size))
+    return {"blkaddr": p.geo.cp_blkaddr}
+
+
+@one("J001")
+def nat_journal_too_long(p: Patient) -> dict[str, Any]:
+    p.put(p.vol.pack.sum_blkaddr * p.size, 2, 999)
+    return {"blkaddr": p.vol.pack.sum_blkaddr}
+
+
+@one("J002", also={"G001", "G003", "G004", "G005", "C004", "C007", "L001"})
+def sit_journal_too_long(p: Patient) -> dict[str, Any]:
+    p.put(p.vol.pack.sum_blkaddr * p.size + 507, 2, 999)
+    return {"blkaddr": p.vol.pack.sum_blkaddr}
+
+
+@one("N005", also={"D001", "G003"})
+def node_never_written(p: Patient) -> dict[str, Any]:
+    nid = p.ino("/medium/noise")
+    return {"blkaddr": p.nat(nid, block_addr=0xFFFFFFFF), "nid": nid}
+
+
+@one("N006", also={"C005", "C006", "C013", "G003", "N001", "U001", "U002", "U004"})
+def nat_block_lost(p: Patient) -> dict[str, Any]:
+    blkaddr = int(p.vol.nat.blkaddrs[0])
+    p.write(blkaddr * p.size, bytes(p.size))
+    return {"blkaddr": blkaddr}
+
+
+@one("G006")
+def segment_from_the_future(p: Patient) -> dict[str, Any]:
+    blkaddr, at = p.sit_at(10)
+    p.put(at + 66, 8, 1 << 50)
+    return {"blkaddr": blkaddr, "segno": 10}
+
+
+@one("L002")
+def next_block_in_use(p: Patient) -> dict[str, Any]:
+    log = next(log for log in p.vol.summaries.cursegs if log.kind == 4)
+    p.checkpoint_item("cur_node_blkoff", 1, log.next_blkoff - 1)
+    return {"segno": log.segno, "blkaddr": int(p.geo.start_block(log.segno)) + log.next_blkoff - 1}
+
+
+@one("L003", also={"L002"})
+def blocks_ahead_of_a_log(p: Patient) -> dict[str, Any]:
+    log = next(log for log in p.vol.summaries.cursegs if log.kind == 4)
+    p.checkpoint_item("cur_node_blkoff", 1, log.next_blkoff - 2)
+    return {"segno": log.segno}
+
+
+@one("L004", also={"A001", "L001", "L002", "L003", "L005", "A003", "C007"})
+def two_logs_in_one_segment(p: Patient) -> dict[str, Any]:
+    first = next(log for log in p.vol.summaries.cursegs if log.kind == 3)
+    p.checkpoint_item("cur_node_segno", 1, first.segno)
+    return {"segno": first.segno}
+
+
+@one("L006")
+def log_of_an_unknown_kind(p: Patient) -> dict[str, Any]:
+    p.checkpoint_item("alloc_type", 4, 7)
+    return {"found": 7}
+
+
+@one("I012", "features")
+def room_for_attributes(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.inode(_some_file(p), i_inline_xattr_size=2000)}
+
+
+@one("I032")
+def failed_moves(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.inode("/medium/one", i_current_depth=5)}
+
+
+@one("I038", also={"G003", "I002", "D002", "U001"})
+def blank_inode(p: Patient) -> dict[str, Any]:
+    blkaddr = p.at("/medium/noise")
+    p.write(blkaddr * p.size, bytes(p.size - 24))
+    return {"blkaddr": blkaddr}
+
+
+@one("I039")
+def fifo_with_nodes(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.nid_pointer("/links/fifo", 0, 77)}
+
+
+@one("B003", also={"G003", "I004", "C004", "I015"})
+def cluster_in_a_plain_file(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.address("/medium/one", 2, 0xFFFFFFFE)}
+
+
+@one("D006", also={"I020"})
+def entry_in_the_wrong_bucket(p: Patient) -> dict[str, Any]:
+    from f2tools.layout.hashes import dentry_hash
+
+    folder = p.vol.path("/bigdir").inode
+    entry = next(e for e in p.vol.dirs.entries(folder) if e.block > 2 and len(e.name) > 6)
+    blkaddr, at, name_at = p.dentry("/bigdir", entry.name)
+    for letter in b"abcdefgh":
+        name = bytes([letter]) + entry.name[1:]
+        if dentry_hash(name) % 2 != entry.hash_code % 2:
+            p.write(name_at, name)
+            p.put(at, 4, dentry_hash(name))
+            return {"blkaddr": blkaddr}
+    raise AssertionError("no name that hashes elsewhere")
+
+
+@one("D014", "noinline", also={"G003", "I004", "I015", "U001", "U002", "C004", "I002"})
+def directory_without_blocks(p: Patient) -> dict[str, Any]:
+    path = "/links"
+    assert p.vol.path(path).inode.i_size == p.size
+    return {"blkaddr": p.address(path, 0, 0)}
+
+
+@one("X005")
+def attribute_without_a_name(p: Patient) -> dict[str, Any]:
+    at = _xattr_at(p, "/xattr/tiny") + 24
+    return {"blkaddr": p.inode_bytes("/xattr/tiny", at + 1, b"\0\2\0")}
+
+
+def _attributes_at(p: Patient, path: str) -> list[tuple[int, int, int, int]]:
+    """(byte in the block, name space, length of the name, length of the value) of the attributes inside an inode."""
+    at = _xattr_at(p, path) + 24
+    block = p.read(p.at(path) * p.size, p.size)
+    found = []
+    while at + 4 <= INODE_END and block[at : at + 4] != bytes(4):
+        index, name, value = struct.unpack_from("<BBH", block, at)
+        found.append((at, index, name, value))
+        at += -(-(4 + name + value) // 4) * 4
+    return found
+
+
+def _with_attributes(p: Patient, wanted: Callable[[list[tuple[int, int, int, int]]], bool]) -> str:
+    for folder, _, entries in p.vol.walk():
+        for entry in entries:
+            if entry.inode.inline_xattr_area.any() and not entry.inode.i_xattr_nid:
+                path = f"{folder.decode().rstrip('/')}/{entry.name.decode()}"
+                if entry.inode.kind in ("file", "dir") and wanted(_attributes_at(p, path)):
+                    return path
+    raise AssertionError("no file with such attributes")
+
+
+@one("X006")
+def access_control_list(p: Patient) -> dict[str, Any]:
+    path = _with_attributes(p, lambda items: any(item[1] == 2 for item in items))
+    at = next(item[0] for item in _attributes_at(p, path) if item[1] == 2)
+    return {"blkaddr": p.inode_bytes(path, at + 4, b"\x09")}
+
+
+@one("X007")
+def attribute_twice(p: Patient) -> dict[str, Any]:
+    ((at, _, name, value),) = _attributes_at(p, "/xattr/tiny")
+    size = -(-(4 + name + value) // 4) * 4
+    entry = p.read(p.at("/xattr/tiny") * p.size + at, size)
+    return {"blkaddr": p.inode_bytes("/xattr/tiny", at + size, entry)}
+
+
+@one("L001")
+def log_of_another_temperature(p: Patient) -> dict[str, Any]:
+    log = next(log for log in p.vol.summaries.cursegs if log.kind == 2)
+    _, at = p.sit_at(log.segno)
+    p.put(at, 2, struct.unpack("<H", p.read(at, 2))[0] & 1023 | 1 << 10)
+    return {"segno": log.segno}
+
+
+@one("Z001", "compress-lz4", also={"G003", "I004", "I029", "I015", "C004"})
+def cluster_without_blocks(p: Patient) -> dict[str, Any]:
+    path = next(_compressed(p))
+    inode = p.vol.path(path).inode
+    head = int(np.flatnonzero(inode.addrs == 0xFFFFFFFE)[0])
+    start = 360 + inode.extra_isize + 4 * (head + 1)
+    return {"blkaddr": p.inode_bytes(path, start, bytes(4 * (inode.cluster_size - 1)))}
+
+
+def _compressed(p: Patient) -> Iterator[str]:
+    for folder, _, entries in p.vol.walk():
+        for entry in entries:
+            if getattr(entry.inode, "compressed", False) and (entry.inode.addrs == 0xFFFFFFFE).any():
+                yield f"{folder.decode().rstrip('/')}/{entry.name.decode()}"
+
+
+@one("Q002", "features")
+def use_of_a_user(p: Patient) -> dict[str, Any]:
+    p.inode(_some_file(p), i_uid=777)
+    return {"ino": int(p.vol.sb.qf_ino[0])}
+
+
+@one("O003", "crash-orphan", also={"U001"})
+def orphan_with_a_name(p: Patient) -> dict[str, Any]:
+    blkaddr = p.vol.pack.blkaddr + 1 + p.geo.cp_payload
+    ino = p.ino(_some_file(p))
+    p.put(blkaddr * p.size, 4, ino)
+    return {"blkaddr": blkaddr, "ino": ino}
+
+
+@one("U004", also={"F010", "G003", "U002", "U001"})
+def root_lost(p: Patient) -> dict[str, Any]:
+    p.write(p.at("/") * p.size, bytes(p.size))
+    return {"nid": 3}
+
+
+@one("U005", also={"U002"})
+def below_a_lost_directory(p: Patient) -> dict[str, Any]:
+    entries = p.vol.dirs.entries(p.vol.path("/bigdir").inode)
+    child = next(e.ino for e in entries if len(e.name) > 8)
+    p.clear_bits("/", b"bigdir")
+    return {"ino": child}
+
+
+def test_content_is_read_only_when_asked_for(patient: Callable[[str], Patient]) -> None:
+    p = patient("compress-lz4")
+    inode = p.vol.path(next(_compressed(p))).inode
+    head = int(np.flatnonzero(inode.addrs == 0xFFFFFFFE)[0])
+    p.put(int(inode.addrs[head + 1]) * p.size, 4, 1 << 30)  # the length of the compressed bytes
+    assert not bad(p.check())
+    assert set(codes(p.check(content=True))) == {"Z002"}
+
+
+def test_a_sealed_file_is_held_to_its_seal_when_asked_for(patient: Callable[[str], Patient]) -> None:
+    p = patient("features")
+    inodes = [entry.inode for _, _, entries in p.vol.walk() for entry in entries]
+    sealed = next(inode for inode in inodes if getattr(inode, "verity", False) and inode.i_size)
+    blkaddr = int(p.vol.data.addresses(sealed, 0, 1)[0])
+    p.write(blkaddr * p.size, bytes([p.read(blkaddr * p.size, 1)[0] ^ 1]))
+    assert not bad(p.check())
+    report = p.check(content=True)
+    assert [(f.code, f.ino) for f in bad(report)] == [("V002", sealed.ino)]
+
+
+def test_a_file_that_stands_for_a_device_has_its_extent(patient: Callable[[str], Patient]) -> None:
+    p = patient("device-alias")
+    path = "/" + p.image.case["alias"].lstrip("/")
+    blkaddr = p.at(path)
+    p.put(blkaddr * p.size + 356, 4, 512)
+    report = p.check()
+    assert any(f.code == "I036" and f.blkaddr == blkaddr for f in bad(report)), said(report)
+
+
+def test_every_code_but_those_told_elsewhere_is_tried_here() -> None:
+    elsewhere = {"C001", "C002", "C003", "C004", "C007", "C014", "R001", "H001", "W001", "I036", "Z002", "V002"}
+    corpus = {"S002", "L005", "D001", "D002", "D003", "D005", "B001", "B002", "F001", "F002", "F005", "F008", "F010",
+              "I001", "I002", "I003", "I004", "I007", "I010", "I014", "I016", "I037", "N002", "N003", "G001", "G003",
+              "G004", "A001", "A002", "U001", "U003", "X001", "X002", "Q001"}  # fmt: skip
+    assert set(CATALOGUE) <= {case[2] for case in CASES} | elsewhere | corpus
+
+
 @pytest.mark.parametrize(("name", "image", "code", "change", "also"), CASES, ids=[f"{c[0]}-{c[2]}" for c in CASES])
 def test_it_is_found_where_it_is(
     name: str, image: str, code: str, change: Change, also: set[str], patient: Callable[[str], Patient]

@@ -271,9 +271,9 @@ def check_clusters(scan: Scan) -> Iterator[Finding]:
     table = scan.inodes
     for i in np.flatnonzero(table["bad_clusters"]).tolist():
         count = int(table["bad_clusters"][i])
-        yield from _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses")
+        yield from _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses", None, "clusters")
     for i in np.flatnonzero(table["empty_clusters"]).tolist():
-        yield from _inode(scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters")
+        yield from _inode(scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters", None, "clusters")
     wrong = table["compressed"] & (table["compr_blocks"] != table["saved"].astype(np.uint64)) & ~_broken_trees(scan)
     for i in np.flatnonzero(wrong).tolist():
         found, expected = int(table["compr_blocks"][i]), int(table["saved"][i])
