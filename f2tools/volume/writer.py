@@ -120,7 +120,6 @@ class WritableVolume(Volume):
         self._changed = False
         self._busy = False  # the cleaner or a checkpoint is at work
         self._broken: str | None = None
-        self.atomic = False  # no checkpoint but the one that is asked for: ENOSPC where one would be needed to go on
         self.compress_options = CompressOptions()
         self._written_kib = self._kbytes_written()
         self.committer = Committer(
@@ -962,8 +961,6 @@ class WritableVolume(Volume):
         self.nodes.shrink()
         if self._enough(blocks):
             return
-        if self.atomic:
-            raise OSError(errno.ENOSPC, "there is not enough free space to change all this in one step")
         self._busy = True
         try:
             self.files.write_back_all()
