@@ -10,7 +10,7 @@ import re
 import stat
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from f2tools.errors import Usage
 from f2tools.mkfs.select import lines_of
@@ -25,6 +25,8 @@ _FORMATS = {
     b"-p": stat.S_IFIFO, b"-s": stat.S_IFSOCK,
 }  # fmt: skip
 _META = frozenset(b".^$?*+|[({\\)]}")
+_LIBSELINUX_META = frozenset(b".^$?*+|[({")  # spec_hasMetaChars() of libselinux, where what follows a backslash is none
+_SPELLED_OUT = 1 << 40  # added to the number of lines that count before all expressions
 _POSIX_CLASSES = {
     b"alpha": b"a-zA-Z", b"digit": b"0-9", b"alnum": b"a-zA-Z0-9", b"upper": b"A-Z", b"lower": b"a-z",
     b"xdigit": b"0-9A-Fa-f", b"space": b" \\t\\n\\r\\f\\v", b"blank": b" \\t", b"word": b"\\w",
@@ -52,14 +54,15 @@ class _Rule:
     form: int  # S_IFMT, 0 for any
     context: bytes  # empty for <<none>>
     prefixes: tuple[bytes, ...]  # one of them begins every path that matches
-    where: str
+    regex: re.Pattern[bytes] | None = None  # of what follows the stem
+    stem: int = 0  # length of a first directory that is spelled out
+    searched: bool = False  # the expression says itself where it begins and ends
 
-
-@dataclass
-class _Folder:
-    """What may match in one directory, the rule that wins first."""
-
-    rules: list[_Rule] = field(default_factory=list)
+    def matches(self, path: bytes) -> bool:
+        if self.regex is None:
+            return True
+        rest = path[self.stem :] if self.stem else path
+        return (self.regex.search(rest) if self.searched else self.regex.fullmatch(rest)) is not None
 
 
 class FileContexts:
@@ -73,7 +76,6 @@ class FileContexts:
         self._exact: dict[bytes, list[_Rule]] = {}
         self._by_folder: dict[bytes, list[_Rule]] = {}
         self._folders: dict[bytes, list[_Rule]] = {}
-        self._compiled: dict[int, re.Pattern[bytes]] = {}
         for number, line in enumerate(lines, 1):
             self._add(line, number, f"{name}:{number}")
 
@@ -84,46 +86,30 @@ class FileContexts:
         if len(words) not in (2, 3) or (len(words) == 3 and words[1] not in _FORMATS):
             raise Usage(f"{where}: a regular expression, perhaps a type like -d, and a label are needed")
         form = _FORMATS[words[1]] if len(words) == 3 else 0
+        number += 0 if _has_meta(words[0]) else _SPELLED_OUT
         context = b"" if words[-1] == b"<<none>>" else words[-1]
         text = _literal(words[0])
         if text is not None:
-            self._exact.setdefault(text, []).append(_Rule(number, words[0], form, context, (text,), where))
+            self._exact.setdefault(text, []).append(_Rule(number, words[0], form, context, (text,)))
             return
-        prefixes = _prefixes(words[0])
-        rule = _Rule(number, words[0], form, context, tuple(sorted(prefixes)), where)
-        self._regex(rule)
-        for folder in {prefix.rpartition(b"/")[0] for prefix in prefixes}:
+        rule = _rule(number, words[0], form, context, where)
+        for folder in {prefix.rpartition(b"/")[0] for prefix in rule.prefixes}:
             self._by_folder.setdefault(folder, []).append(rule)
-
-    def _regex(self, rule: _Rule) -> re.Pattern[bytes]:
-        found = self._compiled.get(rule.number)
-        if found is None:
-            try:
-                found = re.compile(_python_regex(rule.pattern), re.DOTALL)
-            except (re.error, OverflowError, RecursionError) as error:
-                text = rule.pattern.decode("utf-8", "backslashreplace")
-                raise Usage(f"{rule.where}: the regular expression {text} is not understood: {error}") from None
-            self._compiled[rule.number] = found
-        return found
 
     def lookup(self, path: bytes, mode: int) -> bytes | None:
         """The label of an absolute path; None where no line says one."""
         form = stat.S_IFMT(mode)
-        for rule in reversed(self._exact.get(path, ())):
-            if rule.form in (0, form):
-                return rule.context or None
+        exact = next((rule for rule in reversed(self._exact.get(path, ())) if rule.form in (0, form)), None)
         folder = path.rpartition(b"/")[0]
         rules = self._folders.get(folder)
         if rules is None:
             rules = self._folders[folder] = self._rules_in(folder)
         for rule in rules:
-            if (
-                rule.form in (0, form)
-                and path.startswith(rule.prefixes)
-                and self._compiled[rule.number].fullmatch(path)
-            ):
+            if exact is not None and exact.number > rule.number:
+                return exact.context or None
+            if rule.form in (0, form) and path.startswith(rule.prefixes) and rule.matches(path):
                 return rule.context or None
-        return None
+        return None if exact is None else exact.context or None
 
     def _rules_in(self, folder: bytes) -> list[_Rule]:
         """Rules that may match in a directory, the last one first."""
@@ -155,6 +141,42 @@ def read_file_contexts(path: str) -> FileContexts:
     return FileContexts(data.splitlines(), path)
 
 
+def _has_meta(pattern: bytes) -> bool:
+    """Whether libselinux takes a pattern for an expression; one like `\\w` it doesn't, and it counts as spelled out."""
+    at = 0
+    while at < len(pattern):
+        if pattern[at] in _LIBSELINUX_META:
+            return True
+        at += 2 if pattern[at] == 0x5C else 1
+    return False
+
+
+def _rule(number: int, pattern: bytes, form: int, context: bytes, where: str) -> _Rule:
+    """A rule with its expression, as libselinux makes them.
+
+    A first directory without anything special, the stem, is compared by itself.  The rest gets `^` in front and `$`
+    behind, which a `|` outside of all brackets divides between the two sides.
+    """
+    stem = _stem(pattern)
+    rest = pattern[stem:]
+    searched = _chooses(rest)
+    text = b"^" + rest + b"$" if searched else rest
+    try:
+        regex = re.compile(_python_regex(text), re.DOTALL)
+    except (re.error, OverflowError, RecursionError) as error:
+        shown = pattern.decode("utf-8", "backslashreplace")
+        raise Usage(f"{where}: the regular expression {shown} is not understood: {error}") from None
+    start = pattern[:stem] + b"/" if stem else b""
+    prefixes = {start} if searched else {prefix for prefix in _prefixes(pattern) if prefix.startswith(start)} or {start}
+    return _Rule(number, pattern, form, context, tuple(sorted(prefixes)), regex, stem, searched)
+
+
+def _stem(pattern: bytes) -> int:
+    """Bytes of a first directory that is spelled out, without the slash that follows; 0 where there is none."""
+    end = pattern.find(b"/", 1)
+    return end if end > 0 and _META.isdisjoint(pattern[:end]) else 0
+
+
 def _literal(pattern: bytes) -> bytes | None:
     """The path that an expression without anything special stands for."""
     out = bytearray()
@@ -173,8 +195,6 @@ def _literal(pattern: bytes) -> bytes | None:
 
 def _prefixes(pattern: bytes) -> set[bytes]:
     """Literal beginnings, one of which every path has that matches; a leading choice between words is followed."""
-    if _chooses(pattern):
-        return {b""}
     known = {b""}
     at = 0
     while at < len(pattern):
