@@ -4,8 +4,8 @@
     bench/trace.py [--events 1M,10M] [--runs 3] [--folder DIR] [--generate PREFIX N]
 
 A trace is that of six logs appending 512 KiB at a time among random writes of 4 KiB, some of them merged from four
-bios, on two CPUs.  Figures: million events per CPU second (user and system, of all processes of the command), medians of
-runs that take turns, and the peak memory of the largest process.
+bios, on two CPUs.  Figures: million events per CPU second (user and system, of all processes of the command), medians
+of runs that take turns, and the peak memory of the largest process.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def cost(command: str) -> tuple[float, int]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
         "import resource,subprocess,sys; r=subprocess.run(sys.argv[1],shell=True,stdout=subprocess.DEVNULL,"
-        "stderr=subprocess.DEVNULL).returncode; print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(r)"
+        "stderr=subprocess.DEVNULL).returncode; print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); "
+        "sys.exit(r)"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code, command], stdout=subprocess.PIPE, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -131,7 +132,9 @@ def tools(prefix: Path, folder: Path) -> dict[str, str]:
     }
     if shutil.which("blkparse") and shutil.which("btt"):
         merged = folder / "merged.bin"
-        found["blkparse -d + btt"] = f"cd {folder} && blkparse -q -i {prefix} -d {merged} -O && btt -i {merged} -o {folder}/btt"
+        found["blkparse -d + btt"] = (
+            f"cd {folder} && blkparse -q -i {prefix} -d {merged} -O && btt -i {merged} -o {folder}/btt"
+        )
         found["blkparse (text)"] = f"cd {folder} && blkparse -q -i {prefix}"
     return found
 

@@ -89,7 +89,8 @@ def from_folder(request: Request) -> Request:
         request.app_bytes = kept["app_bytes"]
     if request.offset is None and isinstance(kept.get("offset"), int):
         request.offset = kept["offset"]
-    request.counters = kept.get("counters") if isinstance(kept.get("counters"), dict) else {}
+    counters = kept.get("counters")
+    request.counters = counters if isinstance(counters, dict) else {}
     return request
 
 
@@ -338,7 +339,9 @@ def _report(
         "latency": _latency(m),
         "discard_read_overlap": _overlap(m),
         "device_waf": device_waf(request.counters),
-        "sizes": {CLASS_NAMES[c]: {"issued": m.issued[c].result(), "queued": m.queued[c].result()} for c in DATA_CLASSES},
+        "sizes": {
+            CLASS_NAMES[c]: {"issued": m.issued[c].result(), "queued": m.queued[c].result()} for c in DATA_CLASSES
+        },
         "merges": {"back": _events_of(m, 2), "front": _events_of(m, 3), "splits": _events_of(m, 13)},
         "seeks": {name: seeks.result() for name, seeks in m.seeks.items()},
         "queue_depth": _queue_depth(m),
@@ -457,7 +460,8 @@ def _coverage(m: Measures) -> dict[str, Any]:
     return {
         "bytes": both, "of_bytes": written, "byte_share": share(both, written),
         "discarded_bytes": m.issued[DISCARDS].bytes, "discarded_unique_bytes": m.discarded.total * SECTOR,
-        "written_bytes": m.issued[WRITES].bytes, "volume_share": share(m.issued[DISCARDS].bytes, m.issued[WRITES].bytes),
+        "written_bytes": m.issued[WRITES].bytes, "volume_share": share(m.issued[DISCARDS].bytes,
+        m.issued[WRITES].bytes),
     }  # fmt: skip
 
 
@@ -482,7 +486,8 @@ def _small(sizes: Any) -> dict[str, Any]:
     count = int(sizes.counts[:limit].sum())
     size = int((sizes.counts[:limit] * np.arange(limit)).sum()) * SECTOR
     return {
-        "requests": count, "bytes": size, "request_share": share(count, sizes.count), "byte_share": share(size, sizes.bytes)
+        "requests": count, "bytes": size, "request_share": share(count, sizes.count), "byte_share": share(size,
+        sizes.bytes)
     }  # fmt: skip
 
 

@@ -67,8 +67,9 @@ def analyze(
 ) -> None:  # fmt: skip
     """Every metric of one trace.
 
-    TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a folder with them or one that `trace record`
-    made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or `-` for standard input.
+    TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a folder with them or one that `trace
+    record` made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or `-` for standard
+    input.
 
     \b
     Example:

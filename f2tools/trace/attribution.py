@@ -207,7 +207,7 @@ class Attributor:
     # -- what follows from it -----------------------------------------------------------------------------------
 
     def _result(self) -> Attribution:
-        logs = dict.fromkeys(LOG_NAMES, 0)
+        logs: dict[str, int] = {name: 0 for name in LOG_NAMES}  # noqa: C420 - literal names would be its keys' type
         total = ambiguous = 0
         large_bytes = data_bytes = 0
         per_log = {name: {"blocks": 0, "large_blocks": 0} for name in LOG_NAMES}

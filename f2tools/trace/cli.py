@@ -9,10 +9,10 @@ from f2tools.options import LazyGroup
 _ANALYZE = "f2tools.trace.analyze_cli"
 
 COMMANDS = {
-    "analyze": (f"{_ANALYZE}:analyze", "Every metric of one trace: sizes, sequentiality, discards, latency, areas, files."),
+    "analyze": (f"{_ANALYZE}:analyze", "Every metric of one trace: sizes, sequence, discards, latency, areas, files."),
     "compare": (f"{_ANALYZE}:compare", "Several traces side by side, as ratios to one of them."),
     "events": (f"{_ANALYZE}:events", "Stream decoded events as text or JSON lines."),
-    "record": ("f2tools.trace.record_cli:record", "Capture a trace while a command runs, with all that analysis needs."),
+    "record": ("f2tools.trace.record_cli:record", "Capture a trace while a command runs, and all that analysis needs."),
 }  # fmt: skip
 
 

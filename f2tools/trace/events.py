@@ -128,7 +128,8 @@ def as_line(events: Events, row: int, cls: int, zero: int, names: dict[int, str]
     found: dict[str, object] = {
         "time_ns": int(events.time[row]), "seconds": (int(events.time[row]) - zero) / 1e9,
         "op": OP_NAMES[op] if op < len(OP_NAMES) else f"op{op}", "class": CLASS_NAMES[cls],
-        "rwbs": rwbs(int(events.category[row]), int(events.bytes[row])), "sector": int(events.sector[row]), "bytes": int(events.bytes[row]),
+        "rwbs": rwbs(int(events.category[row]), int(events.bytes[row])), "sector": int(events.sector[row]),
+        "bytes": int(events.bytes[row]),
         "pid": pid, "process": names.get(pid), "cpu": int(events.cpu[row]), "sequence": int(events.sequence[row]),
         "device": f"{device >> 20},{device & 0xFFFFF}",
     }  # fmt: skip

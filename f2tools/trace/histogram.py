@@ -1,4 +1,4 @@
-"""Distributions that merge: latencies in logarithmic bins, sizes by sector count, and series over time whose bins widen."""
+"""Distributions that merge: latencies in logarithmic bins, sizes by sector count, series over time that widen."""
 
 from __future__ import annotations
 

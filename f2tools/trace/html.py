@@ -1,4 +1,4 @@
-"""A report as one HTML file: tables, pictures and definitions; no script, nothing fetched, readable without a network."""
+"""A report as one HTML file: tables, pictures, definitions; no script, nothing fetched, readable without a network."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padding:0 1em;color:#222;background:#fff}
 h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.1em;margin:1.8em 0 .4em}
 table{border-collapse:collapse;margin:.5em 0}th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #8884}
-th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #8888}td.path{text-align:left;overflow-wrap:anywhere}
-.wide{overflow-x:auto}.damage{border-left:4px solid #d33;padding:.3em .8em;background:#d331}.note{color:#777;font-size:.9em}
+th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #8888}
+.wide{overflow-x:auto}.damage{border-left:4px solid #d33;padding:.3em .8em;background:#d331}
+.note{color:#777;font-size:.9em}
 svg{width:100%;height:auto;margin:.6em 0}summary{cursor:pointer}dt{font-weight:600;margin-top:.6em}dd{margin-left:1.2em}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}}
 @media print{details{display:none}}
@@ -30,9 +31,10 @@ svg{width:100%;height:auto;margin:.6em 0}summary{cursor:pointer}dt{font-weight:6
 def page(done: Analysis) -> str:
     """The whole file."""
     report = done.report
+    devices = _text(", ".join(report["devices"]) or "-")
     parts = [
         f"<h1>{_text(report['trace'])}</h1>",
-        f"<p>{report['events']:,} events in {duration(report['duration_ns'])}, device {_text(', '.join(report['devices']) or '-')}</p>",
+        f"<p>{report['events']:,} events in {duration(report['duration_ns'])}, device {devices}</p>",
         _damage(report),
         "<h2>Traffic</h2>", _traffic(report), _facts(report),
     ]  # fmt: skip
@@ -53,7 +55,8 @@ def document(title: str, body: str) -> str:
     """A page around its body."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )

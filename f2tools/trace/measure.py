@@ -1,4 +1,4 @@
-"""All that is counted while a trace goes by.  `Measures.feed` takes one window, `merge` a later stretch of the same trace.
+"""All that is counted while a trace goes by, window by window, in bounded memory.
 
 W are issued file-system writes with data that are no discards; a request that was requeued counts once.
 """

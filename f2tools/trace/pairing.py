@@ -1,4 +1,4 @@
-"""Which queue, issue and completion belong together, through merges, splits, requeues, partial completions and overlaps.
+"""Which queue, issue and completion belong together, through merges, splits, requeues, partial ends and overlaps.
 
 A *bio* is what was queued (Q), a *request* what the device got (D) and finished (C).  A request takes the oldest queued
 bios that lie in it end to end.  Work is done window by window: all intervals of a window that overlap form a group, and

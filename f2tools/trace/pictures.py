@@ -22,7 +22,8 @@ from f2tools.trace.records import CLASS_NAMES, SECTOR
 # Okabe and Ito's colours, told apart by people who see colours differently
 COLOURS = {
     "read": "#0072b2", "write": "#d55e00", "discard": "#009e73", "flush": "#cc79a7",
-    "hot_data": "#d55e00", "warm_data": "#e69f00", "cold_data": "#56b4e9", "hot_node": "#cc79a7", "warm_node": "#009e73",
+    "hot_data": "#d55e00", "warm_data": "#e69f00", "cold_data": "#56b4e9", "hot_node": "#cc79a7",
+    "warm_node": "#009e73",
     "cold_node": "#0072b2", "metadata": "#666666", "ambiguous": "#bbbbbb",
 }  # fmt: skip
 WIDTH, HEIGHT = 920, 360
@@ -99,10 +100,10 @@ def _logs(done: Analysis) -> Picture:
 
 def _raster(name: str, title: str, raster: Raster, names: tuple[str, ...]) -> Picture:
     """Points over time and place: each has the colour of its class, the rarer class on top."""
-    used = raster.sums.any(axis=0)
+    used = np.asarray(raster.sums.any(axis=0))
     if not used.any():
         return Picture(name, title, "raster", "seconds", "address", pixels=np.zeros((1, 1, 4), np.uint8))
-    rows, columns = np.flatnonzero(used.any(axis=1)), np.flatnonzero(used.any(axis=0))
+    rows, columns = np.flatnonzero(np.any(used, axis=1)), np.flatnonzero(np.any(used, axis=0))
     low, high, wide = int(rows[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
     low = 0 if low < high // 3 else low
     pixels = np.zeros((high - low, wide, 4), np.uint8)
@@ -236,7 +237,8 @@ def svg(what: Picture, background: bool = False) -> str:
     parts += _y_axis(what)
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(what.x_label)}</text>'
-        f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(what.y_label)}</text>'
+        f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
+        f"{escape(what.y_label)}</text>"
     )
     parts.append("</g></svg>" if background else "</svg>")
     return "".join(parts)
@@ -330,7 +332,7 @@ def _curves(what: Picture) -> list[str]:
             f"{_place_x(what, x):.1f},{_place_y(what, y):.1f}" for x, y in zip(line.x, line.y, strict=True)
         )
         found.append(
-            f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.6" stroke-linejoin="round">'
+            f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.6">'
             f"<title>{escape(line.name)}</title></polyline>"
         )
     return found
@@ -343,7 +345,8 @@ def _bars(what: Picture) -> list[str]:
     found = [f'<path d="M{LEFT} {bottom}H{WIDTH - RIGHT}" stroke="currentColor" fill="none"/>']
     for n, name in enumerate(what.names):
         found.append(
-            f'<text x="{LEFT + room * (n + 0.5):.1f}" y="{bottom + 16}" text-anchor="middle" font-size="11">{escape(name)}</text>'
+            f'<text x="{LEFT + room * (n + 0.5):.1f}" y="{bottom + 16}" text-anchor="middle" font-size="11">'
+            f"{escape(name)}</text>"
         )
         for k, line in enumerate(what.lines):
             y = _place_y(what, line.y[n])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,17 @@ from typing import Any
 from f2tools.errors import DeviceError, F2fsError, Usage
 
 STAT_NAMES = (
-    "reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms", "in_flight",
+    "reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms",
+    "in_flight",
     "io_ms", "queue_ms", "discards", "discard_merges", "discard_sectors", "discard_ms", "flushes", "flush_ms",
 )  # fmt: skip
 START_SECONDS, STOP_SECONDS, TOOL_SECONDS = 10, 30, 20
 TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 INSTANCE = "f2tools"
+BLOCK_EVENTS = (
+    "bio_queue", "bio_backmerge", "bio_frontmerge", "getrq", "rq_insert", "rq_issue", "rq_complete", "rq_requeue",
+    "split", "bio_remap",
+)  # fmt: skip
 OCP_SMART_LOG = "0xc0"
 NVME_UNIT = 512_000  # data units written are thousands of 512 bytes
 
@@ -142,10 +148,8 @@ def counters_of(device: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     path = _sysfs(device)
     if path is not None:
-        try:
+        with suppress(OSError):
             found["stat"] = parse_stat((path / "stat").read_text())
-        except OSError:
-            pass
     nand = nand_counters(device)
     if nand:
         found["nand"] = nand
@@ -182,7 +186,7 @@ def _nvme(device: str) -> dict[str, int] | None:
 
 
 def parse_smart(text: str) -> dict[str, int] | None:
-    """Host and flash bytes from smartctl's JSON, by the attributes that vendors agree on: 241, and 249 or 233 in GiB."""
+    """Host and flash bytes from smartctl's JSON, by attributes that vendors agree on: 241, and 249 or 233."""
     table = _json(text).get("ata_smart_attributes")
     rows = table.get("table", []) if isinstance(table, dict) else []
     found: dict[str, int] = {}
@@ -231,7 +235,8 @@ def f2fs_status(device: str, folder: Path, when: str) -> str | None:
         return None
     name = os.path.basename(os.path.realpath(device))
     parts = []
-    for path in (Path("/sys/kernel/debug/f2fs/status"), Path(f"/proc/fs/f2fs/{name}/iostat_info"), Path(f"/proc/fs/f2fs/{name}/segment_info")):  # fmt: skip
+    proc = Path(f"/proc/fs/f2fs/{name}")
+    for path in (Path("/sys/kernel/debug/f2fs/status"), proc / "iostat_info", proc / "segment_info"):
         try:
             parts.append(f"== {path}\n{path.read_text(errors='replace')}")
         except OSError:
@@ -334,7 +339,7 @@ class Tracefs:
         self._thread.start()
 
     def _events(self) -> list[str]:
-        return [f"block_{n}" for n in ("bio_queue", "bio_backmerge", "bio_frontmerge", "getrq", "rq_insert", "rq_issue", "rq_complete", "rq_requeue", "split", "bio_remap")]  # fmt: skip
+        return [f"block_{name}" for name in BLOCK_EVENTS]
 
     def _write(self, name: str, text: str) -> None:
         try:
@@ -367,8 +372,6 @@ class Tracefs:
         for path in self._instance.glob("per_cpu/cpu*/stats"):
             found = re.search(r"overrun: (\d+)", path.read_text())
             lost += int(found[1]) if found else 0
-        try:
+        with suppress(OSError):
             self._instance.rmdir()
-        except OSError:
-            pass
         return {"kind": "tracefs", "dropped": lost}

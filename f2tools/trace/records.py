@@ -3,6 +3,7 @@ nanoseconds.  Versions 7 and 8 become the same columns, so nothing else knows of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -55,6 +56,11 @@ class Events:
     def __len__(self) -> int:
         return len(self.time)
 
+    @classmethod
+    def of(cls, columns: Sequence[NDArray[Any]], payload: dict[int, bytes] | None = None) -> Events:
+        """From the eleven columns in their order."""
+        return cls(**dict(zip(COLUMNS, columns, strict=True)), payload=payload or {})
+
     def take(self, rows: NDArray[Any] | slice) -> Events:
         """These rows (a mask, numbers or a slice), payloads included."""
         count = len(self)
@@ -62,10 +68,10 @@ class Events:
             rows = np.flatnonzero(rows)
         columns = [each[rows] if len(each) == count else each for each in self._columns()]
         if not self.payload:
-            return Events(*columns)
+            return Events.of(columns)
         numbers = np.arange(count)[rows]
         at = np.flatnonzero(np.isin(numbers, np.array(sorted(self.payload))))
-        return Events(*columns, {int(row): self.payload[int(numbers[row])] for row in at})
+        return Events.of(columns, {int(row): self.payload[int(numbers[row])] for row in at})
 
     def _columns(self) -> list[NDArray[Any]]:
         return [getattr(self, name) for name in COLUMNS]
@@ -73,7 +79,7 @@ class Events:
     @classmethod
     def empty(cls) -> Events:
         """No events."""
-        return cls(*(np.zeros(0, dtype) for dtype in DTYPES))
+        return cls.of([np.zeros(0, dtype) for dtype in DTYPES])
 
     @classmethod
     def concatenate(cls, parts: list[Events]) -> Events:
@@ -96,7 +102,7 @@ class Events:
                     for piece, part in zip(pieces, parts, strict=True)
                 ]
             columns.append(np.concatenate(pieces))
-        return cls(*columns, payload)
+        return cls.of(columns, payload)
 
     def in_order_of_time(self) -> Events:
         """The same, sorted; what has one time stays in its order."""

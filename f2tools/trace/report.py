@@ -84,12 +84,14 @@ def _traffic(report: dict[str, Any]) -> list[str]:
         strict = report["sequentiality"][name]["strict"]["byte_share"]
         streams = report["sequentiality"][name]["last_32"]["byte_share"]
         found.append(
-            f"{name + 's':10}{totals.get('requests_with_data', totals['requests']):>12,}{human_size(totals['bytes']):>12}"
+            f"{name + 's':10}{totals.get('requests_with_data', totals['requests']):>12,}"
+            f"{human_size(totals['bytes']):>12}"
             f"{human_size(sizes.get('mean', 0)):>10}{human_size(sizes.get('median', 0)):>10}"
             f"{human_size(sizes.get('max', 0)):>10}{percent(strict):>13}{percent(streams):>9}"
         )
     found.append(
-        f"{'flushes':10}{report['flushes']:>12,}   ({report['empty_flushes']:,} sent alone, which a device counts as writes)"
+        f"{'flushes':10}{report['flushes']:>12,}   "
+        f"({report['empty_flushes']:,} sent alone, which a device counts as writes)"
     )
     return found
 
@@ -101,8 +103,8 @@ def _shape(report: dict[str, Any]) -> list[str]:
     found = [
         f"512 KiB writes {percent(size['request_share'])} of requests, {percent(size['byte_share'])} of bytes "
         f"(or more: {percent(size['at_least']['request_share'])}, {percent(size['at_least']['byte_share'])})",
-        f"discards cover {percent(cover['byte_share'])} of what was written; {percent(discards['request_share'])} of them "
-        f"are below 256 KiB",
+        f"discards cover {percent(cover['byte_share'])} of what was written; "
+        f"{percent(discards['request_share'])} of them are below 256 KiB",
         f"merged {merges['back'] + merges['front']:,}, split {merges['splits']:,}; queue depth "
         f"{depth.get('mean_over_time') or 0:.2f} on average, {depth['max']} at most; file-system WAF {waf}",
         f"written between flushes: {human_size(report['fsync_cost'].get('mean', 0))} on average in "
@@ -126,7 +128,8 @@ def _areas(report: dict[str, Any]) -> list[str]:
             "main by log       " + _shares(report["logs"], sum(report["logs"].values()) + report["ambiguous"] or 1)
         )
         found.append(
-            f"ambiguous         {percent(report['ambiguous_share'])} by log, {percent(report['files_ambiguous_share'])} by file"
+            f"ambiguous         {percent(report['ambiguous_share'])} by log, "
+            f"{percent(report['files_ambiguous_share'])} by file"
         )
     return found
 
@@ -168,11 +171,8 @@ def _over_time(report: dict[str, Any]) -> list[str]:
     windows = report["windows"]
     if windows["count"] < 2:
         return []
-    found = [""]
-    for name in ("write_bytes", "read_bytes", "discard_bytes"):
-        if any(windows[name]):
-            found.append(f"{name.split('_')[0] + 's':10} {sparkline([float(v) for v in windows[name]])}")
-    return found
+    names = [name for name in ("write", "read", "discard") if any(windows[f"{name}_bytes"])]
+    return ["", *(f"{name + 's':10} {sparkline([float(v) for v in windows[f'{name}_bytes']])}" for name in names)]
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
@@ -216,7 +216,9 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         ],
         "processes": [
             {"pid": row["pid"], "name": row["name"], **{
-                f"{op}_{what}": row[op][what] for op in ("reads", "writes", "discards") for what in ("requests", "bytes")
+                f"{op}_{what}": row[op][what]
+                for op in ("reads", "writes", "discards")
+                for what in ("requests", "bytes")
             }}
             for row in report["processes"]
         ],

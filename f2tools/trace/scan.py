@@ -114,7 +114,7 @@ class Scanner:
 
     def __iter__(self) -> Iterator[Events]:
         buffer = np.zeros(self._window + 8, np.uint8)
-        view = memoryview(buffer)[: self._window]
+        view = memoryview(buffer.data)[: self._window]
         filled = 0
         ended = False
         while not ended:
@@ -191,7 +191,7 @@ class Scanner:
         return at + places[:count] * 4, after, good
 
     def _back_from(self, buffer: NDArray[np.uint8], record: int, after: int, filled: int) -> int:
-        """Where to go on when a record's length leads nowhere: at a record inside of what it claims, if there is one."""
+        """Where to go on when a record's length leads nowhere: at a record inside of what it claims, if any."""
         start = record + self._the_format.header
         inside = buffer[start:after].tobytes().find(self._the_format.magic_bytes)
         if inside < 0 or not self._is_magic(buffer, start + inside, filled):
@@ -274,9 +274,8 @@ class Scanner:
             keep = np.flatnonzero(self._wanted[op])
             if len(keep) < len(action):
                 rest = rest.at(keep)
-                action, category, time, cpu, offsets = (
-                    each[keep] for each in (action, category, time, cpu, offsets)
-                )  # fmt: skip
+                action, category, time = action[keep], category[keep], time[keep]
+                cpu, offsets = cpu[keep], offsets[keep]
         return self._columns(buffer, offsets, rest, action, category, time, cpu)
 
     def _columns(

@@ -1,6 +1,6 @@
 """How sequential a stream of requests is, by every definition in use, side by side.
 
-The state is the last 64 requests; two stretches of a trace merge because each keeps its first 64 requests as well.
+The state is the ends of the last 64 requests.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Sequence:
         return {
             name: {
                 "requests": self.counts[name], "bytes": self.sizes[name],
-                "request_share": share(self.counts[name], self.requests), "byte_share": share(self.sizes[name], self.bytes),
+                "request_share": share(self.counts[name], self.requests), "byte_share": share(self.sizes[name],
+                self.bytes),
             }
             for name in DEFINITIONS
         }  # fmt: skip

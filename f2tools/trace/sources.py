@@ -1,4 +1,4 @@
-"""Where a trace comes from: files, folders, standard input, compressed or not; and its streams as one, in order of time.
+"""Where a trace comes from: files, folders, standard input, compressed or not; its streams as one, in order of time.
 
 blktrace writes a file for each CPU, each in order of time.  They are merged window by window: what is sure to be older
 than all that is still unread is handed on.  Memory is one window for each stream, whatever the size of the trace.

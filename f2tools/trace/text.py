@@ -10,8 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.trace.damage import Damage, SequenceCheck
 from f2tools.trace.records import (
@@ -58,8 +60,8 @@ BLOCK_EVENT = re.compile(
     rb"(" + NUMBER + rb")\s*(.*)$"
 )
 F2FS_PAGE = re.compile(
-    rb"dev = \((\d+),(\d+)\), ino = (\d+), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), newaddr = (0x[0-9a-f]+), "
-    rb"rw = (\w+)\(.*?\), type = (\w+)"
+    rb"dev = \((\d+),(\d+)\), ino = (\d+), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), "
+    rb"newaddr = (0x[0-9a-f]+), rw = (\w+)\(.*?\), type = (\w+)"
 )
 BLOCK_OPS = {
     b"block_bio_queue": "Q", b"block_bio_backmerge": "M", b"block_bio_frontmerge": "F", b"block_getrq": "G",
@@ -127,7 +129,8 @@ class TextReader:
         self.records += len(rows)
         columns = list(zip(*rows, strict=True))
         dtypes = (np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16)
-        arrays = [np.array(column, dtype) for column, dtype in zip(columns[:9], dtypes, strict=True)]
+        pairs = zip(columns[:9], dtypes, strict=True)
+        arrays: list[NDArray[Any]] = [np.array(column, dtype) for column, dtype in pairs]
         sequence = np.array(columns[9], np.uint32)
         offsets = np.array(columns[11], np.int64)
         self.operations += np.bincount(arrays[4], minlength=256)
@@ -137,7 +140,7 @@ class TextReader:
             self._sequences.feed(
                 arrays[6][numbered], arrays[7][numbered], sequence[numbered], arrays[0][numbered], offsets[numbered]
             )
-        return Events(*arrays, sequence, np.zeros(len(rows), np.uint64), payload)
+        return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)
 
     def _row(self, line: bytes) -> tuple | None:
         self._line += 1

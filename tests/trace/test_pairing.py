@@ -139,14 +139,14 @@ class Played:
             return
         time = self.say("Q", sector, end, kind)
         bio = (time, sector, end, kind)
-        for request in self.waiting:
-            if request[0][3] == kind and request[-1][2] == sector and self.choice.random() < 0.9:
+        for other in self.waiting:
+            if other[0][3] == kind and other[-1][2] == sector and self.choice.random() < 0.9:
                 self.say("M", sector, end, kind)
-                request.append(bio)
+                other.append(bio)
                 return
-            if request[0][3] == kind and request[0][1] == end and self.choice.random() < 0.9:
+            if other[0][3] == kind and other[0][1] == end and self.choice.random() < 0.9:
                 self.say("F", sector, end, kind)
-                request.insert(0, bio)
+                other.insert(0, bio)
                 return
         if end - sector > 8 and self.choice.random() < 0.2:
             middle = sector + 8

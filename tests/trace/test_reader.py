@@ -164,8 +164,8 @@ def as_ftrace(events: list[Ev]) -> str:
         middle = f"{size}() " if e.op in "DC" else ""
         tail = "[0]" if e.op == "C" else "[fio]"
         lines.append(
-            f"             fio-{e.pid:<5} [{e.cpu:03}] d..1. {e.time / 1e9:12.9f}: {names[e.op]}: 8,16 {letters} {middle}"
-            f"{e.sector} + {e.sectors} {tail}"
+            f"             fio-{e.pid:<5} [{e.cpu:03}] d..1. {e.time / 1e9:12.9f}: {names[e.op]}: "
+            f"8,16 {letters} {middle}{e.sector} + {e.sectors} {tail}"
         )
     return "\n".join(lines) + "\n"
 

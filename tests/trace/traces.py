@@ -63,7 +63,8 @@ def record(event: Ev, sequence: int, version: int = 7, order: str = "<") -> byte
         )  # fmt: skip
     else:
         head = struct.pack(
-            f"{order}IIQQIIQIIHH12x", magic, sequence, event.time, event.sector, sectors, event.pid, action, event.device,
+            f"{order}IIQQIIQIIHH12x", magic, sequence, event.time, event.sector, sectors, event.pid, action,
+            event.device,
             event.cpu, event.error, length,
         )  # fmt: skip
     return head + payload
