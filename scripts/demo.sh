@@ -76,6 +76,11 @@ run f2tools dump manifest demo/kernel.img -o demo/manifest.json
 show "python scripts/demo_check.py compare"
 python scripts/demo_check.py compare "$case_folder/manifest.json.gz" demo/manifest.json demo/files
 
+step "What did a workload do to the device? A block trace that Linux recorded, the volume before and after."
+traces=tests/reference/traces/fileserver
+for which in before after; do python scripts/demo_check.py unpack "$traces/$which.img.zst" "demo/$which.img"; done
+run f2tools trace analyze "$traces" --image demo/before.img --image-after demo/after.img --html demo/trace.html
+
 step "Done."
 cat <<'TEXT'
 Everything is in ./demo. To go on:
