@@ -37,6 +37,11 @@ from f2tools.volume.super import unknown_features
 from f2tools.volume.writer import WritableVolume
 
 MAX_ROUNDS = 24
+SAME_AGAIN = 2  # times that the same findings may come back
+
+
+def _signature(report: Report) -> int:
+    return hash(tuple((finding.code, finding.where, str(finding.found)) for finding in report.findings))
 
 
 @dataclass
@@ -104,12 +109,17 @@ class Repairer:
         """Repair until a check is silent, or nothing more can be done."""
         self._settle()
         report = before
+        seen: Counter[int] = Counter()
         for self.rounds in range(1, MAX_ROUNDS + 1):
             image, report = self._check()
             if unknown_features(image.sb):
                 self.done.append("S006 the volume has unknown features; it is not written to")
                 break
             if report.sound or image.pack is None or report.tree is None:
+                break
+            seen[signature := _signature(report)] += 1
+            if seen[signature] > SAME_AGAIN:
+                self.done.append("two repairs undo each other; given up")
                 break
             if not self._round(image, report):
                 break

@@ -475,7 +475,7 @@ def lost_pointers(work: Work, finding: Finding) -> bool:
     """
     row = work.scan.inode_row(finding.ino or 0)
     missing = int(finding.found or 0) - int(finding.expected or 0)
-    if row < 0 or missing <= 0:
+    if row < 0 or missing <= 0 or work.scan.inodes["inline"][row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
         return False
     nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(work.scan.inode_of == row).tolist()}
     lost = [(nid, ofs, found[0]) for (nid, ofs), found in work.leaks.data.items() if nid in nids]

@@ -102,7 +102,8 @@ def _lost_inline(scan: Scan) -> NDArray[np.intp]:
     table = scan.inodes
     room = 4 * (scan.geo.addrs_per_inode - table["start"].astype(np.int64) - table["inline_xattr"] - 1)
     files = np.isin(table["mode"] & np.uint16(0xF000), (stat.S_IFREG, stat.S_IFLNK))
-    fits = files & (table["size"] <= room.astype(np.uint64)) & (table["nodes"] <= 1) & (table["blocks"] <= 2)
+    fits = files & (table["size"] <= room.astype(np.uint64)) & (table["nodes"] <= 1)
+    fits &= table["blocks"] == 1 + (table["xattr_nid"] != 0)
     return np.flatnonzero(fits & (table["bad"] > 0) & (2 * table["bad"] >= table["data"]))
 
 
