@@ -98,6 +98,11 @@ class Device(ABC):
         """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
         _vectors().write_blocks(self, blkaddrs, data, block_size)
 
+    @property
+    def has_write_pointers(self) -> bool:
+        """Whether there are zones that must be written in order and reset before they are written again."""
+        return False
+
     def check_range(self, offset: int, length: int) -> None:
         """DeviceError where a range is not within the device."""
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
@@ -137,6 +142,10 @@ class Wrapper(Device):
     def _set_layout(self, layout: Sequence[tuple[int, int]]) -> None:
         getattr(self.base, "set_layout")(layout)  # noqa: B009 (not every device has one)
         self.size_bytes = self.base.size_bytes
+
+    @property
+    def has_write_pointers(self) -> bool:
+        return self.base.has_write_pointers
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         self.base.pread_into(offset, buffer)

@@ -100,6 +100,10 @@ class BlockDevice(FileDevice):
         """Bytes from the start of a zone to that of the next; 0 on a device without zones."""
         return _ioctl_int(self.fd, BLKGETZONESZ) * SECTOR
 
+    @property
+    def has_write_pointers(self) -> bool:
+        return bool(self.zone_size)
+
     def zones(self) -> list[Zone]:
         """Every zone, in order; none on a device without zones."""
         if not self.zone_size:

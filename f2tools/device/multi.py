@@ -28,6 +28,10 @@ class MultiDevice(Device):
         self._starts = [0]
         self._shares = [(0, self.size_bytes)]
 
+    @property
+    def has_write_pointers(self) -> bool:
+        return any(member.has_write_pointers for member in self.members)
+
     def set_layout(self, layout: Sequence[tuple[int, int]]) -> None:
         """Per member, in order: the first byte of the volume that it holds, and how many bytes.
 

@@ -109,6 +109,8 @@ class WritableVolume(Volume):
             raise Unsupported(f"the volume has unknown features ({unknown_features(self.sb):#x}); it is not written to")
         if self.geo.feature & F2FS_FEATURE_RO and not fill_read_only:
             raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
+        if device.has_write_pointers:
+            raise Unsupported("a zoned device can't be changed yet: its zones would have to be reset")
         self.policy = policy or Policy()
         self.clock = clock
         self._opened_at = clock()
@@ -955,6 +957,10 @@ class WritableVolume(Volume):
         if self._busy:
             return
         if self.files.page_count >= self._pages_held:
+            pages, segments = self.files.page_count, self.segments
+            # before the holes run out: a checkpoint makes holes of what was overwritten since the last one
+            if segments.threading and segments.data_holes() < 2 * pages <= 2 * segments.waiting_holes:
+                self.checkpoint()
             self.files.write_back_all()
         if len(self.nodes.dirty) >= min(DIRTY_NODES_HELD, self._pages_held):
             self.nodes.write(list(self.nodes.dirty))
