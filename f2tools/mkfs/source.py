@@ -53,6 +53,11 @@ def shown(path: bytes) -> str:
     return os.fsdecode(path) or "."
 
 
+def further_name(file: SourceEntry, first: bytes, path: bytes | None = None) -> SourceEntry:
+    """An entry for one more name of a file; alike for every source."""
+    return SourceEntry(file.path if path is None else path, file.mode, xattrs=NO_XATTRS, link_to=first)
+
+
 def keeps(name: str) -> bool:
     """Whether F2FS can hold an extended attribute of this name."""
     return name.startswith(_NAME_SPACES) or name in ACLS
@@ -253,12 +258,15 @@ class _DirectoryReader:
         return found
 
     def _join_links(self) -> None:
-        """The further names of a file refer to its first one."""
+        """The further names of a file refer to its first one, and say no more than that."""
+        first_of: dict[int, bytes] = {}
         for entries in self._links.values():
-            if len(entries) > 1:
-                entries.sort(key=lambda entry: order_of(entry.path))
-                for further in entries[1:]:
-                    further.link_to, further.content, further.xattrs = entries[0].path, None, NO_XATTRS
+            first = min(entries, key=lambda entry: order_of(entry.path))
+            first_of |= {id(entry): first.path for entry in entries if entry is not first}
+        if first_of:
+            self._entries = [
+                further_name(entry, first_of[id(entry)]) if id(entry) in first_of else entry for entry in self._entries
+            ]
 
 
 # -- any source -----------------------------------------------------------------------------------------------------

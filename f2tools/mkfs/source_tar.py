@@ -20,7 +20,7 @@ from typing import NoReturn
 from urllib.parse import unquote_to_bytes
 
 from f2tools.mkfs.archive import Archive, SparseContent, StoredContent, open_archive
-from f2tools.mkfs.source import ACLS, NO_XATTRS, SourceError, Tree, keeps, order_of, shown
+from f2tools.mkfs.source import ACLS, SourceError, Tree, further_name, keeps, order_of, shown
 from f2tools.volume.tree import SourceEntry
 
 BLOCK = 512
@@ -512,7 +512,7 @@ class _TarReader:
                 file.path = path
                 entries.append(file)
             else:
-                entries.append(SourceEntry(path, file.mode, xattrs=NO_XATTRS, link_to=named))
+                entries.append(further_name(file, named, path))
         return Tree(entries, self._notes, self._archive.verify, self._archive.close, made_up)
 
     def _found(self, path: bytes, target: bytes) -> SourceEntry:

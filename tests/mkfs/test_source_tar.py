@@ -13,6 +13,7 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,21 @@ def test_what_gnu_tar_packed_is_the_folder(name: str, folder: Path, tmp_path: Pa
 def test_what_bsdtar_packed_is_the_folder(name: str, folder: Path, tmp_path: Path) -> None:
     run(need("bsdtar"), *NUMERIC, *BSD_FORMS[name], "-cf", tmp_path / "a.tar", "-C", folder, ".")
     assert_same(tmp_path / "a.tar", folder, whole_seconds=name == "gnutar", xattrs=name == "pax", holes=name == "pax")
+
+
+def test_an_archive_is_the_folder_entry_by_entry(folder: Path, tmp_path: Path) -> None:
+    """Nothing is left that would let the volumes differ."""
+    times = ("--pax-option=delete=atime,delete=ctime",)
+    run(need("tar"), *NUMERIC, "--format=pax", *times, "--sparse", "--xattrs", "--acls", "-cf", tmp_path / "a", "-C",
+        folder, ".")  # fmt: skip
+    with opened(tmp_path / "a") as tree:
+        for mine, theirs in zip(tree.entries, read_directory(str(folder)).entries, strict=True):
+            for item in fields(mine):
+                if item.name not in ("content", "xattrs"):
+                    assert getattr(mine, item.name) == getattr(theirs, item.name), (mine.path, item.name)
+            assert (mine.content is None) == (theirs.content is None)
+            if mine.content and theirs.content:
+                assert list(mine.content.extents()) == list(theirs.content.extents())
 
 
 def test_what_python_packed_is_the_folder(folder: Path, tmp_path: Path) -> None:
