@@ -40,29 +40,27 @@ class Excludes:
     """
 
     def __init__(self, patterns: Iterable[bytes]) -> None:
-        names: list[bytes] = []
-        paths: list[bytes] = []
+        found: dict[tuple[bool, bool], list[bytes]] = {}  # by: held against whole paths, against directories only
         for pattern in patterns:
-            only_dirs = pattern.endswith(b"/")
             body = pattern.rstrip(b"/")
             if not body:
                 raise Usage(f"--exclude {os.fsdecode(pattern)!r} would leave out everything")
-            made = _glob(body.removeprefix(b"./").lstrip(b"/")) + (b"/" if only_dirs else b"")
-            (paths if b"/" in body else names).append(made)
-        self._names = _any_of(names)
-        self._paths = _any_of(paths)
+            kind = b"/" in body, pattern.endswith(b"/")
+            found.setdefault(kind, []).append(_glob(body.removeprefix(b"./").lstrip(b"/")))
+        self._names, self._names_of_dirs, self._paths, self._paths_of_dirs = (
+            _any_of(found.get((whole, only_dirs), [])) for whole in (False, True) for only_dirs in (False, True)
+        )
         self._known: dict[bytes, bool] = {}
 
     def __call__(self, path: bytes, is_dir: bool) -> bool:
         """Whether this pattern set leaves out the path itself; what is above it was asked for before."""
-        tail = b"/" if is_dir else b""
-        if self._names is not None:
-            name = path.rpartition(b"/")[2]
-            if self._names.fullmatch(name) or (tail and self._names.fullmatch(name + tail)):
-                return True
-        if self._paths is None:
-            return False
-        return bool(self._paths.fullmatch(path) or (tail and self._paths.fullmatch(path + tail)))
+        name = path.rpartition(b"/")[2]
+        return (
+            (self._names is not None and self._names.fullmatch(name) is not None)
+            or (self._paths is not None and self._paths.fullmatch(path) is not None)
+            or (is_dir and self._names_of_dirs is not None and self._names_of_dirs.fullmatch(name) is not None)
+            or (is_dir and self._paths_of_dirs is not None and self._paths_of_dirs.fullmatch(path) is not None)
+        )
 
     def with_parents(self, path: bytes, is_dir: bool) -> bool:
         """Whether a path or a directory above it is left out."""

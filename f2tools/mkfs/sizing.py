@@ -133,7 +133,7 @@ class Counter:
         return found
 
     def _file(self, need: Need, entry: SourceEntry, compressed: bool) -> None:
-        from f2tools.volume.bulk import block_runs, blocks_of, cluster_blocks
+        from f2tools.volume.bulk import block_runs, blocks_of
 
         if not compressed:
             if entry.size <= self._inline:
@@ -145,9 +145,7 @@ class Counter:
             return
         assert self.compress is not None
         cluster = 1 << self.compress.log_cluster_size
-        fofs = cluster_blocks(
-            block_runs(entry.content, self._size), entry.size, self._size, self.compress.log_cluster_size
-        )
+        fofs = blocks_of(block_runs(entry.content, self._size))
         need.data += fofs.size - (self._released(entry, fofs) if self.compress.release else 0)
         own, per = (addrs - addrs % cluster for addrs in (self._addrs, self.geo.addrs_per_block))
         need.nodes += self._nodes(fofs, own, per)

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -154,15 +155,20 @@ def compresses(how: CompressPolicy | None, feature: int, name: bytes, size: int)
     return not how.extensions or any(lower.endswith(b"." + extension.lower()) for extension in how.extensions)
 
 
-def cluster_blocks(runs: list[tuple[int, int]], size: int, block_size: int, log_cluster: int) -> NDArray[np.int64]:
-    """The block numbers of all clusters that hold some of these runs, up to the end of a file of `size` bytes."""
-    cluster, blocks = 1 << log_cluster, -(-size // block_size)
-    present = np.zeros(-(-blocks // cluster) * cluster, np.bool_)
-    for first, count in runs:
-        present[first : first + count] = True
-    clusters = np.flatnonzero(present.reshape(-1, cluster).any(axis=1))
-    fofs = (clusters[:, None] * cluster + np.arange(cluster)).reshape(-1)
-    return fofs[fofs < blocks]
+def cluster_bounds(fofs: NDArray[np.int64], log_cluster: int) -> NDArray[np.int64]:
+    """Where among the blocks of a file each cluster begins, and at last where they end.
+
+    Only a cluster all of whose blocks are there can be compressed: holes stay holes, and so does what is past the end;
+    see f2fs_cluster_can_merge_page() and cluster_may_compress() in fs/f2fs/compress.c.
+    """
+    return np.append(np.flatnonzero(np.diff(fofs >> log_cluster, prepend=-1)), fofs.size)
+
+
+def cluster_batches(bounds: NDArray[np.int64], log_cluster: int) -> Iterator[NDArray[np.int64]]:
+    """The bounds in pieces of about BLOCKS_AT_ONCE blocks."""
+    step = max(1, BLOCKS_AT_ONCE >> log_cluster)
+    for first in range(0, bounds.size - 1, step):
+        yield bounds[first : first + step + 1]
 
 
 def node_paths(numbers: list[int], addrs_per_block: int) -> dict[tuple[tuple[int, int], ...], int]:
@@ -196,13 +202,13 @@ def saved_blocks(entry: SourceEntry, fofs: NDArray[np.int64], how: CompressPolic
     from f2tools.volume.cluster import compress_cluster
 
     cluster = 1 << how.log_cluster_size
-    step = max(cluster, BLOCKS_AT_ONCE // cluster * cluster)
     saved = 0
-    for start in range(0, fofs.size, step):
-        part = fofs[start : start + step]
+    for bounds in cluster_batches(cluster_bounds(fofs, how.log_cluster_size), how.log_cluster_size):
+        part = fofs[bounds[0] : bounds[-1]]
         plain = np.zeros((part.size, block_size), np.uint8)
         read_content(entry, part, plain)
-        for at in range(0, part.size // cluster * cluster, cluster):
+        starts = bounds - bounds[0]
+        for at in starts[:-1][np.diff(starts) == cluster].tolist():
             raw = compress_cluster(
                 plain[at : at + cluster].tobytes(), how.algorithm, how.level, chksum=how.chksum, block_size=block_size
             )
@@ -599,18 +605,17 @@ class _DataStream:
         rows = block.view(InodeLayout.at(size).dtype)[0]
         rows["i_flags"] |= F2FS_COMPR_FL
         kind = self._loader._log(file, compressed=True)
-        blocks = -(-entry.size // size)
-        fofs = cluster_blocks(block_runs(entry.content, size), entry.size, size, how.log_cluster_size)
+        fofs = blocks_of(block_runs(entry.content, size))
         own = self._loader.addrs_per_inode - self._loader.addrs_per_inode % cluster
         per = geo.addrs_per_block - geo.addrs_per_block % cluster
         tree = _Tree(self._loader, file, fofs, own, per, how.release)
         saved = 0
-        step = max(cluster, BLOCKS_AT_ONCE // cluster * cluster)
-        for start in range(0, fofs.size, step):
-            part = fofs[start : start + step]
+        for bounds in cluster_batches(cluster_bounds(fofs, how.log_cluster_size), how.log_cluster_size):
+            part = fofs[bounds[0] : bounds[-1]]
             plain = np.zeros((part.size, size), np.uint8)
             read_content(entry, part, plain)
-            saved += self._compress(tree, start, part, plain, how, kind, blocks)
+            saved += self._compress(tree, bounds, plain, how, kind)
+            self._loader.report(file, plain.nbytes)
         if how.release and saved:
             block[3] |= F2FS_COMPRESS_RELEASED
             tree.release()
@@ -618,14 +623,7 @@ class _DataStream:
         tree.finish(block)
 
     def _compress(
-        self,
-        tree: _Tree,
-        start: int,
-        fofs: NDArray[np.int64],
-        plain: NDArray[np.uint8],
-        how: CompressPolicy,
-        kind: int,
-        blocks: int,
+        self, tree: _Tree, bounds: NDArray[np.int64], plain: NDArray[np.uint8], how: CompressPolicy, kind: int
     ) -> int:
         """Place some clusters: how many blocks were saved."""
         from f2tools.volume.cluster import compress_cluster
@@ -634,10 +632,12 @@ class _DataStream:
         indices: list[NDArray[np.int64]] = []
         rows: list[NDArray[np.uint8]] = []
         saved = 0
-        for at in range(0, fofs.size, cluster):
-            members = np.arange(start + at, start + min(at + cluster, fofs.size))
+        starts = bounds.tolist()
+        for start, end in pairwise(starts):
+            members = np.arange(start, end)
+            at = start - starts[0]
             raw = None
-            if members.size == cluster and int(fofs[at]) + cluster <= blocks:
+            if members.size == cluster:
                 raw = compress_cluster(
                     plain[at : at + cluster].tobytes(), how.algorithm, how.level, chksum=how.chksum, block_size=size
                 )
