@@ -29,35 +29,16 @@ TOOLS = {
     "touch": ("f2tools.edit.cli:touch", "Set times in an image."),
     "truncate": ("f2tools.edit.cli:truncate", "Set the size of files in an image."),
     "setfattr": ("f2tools.edit.cli:setfattr", "Set extended attributes in an image."),
+    "setfacl": ("f2tools.edit.cli:setfacl", "Change ACLs in an image."),
     "chattr": ("f2tools.edit.cli:chattr", "Set flags and projects in an image."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
-    "edit": ("f2tools.edit.cli:edit", "Run a script of the commands below: all of it, or nothing."),
-    "cp": ("f2tools.edit.cli:cp", "Copy files into an image, or inside it."),
-    "rm": ("f2tools.edit.cli:rm", "Remove files."),
-    "mkdir": ("f2tools.edit.cli:mkdir", "Make directories."),
-    "ln": ("f2tools.edit.cli:ln", "Make hard and symbolic links."),
-    "mv": ("f2tools.edit.cli:mv", "Rename and move files."),
-    "mknod": ("f2tools.edit.cli:mknod", "Make device nodes, pipes and sockets."),
-    "touch": ("f2tools.edit.cli:touch", "Set times; make empty files."),
-    "truncate": ("f2tools.edit.cli:truncate", "Make files shorter or longer."),
-    "chmod": ("f2tools.edit.cli:chmod", "Change permissions."),
-    "chown": ("f2tools.edit.cli:chown", "Change owners."),
-    "chattr": ("f2tools.edit.cli:chattr", "Change flags; set projects."),
-    "setfattr": ("f2tools.edit.cli:setfattr", "Set and remove extended attributes."),
-    "setfacl": ("f2tools.edit.cli:setfacl", "Change ACLs."),
-}  # fmt: skip
-SECTIONS = {
-    "Change the files of an image, without mounting it": (
-        "edit", "cp", "rm", "mkdir", "ln", "mv", "mknod", "touch", "truncate", "chmod", "chown", "chattr", "setfattr",
-        "setfacl",
-    ),
 }  # fmt: skip
 SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace"),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Change files in an image": (
         "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",
-        "chattr",
+        "setfacl", "chattr",
     ),
 }  # fmt: skip
 

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import SCRIPT, Inside
-from f2tools.edit.session import EditError, Session, session
 from f2tools.edit.verbs import VERBS, Verb
+from f2tools.edit.words import words_of
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import device_option, dry_run_option, json_option, print_json, undo_option
+from f2tools.options import (
+    device_option,
+    dry_run_option,
+    human_size,
+    json_option,
+    print_json,
+    printable,
+    undo_option,
+)
 
-
-def _in_steps(command: Any) -> Any:
-    return click.option(
-        "--in-steps",
-        is_flag=True,
-        help="Allow checkpoints in between, where there is not room to change everything at once.",
-    )(command)
-
-
-def _verbose(command: Any) -> Any:
-    return click.option("-V", "--verbose", is_flag=True, help="Say what is done, a line a file.")(command)
+if TYPE_CHECKING:
+    from f2tools.edit.session import Session
 
 
 def _common(command: Any) -> Any:
     """The options of every command that changes an image."""
-    for add in (device_option, dry_run_option, undo_option, _in_steps, _verbose, json_option):
+    taken = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+    names = ["--verbose"] if "-v" in taken else ["-v", "--verbose"]
+    verbose = click.option(*names, "verbose", is_flag=True, help="Say what is done, a line a file.")
+    for add in (json_option, verbose, undo_option, dry_run_option, device_option):
         command = add(command)
     return command
 
 
-COMMON = ("devices", "dry_run", "undo", "in_steps", "verbose", "as_json")
+COMMON = ("devices", "dry_run", "undo", "verbose", "as_json")
 
 
 def command_of(verb: Verb) -> click.Command:
@@ -52,45 +55,44 @@ def command_of(verb: Verb) -> click.Command:
 
 
 def _one_image(paths: Iterable[Inside]) -> str:
-    images = {path.image for path in paths}
-    if not images:
-        raise Usage("no path is in an image; write it as IMAGE:/PATH")
+    """The image of paths, of which some may leave it out."""
+    images = {path.image for path in paths} - {""}
     if len(images) > 1:
         raise Usage(f"all paths must be in one image; these are in {', '.join(sorted(images))}")
-    image = images.pop()
-    if not image:
+    if not images:
         raise Usage("which image? write the path as IMAGE:/PATH")
-    return image
+    return images.pop()
 
 
-def _change(image: str, common: dict[str, Any], work: Any) -> None:
+def _change(image: str, common: dict[str, Any], work: Callable[[Session], None]) -> None:
     """Do the work on an open image, and say what was done."""
-    with session(
-        image, common["devices"], dry_run=common["dry_run"], undo=common["undo"], in_steps=common["in_steps"]
-    ) as here:
+    from f2tools.edit.session import session
+
+    dry_run = common["dry_run"]
+    with session(image, common["devices"], dry_run=dry_run, undo=common["undo"]) as here:
         work(here)
+    outcome = here.edit.outcome
+    for note in here.edit.notes:
+        click.echo(f"f2tools: note: {printable(note)}", err=True)
     if common["as_json"]:
-        print_json({"image": image, "written": bool(here.done) and not common["dry_run"], "changes": here.done})
+        written = outcome.checkpoints > 0 and not dry_run
+        sizes = {"written_bytes": outcome.written_bytes, "checkpoints": outcome.checkpoints}
+        print_json({"image": image, "dry_run": dry_run, "written": written, **sizes, "changes": here.done})
         return
-    if common["verbose"] or common["dry_run"]:
+    if common["verbose"] or dry_run:
         for change in here.done:
-            more = " ".join(f"{key}={value}" for key, value in change.items() if key not in ("verb", "path"))
-            click.echo(f"{change['verb']} {shown(change['path'])}{f' ({more})' if more else ''}")
-    if common["dry_run"]:
-        click.echo(f"{image}: {len(here.done)} changes would be made (dry run, nothing written)")
+            more = " ".join(f"{k}={v}" for k, v in change.items() if k not in ("verb", "path") and v is not None)
+            click.echo(printable(f"{change['verb']} {change['path']}{f' ({more})' if more else ''}"))
+    if dry_run:
+        size = human_size(outcome.written_bytes)
+        click.echo(f"{image}: {len(here.done)} changes would be made, {size} written (dry run, nothing written)")
 
 
-def shown(path: str) -> str:
-    """A path for the terminal."""
-    from f2tools.options import printable
-
-    return printable(path)
-
-
-cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, chattr = (
+cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, setfacl, chattr = (
     command_of(VERBS[name])
     for name in (
-        "cp", "mv", "ln", "mkdir", "rm", "rmdir", "mknod", "chmod", "chown", "touch", "truncate", "setfattr", "chattr",
+        "cp", "mv", "ln", "mkdir", "rm", "rmdir", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",
+        "setfacl", "chattr",
     )
 )  # fmt: skip
 
@@ -101,12 +103,16 @@ cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, ch
 @click.option("-c", "--command", "commands", multiple=True, metavar="LINE", help="A line of the script (repeatable).")
 @_common
 def edit(image: str, script: str | None, commands: tuple[str, ...], **common: Any) -> None:
-    """Change many files in an image as one step: all of it, with one checkpoint, or nothing.
+    """Change many files in an image as one step: all of it, or nothing.
 
-    A script has a verb a line: cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, chattr,
-    with the options that the commands of these names have, and quotes as in a shell.  Paths are in the image; for cp,
-    what starts with `:/` is in the image, and the rest on the host.  `#` starts a comment.  Without a script and -c,
-    lines are read from the standard input.  Whenever it is interrupted, the volume is as it was before.
+    A script has a verb a line: cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, setfacl,
+    chattr, with the options that the commands of these names have, and quotes as in a shell; $'\\xff' names any byte.
+    Paths are in the image; for cp, what starts with `:/` is in the image, and the rest on the host.  `#` starts a
+    comment.  Without a script and -c, lines are read from the standard input.
+
+    The image is written when all lines have succeeded, with one checkpoint: whenever that is interrupted, the volume is
+    as it was before, or all is done.  Only where it is so full that cleaning must come in between, a power cut can
+    leave a part of the changes, on a volume that is sound.
 
     \b
     Examples:
@@ -121,7 +127,9 @@ def edit(image: str, script: str | None, commands: tuple[str, ...], **common: An
             try:
                 verb.body(here, **given)
             except F2fsError as error:
-                raise EditError(f"line {number}: {error}") from None
+                said = EditFailed(f"line {number}: {verb.name}: {error}")
+                said.exit_code = error.exit_code
+                raise said from None
 
     _change(image, common, work)
 
@@ -133,7 +141,7 @@ def _lines(script: str | None, commands: tuple[str, ...]) -> Iterable[tuple[int,
     if commands:
         text = "\n".join(commands)
     elif script in (None, "-"):
-        text = sys.stdin.read()
+        text = os.fsdecode(sys.stdin.buffer.read())
     else:
         assert script is not None
         try:
@@ -141,7 +149,7 @@ def _lines(script: str | None, commands: tuple[str, ...]) -> Iterable[tuple[int,
                 text = file.read()
         except OSError as error:
             raise Usage(f"{script}: {error.strerror}") from None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line
 
@@ -149,8 +157,8 @@ def _lines(script: str | None, commands: tuple[str, ...]) -> Iterable[tuple[int,
 def parse_line(text: str, number: int) -> tuple[Verb, dict[str, Any]]:
     """The verb of a line and its parameters; Usage saying which line is wrong."""
     try:
-        words = shlex.split(text, comments=True)
-    except ValueError as error:
+        words = words_of(text)
+    except Usage as error:
         raise Usage(f"line {number}: {error}") from None
     verb = VERBS.get(words[0]) if words else None
     if verb is None:

@@ -1,286 +1,246 @@
-"""Copying into an image: from the host, or from elsewhere in the image."""
+"""Copying trees into an image, as cp(1) does: what is there is written over in place, directories are merged.
+
+Without `keep` new files belong to the session's owner and have the mode without the umask's bits.  With it owners,
+modes, times, extended attributes, ACLs and hard links are kept.  Holes always are.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from f2tools.edit.errors import EditFailed
+from f2tools.edit.items import HostItem, ImageItem, Item, StreamItem, total_size
 from f2tools.edit.paths import Inside, Outside
-from f2tools.edit.session import EditError, Session
-from f2tools.volume.nodecache import LiveInode
-
-CHUNK = 1 << 20
+from f2tools.edit.session import Session
+from f2tools.volume.inode import Inode
+from f2tools.volume.volume import Volume, join, open_volume
 
 
 @dataclass
+class _Todo:
+    """A file to be copied, or, with `made`, a directory whose attributes come last."""
+
+    item: Item
+    parent: int
+    name: bytes
+    path: bytes
+    made: int | None = None
+
+
 class Copier:
     """One `cp`: what is kept, and which hard links were seen."""
 
-    session: Session
-    recursive: bool = False
-    keep: bool = False  # -a: owners, modes, times, attributes, links, devices
-    advance: Callable[[int], None] = lambda _: None
-    _links: dict[tuple[int, int], int] = field(default_factory=dict)
+    def __init__(self, session: Session, recursive: bool = False, keep: bool = False) -> None:
+        self._session = session
+        self._vol = session.volume
+        self._recursive = recursive
+        self._keep = keep
+        self._linked: dict[tuple[object, int], int] = {}
+        self._others: dict[str, Volume] = {}  # images that are copied from
+        self._image = _identity(session.image)
+        self._bar = session.edit.bar("copying", 0)
 
-    # -- where to -------------------------------------------------------------------------------------------------
-
-    def into(self, sources: list[Inside | Outside], target: Inside) -> None:
+    def run(self, sources: list[Inside | Outside], target: Inside) -> None:
         """Copy the sources to a target: into it where it is a directory, else, a single one, as it."""
-        here = self.session
-        with here.doing(target):
-            there = here.find_or_none(target)
-        inside = there is not None and there.is_dir
-        if len(sources) > 1 and not inside:
-            raise EditError(f"{target}: several files can only be copied into a directory, which this is not")
+        try:
+            self._run(sources, target)
+        finally:
+            for volume in self._others.values():
+                volume.close()
+
+    def _run(self, sources: list[Inside | Outside], target: Inside) -> None:
+        session = self._session
+        items: list[Item] = []
         for source in sources:
-            with here.doing(source):
+            with session.doing(source):
+                items += self._items(source)
+        with session.doing(target):
+            there = session.find_or_none(target)
+            inside = there is not None and there.is_dir
+            if not inside and target.path.endswith(b"/") and not (len(items) == 1 and stat.S_ISDIR(items[0].mode)):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if len(sources) > 1 and not inside:
+            shown = session.shown(target)
+            raise EditFailed(f"{shown}: several files can only be copied into a directory, which this is not")
+        with session.edit.bar("copying", total_size(items)) as self._bar:
+            for item in items:
                 if inside:
                     assert there is not None
-                    name = self._name(source)
-                    self._copy(source, there.ino, name, target.path.rstrip(b"/") + b"/" + name)
+                    if item.name in (b"", b".", b".."):
+                        raise EditFailed(f"{item.shown} has no name; name the copy")
+                    self._put(item, there.ino, item.name, join(target.path, item.name))
                 else:
-                    parent, name = here.parent(target)
-                    if there is not None and self._is_dir(source):
-                        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-                    self._copy(source, parent, name, target.path.rstrip(b"/"))
+                    with session.doing(target):
+                        parent, name = session.parent(target)
+                    self._put(item, parent, name, target.path)
 
-    def _name(self, source: Inside | Outside) -> bytes:
+    def _items(self, source: Inside | Outside) -> list[Item]:
+        """What a source names; of a directory written as `folder/.`, what is in it."""
         if isinstance(source, Inside):
-            return source.path.rstrip(b"/").rpartition(b"/")[2] or b"root"
-        if source.path == "-":
-            raise EditError("the standard input has no name; name the file in the image")
-        return os.fsencode(os.path.basename(os.path.abspath(source.path)))
-
-    def _is_dir(self, source: Inside | Outside) -> bool:
-        if isinstance(source, Inside):
-            return self.session.find(source, follow=not self.keep).is_dir
-        return source.path != "-" and os.path.isdir(source.path)
-
-    def _copy(self, source: Inside | Outside, parent: int, name: bytes, shown: bytes) -> None:
-        if isinstance(source, Inside):
-            inode = self.session.find(source, follow=not self.recursive)
-            if inode.is_dir and self.recursive:
-                self._refuse_itself(inode, parent)
-            self._inside(inode, parent, name, shown)
+            found: Item = self._image_item(source)
+            contents = source.path.endswith(b"/.")
         elif source.path == "-":
-            self._stream(parent, name, shown)
+            return [StreamItem()]
         else:
-            self._host(os.fsencode(source.path), parent, name, shown, follow=not self.recursive)
+            found = HostItem(os.fsencode(source.path), follow=not self._recursive)
+            contents = source.path.rstrip("/").endswith("/.") or source.path.rstrip("/") == "."
+        if not (contents and self._recursive and stat.S_ISDIR(found.mode)):
+            return [found]
+        return found.children()
 
-    def _refuse_itself(self, inode: LiveInode, parent: int) -> None:
-        if self.session.volume.is_inside(parent, inode.ino):
-            raise OSError(errno.EINVAL, "a directory can't be copied into itself")
+    def _image_item(self, source: Inside) -> ImageItem:
+        session, follow = self._session, not self._recursive
+        if not source.image or _same(source.image, session.image):
+            inode = session.find(source, follow)
+            return ImageItem(self._vol, inode, source.path, session.image)
+        if source.image not in self._others:
+            self._others[source.image] = open_volume(source.image)
+        volume = self._others[source.image]
+        return ImageItem(volume, volume.path(source.path, follow).inode, source.path, source.image)
 
-    # -- from the host --------------------------------------------------------------------------------------------
+    def _put(self, item: Item, parent: int, name: bytes, path: bytes) -> None:
+        """Copy one file, with all below it, under this name."""
+        todo = [_Todo(item, parent, name, path)]
+        if stat.S_ISDIR(item.mode):
+            if not self._recursive:
+                raise EditFailed(f"{item.shown}: is a directory; -r copies it with all in it")
+            self._check_outside(item, parent)
+        while todo:
+            one = todo.pop()
+            with self._session.doing(one.path):
+                if one.made is not None:
+                    self._dress(one.item, one.made)
+                elif stat.S_ISDIR(one.item.mode):
+                    made = self._directory(one)
+                    children = one.item.children()
+                    if self._keep:
+                        todo.append(_Todo(one.item, one.parent, one.name, one.path, made))
+                    todo += [_Todo(x, made, x.name, join(one.path, x.name)) for x in reversed(children)]
+                else:
+                    self._one(one)
 
-    def _host(self, path: bytes, parent: int, name: bytes, shown: bytes, follow: bool) -> None:
-        info = os.stat(path) if follow else os.lstat(path)
-        kind = stat.S_IFMT(info.st_mode)
-        if kind == stat.S_IFDIR:
-            self._host_folder(path, info, parent, name, shown)
+    def _check_outside(self, item: Item, parent: int) -> None:
+        """A directory is not copied into itself."""
+        if not isinstance(item, ImageItem) or item.identity[0] != id(self._vol):
             return
-        key = (info.st_dev, info.st_ino)
-        if self.keep and info.st_nlink > 1 and key in self._links:
-            self._free(parent, name)
-            self.session.volume.link(self._links[key], parent, name)
-            self.session.note("link", shown)
-            return
-        if kind == stat.S_IFREG:
-            ino = self._regular(parent, name, info.st_mode)
-            with open(path, "rb", buffering=0) as file:
-                if os.fstat(file.fileno()).st_ino != info.st_ino:
-                    raise OSError(errno.ESTALE, "it was replaced while it was copied")
-                self._content(ino, file.fileno(), info.st_size)
-        elif kind == stat.S_IFLNK:
-            self._free(parent, name)
-            ino = self.session.volume.symlink(parent, name, os.readlink(path), *self.session.owner)
-        else:
-            if not self.recursive and not self.keep:
-                raise OSError(errno.EINVAL, "no regular file; -r or -a makes another one of its kind")
-            self._free(parent, name)
-            rdev = (os.major(info.st_rdev), os.minor(info.st_rdev))
-            ino = self.session.volume.create(parent, name, self._mode(info.st_mode), *self.session.owner, rdev)
-        self._links[key] = ino
-        self._finish_host(ino, path, info, follow)
-        self.session.note("copy", shown, bytes=info.st_size if kind == stat.S_IFREG else 0)
+        ino, seen = parent, set[int]()
+        while ino not in seen:
+            if ino == item.identity[1]:
+                raise EditFailed(f"{item.shown}: a directory can't be copied into itself")
+            seen.add(ino)
+            ino = self._vol.lookup(ino, b"..")
 
-    def _host_folder(self, path: bytes, info: os.stat_result, parent: int, name: bytes, shown: bytes) -> None:
-        if not self.recursive:
-            raise IsADirectoryError(errno.EISDIR, "is a directory; -r copies it with all that is in it")
-        ino = self._folder(parent, name, info.st_mode)
-        self.session.note("mkdir", shown)
-        for child in sorted(os.listdir(path)):
-            below = path.rstrip(b"/") + b"/" + child
-            with self.session.doing(os.fsdecode(below)):
-                self._host(below, ino, child, shown + b"/" + child, follow=False)
-        self._finish_host(ino, path, info, follow=False)
+    def _existing(self, parent: int, name: bytes) -> Inode | None:
+        found = self._vol.names.find(self._vol.live(parent), name)
+        return None if found is None else self._vol.nodes.inode(found.ino)
 
-    def _content(self, ino: int, fd: int, size: int) -> None:
-        """The data of a file; holes stay holes."""
-        volume = self.session.volume
-        for start, end in _data_ranges(fd, size):
-            at = start
-            while at < end:
-                piece = os.pread(fd, min(CHUNK, end - at), at)
-                if not piece:
-                    raise OSError(errno.EIO, "it became shorter while it was copied")
-                volume.write(ino, at, piece)
-                at += len(piece)
-                self.advance(len(piece))
-        if volume.live(ino).i_size < size:
-            volume.truncate(ino, size)
-
-    def _finish_host(self, ino: int, path: bytes, info: os.stat_result, follow: bool) -> None:
-        if not self.keep:
-            return
-        volume = self.session.volume
-        try:
-            names = os.listxattr(path, follow_symlinks=follow)
-        except OSError as error:
-            if error.errno != errno.ENOTSUP:
-                raise
-            names = []
-        for name in names:
-            volume.setxattr(ino, name, os.getxattr(path, name, follow_symlinks=follow))
-        mode = None if stat.S_ISLNK(info.st_mode) else stat.S_IMODE(info.st_mode)
-        volume.setattr(ino, mode, info.st_uid, info.st_gid, info.st_atime_ns, info.st_mtime_ns)
-
-    def _stream(self, parent: int, name: bytes, shown: bytes) -> None:
-        ino = self._regular(parent, name, 0o666)
-        at = 0
-        while piece := sys.stdin.buffer.read(CHUNK):
-            self.session.volume.write(ino, at, piece)
-            at += len(piece)
-            self.advance(len(piece))
-        self.session.note("copy", shown, bytes=at)
-
-    # -- inside the image -----------------------------------------------------------------------------------------
-
-    def _inside(self, inode: LiveInode, parent: int, name: bytes, shown: bytes) -> None:
-        volume = self.session.volume
-        ino, kind = inode.ino, inode.kind
-        if inode.is_dir:
-            if not self.recursive:
-                raise IsADirectoryError(errno.EISDIR, "is a directory; -r copies it with all that is in it")
-            fresh = self._folder(parent, name, inode.i_mode)
-            self.session.note("mkdir", shown)
-            for child, number in self.session.names_in(self.session.live(ino)):
-                self._inside(self.session.live(number), fresh, child, shown + b"/" + child)
-        elif kind == "file":
-            fresh = self._regular(parent, name, inode.i_mode)
-            if fresh == ino:
-                raise OSError(errno.EINVAL, "a file can't be copied onto itself")
-            self._content_inside(ino, fresh)
-            self.session.note("copy", shown, bytes=volume.live(ino).i_size)
-        else:
-            self._free(parent, name)
-            if kind == "symlink":
-                fresh = volume.symlink(parent, name, volume.file(ino).readlink(), *self.session.owner)
-            else:
-                rdev = inode.rdev if kind in ("char", "block") else (0, 0)
-                fresh = volume.create(parent, name, self._mode(inode.i_mode), *self.session.owner, rdev)
-            self.session.note("copy", shown, bytes=0)
-        if self.keep:
-            self._finish_inside(ino, fresh)
-
-    def _content_inside(self, ino: int, fresh: int) -> None:
-        volume = self.session.volume
-        size, at = volume.live(ino).i_size, 0
-        while at < size:
-            try:
-                start = volume.seek(ino, at, os.SEEK_DATA)
-            except OSError:
-                break
-            end = volume.seek(ino, start, os.SEEK_HOLE)
-            for piece in range(start, end, CHUNK):
-                data = volume.read_at(ino, piece, min(CHUNK, end - piece))
-                volume.write(fresh, piece, data)
-                self.advance(len(data))
-            at = end
-        if volume.live(fresh).i_size < size:
-            volume.truncate(fresh, size)
-
-    def _finish_inside(self, ino: int, fresh: int) -> None:
-        volume = self.session.volume
-        for name in volume.listxattr(ino):
-            volume.setxattr(fresh, name, volume.getxattr(ino, name))
-        old = volume.live(ino)
-        mode = None if old.kind == "symlink" else stat.S_IMODE(old.i_mode)
-        volume.setattr(fresh, mode, old.i_uid, old.i_gid, old.atime_ns, old.mtime_ns)
-
-    # -- what is made ---------------------------------------------------------------------------------------------
-
-    def _mode(self, mode: int) -> int:
-        return stat.S_IFMT(mode) | stat.S_IMODE(mode) & ~self.session.umask & 0o777
-
-    def _entry(self, parent: int, name: bytes) -> LiveInode | None:
-        found = self.session.volume.names.find(self.session.live(parent), name)
-        return None if found is None else self.session.live(found.ino)
-
-    def _folder(self, parent: int, name: bytes, mode: int) -> int:
-        """A directory for what is copied: one that is there is filled further."""
-        there = self._entry(parent, name)
+    def _directory(self, one: _Todo) -> int:
+        there = self._existing(one.parent, one.name)
         if there is not None:
             if not there.is_dir:
-                raise NotADirectoryError(errno.ENOTDIR, "a file is in the way of a directory")
+                raise OSError(errno.ENOTDIR, "a directory can't take the place of what is there")
             return there.ino
-        return self.session.volume.mkdir(parent, name, self._mode(mode) & 0o7777, *self.session.owner)
+        mode = stat.S_IMODE(one.item.mode) & 0o1777
+        ino = self._vol.mkdir(one.parent, one.name, mode, *self._session.owner, umask=self._umask)
+        self._session.note("mkdir", one.path, ino=ino)
+        return ino
 
-    def _regular(self, parent: int, name: bytes, mode: int) -> int:
-        """An empty regular file: one that is there is emptied, and keeps owner and links, as with cp."""
-        volume = self.session.volume
-        there = self._entry(parent, name)
-        if there is None:
-            return volume.create(parent, name, stat.S_IFREG | self._mode(mode) & 0o7777, *self.session.owner)
-        if there.is_dir:
-            raise IsADirectoryError(errno.EISDIR, "a directory is in the way of a file")
-        if there.kind != "file":
-            volume.unlink(parent, name)
-            return volume.create(parent, name, stat.S_IFREG | self._mode(mode) & 0o7777, *self.session.owner)
-        volume.truncate(there.ino, 0)
-        return there.ino
+    @property
+    def _umask(self) -> int:
+        return 0o077 if self._keep else self._session.umask
 
-    def _free(self, parent: int, name: bytes) -> None:
-        """Make room for what is no regular file."""
-        there = self._entry(parent, name)
-        if there is None:
+    def _one(self, one: _Todo) -> None:
+        item, mode = one.item, one.item.mode
+        if item.identity == self._image:
+            self._session.edit.notes.append(f"{item.shown} is the image itself, and was left out")
             return
-        if there.is_dir:
-            raise IsADirectoryError(errno.EISDIR, "a directory is in the way of a file")
-        self.session.volume.unlink(parent, name)
-
-
-def _data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of what is not a hole."""
-    at = 0
-    while at < size:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            yield at, size
+        if self._keep and item.links > 1 and item.identity in self._linked:
+            self._link(one, self._linked[item.identity])
             return
-        at = min(os.lseek(fd, start, os.SEEK_HOLE), size)
-        if start < at:
-            yield start, at
+        there = self._existing(one.parent, one.name)
+        if there is not None and there.is_dir:
+            raise OSError(errno.EISDIR, "a file can't take the place of a directory")
+        if there is not None and item.identity == (id(self._vol), there.ino):
+            raise OSError(errno.EINVAL, f"is the same file as {item.shown}")
+        if stat.S_ISREG(mode):
+            ino = self._regular(one, there)
+        else:
+            if there is not None:
+                self._vol.unlink(one.parent, one.name)
+            if stat.S_ISLNK(mode):
+                target = item.target()
+                ino = self._vol.symlink(one.parent, one.name, target, *self._session.owner)
+                self._session.note("symlink", one.path, target=os.fsdecode(target))
+            else:
+                ino = self._vol.create(
+                    one.parent, one.name, stat.S_IFMT(mode) | mode & 0o777, *self._session.owner,
+                    rdev=item.rdev, umask=self._umask,
+                )  # fmt: skip
+                self._session.note("create", one.path, kind=self._vol.nodes.inode(ino).kind)
+        if self._keep:
+            self._dress(item, ino)
+            if item.links > 1:
+                self._linked[item.identity] = ino
+
+    def _link(self, one: _Todo, ino: int) -> None:
+        there = self._existing(one.parent, one.name)
+        if there is not None and there.ino == ino:
+            return
+        if there is not None:
+            self._vol.unlink(one.parent, one.name)
+        self._vol.link(ino, one.parent, one.name)
+        self._session.note("link", one.path, ino=ino)
+
+    def _regular(self, one: _Todo, there: Inode | None) -> int:
+        vol, item = self._vol, one.item
+        parent, name = one.parent, one.name
+        if there is not None and there.kind == "symlink":  # it is written to where the link leads
+            parent, name = self._session.where_it_leads(Inside("", one.path))
+            there = self._existing(parent, name)
+            if there is not None and item.identity == (id(vol), there.ino):
+                raise OSError(errno.EINVAL, f"is the same file as {item.shown}")
+        if there is None:
+            mode = stat.S_IFREG | item.mode & 0o777
+            ino = vol.create(parent, name, mode, *self._session.owner, umask=self._umask)
+        elif there.is_file:
+            ino = there.ino
+            vol.truncate(ino, 0)
+        else:
+            raise OSError(errno.EEXIST, f"there is a {there.kind} by that name")
+        end = 0
+        for offset, data in item.chunks():
+            written = vol.write(ino, offset, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            end = offset + written
+            self._bar.advance(written)
+        if end < item.size:
+            vol.truncate(ino, item.size)
+        self._session.note("write" if there is not None else "create", one.path, kind="file", size=item.size)
+        return ino
+
+    def _dress(self, item: Item, ino: int) -> None:
+        """Owner, attributes, mode and times; an ACL sets the mode, and the mode keeps the ACL."""
+        vol = self._vol
+        vol.setattr(ino, uid=item.uid, gid=item.gid)
+        for name, value in item.xattrs().items():
+            with self._session.about(f"attribute {name}"):
+                vol.setxattr(ino, name, value)
+        mode = None if stat.S_ISLNK(item.mode) else stat.S_IMODE(item.mode)
+        vol.setattr(ino, mode=mode, atime_ns=item.atime_ns, mtime_ns=item.mtime_ns)
 
 
-def bytes_in(sources: list[Inside | Outside]) -> int:
-    """How much there is to copy from the host, for the progress bar."""
-    total = 0
-    for source in sources:
-        if isinstance(source, Inside) or source.path == "-":
-            continue
-        if not os.path.isdir(source.path):
-            total += os.stat(source.path).st_size if os.path.exists(source.path) else 0
-            continue
-        for folder, _, files in os.walk(source.path):
-            for name in files:
-                info = os.lstat(os.path.join(folder, name))
-                total += info.st_size if stat.S_ISREG(info.st_mode) else 0
-    return total
+def _same(one: str, other: str) -> bool:
+    identity = _identity(one)
+    return identity is not None and identity == _identity(other)
+
+
+def _identity(path: str) -> tuple[object, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

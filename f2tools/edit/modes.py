@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 
 from f2tools.errors import Usage
 from f2tools.layout.constants import (
@@ -24,8 +23,10 @@ FLAG_LETTERS = {
     "a": F2FS_APPEND_FL, "i": F2FS_IMMUTABLE_FL, "A": F2FS_NOATIME_FL, "d": F2FS_NODUMP_FL, "c": F2FS_COMPR_FL,
     "m": F2FS_NOCOMP_FL, "S": F2FS_SYNC_FL, "D": F2FS_DIRSYNC_FL, "F": F2FS_CASEFOLD_FL, "P": F2FS_PROJINHERIT_FL,
 }  # fmt: skip
-_CLAUSE = re.compile(r"([ugoa]*)((?:[-+=](?:[rwxXst]*|[ugo]))+)")
-_ACTION = re.compile(r"([-+=])([rwxXst]*|[ugo])")
+SETTABLE_FLAGS = sum(FLAG_LETTERS.values())
+MOST_ID = 0xFFFFFFFE  # the one above means nobody at all to the kernel
+_CLAUSE = re.compile(r"([ugoa]*)((?:[-+=](?:[ugo]|[rwxXst]*))+)")
+_ACTION = re.compile(r"([-+=])([ugo]|[rwxXst]*)")
 _SHIFTS = {"u": 6, "g": 3, "o": 0}
 
 
@@ -80,9 +81,17 @@ def parse_owner(text: str) -> tuple[int | None, int | None]:
     if match is None or not text.strip(":"):
         raise Usage(f"{text!r} is no owner; write it in numbers, like 1000:100, 1000 or :100")
     values = tuple(int(part) if part else None for part in match.groups())
-    if any(value is not None and value >= 1 << 32 for value in values):
-        raise Usage(f"{text!r}: an owner has 32 bits")
+    if any(value is not None and value > MOST_ID for value in values):
+        raise Usage(f"{text!r}: ids go up to {MOST_ID}")
     return values[0], values[1]
+
+
+def parse_new_owner(text: str) -> tuple[int, int]:
+    """(uid, gid) of what is made; without a group, that of the same number."""
+    uid, gid = parse_owner(text)
+    if uid is None:
+        raise Usage(f"{text!r}: say UID:GID")
+    return uid, uid if gid is None else gid
 
 
 def change_flags(text: str, flags: int) -> int:
@@ -99,7 +108,7 @@ def change_flags(text: str, flags: int) -> int:
 
 def parse_time(text: str) -> int:
     """Nanoseconds since 1970 of `@1700000000.5` or `2024-03-01T12:00:00Z`, which is UTC with and without the Z."""
-    match = re.fullmatch(r"@(-?\d+)(?:\.(\d{1,9}))?", text)
+    match = re.fullmatch(r"@(-?\d{1,11})(?:\.(\d{1,9}))?", text)
     if match is not None:
         return int(match[1]) * 10**9 + int((match[2] or "0").ljust(9, "0"))
     from datetime import UTC, datetime
@@ -111,11 +120,6 @@ def parse_time(text: str) -> int:
     when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
     seconds = int(when.timestamp() // 1)
     return seconds * 10**9 + when.microsecond * 1000
-
-
-def now_ns() -> int:
-    """The time of a change."""
-    return time.time_ns()
 
 
 def parse_value(text: str) -> bytes:

@@ -30,18 +30,26 @@ class Outside:
         return self.path
 
 
-def parse_path(text: str, only_inside: bool = False) -> Inside | Outside:
-    """`IMAGE:/PATH` and, in a script, `:/PATH`; what starts with `/` or `./` is always on the host.
+def parse_path(text: str, scripted: bool = False, only_inside: bool = False) -> Inside | Outside:
+    """`IMAGE:/PATH`, in a script `:/PATH`, is in an image; anything else is on the host.
 
-    With `only_inside` a path without image is one in the image too: in a script, where a verb has no other.
+    With `only_inside` a path without image is one in the image too, for verbs of a script that know no other.
     """
-    if not text.startswith(("/", "./", "../")):
-        image, colon, path = text.partition(":/")
-        if colon:
-            return Inside(image, b"/" + os.fsencode(path))
+    image, colon, path = _split(text)
+    if colon and (not image or not scripted or only_inside):
+        return Inside(image, b"/" + os.fsencode(path))
     if only_inside:
         return Inside("", b"/" + os.fsencode(text.lstrip("/")))
     return Outside(text)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """(image, `:/`, path); of several places to cut, the first where the image is a file that exists."""
+    at = -1
+    while (at := text.find(":/", at + 1)) >= 0:
+        if at and not os.path.isdir(text[:at]) and os.path.exists(text[:at]):
+            return text[:at], ":/", text[at + 2 :]
+    return text.partition(":/")
 
 
 class InsidePath(click.ParamType):
@@ -53,7 +61,7 @@ class InsidePath(click.ParamType):
         if isinstance(value, Inside):
             return value
         scripted = ctx is not None and ctx.obj == SCRIPT
-        found = parse_path(value, only_inside=scripted)
+        found = parse_path(value, scripted, only_inside=scripted)
         if isinstance(found, Outside):
             self.fail(f"{value!r} is no path in an image; write it as IMAGE:/PATH", param, ctx)
         return found
@@ -65,7 +73,35 @@ class AnyPath(click.ParamType):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Inside | Outside:
-        return value if isinstance(value, Inside | Outside) else parse_path(value)
+        if isinstance(value, Inside | Outside):
+            return value
+        return parse_path(value, scripted=ctx is not None and ctx.obj == SCRIPT)
+
+
+class CopyTarget(InsidePath):
+    """Where files are copied to."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        scripted = ctx is not None and ctx.obj == SCRIPT
+        if isinstance(value, str) and not scripted and isinstance(parse_path(value), Outside):
+            self.fail(
+                f"{value!r} is no path in an image; write it as IMAGE:/PATH.  What copies out of an image is f2tools "
+                "dump extract IMAGE PATH -o FOLDER",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+class FlagsOrPath(InsidePath):
+    """A path in an image, or flags: what starts with +, - or =, and is no path."""
+
+    name = "flags or image:/path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value[:1] in ("+", "-", "=") and ":/" not in value:
+            return value
+        return super().convert(value, param, ctx)
 
 
 SCRIPT = "script"  # ctx.obj of a verb in a script

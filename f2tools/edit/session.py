@@ -1,4 +1,4 @@
-"""One change of an image: open it, do everything, then one checkpoint; or nothing, when something can't be done."""
+"""What the verbs work on: an open image, its paths, and what was done to it so far."""
 
 from __future__ import annotations
 
@@ -9,27 +9,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from f2tools.device import open_for_change
-from f2tools.edit.paths import Inside
-from f2tools.errors import F2fsError
+from f2tools.edit.errors import EditFailed
+from f2tools.edit.paths import Inside, Outside, parse_path
+from f2tools.edit.transaction import Edit
+from f2tools.errors import Corrupt, Where
 from f2tools.layout.constants import F2FS_ROOT_INO
 from f2tools.options import printable
 from f2tools.volume.nodecache import LiveInode
+from f2tools.volume.segment import NoFreeSegment
 from f2tools.volume.writer import WritableVolume
 
 LINKS_FOLLOWED = 40
-
-
-class EditError(F2fsError):
-    """What was asked can't be done; the image is as it was."""
-
-    exit_code = 1
 
 
 @dataclass
 class Session:
     """A volume that is being changed, and what was done to it so far."""
 
+    edit: Edit
     volume: WritableVolume
     image: str
     owner: tuple[int, int] = (0, 0)  # of new files
@@ -39,7 +36,7 @@ class Session:
     # -- paths ----------------------------------------------------------------------------------------------------
 
     def find(self, path: Inside, follow: bool = True) -> LiveInode:
-        """The inode behind a path; EditError where there is none."""
+        """The inode behind a path; EditFailed where there is none."""
         return self.live(self._walk(path.path, follow)[-1])
 
     def find_or_none(self, path: Inside, follow: bool = True) -> LiveInode | None:
@@ -52,12 +49,24 @@ class Session:
     def parent(self, path: Inside) -> tuple[int, bytes]:
         """(directory, name) of a path whose last part need not be there."""
         folder, _, name = path.path.rstrip(b"/").rpartition(b"/")
-        if not name:
-            raise OSError(errno.EBUSY, "the root directory itself can't be changed so")
+        if name in (b"", b".", b".."):
+            raise OSError(errno.EINVAL, "this names no entry of a directory")
         ino = self._walk(folder or b"/", follow=True)[-1]
         if not self.live(ino).is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return ino, name
+
+    def where_it_leads(self, path: Inside) -> tuple[int, bytes]:
+        """(directory, name) that is meant by a path whose last part may be a symbolic link, even one that dangles."""
+        for _ in range(LINKS_FOLLOWED):
+            parent, name = self.parent(path)
+            there = self.volume.names.find(self.live(parent), name)
+            if there is None or self.live(there.ino).kind != "symlink":
+                return parent, name
+            target = self.volume.file(there.ino).readlink()
+            folder = path.path.rstrip(b"/").rpartition(b"/")[0]
+            path = Inside(path.image, target if target.startswith(b"/") else folder + b"/" + target)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
     def live(self, ino: int) -> LiveInode:
         return self.volume.live(ino)
@@ -76,7 +85,7 @@ class Session:
                 continue
             ino = self.volume.lookup(stack[-1], part)
             inode = self.live(ino)
-            if inode.kind == "symlink" and (todo or follow):
+            if inode.kind == "symlink" and (todo or follow or path.endswith(b"/")):
                 links += 1
                 if links > LINKS_FOLLOWED:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -85,6 +94,8 @@ class Session:
                 todo += [step for step in target.split(b"/") if step][::-1]
                 continue
             stack.append(ino)
+        if path.endswith(b"/") and not self.live(stack[-1]).is_dir:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return stack
 
     def names_in(self, folder: LiveInode) -> list[tuple[bytes, int]]:
@@ -100,11 +111,40 @@ class Session:
             here, number = todo.pop()
             yield here, number
             inode = self.live(number)
-            if not inode.is_dir or number in met:
+            if not inode.is_dir:
                 continue
+            if number in met:
+                raise Corrupt(Where(ino=number, path=self.shown(here)), "a directory with two names; run f2tools fsck")
             met.add(number)
             names = self.names_in(inode)
             todo += [(here.rstrip(b"/") + b"/" + name, child) for name, child in reversed(names)]
+
+    # -- making ---------------------------------------------------------------------------------------------------
+
+    def mkdir(self, path: Inside, mode: int | None = None) -> int:
+        """A new directory; without a mode it is what umask or default ACL leave."""
+        ino = self.volume.mkdir(*self.parent(path), 0o777, *self.owner, umask=self.umask)
+        if mode is not None:
+            self.volume.setattr(ino, mode=mode)
+        self.note("mkdir", path)
+        return ino
+
+    def create(self, path: Inside, kind: int, rdev: tuple[int, int] = (0, 0), mode: int | None = None) -> int:
+        """A new file of the type S_IF*; the rest as for `mkdir`."""
+        if path.path.endswith(b"/"):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        ino = self.volume.create(*self.where_it_leads(path), kind | 0o666, *self.owner, rdev, umask=self.umask)
+        if mode is not None:
+            self.volume.setattr(ino, mode=mode)
+        self.note("create", path, kind=self.live(ino).kind)
+        return ino
+
+    def same(self, target: str, ino: int) -> bool:
+        """Whether a path in this image leads to this file."""
+        place = parse_path(target, only_inside=True)
+        assert isinstance(place, Inside)
+        found = self.find_or_none(place, follow=False)
+        return found is not None and found.ino == ino
 
     # -- reporting ------------------------------------------------------------------------------------------------
 
@@ -114,37 +154,49 @@ class Session:
         self.done.append({"verb": verb, "path": os.fsdecode(raw), **more})
 
     @contextmanager
-    def doing(self, what: object) -> Iterator[None]:
+    def doing(self, what: Inside | Outside | bytes | str) -> Iterator[None]:
         """Errors of the engine in here are about this path."""
         try:
             yield
-        except EditError:
+        except EditFailed:
             raise
+        except NoFreeSegment:
+            raise EditFailed(f"{self.shown(what)}: {os.strerror(errno.ENOSPC)}") from None
         except OSError as error:
-            shown = error.filename if isinstance(what, str) and error.filename else what
-            text = error.strerror or str(error)
-            hint = "; --in-steps does it in several" if "in one step" in text else ""
-            raise EditError(f"{printable(str(shown))}: {text}{hint}") from None
+            raise EditFailed(f"{self.shown(what)}: {error.strerror or error}") from None
+
+    @contextmanager
+    def about(self, what: str) -> Iterator[None]:
+        """Errors of the engine in here say what they are about."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, f"{what}: {error.strerror or error}") from None
+
+    def shown(self, what: Inside | Outside | bytes | str) -> str:
+        """A path for messages; bytes are a path in the image, text one on the host."""
+        if isinstance(what, Inside):
+            what = what.path
+        if isinstance(what, bytes):
+            return printable(f"{self.image}:{os.fsdecode(what)}")
+        return printable(str(what))
 
 
 @contextmanager
 def session(
-    image: str, devices: tuple[str, ...] = (), *, dry_run: bool = False, undo: str | None = None, in_steps: bool = False
+    image: str, devices: tuple[str, ...] = (), *, dry_run: bool = False, undo: str | None = None
 ) -> Iterator[Session]:
-    """Open an image for one change.  Everything is written with one checkpoint when the block ends well."""
-    device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
+    """Open an image for one change: it is written when the block ends well, and else stays as it is."""
     try:
-        volume = WritableVolume(device)
-    except BaseException:
-        device.close()
-        raise
-    volume.atomic = not in_steps
-    here = Session(volume, image)
-    try:
-        yield here
-        volume.atomic = False  # the one checkpoint comes now
-    except BaseException:
-        volume.abandon()
-        raise
-    with here.doing(image):
-        volume.close()
+        with Edit(image, devices=devices, dry_run=dry_run, undo=undo) as edit:
+            yield Session(edit, edit.volume, image, umask=_umask())
+    except EditFailed as error:
+        said = EditFailed(f"{error}; nothing was changed")
+        said.exit_code = error.exit_code
+        raise said from None
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask

@@ -25,18 +25,13 @@ from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
 from f2tools.device.overlay import MEMORY_BYTES, Overlay
 from f2tools.device.undo import UndoLog
-from f2tools.errors import DeviceError, F2fsError, Usage
+from f2tools.edit.errors import EditFailed
+from f2tools.errors import DeviceError, Usage
 from f2tools.volume.segment import NoFreeSegment
 from f2tools.volume.writer import WritableVolume
 
 PIECE = 4 << 20
 LEAST_MEMORY = 8 << 20
-
-
-class EditFailed(F2fsError):
-    """A change can't be made; what a system call would say, with the path."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,32 @@ A verb is declared once.  `cli` makes a command of it that opens the image, `scr
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.edit.modes import change_flags, change_mode, now_ns, parse_owner, parse_time, parse_value
-from f2tools.edit.paths import AnyPath, Inside, InsidePath, Outside
-from f2tools.edit.session import EditError, Session
-from f2tools.errors import Usage
-from f2tools.options import Size, progress
+from f2tools.edit.errors import EditFailed
+from f2tools.edit.modes import (
+    SETTABLE_FLAGS,
+    change_flags,
+    change_mode,
+    parse_new_owner,
+    parse_owner,
+    parse_time,
+    parse_value,
+)
+from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath
+from f2tools.errors import Corrupt, Usage, Where
+from f2tools.layout.constants import F2FS_ROOT_INO
+from f2tools.options import Size
+
+if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
+    from f2tools.edit.session import Session
 
 Body = Callable[..., None]
 
@@ -33,8 +46,11 @@ class Verb:
     text: str
 
     def paths(self, given: dict[str, Any]) -> list[Inside]:
-        """The paths in an image among its parameters."""
+        """The paths in the image that is changed, among its parameters; `cp` reads others too."""
         found: list[Inside] = []
+        target = given.get("target")
+        if self.name == "cp" and isinstance(target, Inside) and target.image:
+            return [target]
         for value in given.values():
             values = value if isinstance(value, list | tuple) else [value]
             found += [item for item in values if isinstance(item, Inside)]
@@ -44,11 +60,18 @@ class Verb:
 VERBS: dict[str, Verb] = {}
 
 
-def verb(name: str, *params: click.Parameter) -> Callable[[Body], Body]:
-    """Declare a verb; the docstring of its body is its help."""
+def verb(name: str, *params: click.Parameter, makes: bool = False) -> Callable[[Body], Body]:
+    """Declare a verb; the docstring of its body is its help.  One that makes files has --owner."""
 
     def declare(body: Body) -> Body:
-        VERBS[name] = Verb(name, body, params, body.__doc__ or "")
+        def owned(session: Session, new_owner: str | None, **given: Any) -> None:
+            before = session.owner
+            session.owner = before if new_owner is None else parse_new_owner(new_owner)
+            body(session, **given)
+            session.owner = before
+
+        chosen = owned if makes else body
+        VERBS[name] = Verb(name, chosen, (*params, OWNER) if makes else params, inspect.cleandoc(body.__doc__ or ""))
         return body
 
     return declare
@@ -62,6 +85,9 @@ def flag(*names: str, help: str) -> click.Option:
     return click.Option(names, is_flag=True, help=help)
 
 
+OWNER = click.Option(
+    ["--owner", "new_owner"], metavar="UID:GID", help="Owner of what is made.  [default: 0:0; where kept, as it was]"
+)
 PATHS = argument("paths", nargs=-1, metavar="IMAGE:/PATH...")
 
 
@@ -71,40 +97,28 @@ PATHS = argument("paths", nargs=-1, metavar="IMAGE:/PATH...")
 @verb(
     "cp",
     argument("sources", type=AnyPath(), nargs=-1, metavar="SOURCE..."),
-    argument("target", metavar="IMAGE:/PATH"),
+    argument("target", type=CopyTarget(), metavar="IMAGE:/PATH"),
     flag("-r", "-R", "--recursive", help="Directories with all that is in them; links stay links."),
     flag("-a", "--archive", help="As -r, and keep owners, modes, times, attributes, ACLs, hard links, devices."),
-    click.Option(["--owner"], metavar="UID:GID", help="Owner of what is made.  [default: 0:0]"),
+    makes=True,
 )
-def cp(
-    session: Session, sources: tuple[Any, ...], target: Inside, recursive: bool, archive: bool, owner: str | None
-) -> None:
-    """Copy files from the host, from the standard input (-), or from elsewhere in the image, into the image.
+def cp(session: Session, sources: tuple[Any, ...], target: Inside, recursive: bool, archive: bool) -> None:
+    """Copy files from the host, from the standard input (-), or from an image, into an image.
 
-    A source is in the image when it is written IMAGE:/PATH.  Holes stay holes.  A file that is there is emptied and
-    filled again.
+    A source is in an image when it is written IMAGE:/PATH; :/PATH is in the one that is copied to.  Holes stay holes.
+    A file that is there is emptied and filled again.  Modes lose the bits of the umask, unless -a keeps them.  To copy
+    out of an image there is f2tools dump extract.
 
     \b
     Examples:
       f2tools cp hosts resolv.conf card.img:/etc/
       f2tools cp -a rootfs/. card.img:/
       date | f2tools cp - card.img:/etc/build-date
+      f2tools cp -a old.img:/home card.img:/
     """
-    from f2tools.edit.copy import Copier, bytes_in
+    from f2tools.edit.copy import Copier
 
-    if owner is not None:
-        uid, gid = parse_owner(owner)
-        session.owner = (uid or 0, gid or 0)
-    listed: list[Inside | Outside] = list(sources)
-    with progress("copying", bytes_in(listed) or None) as bar:
-        copier = Copier(session, recursive or archive, archive, bar.advance)
-        contents = [s for s in listed if isinstance(s, Outside) and s.path.rstrip("/").endswith("/.")]
-        for source in contents:  # `cp -a folder/. there`: what is in the folder
-            inner = [Outside(os.path.join(source.path, name)) for name in sorted(os.listdir(source.path))]
-            copier.into(list(inner), target)
-        rest = [s for s in listed if s not in contents]
-        if rest:
-            copier.into(rest, target)
+    Copier(session, recursive or archive, archive).run(list(sources), target)
 
 
 @verb(
@@ -125,7 +139,9 @@ def mv(session: Session, sources: tuple[Inside, ...], target: Inside, no_clobber
         there = session.find_or_none(target)
     inside = there is not None and there.is_dir and not exchange
     if len(sources) > 1 and not inside:
-        raise EditError(f"{target}: several files can only be moved into a directory, which this is not")
+        raise EditFailed(
+            f"{session.shown(target)}: several files can only be moved into a directory, which this is not"
+        )
     for source in sources:
         with session.doing(source):
             parent, name = session.parent(source)
@@ -144,6 +160,7 @@ def mv(session: Session, sources: tuple[Inside, ...], target: Inside, no_clobber
     argument("name", metavar="IMAGE:/NAME"),
     flag("-s", "--symbolic", help="A symbolic link; TARGET is any text."),
     flag("-f", "--force", help="Replace a file that is there."),
+    makes=True,
 )
 def ln(session: Session, target: str, name: Inside, symbolic: bool, force: bool) -> None:
     """Make a further name for a file, or a symbolic link.
@@ -161,6 +178,8 @@ def ln(session: Session, target: str, name: Inside, symbolic: bool, force: bool)
         if there is not None and there.is_dir:
             parent, last = there.ino, os.fsencode(target).rstrip(b"/").rpartition(b"/")[2]
         elif there is not None and force:
+            if not symbolic and session.same(target, there.ino):
+                return
             session.volume.unlink(parent, last)
         if symbolic:
             session.volume.symlink(parent, last, os.fsencode(target), *session.owner)
@@ -168,7 +187,7 @@ def ln(session: Session, target: str, name: Inside, symbolic: bool, force: bool)
             source = parse_path(target, only_inside=True)
             assert isinstance(source, Inside)
             if source.image not in ("", session.image):
-                raise EditError(f"{source}: a link can't lead to another image")
+                raise EditFailed(f"{source}: a link can't lead to another image")
             with session.doing(source):
                 ino = session.find(source, follow=False).ino
             session.volume.link(ino, parent, last)
@@ -182,7 +201,8 @@ def ln(session: Session, target: str, name: Inside, symbolic: bool, force: bool)
     "mkdir",
     PATHS,
     flag("-p", "--parents", help="Make parents too; no error where the directory is there."),
-    click.Option(["-m", "--mode"], metavar="MODE", help="Permissions.  [default: 755]"),
+    click.Option(["-m", "--mode"], metavar="MODE", help="Permissions.  [default: 777 without the umask]"),
+    makes=True,
 )
 def mkdir(session: Session, paths: tuple[Inside, ...], parents: bool, mode: str | None) -> None:
     """Make directories.
@@ -191,7 +211,7 @@ def mkdir(session: Session, paths: tuple[Inside, ...], parents: bool, mode: str 
     Example:
       f2tools mkdir -p card.img:/var/log/journal
     """
-    wanted = change_mode(mode, 0o777, True, session.umask) if mode else 0o777 & ~session.umask
+    wanted = None if mode is None else change_mode(mode, 0o777, True, session.umask)
     for path in paths:
         with session.doing(path):
             if parents:
@@ -199,9 +219,7 @@ def mkdir(session: Session, paths: tuple[Inside, ...], parents: bool, mode: str 
                 there = session.find_or_none(path)
                 if there is not None and there.is_dir:
                     continue
-            parent, name = session.parent(path)
-            session.volume.mkdir(parent, name, wanted, *session.owner)
-            session.note("mkdir", path)
+            session.mkdir(path, wanted)
 
 
 def _make_parents(session: Session, path: Inside) -> None:
@@ -209,9 +227,7 @@ def _make_parents(session: Session, path: Inside) -> None:
     for count in range(1, len(parts)):
         above = Inside(path.image, b"/" + b"/".join(parts[:count]))
         if session.find_or_none(above) is None:
-            parent, name = session.parent(above)
-            session.volume.mkdir(parent, name, 0o777 & ~session.umask, *session.owner)
-            session.note("mkdir", above)
+            session.mkdir(above)
 
 
 @verb(
@@ -248,6 +264,7 @@ def rm(session: Session, paths: tuple[Inside, ...], recursive: bool, force: bool
 def _remove_tree(session: Session, parent: int, name: bytes, ino: int, shown: bytes) -> None:
     """Remove a directory and what is in it, deepest first, without recursion."""
     stack = [(parent, name, ino, shown, False)]
+    met = {ino, F2FS_ROOT_INO}
     while stack:
         above, last, number, path, emptied = stack.pop()
         if emptied:
@@ -257,6 +274,10 @@ def _remove_tree(session: Session, parent: int, name: bytes, ino: int, shown: by
         stack.append((above, last, number, path, True))
         for child, below in session.names_in(session.live(number)):
             if session.live(below).is_dir:
+                if below in met:
+                    where = Where(ino=below, path=session.shown(path))
+                    raise Corrupt(where, "a directory with two names; run f2tools fsck")
+                met.add(below)
                 stack.append((number, child, below, path.rstrip(b"/") + b"/" + child, False))
             else:
                 session.volume.unlink(number, child)
@@ -283,7 +304,8 @@ def rmdir(session: Session, paths: tuple[Inside, ...]) -> None:
     click.Argument(["kind"], type=click.Choice(["b", "c", "p", "s"])),
     click.Argument(["major"], type=click.IntRange(0, 0xFFF), required=False),
     click.Argument(["minor"], type=click.IntRange(0, 0xFFFFF), required=False),
-    click.Option(["-m", "--mode"], metavar="MODE", help="Permissions.  [default: 644]"),
+    click.Option(["-m", "--mode"], metavar="MODE", help="Permissions.  [default: 666 without the umask]"),
+    makes=True,
 )
 def mknod(session: Session, path: Inside, kind: str, major: int | None, minor: int | None, mode: str | None) -> None:
     """Make a device node (b, c), a fifo (p) or a socket (s).
@@ -294,12 +316,10 @@ def mknod(session: Session, path: Inside, kind: str, major: int | None, minor: i
     """
     if (kind in "bc") != (minor is not None):
         raise Usage("b and c take a major and a minor number; p and s take none")
-    wanted = change_mode(mode, 0o666, False, session.umask) if mode else 0o666 & ~session.umask
+    wanted = None if mode is None else change_mode(mode, 0o666, False, session.umask)
     types = {"b": stat.S_IFBLK, "c": stat.S_IFCHR, "p": stat.S_IFIFO, "s": stat.S_IFSOCK}
     with session.doing(path):
-        parent, name = session.parent(path)
-        session.volume.create(parent, name, types[kind] | wanted, *session.owner, (major or 0, minor or 0))
-        session.note("mknod", path)
+        session.create(path, types[kind], (major or 0, minor or 0), wanted)
 
 
 # -- attributes -------------------------------------------------------------------------------------------------------
@@ -333,7 +353,7 @@ def chmod(session: Session, mode: str, paths: tuple[Inside, ...], recursive: boo
         inode = session.live(ino)
         if inode.kind == "symlink":
             continue
-        with session.doing(os.fsdecode(path)):
+        with session.doing(path):
             wanted = change_mode(mode, stat.S_IMODE(inode.i_mode), inode.is_dir, session.umask)
             session.volume.setattr(ino, mode=wanted)
             session.note("chmod", path, mode=f"{wanted:04o}")
@@ -355,9 +375,17 @@ def chown(session: Session, owner: str, paths: tuple[Inside, ...], recursive: bo
     """
     uid, gid = parse_owner(owner)
     for path, ino in _each(session, paths, recursive, follow=not no_dereference):
-        with session.doing(os.fsdecode(path)):
-            session.volume.setattr(ino, uid=uid, gid=gid)
-            session.note("chown", path)
+        with session.doing(path):
+            session.volume.setattr(ino, mode=_without_set_id(session.live(ino).i_mode), uid=uid, gid=gid)
+            session.note("chown", path, uid=uid, gid=gid)
+
+
+def _without_set_id(mode: int) -> int | None:
+    """What chown(2) makes of the permissions of a program; None where they stay."""
+    if not stat.S_ISREG(mode):
+        return None
+    gone = stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0)
+    return stat.S_IMODE(mode) & ~gone if mode & gone else None
 
 
 @verb(
@@ -365,33 +393,57 @@ def chown(session: Session, owner: str, paths: tuple[Inside, ...], recursive: bo
     PATHS,
     click.Option(["-d", "--date"], metavar="TIME", help="2024-03-01T12:00:00 (UTC) or @1709294400.  [default: now]"),
     flag("-c", "--no-create", help="Make no file that is not there."),
+    flag("-a", "access", help="The access time only."),
+    flag("-m", "modification", help="The modification time only."),
+    makes=True,
 )
-def touch(session: Session, paths: tuple[Inside, ...], date: str | None, no_create: bool) -> None:
+def touch(
+    session: Session, paths: tuple[Inside, ...], date: str | None, no_create: bool, access: bool, modification: bool
+) -> None:
     """Set times, and make files that are not there.
 
     \b
     Example:
       f2tools touch -d 2024-03-01T12:00:00 card.img:/etc/stamp
     """
-    when = parse_time(date) if date else now_ns()
+    when = parse_time(date) if date is not None else session.volume.clock()
+    both = access == modification
     for path in paths:
         with session.doing(path):
             found = session.find_or_none(path)
             if found is None and no_create:
                 continue
-            if found is None:
-                mode = stat.S_IFREG | 0o666 & ~session.umask
-                ino = session.volume.create(*session.parent(path), mode, *session.owner)
-            else:
-                ino = found.ino
-            session.volume.setattr(ino, atime_ns=when, mtime_ns=when)
+            ino = found.ino if found is not None else session.create(path, stat.S_IFREG)
+            session.volume.setattr(
+                ino, atime_ns=when if both or access else None, mtime_ns=when if both or modification else None
+            )
             session.note("touch", path)
 
 
+class _NewSize(Size):
+    """(sign, bytes) of a size, or of + or - and a size."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        sign = value[:1] if value[:1] in ("+", "-") else ""
+        return sign, super().convert(value[len(sign) :], param, ctx)
+
+
 @verb(
-    "truncate", PATHS, click.Option(["-s", "--size"], type=Size(), required=True, metavar="SIZE", help="The new size.")
+    "truncate",
+    PATHS,
+    click.Option(
+        ["-s", "--size"],
+        type=_NewSize(),
+        required=True,
+        metavar="[+|-]SIZE",
+        help="The new size, or how much longer or shorter.",
+    ),
+    flag("-c", "--no-create", help="Make no file that is not there."),
+    makes=True,
 )
-def truncate(session: Session, paths: tuple[Inside, ...], size: int) -> None:
+def truncate(session: Session, paths: tuple[Inside, ...], size: tuple[str, int], no_create: bool) -> None:
     """Set the size of files; what they gain is a hole.
 
     \b
@@ -401,13 +453,13 @@ def truncate(session: Session, paths: tuple[Inside, ...], size: int) -> None:
     for path in paths:
         with session.doing(path):
             found = session.find_or_none(path)
-            if found is None:
-                mode = stat.S_IFREG | 0o666 & ~session.umask
-                ino = session.volume.create(*session.parent(path), mode, *session.owner)
-            else:
-                ino = found.ino
-            session.volume.truncate(ino, size)
-            session.note("truncate", path, size=size)
+            if found is None and no_create:
+                continue
+            ino = found.ino if found is not None else session.create(path, stat.S_IFREG)
+            old = session.live(ino).i_size
+            new = {"": size[1], "+": old + size[1], "-": max(0, old - size[1])}[size[0]]
+            session.volume.truncate(ino, new)
+            session.note("truncate", path, size=new)
 
 
 @verb(
@@ -421,7 +473,7 @@ def truncate(session: Session, paths: tuple[Inside, ...], size: int) -> None:
 def setfattr(
     session: Session, paths: tuple[Inside, ...], name: str | None, value: str, remove: str | None, no_dereference: bool
 ) -> None:
-    """Set or remove an extended attribute; ACLs too, as system.posix_acl_access.
+    """Set or remove an extended attribute.
 
     \b
     Example:
@@ -433,37 +485,82 @@ def setfattr(
     for path in paths:
         with session.doing(path):
             ino = session.find(path, follow=not no_dereference).ino
-            if name is not None:
-                session.volume.setxattr(ino, name, raw)
-            else:
-                assert remove is not None
-                session.volume.removexattr(ino, remove)
+            with session.about(f"attribute {name or remove}"):
+                if name is not None:
+                    session.volume.setxattr(ino, name, raw)
+                else:
+                    assert remove is not None
+                    session.volume.removexattr(ino, remove)
             session.note("setfattr", path, name=name or remove)
 
 
 @verb(
-    "chattr",
-    click.Argument(["flags"], required=True, metavar="+-=FLAGS"),
+    "setfacl",
     PATHS,
-    flag("-R", "--recursive", help="Also everything below."),
-    click.Option(["-p", "--project"], type=click.IntRange(0, (1 << 32) - 1), metavar="N", help="Set the project too."),
+    click.Option(["-m", "--modify"], multiple=True, metavar="ENTRY,...", help="Set entries: u:1000:rw (repeatable)."),
+    click.Option(["-x", "--remove"], multiple=True, metavar="ENTRY,...", help="Remove entries: u:1000 (repeatable)."),
+    flag("-b", "--remove-all", help="First remove all that the permissions don't say."),
+    flag("-k", "--remove-default", help="First remove the default ACL."),
+    flag("-d", "--default", "of_default", help="Entries are of the default ACL; d:u:1000:rw says so too."),
+    flag("-R", "--recursive", help="Also everything below; default ACLs of directories only."),
 )
-def chattr(session: Session, flags: str, paths: tuple[Inside, ...], recursive: bool, project: int | None) -> None:
-    """Change flags: a append only, i immutable, A no atime, d no dump, c compress, m don't compress, S sync, D sync
-    directory, F casefold, P inherit project.
+def setfacl(
+    session: Session, paths: tuple[Inside, ...], modify: tuple[str, ...], remove: tuple[str, ...], remove_all: bool,
+    remove_default: bool, of_default: bool, recursive: bool,
+) -> None:  # fmt: skip
+    """Change ACLs; ids are numbers, and the mask follows unless it is given.
 
     \b
-    Example:
-      f2tools chattr +i card.img:/etc/machine-id
+    Examples:
+      f2tools setfacl -m u:1000:rw,g:100:r card.img:/srv/data
+      f2tools setfacl -R -m d:g:100:rx card.img:/srv
     """
-    change_flags(flags, 0)
+    from f2tools.edit.acls import change_acls, parse_rules
+
+    rules = [rule for text in remove for rule in parse_rules(text, of_default, removing=True)]
+    rules += [rule for text in modify for rule in parse_rules(text, of_default)]
+    if not (rules or remove_all or remove_default):
+        raise Usage("say what to change: -m, -x, -b or -k")
+    for path, ino in _each(session, paths, recursive):
+        inode = session.live(ino)
+        if inode.kind == "symlink":
+            continue
+        fitting = [rule for rule in rules if not (rule.default and recursive and not inode.is_dir)]
+        with session.doing(path):
+            change_acls(session.volume, inode, fitting, remove_all, remove_all or remove_default)
+            session.note("setfacl", path)
+
+
+@verb(
+    "chattr",
+    argument("words", type=FlagsOrPath(), nargs=-1, metavar="[+-=FLAGS] IMAGE:/PATH..."),
+    flag("-R", "--recursive", help="Also everything below."),
+    click.Option(["-p", "--project"], type=click.IntRange(0, (1 << 32) - 2), metavar="N", help="Set the project."),
+)
+def chattr(session: Session, words: tuple[Any, ...], recursive: bool, project: int | None) -> None:
+    """Change flags, or the project that quotas count for.
+
+    FLAGS are letters of chattr(1): a append only, i immutable, A no atime, d no dump, c compress, m don't compress, S
+    sync, D sync directory, F casefold, P inherit project.  Write -- before flags that are taken away.
+
+    \b
+    Examples:
+      f2tools chattr +i card.img:/etc/machine-id
+      f2tools chattr -R -p 42 card.img:/home/pi
+    """
+    flags = None if isinstance(words[0], Inside) else str(words[0])
+    paths = tuple(word for word in words if isinstance(word, Inside))
+    if not paths or len(paths) + (flags is not None) != len(words) or (flags is None and project is None):
+        raise Usage("say +FLAGS, -FLAGS, =FLAGS or -p PROJECT, and then paths as IMAGE:/PATH")
+    if flags is not None:
+        change_flags(flags, 0)
     for path, ino in _each(session, paths, recursive):
         inode = session.live(ino)
         if recursive and not (inode.is_dir or inode.is_file):
             continue
-        with session.doing(os.fsdecode(path)):
+        with session.doing(path):
             if project is not None:
                 session.volume.set_projid(ino, project)
-            settable = sum(change_flags(f"+{letter}", 0) for letter in "aiAdcmSDFP")
-            session.volume.set_flags(ino, change_flags(flags, inode.i_flags & settable))
-            session.note("chattr", path, flags=flags)
+            if flags is not None:
+                session.volume.set_flags(ino, change_flags(flags, inode.i_flags & SETTABLE_FLAGS))
+            session.note("chattr", path, flags=flags, project=project)
