@@ -14,6 +14,7 @@ from f2tools.trace.records import order_of
 
 Ints = NDArray[np.int64]
 BUFFERED = 1 << 18  # intervals held unsorted
+RUNS = 4
 IN_MEMORY = 1 << 20  # disjoint intervals held in memory
 PART = 1 << 19  # intervals looked at together when a set is measured
 
@@ -38,7 +39,7 @@ class IntervalSet:
     def __init__(self) -> None:
         self._fresh: list[tuple[Ints, Ints]] = []
         self._count = 0
-        self._held: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._held: list[tuple[Ints, Ints]] = []  # a few runs, joined when they are as many as `RUNS`
         self._runs: list[_Run] = []
         self._file: Any = None
 
@@ -46,10 +47,9 @@ class IntervalSet:
         """Add intervals; empty ones are left out."""
         if not len(starts):
             return
-        starts, ends = union(starts, ends)
         self._fresh.append((starts, ends))
         self._count += len(starts)
-        if self._count > BUFFERED:
+        if self._count >= BUFFERED:
             self._settle()
 
     def merge(self, other: IntervalSet) -> None:
@@ -73,25 +73,25 @@ class IntervalSet:
 
     def _settle(self) -> None:
         if self._fresh:
-            parts = [self._held, *self._fresh]
-            self._held = union(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
+            self._held.append(_joined(self._fresh))
             self._fresh, self._count = [], 0
-        if len(self._held[0]) > IN_MEMORY:
+        if len(self._held) >= RUNS:
+            self._held = [_joined(self._held)]
+        if len(self._held[0][0] if self._held else ()) > IN_MEMORY // 2:
             self._spill()
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="f2trace-")  # noqa: SIM115 - lives as long as the set
         at = self._file.seek(0, 2)
-        run = np.stack(self._held)
+        run = np.stack(self._held.pop(0))
         self._file.write(run.tobytes())
         self._file.flush()
         self._runs.append(_Run(np.memmap(self._file, np.int64, "r", at, run.shape)))
-        self._held = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     def _all_runs(self) -> list[_Run]:
         self._settle()
-        return [*self._runs, *([_Run(np.stack(self._held))] if len(self._held[0]) else [])]
+        return [*self._runs, *(_Run(np.stack(held)) for held in self._held if len(held[0]))]
 
     @staticmethod
     def _parts(sets: list[IntervalSet]) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
@@ -115,6 +115,10 @@ class IntervalSet:
             yield (unions[0], unions[1], unions[-2], unions[-1])
 
 
+def _joined(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    return union(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
+
+
 def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Intervals in any order as disjoint ones in order; those that touch become one."""
     if (ends <= starts).any():
@@ -123,13 +127,31 @@ def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     if len(starts) < 2:
         return starts, ends
     if not (starts[1:] >= starts[:-1]).all():
-        order = order_of(starts)
-        starts, ends = starts[order], ends[order]
+        starts, ends = _sorted(starts, ends)
     reach = np.maximum.accumulate(ends)
     first = np.ones(len(starts), np.bool_)
     first[1:] = starts[1:] > reach[:-1]
     at = np.flatnonzero(first)
     return starts[at], reach[np.append(at[1:] - 1, len(starts) - 1)]
+
+
+def _sorted(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Intervals in order of their starts; as one array of packed keys where they fit, as gathering costs most."""
+    length = ends - starts
+    low = int(starts.min())
+    bits = int(length.max()).bit_length()
+    if (int(starts.max()) - low).bit_length() + bits > 62:
+        order = order_of(starts)
+        return starts[order], ends[order]
+    key = starts - low
+    key <<= bits
+    key |= length
+    key.sort()
+    starts = key >> bits
+    starts += low
+    key &= (1 << bits) - 1
+    key += starts
+    return starts, key
 
 
 def common(a_starts: Ints, a_ends: Ints, b_starts: Ints, b_ends: Ints) -> int:

@@ -242,8 +242,9 @@ class Scanner:
 
     def _pdu_lengths(self, buffer: NDArray[np.uint8], at: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
         form = self._the_format
-        halves = np.ndarray((len(buffer) - at >> 1,), f"{form.order}u2", buffer.data, at)
-        return halves[places * 2 + (23 if form.version == 7 else 25)].astype(np.int64)
+        words = np.ndarray((len(buffer) - at >> 2,), f"{form.order}u4", buffer.data, at)
+        tail = words[form.device + 2 :][places]  # error and length
+        return (tail >> 16 if form.order == "<" else tail & 0xFFFF).astype(np.int64)
 
     # -- columns ------------------------------------------------------------------------------------------------
 
@@ -366,11 +367,11 @@ class _Gather:
     def u32(self, word: int) -> NDArray[np.uint32]:
         """The field at four times `word` bytes into each record."""
         if len(self._phases) == 1:
-            return self._view(self._phases[0])[self._index + word].astype(np.uint32, copy=False)
+            return self._view(self._phases[0])[word:][self._index].astype(np.uint32, copy=False)
         found = np.zeros(len(self._offsets), np.uint32)
         for phase in self._phases:
             rows = np.flatnonzero(self._offsets & 3 == phase)
-            found[rows] = self._view(phase)[self._index[rows] + word]
+            found[rows] = self._view(phase)[word:][self._index[rows]]
         return found
 
     def u64(self, word: int) -> NDArray[np.int64]:
