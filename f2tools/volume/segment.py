@@ -211,6 +211,19 @@ class SegmentManager:
         curseg = self.cursegs[kind]
         return self.geo.blocks_per_seg - curseg.next_blkoff if curseg.holes is None else curseg.holes.size
 
+    def data_holes(self) -> int:
+        """Blocks that threaded logging finds in data segments."""
+        taken = self.vblocks + self.held
+        usable = (self.vblocks > 0) & (self.types < NR_CURSEG_DATA_TYPE)
+        usable[list(self._open)] = False
+        open_logs = sum(curseg.holes.size for curseg in self.cursegs if not curseg.is_node and curseg.holes is not None)
+        return open_logs + int((self.geo.blocks_per_seg - taken[usable]).sum())
+
+    @property
+    def waiting_holes(self) -> int:
+        """Blocks that the next checkpoint makes holes."""
+        return int(self.held.sum())
+
     # -- giving and taking blocks ---------------------------------------------------------------------------------
 
     def next_blkaddr(self, kind: int) -> int:
