@@ -144,14 +144,14 @@ class Edit:
         if undo is not None and not dry_run and os.path.lexists(undo):
             raise DeviceError(f"{undo}: is there already; an undo log is never overwritten")
         self._device = open_device(path, write=not dry_run, extra=list(devices))
-        self._stages = Stages(self._device)
+        self.stages = Stages(self._device)
         try:
             with self.failing_at(None):
                 epoch = source_date_epoch()
                 clock = time.time_ns if epoch is None else lambda: epoch * 1_000_000_000
-                self.volume: WritableVolume = _StagedVolume(self._stages, clock, epoch)
+                self.volume: WritableVolume = _StagedVolume(self.stages, clock, epoch)
         except BaseException:
-            self._stages.release()
+            self.stages.release()
             raise
         self.notes += self.volume.warnings
 
@@ -184,20 +184,20 @@ class Edit:
             if kind is None:
                 self._finish()
         finally:
-            self._stages.release()
+            self.stages.release()
 
     def _finish(self) -> None:
         with self.failing_at(None):
             self.volume.close()
-        self.outcome = self._stages.outcome()
+        self.outcome = self.stages.outcome()
         if self.dry_run:
             return
         to = self._device if self._undo is None else UndoLog(self._device, self._undo)
         try:
             if isinstance(to, UndoLog):
-                to.save(self._stages.ranges())
+                to.save(self.stages.ranges())
             with self.bar("writing", self.outcome.written_bytes) as bar:
-                self._stages.copy(to, bar.advance)
+                self.stages.copy(to, bar.advance)
         finally:
             to.close()
 

@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
     (top / "small").chmod(0o640)
     os.link(top / "small", top / "second")
     (top / "link").symlink_to("small")
-    (top / "sub" / "big").write_bytes(random.Random(1).randbytes(3_000_001))
+    (top / "sub" / "big").write_bytes(random.Random(1).randbytes(2_000_001))
     with (top / "sub" / "sparse").open("wb") as file:
         file.truncate(50_000_000)
         file.seek(20_000_000)
