@@ -106,7 +106,7 @@ class FileContexts:
             rules = self._folders[folder] = self._rules_in(folder)
         for rule in rules:
             if exact is not None and exact.number > rule.number:
-                return exact.context or None
+                break
             if rule.form in (0, form) and path.startswith(rule.prefixes) and rule.matches(path):
                 return rule.context or None
         return None if exact is None else exact.context or None

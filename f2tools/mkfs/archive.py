@@ -19,6 +19,7 @@ from f2tools.mkfs.source import SourceError, shown
 
 PIECE = 1 << 20
 XZ_MEMORY = 512 << 20
+MAGIC_SIZE = 6
 
 
 class Archive(Protocol):
@@ -244,21 +245,45 @@ def open_archive(path: str, folder: str | None) -> Archive:
         raise SourceError("an archive is expected on standard input, which is a terminal")
     if stat.S_ISREG(status.st_mode):
         start = os.lseek(fd, 0, os.SEEK_CUR)
-        if _compression(os.pread(fd, 6, start)) is None:
+        if _compression(os.pread(fd, MAGIC_SIZE, start)) is None:
             return _PlainFile(name, fd, start)
-    raw: Any = io.BufferedReader(io.FileIO(fd, closefd=fd > 2), PIECE)
+    raw: Any = io.FileIO(fd, closefd=fd > 2)
+    magic = b""
     try:
-        magic = raw.peek(6)[:6]
+        while len(magic) < MAGIC_SIZE and (more := raw.read(MAGIC_SIZE - len(magic))):  # a pipe may give it bit by bit
+            magic += more
     except OSError as error:
         raise SourceError(f"{name}: {error.strerror}") from None
-    return _Stream(name, _decompressed(_compression(magic), raw), folder)
+    return _Stream(name, _decompressed(_compression(magic), io.BufferedReader(_Again(magic, raw), PIECE)), folder)
+
+
+class _Again(io.RawIOBase):
+    """A stream whose first bytes were read already."""
+
+    def __init__(self, first: bytes, rest: io.FileIO) -> None:
+        self._first = first
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if not self._first:
+            return self._rest.readinto(buffer)
+        count = min(len(buffer), len(self._first))
+        buffer[:count], self._first = self._first[:count], self._first[count:]
+        return count
+
+    def close(self) -> None:
+        self._rest.close()
+        super().close()
 
 
 def _compression(magic: bytes) -> str | None:
     if magic.startswith(b"\x1f\x8b"):
         return "gzip"
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        return "zstd"
+    if magic.startswith(b"\x28\xb5\x2f\xfd") or re.match(rb"[\x50-\x5f]\x2a\x4d\x18", magic):
+        return "zstd"  # the second one begins a frame to be skipped, as pzstd writes it
     if magic.startswith(b"\xfd7zXZ\0"):
         return "xz"
     if re.match(rb"BZh[1-9]", magic):

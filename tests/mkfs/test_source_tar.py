@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -161,6 +162,29 @@ def test_several_compressed_parts_one_after_the_other(kind: str, plain: Path, tm
     (tmp_path / "1").write_bytes(data[:middle])
     (tmp_path / "2").write_bytes(data[middle:])
     (tmp_path / "a").write_bytes(run(*PACKERS[kind], tmp_path / "1") + run(*PACKERS[kind], tmp_path / "2"))
+    with opened(plain) as one, opened(tmp_path / "a") as other:
+        assert facts(one) == facts(other)
+
+
+def test_a_pipe_that_gives_little_at_first(plain: Path, tmp_path: Path) -> None:
+    """What an archive is compressed with is known from its first six bytes, however they arrive."""
+    data = run("gzip", "-c", plain)
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for piece in (data[:1], data[1:3], data[3:700], data[700:]):
+            child.stdin.write(piece)
+            child.stdin.flush()
+            time.sleep(0.05)
+        child.stdin.close()
+        said = child.stdout.read().decode()
+    with opened(plain) as tree:
+        assert said == f"{len(tree.entries)} {sum(entry.size for entry in tree.entries)}\n"
+
+
+def test_a_zstd_frame_that_is_to_be_skipped(plain: Path, tmp_path: Path) -> None:
+    frame = b"\x5a\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"note"
+    (tmp_path / "a").write_bytes(frame + run("zstd", "-qc", plain))
     with opened(plain) as one, opened(tmp_path / "a") as other:
         assert facts(one) == facts(other)
 
