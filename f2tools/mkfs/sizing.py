@@ -113,8 +113,7 @@ class Counter:
                 names.setdefault(path, [])
             elif stat.S_ISREG(entry.mode):
                 if entry.size > small:
-                    name = path.rpartition(b"/")[2]
-                    self._file(need, entry, compresses(self.compress, self.geo.feature, name, entry.size))
+                    self._file(need, entry, compresses(self.compress, self.geo, entry))
             elif stat.S_ISLNK(entry.mode) and len(entry.target) > self._inline:
                 need.data += 1
         need.nodes += need.inodes

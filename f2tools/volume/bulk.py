@@ -31,6 +31,7 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_RO,
     F2FS_INDEX_FL,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
@@ -49,6 +50,7 @@ from f2tools.layout.xattr import XATTR_INDEX_ADVISE
 from f2tools.volume.birth import device_words
 from f2tools.volume.dentries import build_directory, build_inline, name_hashes
 from f2tools.volume.directory import file_type
+from f2tools.volume.geometry import Geometry
 from f2tools.volume.mapping import path_of
 from f2tools.volume.nodecache import is_dnode
 from f2tools.volume.tree import CompressPolicy, Content, SourceEntry
@@ -147,12 +149,20 @@ def blocks_of(runs: list[tuple[int, int]]) -> NDArray[np.int64]:
     return np.concatenate([np.arange(first, first + count) for first, count in runs]) if runs else _NONE
 
 
-def compresses(how: CompressPolicy | None, feature: int, name: bytes, size: int) -> bool:
-    """Whether a regular file of this name and size is written compressed."""
-    if how is None or not size or not feature & F2FS_FEATURE_COMPRESSION:
+def compresses(how: CompressPolicy | None, geo: Geometry, entry: SourceEntry) -> bool:
+    """Whether a regular file is written compressed.
+
+    On a volume with the feature ro not one with holes: the kernel remembers their clusters as extents from block 0 on,
+    and fails to read them; see f2fs_cluster_blocks_are_contiguous() in fs/f2fs/compress.c.
+    """
+    if how is None or entry.content is None or not entry.size or not geo.feature & F2FS_FEATURE_COMPRESSION:
         return False
-    lower = name.lower()
-    return not how.extensions or any(lower.endswith(b"." + extension.lower()) for extension in how.extensions)
+    lower = entry.path.rpartition(b"/")[2].lower()
+    if how.extensions and not any(lower.endswith(b"." + extension.lower()) for extension in how.extensions):
+        return False
+    if not geo.feature & F2FS_FEATURE_RO:
+        return True
+    return block_runs(entry.content, geo.block_size) == [(0, -(-entry.size // geo.block_size))]
 
 
 def cluster_bounds(fofs: NDArray[np.int64], log_cluster: int) -> NDArray[np.int64]:
@@ -440,7 +450,7 @@ class _Loader:
             block[self._addr_at : self._addr_at + 12].view("<u4")[:] = device_words(*entry.rdev)
 
     def _compressed(self, file: _File) -> bool:
-        return compresses(self.compress, self.geo.feature, file.name, file.entry.size)
+        return compresses(self.compress, self.geo, file.entry)
 
     def _link_content(self, file: _File, block: NDArray[np.uint8], stream: _DataStream) -> None:
         target = file.entry.target

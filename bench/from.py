@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""`f2tools mkfs --from` beside `mkfs.f2fs` and `sload.f2fs`: medians of interleaved runs, whole commands included.
+
+    bench/from.py [--small 20000,100000] [--big 2048] [--runs 3] [--folder DIR]
+
+Trees and images lie below --folder and go at the end.  The C pair gets a file of the right size first; both write into
+the same file system, the page cache is warm for both, and both end with the image on the disk (fsync).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from extract import OUR_COMMAND, small_tree
+
+BIG_FILES = 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took."""
+
+    wall: float
+    cpu: float
+    peak_mib: int
+
+
+def big_tree(top: Path, mib: int) -> None:
+    """Some large files that can't be compressed."""
+    top.mkdir()
+    pool = random.Random(20260101).randbytes(1 << 20)
+    for name in range(BIG_FILES):
+        with (top / f"big-{name}").open("wb") as file:
+            for number in range(mib // BIG_FILES):
+                file.write(bytes([name]) + number.to_bytes(4, "little") + pool[5:])
+
+
+def cost_of(*commands: list[str | os.PathLike[str]]) -> Cost:
+    """Run commands one after the other; times add up, the larger memory counts."""
+    started = time.perf_counter()
+    cpu, peak = 0.0, 0
+    for command in commands:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{command[0]} ended with {process.returncode}")
+        cpu += used.ru_utime + used.ru_stime
+        peak = max(peak, used.ru_maxrss >> 10)
+    return Cost(time.perf_counter() - started, cpu, peak)
+
+
+def ours(tree: Path, image: Path, size: int) -> Cost:
+    """One command."""
+    image.unlink(missing_ok=True)
+    return cost_of([OUR_COMMAND, "mkfs", "-q", image, "--size", str(size), "--from", tree])
+
+
+def theirs(tree: Path, image: Path, size: int) -> Cost:
+    """Format, then load."""
+    image.unlink(missing_ok=True)
+    with image.open("wb") as file:
+        file.truncate(size)
+    return cost_of(["mkfs.f2fs", "-q", "-f", image], ["sload.f2fs", "-f", tree, image])
+
+
+def compare(what: str, tree: Path, size: int, runs: int) -> None:
+    """Run both in turn and print medians."""
+    found: dict[str, list[Cost]] = {"f2tools mkfs --from": [], "mkfs.f2fs + sload.f2fs": []}
+    for number in range(runs):
+        for name, run in zip(found, (ours, theirs), strict=True):
+            subprocess.run(["sync"], check=True)
+            found[name].append(run(tree, tree.with_suffix(f".{number}.img"), size))
+            tree.with_suffix(f".{number}.img").unlink()
+    print(f"{what}, {runs} runs:")
+    medians = {
+        name: [statistics.median(getattr(cost, field) for cost in costs) for field in ("wall", "cpu", "peak_mib")]
+        for name, costs in found.items()
+    }
+    for name, (wall, cpu, peak) in medians.items():
+        print(f"  {name:24} {wall:8.2f} s wall  {cpu:8.2f} s CPU  {peak:6.0f} MiB peak")
+    (wall, cpu, _), (their_wall, their_cpu, _) = medians.values()
+    print(f"  ratio                    {wall / their_wall:8.2f}         {cpu / their_cpu:10.2f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", default="20000,100000", help="numbers of small files, with commas")
+    parser.add_argument("--big", type=int, default=2048, help="MiB of big files")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/f2tools-bench"))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for count in filter(None, map(int, options.small.split(","))):
+            tree = options.folder / f"small-{count}"
+            small_tree(tree, count)
+            compare(f"{count} small files", tree, (count * 18_000 + (256 << 20)) >> 20 << 20, options.runs)
+        if options.big:
+            tree = options.folder / "big"
+            big_tree(tree, options.big)
+            compare(f"{options.big} MiB in {BIG_FILES} files", tree, (options.big * 5 // 4 + 256) << 20, options.runs)
+    finally:
+        shutil.rmtree(options.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The real kernel mounts what `mkfs --from` made, shows the tree of the source, writes on, and fsck.f2fs is content."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+from pathlib import Path
+
+import pytest
+
+from f2tools.mkfs.make import Request, make
+from f2tools.mkfs.populate import Fill
+from f2tools.mkfs.request import Options
+from tests import judges
+from tests.kernel.guest import Guest
+from tests.mkfs.from_tools import facts, folder_of, tree_of
+from tests.mkfs.source_tools import populate, run
+from tests.mkfs.tools import f2mkfs
+
+FULL = "extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,sb_checksum,quota,project_quota,lost_found"
+CASES = [
+    "",
+    "--size 200M",
+    "-O ro",
+    "-O extra_attr,inode_checksum,inode_crtime,flexible_inline_xattr,sb_checksum",
+    f"-O {FULL}",
+    "-C utf8 -g android",
+    "-s 4",
+    "-s 2 -z 2 -i",
+    "--compress lz4",
+    "--compress zstd:3 --compress-log-size 3",
+    "--compress lzo --compress-ext txt,bin",
+    "--compress zstd --release",
+    "-O ro --compress lz4 --release",
+    "--sort size --free 20M",
+    "from tar",
+    "4 logs",
+    "2 logs",
+]
+SCRIPT = """
+set -e
+n=0
+for disk in "${IMAGES[@]}"; do
+    echo $disk
+    case " $READ_ONLY " in
+    *" $n "*) mount -t f2fs -o ro $disk /mnt; manifest /mnt $OUT/$n.json ;;
+    *)
+        mount -t f2fs $disk /mnt
+        manifest /mnt $OUT/$n.json
+        case " $FULL " in *" $n "*) ;; *)
+            mkdir /mnt/by-kernel; echo more > /mnt/by-kernel/more; echo appended >> /mnt/dir-
+            rm /mnt/z-first; mv /mnt/dir/blocks /mnt/by-kernel/; sync -f /mnt
+            echo again >> /mnt/by-kernel/more ;;
+        esac
+        rm /mnt/mid.bin ;;
+    esac
+    umount /mnt
+    n=$((n + 1))
+done
+"""
+
+
+@pytest.mark.kernel
+def test_the_kernel_shows_the_tree(guest: Guest, tmp_path: Path) -> None:
+    top = populate(tmp_path / "tree")
+    (top / "zeros.bin").write_bytes(bytes(300_000))
+    (top / "text.txt").write_bytes(b"".join(b"line %d of a text\n" % number for number in range(60_000)))
+    (top / "mid.bin").write_bytes(random.Random(1).randbytes(4_500_000))
+    (top / "many").mkdir()
+    for number in range(700):
+        (top / "many" / f"a rather long name of a file {number}").write_bytes(b"%d" % number)
+    for path in top.rglob("*"):
+        os.utime(path, ns=(10**18, 10**18), follow_symlinks=False)
+    host = facts(folder_of(top, tmp_path))
+    disks = [tmp_path / f"{number}.img" for number in range(len(CASES))]
+    for disk, options in zip(disks, CASES, strict=True):
+        source = top
+        words = shlex.split(options)
+        if options.endswith("logs"):
+            fill = Fill(str(top), active_logs=int(words[0]))
+            make(Request(str(disk), Options(), sizes=(100 << 20,), fill=fill))
+            continue
+        if options == "from tar":
+            source, words = tmp_path / "x.tar", []
+            run("tar", "--xattrs", "--acls", "--sparse", "--format=pax", "-cf", source, "-C", top, ".")
+        size = [] if "--size" in words else ["--size", "auto"]
+        f2mkfs("-q", disk, *size, "--from", source, *words)
+    ours = [tree_of(disk)["entries"] for disk in disks]
+    for disk in disks:
+        judges.fsck_clean(disk)
+    numbered = list(enumerate(CASES))
+    read_only = " ".join(str(number) for number, case in numbered if "-O ro" in case)
+    full = " ".join(str(n) for n, case in numbered if not any(w in case for w in ("--size", "--free", "logs")))
+    result = guest.run(SCRIPT, disks, timeout=600, env={"READ_ONLY": read_only, "FULL": full}).must_succeed()
+    said = [line for line in result.dmesg.splitlines() if "F2FS-fs" in line]
+    harmless = ("Mounted with checkpoint", "Found nat_bits", "Using encoding")
+    assert not [line for line in said if not any(word in line for word in harmless)], "\n".join(said[:40])
+    for number, options in numbered:
+        kernel = result.json(f"{number}.json")
+        assert "errors" not in kernel
+        mine, theirs = ours[number], kernel["entries"]
+        assert mine.keys() == theirs.keys(), options
+        for path, entry in mine.items():
+            assert entry == theirs[path], (options, path)
+        shown = facts(theirs)
+        shown.pop("lost+found", None)
+        assert shown.keys() == host.keys(), options
+        for path, entry in host.items():
+            dropped = {"nlink"} if path == "." else set()
+            dropped |= {"segments", "segment_sha256"} if "--compress" in options else set()
+            for name in entry.keys() - dropped:
+                assert shown[path].get(name) == entry[name], (options, path, name)
+        judges.fsck_clean(disks[number])
