@@ -450,19 +450,10 @@ class FileData:
 
     def punch(self, inode: LiveInode, offset: int, length: int) -> None:
         """Make a hole: whole blocks are given back, parts of blocks become zeros."""
-        size = self.geo.block_size
         self.convert_inline(inode)
-        end = min(offset + length, self._mapper.max_blocks(inode) * size)
-        first, last = -(-offset // size), end // size
-        if first > last:  # inside one block
-            self._zero_part(inode, last, offset % size, end % size)
-        else:
-            if offset % size:
-                self._zero_part(inode, first - 1, offset % size, size)
-            if end % size:
-                self._zero_part(inode, last, 0, end % size)
-            self.drop_pages(inode.ino, first, last)
-            self._mapper.release(inode, first, last)
+        end = min(offset + length, self._mapper.max_blocks(inode) * self.geo.block_size)
+        first, last = self._clear(inode, offset, end)
+        self._mapper.release(inode, first, last)
         self._nodes.touch(inode)
 
     def _zero_range(self, inode: LiveInode, offset: int, length: int) -> None:
@@ -470,21 +461,25 @@ class FileData:
         size = self.geo.block_size
         self.convert_inline(inode)
         self._mapper.reserve(inode, np.arange(offset // size, -(-(offset + length) // size)))
-        end = offset + length
-        first, last = -(-offset // size), end // size
-        if first > last:
-            self._zero_part(inode, last, offset % size, end % size)
-        else:
-            if offset % size:
-                self._zero_part(inode, first - 1, offset % size, size)
-            if end % size:
-                self._zero_part(inode, last, 0, end % size)
-            self.drop_pages(inode.ino, first, last)
-            fofs = np.arange(first, last)
-            old = self._mapper.get(inode, fofs)
-            self._mapper.put(inode, fofs, NEW_ADDR)
-            self._segments.invalidate(old[self.geo.in_main(old)])
+        fofs = np.arange(*self._clear(inode, offset, offset + length))
+        old = self._mapper.get(inode, fofs)
+        self._mapper.put(inode, fofs, NEW_ADDR)
+        self._segments.invalidate(old[self.geo.in_main(old)])
         self._nodes.touch(inode)
+
+    def _clear(self, inode: LiveInode, offset: int, end: int) -> tuple[int, int]:
+        """Zeros into the blocks that bytes [offset, end) cover in part; the range of those that they cover whole."""
+        size = self.geo.block_size
+        first, last = -(-offset // size), end // size
+        if first > last:  # inside one block
+            self._zero_part(inode, last, offset % size, end % size)
+            return first, first
+        if offset % size:
+            self._zero_part(inode, first - 1, offset % size, size)
+        if end % size:
+            self._zero_part(inode, last, 0, end % size)
+        self.drop_pages(inode.ino, first, last)
+        return first, last
 
     def _collapse(self, inode: LiveInode, offset: int, length: int) -> None:
         size = self.geo.block_size
