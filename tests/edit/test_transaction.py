@@ -19,10 +19,9 @@ import pytest
 from f2tools.device import open_device
 from f2tools.device.record import FLUSH, MARK, Recorder
 from f2tools.dump.manifest import manifest
-from f2tools.edit.paths import Inside, Outside
+from f2tools.edit.cli import parse_line
 from f2tools.edit.session import Session
 from f2tools.edit.transaction import Edit
-from f2tools.edit.verbs import VERBS
 from f2tools.volume.volume import Volume
 from tests import images, judges
 from tests.dump.craft import f2
@@ -34,21 +33,11 @@ Work = Callable[[Session], None]
 F2TOOLS = Path(sys.executable).parent / "f2tools"
 
 
-def inside(path: str) -> Inside:
-    return Inside("", path.encode())
-
-
-def verb(session: Session, name: str, **given: Any) -> None:
-    """A verb with the parameters that are given, all others as on an empty command line."""
-    params = {p.name: p.get_default(_context()) for p in VERBS[name].params}
-    params = {key: () if value is None and key in ("modify", "remove") else value for key, value in params.items()}
-    VERBS[name].body(session, **params | given)
-
-
-def _context() -> Any:
-    import click
-
-    return click.Context(click.Command("x"))
+def run(session: Session, *lines: str) -> None:
+    """Lines of a script."""
+    for line in lines:
+        verb, given = parse_line(line, 1)
+        verb.body(session, **given)
 
 
 def recorded(image: Path, work: Work) -> tuple[Recorder, int]:
@@ -99,13 +88,9 @@ def busy(tmp_path: Path) -> Work:
     (tmp_path / "data").write_bytes(random.Random(7).randbytes(2_500_000))
 
     def work(session: Session) -> None:
-        verb(session, "mkdir", paths=(inside("/new/a/b"),), parents=True)
-        verb(session, "cp", sources=(Outside(str(tmp_path / "data")),), target=inside("/new/data"))
-        for n in range(120):
-            verb(session, "touch", paths=(inside(f"/new/a/file{n}"),))
-        verb(session, "ln", target="/new/data", name=inside("/new/hard"))
-        verb(session, "mv", sources=(inside("/new/a"),), target=inside("/new/c"))
-        verb(session, "rm", paths=(inside("/new/c/b"),), recursive=True)
+        run(session, "mkdir -p /new/a/b", f"cp {tmp_path}/data :/new/data")
+        run(session, *(f"touch /new/a/file{n}" for n in range(120)))
+        run(session, "ln /new/data /new/hard", "mv /new/a /new/c", "rm -r /new/c/b", "truncate -s 1M /new/hard")
 
     return work
 
@@ -133,7 +118,7 @@ def test_every_moment_of_the_copy_has_the_old_tree_or_the_new(options: str, tmp_
 
 def test_a_crowded_volume_is_sound_at_every_moment(tmp_path: Path) -> None:
     """Here cleaning and checkpoints come in between: stages, of which each leaves a sound volume."""
-    image = fresh(tmp_path, "--size 40M")
+    image = fresh(tmp_path, "--size 64M")
     room = int(json.loads(f2("dump", "info", "--json", image).out).get("free_bytes", 0)) or _room(image)
     piece = tmp_path / "piece"
     piece.write_bytes(random.Random(1).randbytes(room // 10))
@@ -143,9 +128,8 @@ def test_a_crowded_volume_is_sound_at_every_moment(tmp_path: Path) -> None:
         before = entries(device, "before")
 
     def work(session: Session) -> None:
-        for turn, n in itertools.product(range(3), range(8)):
-            verb(session, "cp", sources=(Outside(str(piece)),), target=inside(f"/file{n}"))
-            verb(session, "setfattr", paths=(inside(f"/file{n}"),), name="user.turn", value=str(turn))
+        for turn, n in itertools.product(range(2), range(8)):
+            run(session, f"cp {piece} :/file{n}", f"setfattr -n user.turn -v {turn} /file{n}")
 
     recorder, checkpoints = recorded(image, work)
     assert checkpoints > 1
