@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from f2tools.errors import F2fsError
 from f2tools.fsck.checks.contents import Readers, use_of
 from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.image import Image
@@ -275,6 +276,29 @@ def find_node(work: Work, finding: Finding) -> bool:
         work.note(finding, f"nid {nid} found by its footer")
         return True
     return False
+
+
+def stray_node(work: Work, finding: Finding) -> bool:
+    """A block whose footer is no longer that of its node: where the summary still names the node, the footer is wrong.
+
+    Otherwise the node is looked for elsewhere.
+    """
+    assert finding.repair is not None
+    nid, blkaddr = finding.repair.data["nid"], finding.blkaddr or 0
+    segno, at = divmod(blkaddr - work.image.geo.main_blkaddr, work.image.geo.blocks_per_seg)
+    entries, _ = summaries_of(work.image, np.array([segno]))
+    row = work.scan.row_of(nid)
+    block = work.surgery.read(blkaddr)
+    own = block[-NodeFooter.size :].view(NodeFooter.dtype)[0]
+    other = work.scan.row_of(int(own["nid"]))
+    named = int(entries[0, at]["nid"]) == nid and row >= 0
+    blank = work.scan.nat_ino[row] == nid and not block[:2].any()
+    if not named or blank or (other >= 0 and work.scan.addr[other] == blkaddr):
+        return find_node(work, finding)
+    ino = int(work.scan.nat_ino[row])
+    work.surgery.set_footer(nid, "nid", nid)
+    work.note(finding, f"footer corrected: the summary names nid {nid} too")
+    return work.surgery.set_footer(nid, "ino", ino)
 
 
 def find_nat_block(work: Work, finding: Finding) -> bool:
@@ -953,7 +977,7 @@ FIND: dict[str, Handler] = {
     "R002": cut_chain, "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
     "S005": superblock, "S010": super_field, "S011": super_field,
     "N001": nat_entry, "N002": nat_entry, "N003": find_node, "N004": find_node, "N005": find_node,
-    "N006": find_nat_block, "F001": footer, "F002": footer, "F010": find_node, "F005": find_child, "F006": find_child,
+    "N006": find_nat_block, "F001": footer, "F002": footer, "F010": stray_node, "F005": find_child, "F006": find_child,
     "F007": find_child, "F008": find_child, "F009": find_child, "D001": find_node,
 }  # fmt: skip
 CORRECT: dict[str, Handler] = {

@@ -232,7 +232,7 @@ class Scan:
         at, ofs, addr = at[inside], ofs[inside], addr[inside]
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
         if clash is not None:
-            self.clashes.append(clash)
+            self.clashes.append(self._without_strays(clash))
 
     # -- the pass -----------------------------------------------------------------------------------------------
 
@@ -245,6 +245,7 @@ class Scan:
             edges = self._level(edges)
         yield from self._leftovers(checks)
         self.inodes = self.inodes[: self._inode_count]
+        self.clashes = [self._without_strays(clash) for clash in self.clashes]
         self._read_dirs()
         self.dentries.finish()
 
@@ -696,6 +697,15 @@ class Scan:
             addr = words[at, ofs].astype(np.int64)
             inside = self.geo.in_main(addr)
             self.owners.claim(self.nid[some[at[inside]]], ofs[inside], addr[inside], quietly=True)
+
+    def _without_strays(self, clash: Clash) -> Clash:
+        """A block that the NAT takes for a node, and that says it is another, belongs to the file that points to it."""
+        rows = self.rows_of(clash.first_nid)
+        stray = (clash.first_ofs == NODE) & (rows >= 0) & (self.kind[rows] == UNKNOWN)
+        stray &= self.footer["nid"][rows] != clash.first_nid
+        for i in np.flatnonzero(stray).tolist():
+            self.owners.give(int(clash.blkaddr[i]), int(clash.nid[i]), int(clash.ofs[i]))
+        return Clash(*(column[~stray] for column in clash))
 
     # -- directories --------------------------------------------------------------------------------------------
 
