@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import NoReturn
 
 from f2tools.errors import F2fsError
+from f2tools.options import printable
 from f2tools.volume.tree import SourceEntry
 
 ACLS = ("system.posix_acl_access", "system.posix_acl_default")
@@ -50,7 +51,7 @@ def order_of(path: bytes) -> bytes:
 
 def shown(path: bytes) -> str:
     """A path of a source for messages."""
-    return os.fsdecode(path) or "."
+    return printable(os.fsdecode(path)) or "."
 
 
 def further_name(file: SourceEntry, first: bytes, path: bytes | None = None) -> SourceEntry:
@@ -131,7 +132,7 @@ class FileContent:
 
     def _fail(self, reason: str | None) -> NoReturn:
         self._shut()
-        raise SourceError(f"{os.fsdecode(self._path)}: {reason}") from None
+        raise SourceError(f"{shown(self._path)}: {reason}") from None
 
     def _shut(self) -> None:
         if self._fd >= 0:
@@ -177,9 +178,9 @@ class _DirectoryReader:
         try:
             status = os.stat(self._top)
         except OSError as error:
-            raise SourceError(f"{os.fsdecode(self._top)}: {error.strerror}") from None
+            raise SourceError(f"{shown(self._top)}: {error.strerror}") from None
         if not stat.S_ISDIR(status.st_mode):
-            raise SourceError(f"{os.fsdecode(self._top)}: not a directory")
+            raise SourceError(f"{shown(self._top)}: not a directory")
         self._device = status.st_dev
         self._add(b"", os.path.join(self._top, b"."), status)
         folders: list[tuple[bytes, bytes]] = [(self._top, b"")]
@@ -205,13 +206,13 @@ class _DirectoryReader:
                     if self._excluded is not None and self._excluded(inside, is_dir):
                         continue
                     if self._skip and (status.st_dev, status.st_ino) in self._skip:
-                        self._notes.append(f"{os.fsdecode(found)} is what is being written, and was left out")
+                        self._notes.append(f"{shown(found)} is what is being written, and was left out")
                         continue
                     self._add(inside, found, status)
                     if is_dir and not (self._one_file_system and status.st_dev != self._device):
                         folders.append((found, inside))
         except OSError as error:
-            raise SourceError(f"{os.fsdecode(found)}: {error.strerror}") from None
+            raise SourceError(f"{shown(found)}: {error.strerror}") from None
         return folders
 
     def _add(self, path: bytes, full: bytes, status: os.stat_result) -> None:
@@ -243,7 +244,7 @@ class _DirectoryReader:
             names = os.listxattr(full, follow_symlinks=False)
         except OSError as error:
             if error.errno not in _NO_XATTRS_HERE:
-                raise SourceError(f"{os.fsdecode(full)}: extended attributes: {error.strerror}") from None
+                raise SourceError(f"{shown(full)}: extended attributes: {error.strerror}") from None
             self._without_xattrs.add(status.st_dev)
             return NO_XATTRS
         if not names:
@@ -254,7 +255,7 @@ class _DirectoryReader:
                 found[name] = os.getxattr(full, name, follow_symlinks=False)
             except OSError as error:
                 if error.errno != errno.ENODATA:
-                    raise SourceError(f"{os.fsdecode(full)}: the attribute {name}: {error.strerror}") from None
+                    raise SourceError(f"{shown(full)}: the attribute {name}: {error.strerror}") from None
         return found
 
     def _join_links(self) -> None:

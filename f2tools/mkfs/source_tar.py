@@ -30,7 +30,7 @@ MOST_RUNS = 1 << 20  # of data in a sparse file
 MOST_SIZE = (1 << 63) - 1
 MOST_PATH = 1 << 16  # bytes of a name with all its directories
 MOST_MAJOR, MOST_MINOR = (1 << 12) - 1, (1 << 20) - 1  # of a device number in Linux
-MINIMAL_ACL = 4 + 3 * 8  # bytes of one that says no more than the mode does
+MINIMAL_ACL = {1, 4, 32}  # tags of one that says no more than the mode does
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s6s2s32s32s8s8s155s12s")
@@ -260,7 +260,7 @@ class _TarReader:
             self._fail(f"{os.fsdecode(raw)!r}: names with '..' or NUL in them are refused")
         path = b"/".join(parts)
         if len(path) > MOST_PATH:
-            self._fail(f"{os.fsdecode(path[:80])}...: a name of {len(path)} bytes")
+            self._fail(f"{shown(path[:80])}...: a name of {len(path)} bytes")
         return path
 
     def _decimal(self, text: bytes, path: bytes, what: str) -> int:
@@ -304,6 +304,8 @@ class _TarReader:
                 entry.xattrs = found
 
     def _attributes(self, entry: SourceEntry) -> dict[str, bytes]:
+        from f2tools.mkfs.select import acl_bytes
+
         records = {**self._globals, **self._local} if self._globals else self._local
         found: dict[str, bytes] = {}
         path = entry.path
@@ -324,17 +326,15 @@ class _TarReader:
                 if name == ACLS[1] and not stat.S_ISDIR(entry.mode):
                     continue
                 acl = self._acl(text, path)
-                if name == ACLS[1] or len(acl) > MINIMAL_ACL:
-                    found[name] = acl
+                if name == ACLS[1] or {tag for tag, _, _ in acl} != MINIMAL_ACL:
+                    found[name] = acl_bytes(acl)
         found = {name: found[name] for name in sorted(found) if keeps(name)}
         if sum(map(len, found.values())) > MOST_XATTRS:
             self._fail(f"{shown(path)}: its extended attributes are more than F2FS holds")
         return found
 
-    def _acl(self, text: bytes, path: bytes) -> bytes:
-        """An ACL as setxattr takes it, of its text form; a name in it must come with its number, as star writes it."""
-        from f2tools.mkfs.select import acl_bytes
-
+    def _acl(self, text: bytes, path: bytes) -> list[tuple[int, int, int]]:
+        """(tag, permissions, id) of an ACL in text; a name in it must come with its number, as star writes it."""
         entries: list[tuple[int, int, int]] = []
         for part in re.split(rb"[,\n]", text):
             words = part.partition(b"#")[0].strip().split(b":")
@@ -360,7 +360,7 @@ class _TarReader:
                     self._fail(f"{shown(path)}: the ACL names the number {number}")
             perm = sum(bit for letter, bit in ((b"r", 4), (b"w", 2), (b"x", 1)) if letter in words[2])
             entries.append((tags[named], perm, number))
-        return acl_bytes(sorted(entries, key=lambda one: (one[0], one[2])))
+        return sorted(entries, key=lambda one: (one[0], one[2]))
 
     def _link(self, path: bytes, raw: bytes, length: int) -> None:
         """A hard link; one may carry the content again, which some writers announce without doing it."""

@@ -423,6 +423,20 @@ def test_an_acl_in_text(text: str, tmp_path: Path) -> None:
         assert tree.entries[1].xattrs == {"system.posix_acl_access": ACL}
 
 
+def test_an_acl_that_only_says_the_mode_is_none(tmp_path: Path) -> None:
+    records = {"SCHILY.acl.access": "user::rwx,group::r-x,other::---"}
+    with opened(archive(tmp_path / "a", member("a", mode=0o750, pax_headers=records))) as tree:
+        assert tree.entries[1].xattrs == {}
+    with opened(archive(tmp_path / "a", member("a", pax_headers={"SCHILY.acl.access": "user:1:rwx"}))) as tree:
+        assert list(tree.entries[1].xattrs) == ["system.posix_acl_access"]  # not valid, as the loader will say
+
+
+def test_a_message_holds_no_control_characters(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_tar(str(archive(tmp_path / "a", member("a\x1b[31m\n", b"Z"))))
+    assert "a\\x1b[31m\\x0a" in str(caught.value)
+
+
 def test_an_archive_that_changes_is_found(tmp_path: Path) -> None:
     path = archive(tmp_path / "a", member("f", data=b"x" * 100))
     tree = read_tar(str(path))
