@@ -608,8 +608,8 @@ class WritableVolume(Volume):
         written = 0
         while written < len(view):
             part = view[written : written + step - (offset + written) % step]
-            self._begin(-(-len(part) // self.geo.block_size) + 1)
             try:
+                self._begin(-(-len(part) // self.geo.block_size) + 1)
                 self.files.write(self.live(ino), offset + written, part)
             except OSError:
                 if not written:
