@@ -106,7 +106,7 @@ def test_a_volume_without_room_says_so_and_is_whole(options: str, tmp_path: Path
     refused = 0
     for n in range(100_000):
         try:
-            work.file(top, b"f%05d" % n, noise(n, [300, 5000, 40 * BLOCK, 300 * BLOCK][n % 4]))
+            work.file(top, b"f%05d" % n, noise(n, [300, 5000, 40 * BLOCK, 300 * BLOCK, 1500 * BLOCK][n % 5]))
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
