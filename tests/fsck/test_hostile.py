@@ -21,6 +21,7 @@ from f2tools.fsck.repair import Repairer
 from f2tools.fsck.report import lines_of
 from tests import judges
 from tests.fsck.craft import examine
+from tests.fsck.test_repair import repair, tree_of
 from tests.hostile.damage import flips, patched, resealed
 from tests.hostile.exercise import in_child
 from tests.hostile.targets import structures
@@ -174,4 +175,41 @@ def _mend_all(name: str, work: Path, judge: bool) -> list[str]:
 def test_random_damage_is_mended(name: str, tmp_path: Path) -> None:
     judge = judges.find_tool("fsck.f2fs") is not None or judges.need_tool("fsck.f2fs") != ""
     failures = in_child(lambda: _mend_all(name, tmp_path, judge))
+    assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures[:4])
+
+
+# -- what a repair may cost -------------------------------------------------------------------------------------------
+
+TABLES = ("nat", "sit", "ssa", "node footer", "checkpoint summaries", "checkpoint tail", "superblock")
+
+
+def _nothing_lost(name: str, work: Path) -> list[str]:
+    rng = random.Random(f"kept-{name}")
+    image = reference(name).copy(work).path
+    good = tree_of(image)
+    with f2tools.open(image) as vol:
+        places = structures(vol)
+    failures: list[str] = []
+    for _ in range(PER_IMAGE * ROUNDS):
+        kind = rng.choice(TABLES)
+        patches = flips(rng, image, places[kind], rng.choice((1, 2, 4, 10, 40)))
+        with patched(image, patches):
+            if examine(image).sound:
+                continue
+            copy = work / "repaired.img"
+            copy.unlink(missing_ok=True)
+            shutil.copy(image, copy)
+            if not repair(copy).better:
+                failures.append(f"{kind}, {len(patches)} patches, {patches[:4]}: not repaired")
+                continue
+            now = tree_of(copy)
+        lost = [path for path, shown in good.items() if now.get(path) != shown]
+        if lost:
+            failures.append(f"{kind}, {len(patches)} patches, {patches[:4]}: {len(lost)} files, such as {lost[:3]}")
+    return failures
+
+
+@pytest.mark.parametrize("name", ["base", "checksums", "sections"])
+def test_damaged_tables_cost_no_file(name: str, tmp_path: Path) -> None:
+    failures = in_child(lambda: _nothing_lost(name, tmp_path))
     assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures[:4])
