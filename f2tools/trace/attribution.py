@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ LARGE = 512 << 10
 Ints = NDArray[np.int64]
 PIECE = 1 << 16
 LFS = 0
+KEPT = 600  # a last filling of a segment has no more than 512 writes
 IN_PLACE_RUN = 4  # writes out of order that a rising run may have among it
 
 
@@ -71,12 +73,18 @@ class Pass:
     large: int = 0  # blocks in requests of 512 KiB and more
 
 
+Again = tuple[int, int, int, int]  # a write to a segment that was full: number, offset, count, time
+
+
 @dataclass
 class Segment:
     """What happened to one segment: its first filling, then what was written again."""
 
     first: Pass | None = None
-    rest: list[tuple[int, int, int, int]] = field(default_factory=list)  # number, offset, count, time
+    rest: deque[Again] = field(default_factory=lambda: deque(maxlen=KEPT))  # the last ones
+    again: int = 0  # blocks of all of them
+    again_since: int = 0  # time
+    again_counts: NDArray[np.uint16] | None = None
     known: int | None = None  # the type that it has as long as nobody opens it anew
     counts: NDArray[np.uint16] | None = None
 
@@ -157,11 +165,8 @@ class Attributor:
             state.counts = np.zeros(self._per, np.uint16)
         state.counts[offset : offset + count] += 1
         one = state.first
-        if one is None:
-            state.rest.append((self._number, offset, count, self._time))
-            return
-        if one.full:
-            state.rest.append((self._number, offset, count, self._time))
+        if one is None or one.full:
+            self._again(state, offset, count)
             return
         if offset == one.next or (not one.lfs and offset > one.next):
             one.blocks += count
@@ -181,6 +186,15 @@ class Attributor:
             self._uncertain = True
             one.blocks += count
             one.next = max(one.next, offset + count)
+
+    def _again(self, state: Segment, offset: int, count: int) -> None:
+        """A write to a segment that no log is known to have open."""
+        if state.again_counts is None:
+            state.again_counts = np.zeros(self._per, np.uint16)
+            state.again_since = self._time
+        state.again_counts[offset : offset + count] += 1
+        state.again += count
+        state.rest.append((self._number, offset, count, self._time))
 
     def _unseen(self, segno: int) -> Segment:
         """A segment that no log had open: free, so it is opened now; or else its blocks are written in place."""
@@ -246,7 +260,7 @@ class Attributor:
         """Blocks by log, as far as it is certain."""
         final = self._final_type(segno)
         one, rest = state.first, state.rest
-        again = sum(count for _, _, count, _ in rest)
+        again = state.again
         if final is None:
             return self._without_after(state)
         if one is None:
@@ -264,7 +278,7 @@ class Attributor:
         if one.label is not None:
             shares[one.label] = one.blocks
         start = self._last_opening(segno, state)
-        if one.label == final and self._at_most_once(rest):
+        if one.label == final and self._at_most_once(state):
             shares[final] = shares.get(final, 0) + again
         elif start is not None:
             shares[final] = shares.get(final, 0) + sum(c for n, _, c, _ in rest if n >= start)
@@ -275,7 +289,7 @@ class Attributor:
         found: list[tuple[int, int | None]] = [(0, state.first.label if state.first is not None else None)]
         if not state.rest:
             return found
-        found.append((state.rest[0][3], None))
+        found.append((state.again_since, None))
         start = self._last_opening(segno, state)
         found += [(time, self._final_type(segno)) for number, _, _, time in state.rest if number == start]
         return found
@@ -287,25 +301,19 @@ class Attributor:
             return {one.label: one.blocks}
         return {}
 
-    def _at_most_once(self, rest: list[tuple[int, int, int, int]]) -> bool:
-        counts = np.zeros(self._per, np.int64)
-        for _, offset, count, _ in rest:
-            counts[offset : offset + count] += 1
-        return bool(counts.max() <= 1)
+    def _at_most_once(self, state: Segment) -> bool:
+        return state.again_counts is None or int(state.again_counts.max()) <= 1
 
     def _opened_again(self, segno: int, state: Segment) -> bool:
         """Whether a log can have opened this segment once more.
 
         With room to spare a log opens free segments only, and fills them: then every block has been written again.
         """
-        rest = state.rest
-        if not rest:
+        if state.again_counts is None:
             return False
         if self._short_of_space():
             return True
-        again = np.zeros(self._per, np.bool_)
-        for _, offset, count, _ in rest:
-            again[offset : offset + count] = True
+        again = state.again_counts > 0
         open_now = self._open_after.get(segno)
         upto = open_now.next_blkoff if open_now is not None else self._per
         if open_now is not None and state.first is not None and not state.first.full:

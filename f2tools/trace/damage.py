@@ -5,6 +5,7 @@ Counts are exact however much is wrong; of the places the first hundred are kept
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ KINDS = {
     "duplicate": "events that come twice",
     "unreadable": "lines that are no event",
 }
+UNSEEN = 10**9  # ns before an event that a loss ahead of it may reach back, where its predecessor's time is unknown
 STRAY = 1 << 20  # a sequence number that leaps so far, alone, is damage and not a loss
 
 
@@ -86,15 +88,17 @@ class SequenceCheck:
         device: NDArray[Any],
         cpu: NDArray[Any],
         sequence: NDArray[Any],
-        time: NDArray[np.int64],
+        times: Callable[[], NDArray[np.int64]],
         offset: NDArray[np.int64],
     ) -> None:
-        """Look at the next events of the stream, notes left out."""
+        """Look at the next events of the stream, notes left out; `times` is asked only where something is wrong."""
         if not len(sequence):
             return
         if (cpu == cpu[0]).all() and (device == device[0]).all():
-            self._one(int(device[0]), int(cpu[0]), sequence, time, offset)
+            if not self._plain(int(device[0]), int(cpu[0]), sequence):
+                self._one(int(device[0]), int(cpu[0]), sequence, times(), offset)
             return
+        time = times()
         key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
         order = np.argsort(key, kind="stable")
         ends = np.flatnonzero(np.diff(key[order])) + 1
@@ -102,10 +106,20 @@ class SequenceCheck:
             first = rows[0]
             self._one(int(device[first]), int(cpu[first]), sequence[rows], time[rows], offset[rows])
 
+    def _plain(self, device: int, cpu: int, sequence: NDArray[Any]) -> bool:
+        """Whether the numbers just go on; then that is all there is to know."""
+        last, _ = self._last.get((device, cpu), (0, 0))
+        if int(sequence[0]) != last + 1 or int(sequence[-1]) != last + len(sequence):
+            return False
+        if not (sequence[1:] - sequence[:-1] == 1).all():
+            return False
+        self._last[device, cpu] = int(sequence[-1]), -1
+        return True
+
     def _one(
         self, device: int, cpu: int, sequence: NDArray[Any], time: NDArray[np.int64], offset: NDArray[np.int64]
     ) -> None:
-        last, last_time = self._last.get((device, cpu), (0, int(time[0])))
+        last, last_time = self._last.get((device, cpu), (0, -1))
         step = np.diff(sequence.astype(np.int64), prepend=last)
         if (step == 1).all():
             self._last[device, cpu] = int(sequence[-1]), int(time[-1])
@@ -125,6 +139,8 @@ class SequenceCheck:
             count = int(leap[at]) - 1
             row = int(order[at])
             before = int(time[order[at - 1]]) if at else last_time
+            if before < 0:  # of the window before, whose times nobody asked for
+                before = max(int(time[row]) - UNSEEN, 0)
             self.damage.note(
                 "lost", self.stream, int(offset[row]),
                 f"CPU {cpu}: {count} event{'s' * (count > 1)} lost before event {ranked[at]}", count,

@@ -15,7 +15,7 @@ from f2tools.trace.records import order_of
 Ints = NDArray[np.int64]
 BUFFERED = 1 << 18  # intervals held unsorted
 RUNS = 4
-IN_MEMORY = 1 << 20  # disjoint intervals held in memory
+LARGE = BUFFERED // 4  # a run of more intervals is spilled; joining it with others would hardly make it smaller
 PART = 1 << 19  # intervals looked at together when a set is measured
 
 
@@ -77,14 +77,14 @@ class IntervalSet:
             self._fresh, self._count = [], 0
         if len(self._held) >= RUNS:
             self._held = [_joined(self._held)]
-        if len(self._held[0][0] if self._held else ()) > IN_MEMORY // 2:
+        if self._held and len(self._held[-1][0]) > LARGE:
             self._spill()
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="f2trace-")  # noqa: SIM115 - lives as long as the set
         at = self._file.seek(0, 2)
-        run = np.stack(self._held.pop(0))
+        run = np.stack(self._held.pop())
         self._file.write(run.tobytes())
         self._file.flush()
         self._runs.append(_Run(np.memmap(self._file, np.int64, "r", at, run.shape)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ Ints = NDArray[np.int64]
 POSITION_BITS = 18
 WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit in the position's bits
 MAX_PENDING = 1 << 16
-MAX_SEARCH = 4096  # entries looked through for an odd match; more only a forged trace has
+MAX_SEARCH = 256  # entries looked through for an odd match; more only a forged trace has
 KIND_Q, KIND_D, KIND_C, KIND_ODD = 0, 1, 2, 3
 
 
@@ -314,7 +315,8 @@ class Pairer:
 
     def gap_between(self, start: int, end: int) -> bool:
         """Whether events were lost between two times."""
-        return any(s <= end and e >= start for s, e in zip(self._gap_starts[-64:], self._gap_ends[-64:], strict=True))
+        recent = zip(self._gap_starts[-64:], self._gap_ends[-64:], strict=True)
+        return any(first <= end and last >= start for first, last in recent)
 
     def _spans(self, start: Ints, end: Ints) -> NDArray[np.bool_]:
         """Which of these spans have a gap in them."""
@@ -455,19 +457,34 @@ class Exact:
         self._finished = finished
         self._queue: dict[int, deque[Piece]] = {}
         self._length = 0
-        self._requeued: list[Live] = []
-        self.live: list[Live] = []
+        self._requeued: dict[tuple[int, int], list[Live]] = {}
+        self._live: dict[int, deque[Live]] = {}  # by the sector that is to be completed next
+
+    @property
+    def live(self) -> list[Live]:
+        """Requests that are under way."""
+        return [request for requests in self._live.values() for request in requests]
 
     def queued(self) -> list[Piece]:
         """Bios that wait."""
+        again = [request for requests in self._requeued.values() for request in requests]
         return [piece for pieces in self._queue.values() for piece in pieces] + [
-            piece for request in self._requeued for piece in request.bios
+            piece for request in again for piece in request.bios
         ]
+
+    def _begin(self, request: Live) -> None:
+        self._live.setdefault(request.sector, deque()).append(request)
+
+    def _end(self, request: Live) -> None:
+        requests = self._live[request.sector]
+        requests.remove(request)
+        if not requests:
+            del self._live[request.sector]
 
     def remember(self, pending: Piece | Live) -> None:
         """Something from an earlier window."""
         if isinstance(pending, Live):
-            self.live.append(pending)
+            self._begin(pending)
         else:
             self._push(pending)
 
@@ -516,16 +533,15 @@ class Exact:
         self._push(Piece(piece.queued, at, piece.end, piece.cls, piece.pid))
 
     def _issue(self, time: int, sector: int, end: int, cls: int, pid: int) -> None:
-        for again in self._requeued:
-            if (again.start, again.end) == (sector, end):
-                self._requeued.remove(again)
-                again.issued = time
-                self.live.append(again)
-                return
-        stale = [r for r in self.live[:MAX_SEARCH] if (r.start, r.end) == (sector, end)]
-        for request in stale:
-            if self._owner.gap_between(request.issued, time):
-                self.live.remove(request)
+        waiting = self._requeued.get((sector, end))
+        if waiting:
+            again = waiting.pop()
+            again.issued = time
+            self._begin(again)
+            return
+        for request in list(islice(self._live.get(sector, ()), MAX_SEARCH)):
+            if (request.start, request.end) == (sector, end) and self._owner.gap_between(request.issued, time):
+                self._end(request)
                 self._owner.counts.never_completed += 1
         request = Live(time, sector, end, cls, pid, sector)
         at = sector
@@ -547,30 +563,32 @@ class Exact:
             at = stop
         if not request.bios and self._owner.with_bios and cls != FLUSHES:
             self._owner.counts.issued_without_queue += 1
-        self.live.append(request)
+        self._begin(request)
 
     def _requeue(self, sector: int, end: int) -> None:
-        for request in reversed(self.live):
+        for request in islice(reversed(self._live.get(sector, ())), MAX_SEARCH):
             if (request.start, request.end) == (sector, end):
-                self.live.remove(request)
-                self._requeued.append(request)
+                self._end(request)
+                self._requeued.setdefault((sector, end), []).append(request)
                 self._owner.counts.requeued += 1
                 return
 
     def _complete(self, time: int, sector: int, end: int) -> None:
-        for request in self.live[:MAX_SEARCH]:
-            if request.sector == sector and end <= request.end:
-                if end < request.end:
-                    request.sector = end  # partly; the rest follows
-                    return
-                self.live.remove(request)
+        for request in islice(self._live.get(sector, ()), MAX_SEARCH):
+            if end > request.end:
+                continue
+            self._end(request)
+            if end < request.end:
+                request.sector = end  # partly; the rest follows
+                self._begin(request)
+            else:
                 self._owner._close(request, time, self._done, self._finished)
-                return
+            return
         self._owner.counts.completions_without_issue += 1
 
     def _drop_stale(self, time: int, sector: int, end: int) -> None:
         """A bio that waits at the same place since before a gap was issued in the gap."""
-        for piece in list(self._queue.get(sector, ())):
+        for piece in list(islice(self._queue.get(sector, ()), MAX_SEARCH)):
             if piece.end == end and self._owner.gap_between(piece.queued, time):
                 self._pop(sector, piece)
                 self._owner.counts.never_issued += 1

@@ -266,18 +266,17 @@ class Scanner:
         rest = column.at(~note) if noted else column
         if noted:
             action, category, offsets = action[~note], category[~note], offsets[~note]
-        time = rest.u64(2)
         cpu = rest.u32(form.device + 1)
-        self._sequences.feed(rest.u32(form.device), cpu, rest.u32(1), time, self._base + offsets)
+        whole = rest
+        self._sequences.feed(rest.u32(form.device), cpu, rest.u32(1), lambda: whole.u64(2), self._base + offsets)
         op = action.astype(np.uint8)  # the low byte
         self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:
             keep = np.flatnonzero(self._wanted[op])
             if len(keep) < len(action):
                 rest = rest.at(keep)
-                action, category, time = action[keep], category[keep], time[keep]
-                cpu, offsets = cpu[keep], offsets[keep]
-        return self._columns(buffer, offsets, rest, action, category, time, cpu)
+                action, category, cpu, offsets = action[keep], category[keep], cpu[keep], offsets[keep]
+        return self._columns(buffer, offsets, rest, action, category, rest.u64(2), cpu)
 
     def _columns(
         self,

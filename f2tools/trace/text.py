@@ -137,8 +137,9 @@ class TextReader:
         payload = {row: data for row, data in enumerate(columns[10]) if data}
         numbered = sequence > 0
         if numbered.any():
+            time = arrays[0][numbered]
             self._sequences.feed(
-                arrays[6][numbered], arrays[7][numbered], sequence[numbered], arrays[0][numbered], offsets[numbered]
+                arrays[6][numbered], arrays[7][numbered], sequence[numbered], lambda: time, offsets[numbered]
             )
         return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)
 

@@ -141,7 +141,7 @@ def test_unions_are_those_of_sets(monkeypatch: pytest.MonkeyPatch, spilled: bool
 
     if spilled:
         monkeypatch.setattr(intervals, "BUFFERED", 50)
-        monkeypatch.setattr(intervals, "IN_MEMORY", 60)
+        monkeypatch.setattr(intervals, "LARGE", 30)
         monkeypatch.setattr(intervals, "PART", 40)
     choice = random.Random(3)
     made, plain = [IntervalSet(), IntervalSet()], [set(), set()]
