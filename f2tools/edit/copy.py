@@ -53,13 +53,14 @@ class Copier:
 
     def _run(self, sources: list[Inside | Outside], target: Inside) -> None:
         session = self._session
+        with session.doing(target):
+            there = session.find_or_none(target)
+        inside = there is not None and there.is_dir
         items: list[Item] = []
         for source in sources:
             with session.doing(source):
-                items += self._items(source)
+                items += self._items(source, inside)
         with session.doing(target):
-            there = session.find_or_none(target)
-            inside = there is not None and there.is_dir
             if not inside and target.path.endswith(b"/") and not (len(items) == 1 and stat.S_ISDIR(items[0].mode)):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if len(sources) > 1 and not inside:
@@ -77,8 +78,8 @@ class Copier:
                         parent, name = session.parent(target)
                     self._put(item, parent, name, target.path)
 
-    def _items(self, source: Inside | Outside) -> list[Item]:
-        """What a source names; of a directory written as `folder/.`, what is in it."""
+    def _items(self, source: Inside | Outside, inside: bool) -> list[Item]:
+        """What a source names; of a directory written as `folder/.`, what is in it, to go into another one."""
         if isinstance(source, Inside):
             found: Item = self._image_item(source)
             contents = source.path.endswith(b"/.")
@@ -87,7 +88,7 @@ class Copier:
         else:
             found = HostItem(os.fsencode(source.path), follow=not self._recursive)
             contents = source.path.rstrip("/").endswith("/.") or source.path.rstrip("/") == "."
-        if not (contents and self._recursive and stat.S_ISDIR(found.mode)):
+        if not (contents and inside and self._recursive and stat.S_ISDIR(found.mode)):
             return [found]
         return found.children()
 

@@ -123,7 +123,11 @@ class Session:
 
     def mkdir(self, path: Inside, mode: int | None = None) -> int:
         """A new directory; without a mode it is what umask or default ACL leave."""
-        ino = self.volume.mkdir(*self.parent(path), 0o777, *self.owner, umask=self.umask)
+        return self.mkdir_in(*self.parent(path), path, mode)
+
+    def mkdir_in(self, parent: int, name: bytes, path: Inside, mode: int | None = None) -> int:
+        """The same in a directory by number; `path` is for the report."""
+        ino = self.volume.mkdir(parent, name, 0o777, *self.owner, umask=self.umask)
         if mode is not None:
             self.volume.setattr(ino, mode=mode)
         self.note("mkdir", path)

@@ -224,10 +224,16 @@ def mkdir(session: Session, paths: tuple[Inside, ...], parents: bool, mode: str 
 
 def _make_parents(session: Session, path: Inside) -> None:
     parts = [part for part in path.path.split(b"/") if part]
+    ino = F2FS_ROOT_INO
     for count in range(1, len(parts)):
         above = Inside(path.image, b"/" + b"/".join(parts[:count]))
-        if session.find_or_none(above) is None:
-            session.mkdir(above)
+        entry = session.volume.names.find(session.live(ino), parts[count - 1])
+        if entry is None:
+            ino = session.mkdir_in(ino, parts[count - 1], above)
+        elif parts[count - 1] in (b".", b"..") or session.live(entry.ino).kind == "symlink":
+            ino = session.find(above).ino
+        else:
+            ino = entry.ino
 
 
 @verb(

@@ -76,7 +76,9 @@ def test_a_tree_is_copied_with_all_that_belongs_to_it(image: Path, source: Path,
     assert entries["source/sub/sparse"]["size"] == 50_000_000
     assert entries["source/sub/sparse"]["blocks"] < 100
     done("dump", "extract", image, "/source", "-o", tmp_path / "out")
-    said = subprocess.run(["diff", "-r", "--no-dereference", source, tmp_path / "out" / "source"], capture_output=True, text=True)
+    said = subprocess.run(
+        ["diff", "-r", "--no-dereference", source, tmp_path / "out" / "source"], capture_output=True, text=True
+    )
     left = [line for line in said.stdout.splitlines() if "fifo" not in line]
     assert not left
 

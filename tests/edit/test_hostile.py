@@ -1,0 +1,64 @@
+"""Damaged images are changed, or refused with a word; never with a traceback, and never half."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import f2tools
+from tests.hostile.damage import flips, patched, resealed
+from tests.hostile.exercise import exercise, in_child
+from tests.hostile.targets import structures
+from tests.images import DAMAGED, damaged, reference
+
+ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))
+FLIPS_PER_KIND = 4
+COMMANDS = (
+    ("cp", "-r", "--dry-run", str(Path(__file__).parent), "{image}:/copied"),
+    ("cp", "-a", "--dry-run", "{image}:/.", "{image}:/again"),
+    ("rm", "-r", "--dry-run", "{image}:/."),
+    ("edit", "{image}", "--dry-run", "-c", "chmod -R 755 /", "-c", "chown -R 5:5 /", "-c", "setfacl -R -m u:5:r /"),
+    ("mkdir", "-p", "--dry-run", "--json", "{image}:/a/b/c"),
+)
+
+
+def _attack(name: str, work: Path) -> list[str]:
+    rng = random.Random(f"edit-{name}")
+    image = reference(name).copy(work).path
+    with f2tools.open(image) as vol:
+        places = structures(vol)
+    before = image.read_bytes()
+    failures: list[str] = []
+    for kind, where in sorted(places.items()):
+        for number in range(FLIPS_PER_KIND * ROUNDS):
+            patches = flips(rng, image, where, rng.choice((1, 1, 2, 8)))
+            if kind in ("superblock", "checkpoint head") and number % 4:
+                patches = resealed(image, patches, where, kind)
+            with patched(image, patches):
+                said = exercise(image, work, 3, 0, tuple(rng.sample(COMMANDS, 2)))
+            failures += [f"{kind} {[(at, data[:16].hex()) for at, data in patches]}\n{line}" for line in said]
+    assert image.read_bytes() == before, "a rehearsal wrote"
+    return failures
+
+
+@pytest.mark.parametrize("name", ["features", "fragmented", "crash-namespace", "compress-lz4"])
+def test_random_damage_is_survived(name: str, tmp_path: Path) -> None:
+    failures = in_child(lambda: _attack(name, tmp_path))
+    assert not failures, "\n\n".join(failures[:10])
+
+
+def _each(folder: Path) -> list[str]:
+    failures: list[str] = []
+    for name in DAMAGED:
+        image = damaged(name, folder / name).path
+        failures += [f"{name}: {line}" for line in exercise(image, folder, 3, 0, COMMANDS)]
+        image.unlink()
+    return failures
+
+
+def test_every_known_damage_is_survived(tmp_path: Path) -> None:
+    failures = in_child(lambda: _each(tmp_path))
+    assert not failures, "\n\n".join(failures[:10])

@@ -1,0 +1,214 @@
+"""Words, ACLs and paths as people write them; names of any bytes; other images; deep trees."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools.dump.manifest import manifest
+from f2tools.edit.acls import parse_rules, with_rules
+from f2tools.edit.paths import Inside, Outside, parse_path
+from f2tools.edit.words import words_of
+from f2tools.errors import Usage
+from tests import images, judges
+from tests.dump.craft import f2
+from tests.write.consistency import assert_consistent
+from tests.write.volumes import FULL, fresh
+
+F2TOOLS = Path(sys.executable).parent / "f2tools"
+
+
+def tree(path: Path) -> dict[str, Any]:
+    with f2tools.open(path) as volume:
+        assert_consistent(volume)
+        return manifest(volume)["entries"]
+
+
+def done(*arguments: object) -> bytes:
+    result = f2(*arguments)
+    assert result.code == 0, result.err
+    return result.out
+
+
+def lines(image: Path, *commands: str) -> None:
+    done("edit", image, *(word for line in commands for word in ("-c", line)))
+
+
+def test_words_are_those_of_a_shell() -> None:
+    assert words_of('a  \'b c\'\t"d \\" e"f \\ g # no more') == ["a", "b c", 'd " ef', " g"]
+    assert words_of("a#b ''") == ["a#b", ""]
+    assert [os.fsencode(word) for word in words_of(r"$'\xff\n\t\'\\\101' x")] == [b"\xff\n\t'\\A", b"x"]
+    assert words_of("  # nothing") == []
+    for wrong in ("'a", '"a', "$'a"):
+        with pytest.raises(Usage):
+            words_of(wrong)
+
+
+def test_places_in_images_and_on_the_host(tmp_path: Path) -> None:
+    assert parse_path("card.img:/etc/x") == Inside("card.img", b"/etc/x")
+    assert parse_path(":/x") == Inside("", b"/x")
+    assert parse_path("/host/file") == Outside("/host/file")
+    odd = tmp_path / "a:"
+    odd.mkdir()
+    (odd / "image").touch()
+    assert parse_path(f"{odd}/image:/b:/c") == Inside(f"{odd}/image", b"/b:/c")
+
+
+def test_entries_of_an_acl() -> None:
+    plain = [(1, 6, 0xFFFFFFFF), (4, 4, 0xFFFFFFFF), (32, 4, 0xFFFFFFFF)]
+    more = with_rules(plain, parse_rules("u:7:rwx,g:5:r", False))
+    assert more == [plain[0], (2, 7, 7), plain[1], (8, 4, 5), (16, 7, 0xFFFFFFFF), plain[2]]
+    assert with_rules(more, parse_rules("m::r", False))[4] == (16, 4, 0xFFFFFFFF)
+    assert with_rules(more, parse_rules("u:7,g:5", False, removing=True)) == plain
+    assert parse_rules("d:o::x", False)[0].default
+    for wrong in ("", "u:root:r", "x:1:r", "u:1:q", "m:1:r", "u:1", "u:4294967295:r"):
+        with pytest.raises(Usage):
+            parse_rules(wrong, False)
+
+
+@pytest.mark.peer
+def test_acls_like_setfacl(tmp_path: Path) -> None:
+    image = fresh(tmp_path, f"--size 64M -O {FULL}")
+    lines(image, "mkdir -p -m 750 /d/sub", "touch /d/f", "chmod 640 /d/f")
+    done("setfacl", "-R", "-m", "u:1000:rwx,d:g:100:rx", f"{image}:/d")
+    with f2tools.open(image) as volume:
+        names = {path: volume.path(path).xattrs() for path in ("/d", "/d/sub", "/d/f")}
+        assert volume.path("/d/f").inode.i_mode & 0o777 == 0o670
+    assert set(names["/d"]) == {"system.posix_acl_access", "system.posix_acl_default"}
+    assert set(names["/d/f"]) == {"system.posix_acl_access"}
+    lines(image, "mkdir /d/born")
+    with f2tools.open(image) as volume:
+        assert "system.posix_acl_default" in volume.path("/d/born").xattrs(), "inherited"
+    done("setfacl", "-b", f"{image}:/d/f", ":/d")
+    with f2tools.open(image) as volume:
+        assert volume.path("/d/f").xattrs() == {}
+        assert volume.path("/d").xattrs() == {}
+    judges.fsck_clean(image)
+
+
+@pytest.mark.peer
+def test_names_of_any_bytes(tmp_path: Path) -> None:
+    image, host = fresh(tmp_path), tmp_path / "host"
+    host.mkdir()
+    odd = [b"\xff\xfe", b"new\nline", b"-r", b" ", b"$'x'", b"a:b", b"\x1b[31m", "ü".encode(), b"x" * 255]
+    for name in odd:
+        (host / os.fsdecode(name)).write_bytes(name)
+    done("cp", "-r", host, f"{image}:/")
+    with f2tools.open(image) as volume:
+        for name in odd:
+            assert volume.path(b"/host/" + name).read() == name
+    said = done("rm", "-r", "--dry-run", f"{image}:/host").decode()
+    assert "\x1b" not in said
+    lines(image, r"rm $'/host/\xff\xfe' $'/host/new\nline' '/host/ '", "mv -- /host/-r /host/$'\\r'")
+    judges.fsck_clean(image)
+    assert len(tree(image)) == 2 + len(odd) - 3
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", ["features", "compress-zstd", "casefold"])
+def test_a_tree_from_another_image_stays_what_it_was(name: str, tmp_path: Path) -> None:
+    source = images.reference(name)
+    image = fresh(tmp_path, f"--size 256M -C utf8 -O {FULL}")
+    done("cp", "-a", f"{source.path}:/.", f"{image}:/")
+    judges.fsck_clean(image)
+    theirs, ours = tree(source.path), tree(image)
+    for path, entry in theirs.items():
+        if path in (".", "lost+found"):
+            continue
+        for key in ("type", "mode", "uid", "gid", "size", "nlink", "mtime_ns", "sha256", "target", "xattrs", "rdev"):
+            if (entry["type"], key) == ("dir", "size"):
+                continue  # that depends on what there was in it
+            assert ours[path].get(key) == entry.get(key), (path, key)
+    tops = sorted(path for path in ours if "/" not in path and path != ".")
+    done("mkdir", f"{image}:/again")
+    done("cp", "-a", *(f"{image}:/{path}" for path in tops), f"{image}:/again")
+    both = tree(image)
+    assert len(both) == 2 * len(ours)
+    for path, entry in ours.items():
+        if path != ".":
+            assert both[f"again/{path}"].get("sha256") == entry.get("sha256"), path
+    judges.fsck_clean(image)
+
+
+@pytest.mark.peer
+def test_what_cp_does_with_what_is_there(tmp_path: Path) -> None:
+    image, new = fresh(tmp_path), tmp_path / "new"
+    new.write_bytes(b"new")
+    new.chmod(0o777)
+    lines(
+        image,
+        "mkdir /d",
+        "touch /d/new",
+        "chmod 604 /d/new",
+        "chown 3:4 /d/new",
+        "ln /d/new /hard",
+        "ln -s d/x /dangling",
+    )
+    lines(image, f"cp {new} :/d", f"cp {new} :/dangling", "ln -s ../hard /d/soft", f"cp {new} :/d/soft")
+    entries = tree(image)
+    assert (entries["hard"]["mode"], entries["hard"]["uid"], entries["hard"]["size"]) == ("0604", 3, 3)
+    assert entries["d/x"]["size"] == 3, "through the link"
+    assert entries["dangling"]["type"] == "symlink"
+    assert entries["d/x"]["mode"] == f"{0o777 & ~_umask():04o}"
+    done("cp", new, f"{image}:/mine", "--owner", "7:8")
+    assert (tree(image)["mine"]["uid"], tree(image)["mine"]["gid"]) == (7, 8)
+    judges.fsck_clean(image)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+@pytest.mark.peer
+def test_a_deep_tree(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 128M")
+    path = "/deep" + "/d" * 1500
+    lines(image, f"mkdir -p {path}", f"touch {path}/f", "chmod -R u+w /deep", "cp -r :/deep /copy")
+    judges.fsck_clean(image)
+    lines(image, "rm -r /deep /copy")
+    assert set(tree(image)) == {"."}
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    subprocess.run([F2TOOLS, "cp", "-", f"{image}:/from stdin"], input=b"x" * 5_000_000, check=True)
+    subprocess.run([F2TOOLS, "edit", image, "-"], input=b"mkdir '/\xff'\ntouch $'/\\xff/y'\n", check=True)
+    with f2tools.open(image) as volume:
+        assert volume.path("/from stdin").read() == b"x" * 5_000_000
+        assert volume.path(b"/\xff/y").inode.i_size == 0
+
+
+def test_an_image_is_not_copied_into_itself(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    (tmp_path / "other").write_text("text")
+    result = f2("cp", "-r", tmp_path, f"{image}:/all", "--json")
+    assert result.code == 0
+    assert "left out" in result.err
+    report = json.loads(result.out)
+    assert report["checkpoints"] == 1
+    assert [change["path"] for change in report["changes"]] == ["/all", "/all/other"]
+
+
+def test_out_of_an_image_is_what_extract_is_for(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    result = f2("cp", f"{image}:/etc", tmp_path)
+    assert result.code == 2
+    assert "dump extract" in result.err
+
+
+def test_set_id_bits_go_with_the_owner(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    lines(image, "touch /p", "chmod 4755 /p", "chown 5:5 /p", "touch /q", "chmod 2755 /q")
+    with f2tools.open(image) as volume:
+        assert stat.S_IMODE(volume.path("/p").inode.i_mode) == 0o755
+        assert stat.S_IMODE(volume.path("/q").inode.i_mode) == 0o2755
