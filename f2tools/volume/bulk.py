@@ -341,6 +341,7 @@ class _Loader:
             vol.files.page(inode, number, fresh=True)[:] = block
         inode.set(i_size=built.i_size, i_current_depth=built.i_current_depth, i_links=root.links)
         if entry is not self._no_root:
+            vol.transfer(inode, entry.uid, entry.gid, None)
             inode.set(i_mode=stat.S_IFDIR | stat.S_IMODE(entry.mode), i_uid=entry.uid, i_gid=entry.gid)
             for name, value in sorted(entry.xattrs.items()):
                 vol.setxattr(root.ino, name, value)
