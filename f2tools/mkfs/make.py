@@ -29,6 +29,7 @@ from f2tools.mkfs.populate import (
     needed_features,
     newest,
     read_source,
+    without_collector,
 )
 from f2tools.mkfs.request import ENCODING_FLAGS, DeviceSpec, Options, Zones
 from f2tools.mkfs.sizing import Free, smallest_size
@@ -109,6 +110,7 @@ def make(request: Request) -> Report:
     with ExitStack() as stack:
         tree: Tree | None = None
         if request.fill is not None:
+            stack.enter_context(without_collector())
             request, tree = _with_source(request, request.fill, stack)
         elif request.auto_size:
             raise Usage("--size auto is for a volume that is filled: --from DIR")

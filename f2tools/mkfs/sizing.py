@@ -97,7 +97,7 @@ class Counter:
 
         need = Need()
         names: dict[bytes, list[bytes]] = {b"": list(in_root)}
-        small = self._inline if self.compress is None else 0
+        small = self._inline  # a file that is compressed has a cluster, which is more
         for entry in entries:
             path = entry.path
             if path:

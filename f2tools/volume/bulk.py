@@ -150,12 +150,14 @@ def blocks_of(runs: list[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def compresses(how: CompressPolicy | None, geo: Geometry, entry: SourceEntry) -> bool:
-    """Whether a regular file is written compressed.
+    """Whether a regular file is written compressed: it has a whole cluster at least, and is otherwise better inline.
 
     On a volume with the feature ro not one with holes: the kernel remembers their clusters as extents from block 0 on,
     and fails to read them; see f2fs_cluster_blocks_are_contiguous() in fs/f2fs/compress.c.
     """
-    if how is None or entry.content is None or not entry.size or not geo.feature & F2FS_FEATURE_COMPRESSION:
+    if how is None or entry.content is None or not geo.feature & F2FS_FEATURE_COMPRESSION:
+        return False
+    if entry.size < geo.block_size << how.log_cluster_size:
         return False
     lower = entry.path.rpartition(b"/")[2].lower()
     if how.extensions and not any(lower.endswith(b"." + extension.lower()) for extension in how.extensions):
