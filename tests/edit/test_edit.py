@@ -247,7 +247,14 @@ def test_the_kernel_reads_what_was_changed(guest: Guest, tmp_path: Path, source:
     for number, options in enumerate(("--size 64M", MANY, "--size 128M -s 2 -O lost_found")):
         changed.append(fresh(tmp_path / str(number), options))
         done("cp", "-a", source, f"{changed[-1]}:/")
-        script = "mv /source/small /moved", "rm /source/sub/sparse", "mknod /dev0 b 8 1", "mkdir -p /a/b/c"
+        script = [
+            "mv /source/small /moved", "rm /source/sub/sparse", "mknod /dev0 b 8 1", "mkdir -p /a/b/c",
+            "setfattr -n user.colour -v blue /moved", "setfacl -m u:1000:rw,d:g:7:rx /a/b", "setfacl -m g:5:x /moved",
+            "chown 3:4 /moved", "chmod g+s /a", "ln -s moved /soft", "truncate -s 5M /long", "mkdir /a/b/heir",
+            "mv --exchange /soft /long", "cp -a :/source /a", "touch -d @1.000000001 /a", "ln -f /moved /dev0",
+        ]  # fmt: skip
+        if number == 1:
+            script += ["chattr +dA /moved", "chattr -p 42 /a", "mkdir /fold", "chattr +F /fold", "touch /fold/Ab"]
         done("edit", changed[-1], *(word for line in script for word in ("-c", line)))
     before = [tree_of(path) for path in changed]
     lines = [
