@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from f2tools.errors import Usage
-from f2tools.mkfs.source import ACLS, MOST_ID, SourceError, order_of, shown
+from f2tools.mkfs.source import ACLS, MOST_ID, SourceError, order_of, read_ahead, shown
 from f2tools.volume.tree import SourceEntry
 
 _CAPABILITY = "security.capability"
@@ -245,20 +245,25 @@ def _mapped(rules: list[OwnerRule], known: dict[int, int], number: int) -> int:
 
 
 def in_order(entries: list[SourceEntry], how: str) -> list[SourceEntry]:
-    """Entries in the order in which they get their numbers and their data is laid out.
+    """Entries in the order in which they get their numbers and their data is laid out, and are read.
 
     "name": as they are, by path.  "size": directories, then files from small to large.  Else the name of a file with a
     path a line: what is listed comes first, in that order, a directory standing for all that is in it; then the rest.
     """
-    if how == "name":
-        return entries
     if how == "size":
-        return sorted(entries, key=_by_size)
-    listed = {_listed(line): number for number, line in enumerate(lines_of(how, "--sort"))}
+        entries = sorted(entries, key=_by_size)
+    elif how != "name":
+        entries = _by_list(entries, how)
+    read_ahead(entries)
+    return entries
+
+
+def _by_list(entries: list[SourceEntry], path: str) -> list[SourceEntry]:
+    listed = {_listed(line): number for number, line in enumerate(lines_of(path, "--sort"))}
     paths = {entry.path for entry in entries}
     missing = [path for path in listed if path not in paths]
     if missing:
-        raise Usage(f"--sort {how}: {shown(missing[0])} is not in the source")
+        raise Usage(f"--sort {path}: {shown(missing[0])} is not in the source")
     ranks: dict[bytes, int] = {}
 
     def rank(path: bytes) -> int:

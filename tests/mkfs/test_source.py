@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.mkfs.source import SourceError, Tree, checked, order_of, read_directory
+from f2tools.mkfs.source import FILES_AHEAD, SourceError, Tree, checked, order_of, read_ahead, read_directory
 from f2tools.volume.tree import SourceEntry
 from tests.mkfs.source_tools import WHEN, content_of, facts, populate
 
@@ -122,6 +122,45 @@ def test_another_file_system_is_an_empty_folder(tmp_path: Path) -> None:
         os.system(f"umount '{inside}'")
     assert with_it == [b"", b"mounted", b"mounted/file"]
     assert without == [b"", b"mounted"]
+
+
+def test_files_are_opened_ahead_of_their_turn_and_closed_after_it(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number:03d}").write_bytes(b"x" * number)
+    before = len(os.listdir("/proc/self/fd"))
+    tree = read_directory(str(tmp_path))
+    read_ahead(tree.entries)
+    most = 0
+    for entry in tree.entries:
+        if stat.S_ISREG(entry.mode):
+            assert content_of(entry) == b"x" * entry.size
+            most = max(most, len(os.listdir("/proc/self/fd")))
+    assert before + 10 < most <= before + FILES_AHEAD + 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_opened_ahead_that_has_gone_is_named(tmp_path: Path) -> None:
+    for number in range(FILES_AHEAD + 2):
+        (tmp_path / f"{number:03d}").write_bytes(b"x")
+    tree = read_directory(str(tmp_path))
+    read_ahead(tree.entries)
+    (tmp_path / f"{FILES_AHEAD:03d}").unlink()
+    with pytest.raises(SourceError, match=f"{FILES_AHEAD:03d}: No such file"):
+        facts(tree)
+    tree.close()
+
+
+def test_what_is_left_open_is_closed_with_the_tree(tmp_path: Path) -> None:
+    for number in range(FILES_AHEAD + 20):
+        (tmp_path / f"{number:03d}").write_bytes(b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    tree = read_directory(str(tmp_path))
+    read_ahead(tree.entries)
+    for entry in tree.entries[1:20]:
+        content_of(entry)
+    assert len(os.listdir("/proc/self/fd")) > before
+    tree.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 # -- what goes wrong ------------------------------------------------------------------------------------------------
