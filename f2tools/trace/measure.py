@@ -153,6 +153,8 @@ class Measures:
             return
         if (events.op == R).any():
             issue = issue[~_to_be_requeued(events, issue)]
+            if not len(issue):
+                return
         size, kind, start = events.bytes[issue], cls[issue], sector[issue]
         end = start + size // SECTOR
         time = events.time[issue]

@@ -313,6 +313,11 @@ class Pairer:
 
     # -- gaps ---------------------------------------------------------------------------------------------------
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether events were lost at all."""
+        return bool(self._gap_starts)
+
     def gap_between(self, start: int, end: int) -> bool:
         """Whether events were lost between two times."""
         recent = zip(self._gap_starts[-64:], self._gap_ends[-64:], strict=True)
@@ -539,7 +544,8 @@ class Exact:
             again.issued = time
             self._begin(again)
             return
-        for request in list(islice(self._live.get(sector, ()), MAX_SEARCH)):
+        stale = self._live.get(sector, ()) if self._owner.has_gaps else ()
+        for request in list(islice(stale, MAX_SEARCH)):
             if (request.start, request.end) == (sector, end) and self._owner.gap_between(request.issued, time):
                 self._end(request)
                 self._owner.counts.never_completed += 1
@@ -588,7 +594,8 @@ class Exact:
 
     def _drop_stale(self, time: int, sector: int, end: int) -> None:
         """A bio that waits at the same place since before a gap was issued in the gap."""
-        for piece in list(islice(self._queue.get(sector, ()), MAX_SEARCH)):
+        stale = self._queue.get(sector, ()) if self._owner.has_gaps else ()
+        for piece in list(islice(stale, MAX_SEARCH)):
             if piece.end == end and self._owner.gap_between(piece.queued, time):
                 self._pop(sector, piece)
                 self._owner.counts.never_issued += 1

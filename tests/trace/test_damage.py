@@ -191,3 +191,30 @@ def test_noise_in_text_makes_no_traceback(tmp_path: Path, seed: int) -> None:
     path.write_bytes(data.replace(b"\0", b"0"))
     report = analyze(Request(str(path))).report
     assert report["events"] <= 400
+
+
+def forged(name: str, count: int = 5_000) -> list[Ev]:
+    """Traces that no kernel writes."""
+    choice = random.Random(1)
+    kinds = {
+        "one issue again and again": lambda n: Ev(n + 1, "D", 0),
+        "one bio again and again": lambda n: Ev(n + 1, "Q", 0),
+        "stairs": lambda n: Ev(n + 1, "QD"[n % 2], n * 4, 80),
+        "requeues": lambda n: Ev(n + 1, "DR"[n % 2], n // 2 % 50, 8),
+        "nested": lambda n: Ev(n + 1, "QDC"[n % 3], n % 997, 100_000),
+        "giants": lambda n: Ev(n + 1, "QDC"[n % 3], n * 5, (1 << 23) - 1),
+        "dice": lambda n: Ev(
+            n + 1, choice.choice("QDCRXMF"), choice.randrange(3000), choice.randrange(900), choice.choice((1, 2, 8194))
+        ),
+    }  # fmt: skip
+    return [kinds[name](n) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    "name", ["one issue again and again", "one bio again and again", "stairs", "requeues", "nested", "giants", "dice"]
+)
+def test_forged_traces_are_read_to_their_end(tmp_path: Path, name: str) -> None:
+    events = forged(name)
+    report = analyze(Request(str(traces.write(tmp_path, events)))).report
+    assert report["events"] == len(events)
+    assert counts(report) == {}
