@@ -17,7 +17,6 @@ FORMATS = (
     ["-q", "-O", "extra_attr,inode_checksum,sb_checksum,inode_crtime,flexible_inline_xattr,compression,verity"],
     ["-q", "-O", "extra_attr,project_quota,quota,encrypt,lost_found"],
     ["-q", "-C", "utf8", "-O", "casefold,extra_attr,compression"],
-    ["-q", "-s", "2"],
 )
 WORK = """
 set -e

@@ -17,7 +17,7 @@ from tests.fsck.craft import Patient, examine, said
 from tests.fsck.test_repair import TABLE, tree_of
 from tests.images import reference
 
-CUTS = 12  # of each row, spread over all writes
+CUTS = 6  # of each row, spread over all writes
 
 
 @pytest.mark.parametrize("change", TABLE, ids=lambda change: change.__name__)
