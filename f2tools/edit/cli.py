@@ -33,7 +33,8 @@ def _common(command: Any) -> Any:
     taken = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     names = ["--verbose"] if "-v" in taken else ["-v", "--verbose"]
     verbose = click.option(*names, "verbose", is_flag=True, help="Say what is done, a line a file.")
-    for add in (json_option, verbose, undo_option, dry_run_option, device_option):
+    options = (device_option, dry_run_option, undo_option, verbose, json_option)
+    for add in options if isinstance(command, click.Command) else reversed(options):  # the order of the help
         command = add(command)
     return command
 

@@ -23,11 +23,12 @@ from f2tools.edit.cli import parse_line
 from f2tools.edit.session import Session
 from f2tools.edit.transaction import Edit
 from f2tools.volume.volume import Volume
+from f2tools.volume.writer import WritableVolume
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.power.recording import Recording
 from tests.write.consistency import assert_consistent
-from tests.write.volumes import Above, fresh
+from tests.write.volumes import Above, Ticks, fresh
 
 Work = Callable[[Session], None]
 F2TOOLS = Path(sys.executable).parent / "f2tools"
@@ -60,7 +61,18 @@ def entries(device: Any, context: str) -> dict[str, Any]:
     return {path: {k: v for k, v in entry.items() if k != "extents"} for path, entry in found.items()}
 
 
-def moments(image: Path, recorder: Recorder, seed: int) -> list[tuple[str, dict[str, Any]]]:
+def recovered(device: Any, context: str) -> dict[str, Any]:
+    """The tree that a mount would show, times aside: recovery stamps directories."""
+    top = Above(device)
+    volume = WritableVolume(top, clock=Ticks())
+    volume.sync()
+    tree = entries(top, context)
+    return {path: {k: v for k, v in entry.items() if not k.endswith("time_ns")} for path, entry in tree.items()}
+
+
+def moments(
+    image: Path, recorder: Recorder, seed: int, look: Callable[[Any, str], dict[str, Any]] = entries
+) -> list[tuple[str, dict[str, Any]]]:
     """(context, tree) at every prefix, whole and with what was not flushed lost or torn."""
     with open_device(image) as device:
         main = Volume(Above(device)).geo.main_blkaddr * 4096
@@ -78,7 +90,7 @@ def moments(image: Path, recorder: Recorder, seed: int) -> list[tuple[str, dict[
             else:
                 said = recording.torn(count, device, chance)
             context = f"after {count} of {len(recorder.events)} {said}"
-            found.append((context, entries(device, context)))
+            found.append((context, look(device, context)))
             device.base.close()
     return found
 
@@ -114,6 +126,22 @@ def test_every_moment_of_the_copy_has_the_old_tree_or_the_new(options: str, tmp_
     assert seen["old"] > 10
     assert seen["new"] >= 3
     assert [event.kind for event in recorder.events[-3:]] == [FLUSH, "write", FLUSH]
+
+
+@pytest.mark.parametrize("name", ["crash-several", "crash-new-file", "crash-orphan", "crash-stress-2"])
+def test_what_was_fsynced_before_a_crash_is_there_at_every_moment(name: str, tmp_path: Path) -> None:
+    image = images.reference(name).copy(tmp_path).path
+    with open_device(image) as device:
+        before = recovered(device, "before")
+    work = "mkdir -p /new/a", f"cp -r {Path(__file__).parent} :/new/b", "touch /new/a/x"
+    recorder, checkpoints = recorded(image, lambda session: run(session, *work))
+    assert checkpoints >= 2
+    device = Above(open_device(image))
+    recorder.replay(len(recorder.events), device)
+    after = recovered(device, "after")
+    assert before.keys() < after.keys()
+    for context, tree in moments(image, recorder, 3, recovered):
+        assert tree in (before, after), context
 
 
 def test_a_crowded_volume_is_sound_at_every_moment(tmp_path: Path) -> None:
