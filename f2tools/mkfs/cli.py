@@ -14,7 +14,7 @@ from f2tools.mkfs.plan import Plan
 from f2tools.mkfs.populate import Fill, parse_compress
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
-from f2tools.options import Size, human_size, json_option, print_json
+from f2tools.options import Size, human_size, json_option, print_json, undo_option
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.mkfs import make as maker
@@ -262,12 +262,7 @@ class BlockSize(Size):
 @click.option("-f", "--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
-@click.option(
-    "--undo",
-    type=click.Path(path_type=str),
-    metavar="FILE",
-    help="Keep what is overwritten in FILE, for `f2tools undo FILE IMAGE`.",
-)
+@undo_option
 @click.option("-V", "--version", "show_version", is_flag=True, help="Print the version and stop.")
 @click.option("-a", type=int, hidden=True)
 @click.option("-d", type=int, hidden=True)
