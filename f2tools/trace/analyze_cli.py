@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from f2tools.errors import Usage
 from f2tools.options import Size, json_option, print_json, printable
-from f2tools.trace.analyze import Analysis, Request, fio_bytes, must_be_whole
-from f2tools.trace.analyze import analyze as run_analysis
+
+if TYPE_CHECKING:
+    from f2tools.trace.analyze import Analysis
 
 PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
 
@@ -78,6 +80,9 @@ def analyze(
       blktrace -d /dev/sdb -o - | f2tools trace analyze - --json
       f2tools trace analyze --explain sequentiality
     """
+    from f2tools.trace.analyze import Request, fio_bytes, must_be_whole
+    from f2tools.trace.analyze import analyze as run_analysis
+
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
@@ -142,6 +147,7 @@ def compare(
       f2tools trace compare ext4 f2fs --json
     """
     from f2tools.trace import compare as comparing
+    from f2tools.trace.analyze import Request
 
     chosen = baseline or traces[0]
     if chosen not in traces:
@@ -206,6 +212,7 @@ def events(
       blktrace -d /dev/sdb -o - | f2tools trace events - --op discard
     """
     from f2tools.trace import events as streaming
+    from f2tools.trace.analyze import must_be_whole
 
     chosen = streaming.Filter.of(since, until, operations, processes, areas, image, offset)
     damaged = streaming.stream(trace, chosen, limit, as_json, sys.stdout)
