@@ -241,7 +241,8 @@ def fill_volume(
         vol.checkpoint(unmount=True)
     except (OSError, NoFreeSegment) as error:
         if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-            raise F2fsError(str(error)) from error
+            where = f"{error.filename}: " if error.filename else ""
+            raise F2fsError(f"{where}{error.strerror or error}") from error
         raise _too_small(plan, fill, enough()) from None
     write_superblocks(volume, device)
 

@@ -433,6 +433,9 @@ class _Loader:
         if stat.S_ISDIR(file.mode):
             self._directory_content(file, block, stream)
         elif stat.S_ISREG(file.mode):
+            n = self.geo.addrs_per_block
+            if entry.size > n * (2 + 2 * n + n * n) * self.geo.block_size:  # max_file_blocks() in fs/f2fs/super.c
+                raise OSError(errno.EFBIG, f"{os.fsdecode(entry.path)}: larger than a file of F2FS can be")
             if self._compressed(file):
                 stream.add_compressed(file, block, self.compress)
             elif entry.size <= self.inline_room:

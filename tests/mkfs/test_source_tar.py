@@ -19,11 +19,13 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.errors import F2fsError
 from f2tools.mkfs.select import Excludes
 from f2tools.mkfs.source import SourceError, Tree, checked, read_directory
 from f2tools.mkfs.source_tar import read_tar
 from tests.judges import missing_judge
 from tests.mkfs.source_tools import ACL, content_of, facts, populate, run
+from tests.mkfs.tools import f2mkfs
 
 NUMERIC = ("--numeric-owner",)
 GNU_FORMS = {
@@ -535,6 +537,22 @@ def test_refused(name: str, packed: bool, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(SourceError, match=said), opened(path):
         pass
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ((sparse(2**63 - 1, data=b""),), "^s: larger than a file of F2FS can be"),
+        ((sparse(4 << 40, (4 << 40) - 10, 10),), "^s: larger than a file of F2FS can be"),
+        ((member("a", pax_headers={"SCHILY.xattr.user.": "x"}),), "^a: the attribute user.: Invalid argument"),
+        ((member("a", SYMLINK, linkname="x" * 5000),), "^a: a symbolic link to 5000 bytes"),
+    ],
+)
+def test_what_an_archive_may_say_and_f2fs_can_not_hold(members: tuple[bytes, ...], said: str, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    with pytest.raises(F2fsError, match=said):
+        f2mkfs(image, "--size", "64M", "--from", archive(tmp_path / "a", *members), "-q")
+    assert not image.exists()
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "stream"])
