@@ -28,10 +28,10 @@ from f2tools.fsck.repairs import (
     TABLES,
     WITHOUT_PLAN,
     Handler,
-    Work,
     drop_dots,
     quota_file,
 )
+from f2tools.fsck.work import Work
 from f2tools.volume.quota import quota_inos
 from f2tools.volume.super import unknown_features
 from f2tools.volume.writer import WritableVolume

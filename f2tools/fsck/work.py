@@ -1,0 +1,235 @@
+"""One round of a repair: the findings' facts, what was lost, and the means to change nodes, tables and entries.
+
+`Work` knows how things are done to structures that several repairs need: to let the NAT lead to a lost node, to make an
+inode, to change the entries around one.  When which of it is done is for `repairs`.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.image import Image
+from f2tools.fsck.leaks import Leaks
+from f2tools.fsck.surgery import Surgery
+from f2tools.layout.constants import (
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_INDEX_FL,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+)
+from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.layout.node import Inode as InodeLayout
+from f2tools.volume.dentries import DentryArea
+
+DIR_MODE = stat.S_IFDIR | 0o755
+
+
+class Work:
+    """One round: the findings, the facts behind them, and the means to change things."""
+
+    def __init__(self, image: Image, tree: Tree, done: list[str]) -> None:
+        self.image, self.tree, self.scan = image, tree, tree.scan
+        self.surgery = Surgery(image)
+        self.leaks = Leaks(tree.scan)
+        self._done = done
+        self.adopted: set[int] = set()
+        self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
+
+    def note(self, finding: Finding, what: str) -> None:
+        """Remember what was done."""
+        self._done.append(f"{finding.code} {finding.where}: {what}")
+
+    # -- what is used by several repairs --------------------------------------------------------------------------
+
+    def adopt(self, nid: int) -> bool:
+        """Let the NAT lead to a lost block of this node; False where none is known."""
+        if nid in self.adopted:
+            return True
+        if not 2 < nid < self.image.geo.max_nid:
+            return False
+        found = self.leaks.node(nid)
+        if found is None:
+            return self.adopt_old(nid)
+        version = self.leaks.versions.get(nid, self.other_nat_copy(nid)[0])
+        self.surgery.set_nat(nid, found.ino, found.blkaddr, version)
+        self.adopted.add(nid)
+        return True
+
+    def adopt_old(self, nid: int) -> bool:
+        """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
+
+        A nid that is free is only believed to have been in use where the other copy of the table, or its lost data,
+        says so: the log is full of what was deleted.
+        """
+        found = self.leaks.old_node(nid)
+        if found is None:
+            return False
+        free = self.scan.row_of(nid) < 0
+        mine = self.lost_addresses(nid)
+        if free and not mine and self.other_nat_copy(nid)[1:] != (found.ino, found.blkaddr):
+            return False
+        self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+        self.adopted.add(nid)
+        if mine:
+            self.take_back(nid, mine)
+        return True
+
+    def take_back(self, nid: int, addresses: dict[int, int]) -> None:
+        """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
+        blkaddr = self.surgery.node_addr(nid)
+        assert blkaddr is not None
+        block = self.surgery.read(blkaddr)
+        is_inode = self.surgery.nat(nid)[1] == nid
+        start = 0
+        if is_inode:
+            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+            start = extra // 4 if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
+            block[3] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
+        base = INODE_ADDR_OFFSET + 4 * start if is_inode else 0
+        for ofs, address in addresses.items():
+            block[base + 4 * ofs : base + 4 * ofs + 4] = np.frombuffer(address.to_bytes(4, "little"), np.uint8)
+        if is_inode:
+            need = (max(addresses) + 1) * self.image.geo.block_size
+            if int.from_bytes(block[16:24].tobytes(), "little") <= need - self.image.geo.block_size:
+                set_field(block, "i_size", need)
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+
+    def lost_addresses(self, nid: int) -> dict[int, int]:
+        """ofs_in_node -> block address of the lost blocks that were this node's."""
+        return {ofs: lost[0].blkaddr for (owner, ofs), lost in self.leaks.data.items() if owner == nid}
+
+    def other_nat_copy(self, nid: int) -> tuple[int, int, int]:
+        """(version, ino, block_addr) in the copy of the NAT block that is not live."""
+        geo = self.image.geo
+        number, index = divmod(nid, geo.nat_entries_per_block)
+        live = int(self.image.nat.blkaddrs[number])
+        pair = (live - geo.nat_blkaddr) // geo.blocks_per_seg % 2
+        other = live + (-geo.blocks_per_seg if pair else geo.blocks_per_seg)
+        raw = self.surgery.read(other)[9 * index : 9 * index + 9].tobytes()
+        return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
+
+    def start_word(self, nid: int) -> int:
+        """Where the addresses of an inode begin."""
+        row = self.scan.inode_row(nid)
+        return int(self.scan.inodes["start"][row]) if row >= 0 else 0
+
+    def free_block(self, node: bool = True) -> int:
+        """A block of a segment that nobody uses, for nodes or for data."""
+        spare = self._spare[node]
+        if spare is None:
+            geo = self.image.geo
+            busy = np.zeros(geo.segment_count_main, np.bool_)
+            busy[self.image.sit.vblocks > 0] = True
+            busy[self.scan.owners.segnos()] = True
+            busy[[log.segno for log in self.image.summaries.cursegs]] = True
+            busy[[other[0] for other in self._spare.values() if other is not None]] = True
+            free = np.flatnonzero(~busy)
+            if not free.size:
+                raise OSError(28, "no free segment for what is to be rebuilt")
+            spare = (int(free[-1]), 0)
+        segno, at = spare
+        self._spare[node] = (segno, at + 1) if at + 1 < self.image.geo.blocks_per_seg else None
+        return int(self.image.geo.start_block(segno)) + at
+
+    def make_inode(
+        self, ino: int, mode: int, flags: int, change: Callable[[NDArray[np.uint8], int], None] | None = None
+    ) -> None:
+        """An inode with this number, without content; `change` may put some in: it gets the block and i_extra_isize."""
+        geo = self.image.geo
+        addr = self.surgery.node_addr(ino)
+        mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, ino)
+        blkaddr = addr if addr is not None and mine else self.free_block()
+        block = np.zeros(geo.block_size, np.uint8)
+        extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
+        inline = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if extra else 0)
+        for name, value in (
+            ("i_mode", mode),
+            ("i_inline", inline),
+            ("i_links", 1),
+            ("i_blocks", 1),
+            ("i_flags", flags),
+        ):
+            set_field(block, name, value)
+        if extra:
+            block[INODE_ADDR_OFFSET] = extra
+            if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+                block[INODE_ADDR_OFFSET + 2] = DEFAULT_INLINE_XATTR_ADDRS
+        if change is not None:
+            change(block, extra)
+        own = block[-NodeFooter.size :].view(NodeFooter.dtype)
+        own["nid"], own["ino"], own["cp_ver"] = ino, ino, self.image.cp.checkpoint_ver
+        self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+        version, _, _ = self.surgery.nat(ino)
+        self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
+
+    def make_dir(self, ino: int, parent: int, name: bytes) -> None:
+        """A directory with this number: its blocks where they are known, else empty, the entries inside the inode."""
+        blocks = self.lost_addresses(ino)
+
+        def change(block: NDArray[np.uint8], extra: int) -> None:
+            words = self.image.geo.addrs_per_inode - extra // 4 - DEFAULT_INLINE_XATTR_ADDRS - 1
+            for field_name, value in (
+                ("i_links", 2), ("i_size", 4 * words), ("i_current_depth", 1), ("i_pino", parent),
+                ("i_namelen", len(name)),
+            ):  # fmt: skip
+                set_field(block, field_name, value)
+            block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
+            if blocks:
+                return
+            block[3] |= F2FS_INLINE_DENTRY
+            at = INODE_ADDR_OFFSET + extra + 4
+            area = DentryArea(block[at : at + 4 * words])
+            area.put(0, b".", 0, ino, 2)
+            area.put(1, b"..", 0, parent, 2)
+
+        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL, change)
+        if blocks:
+            self.take_back(ino, blocks)
+
+    def area_of(self, data: dict[str, Any]) -> tuple[int, int, int] | None:
+        """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
+        row = self.scan.inode_row(data["dir"])
+        if row < 0:
+            return None
+        inode = self.scan.inodes[row]
+        if inode["inline"] & F2FS_INLINE_DENTRY:
+            words = 50
+            if self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+                block = self.surgery.read(data["blkaddr"])
+                words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
+            start = int(inode["start"])
+            size = 4 * (self.image.geo.addrs_per_inode - start - words - 1)
+            return data["blkaddr"], INODE_ADDR_OFFSET + 4 * start + 4, size
+        return data["blkaddr"], 0, self.image.geo.block_size
+
+    def edit_area(self, data: dict[str, Any], change: Callable[[DentryArea, memoryview, int], None]) -> bool:
+        """Change the entries around one; `change` gets the area, its bytes and the slot."""
+        place = self.area_of(data)
+        if place is None:
+            return False
+        blkaddr, at, size = place
+        block = self.surgery.read(blkaddr)
+        area = block[at : at + size]
+        change(DentryArea(area), memoryview(area), data["slot"])  # type: ignore[arg-type]
+        if at:
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+        return True
+
+
+def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:
+    item = next(item for item in InodeLayout.fields if item.name == name)
+    block[item.offset : item.offset + item.size] = np.frombuffer(value.to_bytes(item.size, "little"), np.uint8)
