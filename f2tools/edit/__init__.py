@@ -1,12 +1,12 @@
 """Change the files of an image without mounting it; see `transaction` for when and how the image itself is written.
 
-from f2tools.edit.transaction import Edit
-from f2tools.edit.verbs import Editor
+from f2tools.edit.cli import parse_line
+from f2tools.edit.session import session
 
-with Edit("card.img", undo="before.undo") as edit:
-    editor = Editor(edit)
-    editor.mkdir([b"/etc/conf.d"], parents=True)
-    editor.copy(["site.conf"], b"/etc/conf.d")
+with session("card.img", undo="before.undo") as here:
+    verb, given = parse_line("mkdir -p /etc/conf.d", 1)
+    verb.body(here, **given)
+    here.volume.setattr(here.volume.path("/etc").inode.ino, mode=0o755)
 """
 
 from __future__ import annotations

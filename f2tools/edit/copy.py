@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from dataclasses import dataclass
 
 from f2tools.edit.errors import EditFailed
@@ -66,7 +67,8 @@ class Copier:
         if len(sources) > 1 and not inside:
             shown = session.shown(target)
             raise EditFailed(f"{shown}: several files can only be copied into a directory, which this is not")
-        with session.edit.bar("copying", total_size(items)) as self._bar:
+        total = total_size(items) if sys.stderr.isatty() else None
+        with session.edit.bar("copying", total) as self._bar:
             for item in items:
                 if inside:
                     assert there is not None

@@ -19,11 +19,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
+import numpy as np
+
 from f2tools.device import Device, open_device
-from f2tools.device.base import Wrapper
-from f2tools.device.overlay import MEMORY_BYTES, Overlay
+from f2tools.device.base import Data, Wrapper, byte_view
+from f2tools.device.blockmap import BlockMap
+from f2tools.device.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.undo import UndoLog
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import DeviceError, Usage
@@ -31,7 +35,7 @@ from f2tools.volume.segment import NoFreeSegment
 from f2tools.volume.writer import WritableVolume
 
 PIECE = 4 << 20
-LEAST_MEMORY = 8 << 20
+LEAST_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,72 @@ class _Stage:
 
 
 class Stages(Wrapper):
-    """A device whose changes are kept apart by checkpoints, until they are copied or forgotten."""
+    """A device whose changes are kept apart by checkpoints, until they are copied or forgotten.
 
-    def __init__(self, base: Device) -> None:
-        super().__init__(Overlay(base))
+    Every stage is an overlay right above the device below; which one has a block's newest content is looked up, so that
+    reading costs the same however many there are.
+    """
+
+    def __init__(self, below: Device) -> None:
+        super().__init__(Overlay(below))
         self.read_only = False
-        self.below = base
+        self._below = below
         self._sealed: list[_Stage] = []
+        self._held = 0  # bytes in sealed stages
+        self._newest = BlockMap()  # 0: the device below; n: stage n - 1
 
     def seal(self, tail: int, tail_length: int) -> None:
         """A checkpoint is complete: what follows is another stage."""
         assert isinstance(self.base, Overlay)
         self._sealed.append(_Stage(self.base, tail, tail_length))
-        self.base = Overlay(self.base, memory_bytes=max(LEAST_MEMORY, MEMORY_BYTES >> len(self._sealed)))
+        self._held += sum(length for _, length in self.base.dirty_ranges())
+        self.base = Overlay(self._below, memory_bytes=max(LEAST_MEMORY, MEMORY_BYTES - self._held))
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        view = byte_view(buffer)
+        self.check_range(offset, len(view))
+        if not len(view):
+            return
+        first, end = offset // BLOCK, -(-(offset + len(view)) // BLOCK)
+        newest = self._newest.get(first, end - first)
+        edges = [0, *(np.flatnonzero(np.diff(newest)) + 1).tolist(), end - first]
+        for begin, stop in pairwise(edges):
+            low, high = max(offset, (first + begin) * BLOCK), min(offset + len(view), (first + stop) * BLOCK)
+            self._source(int(newest[begin])).pread_into(low, view[low - offset : high - offset])
+
+    def _source(self, number: int) -> Device:
+        if not number:
+            return self._below
+        return self.base if number > len(self._sealed) else self._sealed[number - 1].overlay
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        view = byte_view(data)
+        self.check_range(offset, len(view))
+        if not len(view):
+            return
+        low = offset // BLOCK * BLOCK
+        high = min(-(-(offset + len(view)) // BLOCK) * BLOCK, self.size_bytes)
+        if (low, high) != (offset, offset + len(view)):  # the rest of a block comes from the stage that has it
+            end = offset + len(view)
+            view = memoryview(b"".join((self.pread(low, offset - low), view, self.pread(end, high - end))))
+        self.base.pwrite(low, view)
+        self._newest.fill(low // BLOCK, -(-high // BLOCK) - low // BLOCK, len(self._sealed) + 1)
+
+    def write_zeroes(self, offset: int, length: int) -> None:
+        for at in range(offset, offset + length, PIECE):
+            self.pwrite(at, bytes(min(PIECE, offset + length - at)))
+
+    def discard(self, offset: int, length: int) -> None:
+        self.write_zeroes(offset, length)
+
+    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
+        yield from [(offset, length)] if length > 0 else []
+
+    def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
+        return None
+
+    def resize(self, size_bytes: int) -> None:
+        raise DeviceError(f"{self.name}: its size can't be changed")
 
     def ranges(self) -> list[tuple[int, int]]:
         """(offset, length) of what differs from the device below, stage after stage."""
@@ -92,6 +149,8 @@ class Stages(Wrapper):
 
     def release(self) -> None:
         """Forget everything, and close the device below."""
+        for stage in self._sealed:
+            stage.overlay.close()
         self.base.close()
 
 
