@@ -173,7 +173,7 @@ class Scanner:
         form = self._the_format
         words = self._words(buffer, at, limit)
         places = np.flatnonzero(words == form.magic)
-        places = places[places <= (filled - at - form.header) // 4]
+        places = places[: np.searchsorted(places, (filled - at - form.header) // 4, "right")]
         if not len(places) or places[0]:
             return np.zeros(0, np.int64), at, False
         pdu = self._pdu_lengths(buffer, at, places)
@@ -346,29 +346,35 @@ PAYLOAD_OPS = (13, 15)  # split and remap: needed to follow a request
 
 
 def _has_payload(op: NDArray[np.uint8]) -> bool:
-    return bool(np.isin(op, PAYLOAD_OPS).any())
+    return any(bool((op == each).any()) for each in PAYLOAD_OPS)
 
 
 class _Gather:
     """Fields of records at any offsets; an offset that is no multiple of four costs a view of its own."""
 
-    def __init__(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], order: str) -> None:
+    def __init__(
+        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], order: str, phase: int | None = None
+    ) -> None:
         self._buffer = buffer
         self._offsets = offsets
         self._order = order
-        self._phases = [phase for phase in range(4) if (offsets & 3 == phase).any()] if len(offsets) else [0]
+        self._phase = phase  # of all of them, where it is one
+        if phase is None and len(offsets):
+            odd = offsets & 3
+            first = int(odd[0])
+            self._phase = first if (odd == first).all() else None
         self._index = offsets >> 2
 
     def at(self, rows: NDArray[Any]) -> _Gather:
         """The same of some of the records."""
-        return _Gather(self._buffer, self._offsets[rows], self._order)
+        return _Gather(self._buffer, self._offsets[rows], self._order, self._phase)
 
     def u32(self, word: int) -> NDArray[np.uint32]:
         """The field at four times `word` bytes into each record."""
-        if len(self._phases) == 1:
-            return self._view(self._phases[0])[word:][self._index].astype(np.uint32, copy=False)
+        if self._phase is not None:
+            return self._view(self._phase)[word:][self._index].astype(np.uint32, copy=False)
         found = np.zeros(len(self._offsets), np.uint32)
-        for phase in self._phases:
+        for phase in range(4):
             rows = np.flatnonzero(self._offsets & 3 == phase)
             found[rows] = self._view(phase)[word:][self._index[rows]]
         return found
