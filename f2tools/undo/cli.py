@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from f2tools.options import human_size, image_argument, json_option, print_json
+from f2tools.options import device_option, human_size, image_argument, json_option, print_json
 
 
 @click.command()
@@ -14,8 +14,9 @@ from f2tools.options import human_size, image_argument, json_option, print_json
 @image_argument
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be restored; write nothing.")
 @click.option("-f", "--force", is_flag=True, help="Restore even if the image was changed since, or is another one.")
+@device_option
 @json_option
-def undo(file: str, image: str, dry_run: bool, force: bool, as_json: bool) -> None:
+def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, ...], as_json: bool) -> None:
     """Give IMAGE back what a command with --undo FILE changed.
 
     What was written to the image since then would be lost, so an image that was changed by something else is refused.
@@ -29,7 +30,11 @@ def undo(file: str, image: str, dry_run: bool, force: bool, as_json: bool) -> No
     from f2tools.device import open_device
     from f2tools.device.undo import apply_undo
 
-    with open_device(image, write=not dry_run) as device:
+    with open_device(image, write=not dry_run, extra=devices) as device:
+        if devices:
+            from f2tools.volume.volume import Volume
+
+            Volume(device)  # says which part of the volume is on which device
         report = apply_undo(file, device, dry_run, force=force)
         device.flush()
     if as_json:

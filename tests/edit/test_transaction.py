@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import signal
 import subprocess
@@ -295,4 +294,6 @@ def test_a_volume_on_several_devices(tmp_path: Path) -> None:
     assert f2("cp", "-r", Path(__file__).parent, f"{case.path}:/copied", *more, "--undo", tmp_path / "undo").code == 0
     judges.fsck_clean(*case.devices)
     assert f2("mkdir", f"{case.path}:/b").code == 2, "the others must be named"
-    assert os.stat(case.path).st_size == len(before[0])
+    assert [path.read_bytes() for path in case.devices] != before
+    assert f2("undo", tmp_path / "undo", case.path, *more).code == 0
+    assert [path.read_bytes() for path in case.devices] == before
