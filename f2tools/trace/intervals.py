@@ -21,16 +21,26 @@ PART = 1 << 19  # intervals looked at together when a set is measured
 
 @dataclass(frozen=True)
 class _Run:
-    """Disjoint intervals in order, shape (2, n): starts, ends."""
+    """Disjoint intervals in order, in memory or in a file."""
 
-    bounds: NDArray[np.int64]
+    held: NDArray[np.int64] | None  # shape (2, n): starts, ends
+    file: Any = None
+    offset: int = 0
+    count: int = 0
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """Starts and ends.  A file is mapped anew each time, so that what was looked at leaves memory again."""
+        if self.held is not None:
+            return self.held
+        return np.memmap(self.file, np.int64, "r", self.offset, (2, self.count))
 
     def clipped(self, low: int, high: int) -> tuple[Ints, Ints]:
-        """The part of the run within [low, high)."""
+        """The part of the run within [low, high), as a copy."""
         starts, ends = self.bounds
         first = int(np.searchsorted(ends, low, "right"))
         last = int(np.searchsorted(starts, high, "left"))
-        return np.maximum(starts[first:last], low), np.minimum(ends[first:last], high)
+        return np.maximum(np.array(starts[first:last]), low), np.minimum(np.array(ends[first:last]), high)
 
 
 class IntervalSet:
@@ -87,7 +97,7 @@ class IntervalSet:
         run = np.stack(self._held.pop())
         self._file.write(run.tobytes())
         self._file.flush()
-        self._runs.append(_Run(np.memmap(self._file, np.int64, "r", at, run.shape)))
+        self._runs.append(_Run(None, self._file, at, run.shape[1]))
 
     def _all_runs(self) -> list[_Run]:
         self._settle()
@@ -101,8 +111,9 @@ class IntervalSet:
         if not every:
             return
         count = sum(run.bounds.shape[1] for run in every)
-        cuts = [np.asarray(run.bounds[0][:: max(PART // len(every), 1)]) for run in every] if count > PART else []
+        cuts = [np.array(run.bounds[0][:: max(PART // len(every), 1)]) for run in every] if count > PART else []
         lows = np.unique(np.concatenate([*cuts, [min(int(run.bounds[0][0]) for run in every)]]))
+        lows = lows[:: len(every)]  # each run has put in its own cuts; so a part has `PART` intervals, or twice as many
         highs = np.append(lows[1:], max(int(run.bounds[1][-1]) for run in every))
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             unions = []

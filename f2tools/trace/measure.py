@@ -156,6 +156,7 @@ class Measures:
             if not len(issue):
                 return
         size, kind, start = events.bytes[issue], cls[issue], sector[issue]
+        place = start if sector is events.sector else events.sector[issue]
         end = start + size // SECTOR
         time = events.time[issue]
         self.raster.begin(self.first if self.first is not None else int(time[0]))
@@ -172,8 +173,8 @@ class Measures:
             union = (self.read, self.written, self.discarded)[which]
             if which != READS:
                 union.add(start[rows], end[rows])
-            self.raster.add(which, time[rows], events.sector[issue][rows], size[rows])
-            self._areas(which, events.sector[issue][rows], size[rows])
+            self.raster.add(which, time[rows], place[rows], size[rows])
+            self._areas(which, place[rows], size[rows])
         data = size > 0
         self._any(start[data], end[data])
         self.seeks["d2d"].add(start[data], end[data])
