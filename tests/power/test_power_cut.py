@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from f2tools.device import open_device
+from f2tools.device.record import Recorder
+from f2tools.errors import F2fsError
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
 from tests.write.volumes import Above
 from tests.write.workload import Workload
@@ -81,3 +83,16 @@ def test_writes_that_no_flush_came_after_may_be_lost_or_torn(name: str, recordin
             lost = recording.torn(count, top, chance)
             recording.must_survive(top, count, f"after event {count} {lost}")
             top.close()
+
+
+def test_a_writer_that_never_flushes_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The judge judged: without flushes any write may be lost, and that is noticed."""
+    monkeypatch.setattr(Recorder, "flush", lambda self: None)
+    recording = record(tmp_path, "--size 64M", mixed)
+    chance = random.Random(3)
+    with open_device(recording.image) as base, pytest.raises((AssertionError, F2fsError)):
+        for _ in range(20):
+            count = chance.randrange(len(recording.recorder.events) + 1)
+            top = Above(base)
+            lost = recording.torn(count, top, chance)
+            recording.must_survive(top, count, f"after event {count} {lost}")
