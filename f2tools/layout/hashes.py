@@ -101,7 +101,7 @@ def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
 
 
 def dentry_hashes_padded(names: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """`dentry_hash` of names as rows of bytes, zeros after their end, all of as many 16-byte pieces; "." is not known."""
+    """`dentry_hash` of names as rows of bytes, zeros after their end, all of as many 16-byte pieces; not of "."."""
     return _hash_padded(names.view(">u4").reshape(len(names), -1), lengths)
 
 
