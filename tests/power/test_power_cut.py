@@ -74,10 +74,13 @@ def test_every_prefix_is_a_volume_with_all_that_was_promised(
 
 @pytest.mark.parametrize("name", CASES)
 def test_writes_that_no_flush_came_after_may_be_lost_or_torn(name: str, recordings: Callable[[str], Recording]) -> None:
-    recording = recordings(name)
-    chance = random.Random(name)
+    lose_and_tear(recordings(name), random.Random(name), SAMPLES)
+
+
+def lose_and_tear(recording: Recording, chance: random.Random, times: int) -> None:
+    """Cut the power so many times, each time somewhere, and look what is there."""
     with open_device(recording.image) as base:
-        for _ in range(SAMPLES):
+        for _ in range(times):
             count = chance.randrange(len(recording.recorder.events) + 1)
             top = Above(base)
             lost = recording.torn(count, top, chance)
@@ -89,10 +92,5 @@ def test_a_writer_that_never_flushes_is_caught(monkeypatch: pytest.MonkeyPatch, 
     """The judge judged: without flushes any write may be lost, and that is noticed."""
     monkeypatch.setattr(Recorder, "flush", lambda self: None)
     recording = record(tmp_path, "--size 64M", mixed)
-    chance = random.Random(3)
-    with open_device(recording.image) as base, pytest.raises((AssertionError, F2fsError)):
-        for _ in range(20):
-            count = chance.randrange(len(recording.recorder.events) + 1)
-            top = Above(base)
-            lost = recording.torn(count, top, chance)
-            recording.must_survive(top, count, f"after event {count} {lost}")
+    with pytest.raises((AssertionError, F2fsError)):
+        lose_and_tear(recording, random.Random(3), 20)
