@@ -10,7 +10,6 @@ import pytest
 
 from f2tools.device import open_device
 from f2tools.errors import Usage
-from f2tools.layout.constants import CURSEG_NAMES
 from f2tools.trace.analyze import Request, analyze
 from f2tools.trace.attribution import LOG_NAMES
 from f2tools.volume.volume import Volume
@@ -46,12 +45,6 @@ def logs_at_the_time(name: str, truth: dict[str, Any]) -> list[str]:
             types[segno] = f"{temp}_{kind}"
         found.append(types[segno])
     return found
-
-
-def test_the_logs_are_named_as_the_engine_names_them() -> None:
-    assert [name.lower() for name in CURSEG_NAMES[:6]] == [n.replace("_", " ") for n in LOG_NAMES] or len(
-        CURSEG_NAMES
-    ) >= 6
 
 
 def test_areas_are_exact(case: tuple) -> None:
