@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from tests import images
 from tests.judges import missing_judge
 from tests.kernel.build_guest import NoGuest
 from tests.kernel.guest import Guest
+
+# A test that runs `f2tools` through a shell means the one that belongs to this Python.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 @pytest.hookimpl(tryfirst=True)
