@@ -18,6 +18,7 @@ from f2tools.errors import Corrupt, Where
 from f2tools.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
     F2FS_PIN_FILE,
+    NR_CURSEG_DATA_TYPE,
     SUM_TYPE_NODE,
 )
 from f2tools.layout.node import NodeFooter
@@ -28,6 +29,13 @@ from f2tools.volume.segment import SegmentManager
 
 BATCH_SECTIONS = 4  # cleaned before a checkpoint makes them free
 
+# of the age-threshold policy, as the kernel sets them: init_atgc_management() in fs/f2fs/gc.c
+AGE_THRESHOLD = 7 * 24 * 3600  # seconds; what is younger than the youngest dirty section by less is left to age
+AGE_WEIGHT = 60  # of 100, the rest being how much is free
+CANDIDATE_RATIO, MAX_CANDIDATES = 20, 10  # the oldest fifth is looked at, and not fewer than ten
+ACCURACY = 10000
+LATEST = 1 << 40  # seconds; an age beyond it is damage
+
 
 @dataclass
 class Cleaned:
@@ -36,6 +44,92 @@ class Cleaned:
     sections: int = 0
     data_blocks: int = 0
     node_blocks: int = 0
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Sections to choose from; arrays of shape (n,)."""
+
+    sections: NDArray[np.int64]
+    valid: NDArray[np.int64]  # blocks in each
+    mtime: NDArray[np.int64]  # mean of its segments, seconds of elapsed time
+    kind: NDArray[np.int64]  # the log whose blocks it holds
+    blocks: int  # in a whole section
+    oldest: int  # mtime among all sections in use
+    now: int
+
+    def only(self, which: NDArray[np.bool_]) -> Candidates:
+        """Some of them."""
+        some = (self.sections[which], self.valid[which], self.mtime[which], self.kind[which])
+        return Candidates(*some, self.blocks, self.oldest, self.now)
+
+
+VictimPolicy = Callable[[Candidates], int | None]
+
+
+def greedy(among: Candidates) -> int | None:
+    """The section with the fewest valid blocks."""
+    return int(among.sections[np.argmin(among.valid)]) if among.sections.size else None
+
+
+def cost_benefit(among: Candidates) -> int | None:
+    """The section with the most free room times age for what it costs; see get_cb_cost() in fs/f2fs/gc.c.
+
+    Among equal ones, and where all are of one age, that with the fewest valid blocks.
+    """
+    if not among.sections.size:
+        return None
+    used = among.valid * 100 // among.blocks
+    oldest, newest = min(among.oldest, int(among.mtime.min())), max(among.now, int(among.mtime.max()))
+    age = np.zeros(among.mtime.size, np.int64)
+    if newest > oldest:
+        age = 100 - 100 * (among.mtime - oldest) // (newest - oldest)
+    benefit = 100 * (100 - used) * age // (100 + used)
+    return int(among.sections[np.lexsort((among.valid, -benefit))[0]])
+
+
+def age_threshold(among: Candidates) -> int | None:
+    """Of the oldest sections the one that is oldest and emptiest; None where all are too young.
+
+    A volume that has not been mounted for as long as the threshold has none.  See atgc_lookup_victim() and
+    add_victim_entry() in fs/f2fs/gc.c.
+    """
+    if not among.sections.size:
+        return None
+    oldest, newest = int(among.mtime.min()), int(among.mtime.max())
+    old = newest - among.mtime >= AGE_THRESHOLD
+    if not old.any():
+        if among.now >= AGE_THRESHOLD:
+            return None
+        old[:] = True
+    among = among.only(old)
+    looked_at = max(MAX_CANDIDATES, CANDIDATE_RATIO * among.sections.size // 100)
+    first = np.argsort(among.mtime, kind="stable")[:looked_at]
+    total = newest + 1 - oldest
+    age = ACCURACY * (newest + 1 - among.mtime[first]) // total * AGE_WEIGHT
+    empty = ACCURACY * (among.blocks - among.valid[first]) // among.blocks * (100 - AGE_WEIGHT)
+    return int(among.sections[first[np.lexsort((-age, -(age + empty)))[0]]])
+
+
+POLICIES: dict[str, VictimPolicy] = {
+    "greedy": greedy,
+    "cost-benefit": cost_benefit,
+    "age-threshold": age_threshold,
+}
+
+
+def worth_cleaning(valid: NDArray[np.int64], room: int, blocks: int) -> NDArray[np.bool_]:
+    """Which of the sections that go into one log are worth it: the fewest with which most sections are won.
+
+    valid: blocks in each, shape (n,); `room` blocks are left in the log before it needs another section of `blocks`.
+    """
+    order = np.argsort(valid, kind="stable")
+    taken = -(-np.maximum(np.cumsum(valid[order]) - room, 0) // blocks)
+    won = np.arange(1, valid.size + 1) - taken
+    chosen = np.zeros(valid.size, np.bool_)
+    if won.size and won.max() > 0:
+        chosen[order[: int(np.argmax(won)) + 1]] = True
+    return chosen
 
 
 class Pinned(Exception):
@@ -74,6 +168,44 @@ class Cleaner:
         """The section with the fewest valid blocks; what the kernel takes when space has run out."""
         sections, valid = self.candidates()
         return int(sections[np.argmin(valid)]) if sections.size else None
+
+    def look(self) -> Candidates:
+        """What `candidates` has, with all that a policy may ask for."""
+        segments, per = self._segments, self.geo.segs_per_sec
+        found, valid = self.candidates()
+        count = segments.sections * per
+        vblocks = segments.vblocks[:count].reshape(-1, per)
+        mtimes = np.minimum(segments.mtime[:count], LATEST).astype(np.int64).reshape(-1, per).sum(axis=1) // per
+        used = mtimes[vblocks.any(axis=1)]
+        kinds = segments.types[:count].reshape(-1, per)[found, vblocks[found].argmax(axis=1)]
+        blocks = per * self.geo.blocks_per_seg
+        oldest = int(used.min()) if used.size else 0
+        return Candidates(found, valid, mtimes[found], kinds.astype(np.int64), blocks, oldest, segments.now())
+
+    def worthwhile(self) -> Candidates:
+        """The sections whose cleaning wins more sections than it fills."""
+        among, segments = self.look(), self._segments
+        cold = segments.policy.data_log(directory=False, cold=True)
+        logs = np.where(among.kind < NR_CURSEG_DATA_TYPE, cold, among.kind)
+        chosen = np.zeros(logs.size, np.bool_)
+        for log in np.unique(logs).tolist():
+            here = logs == log
+            chosen[here] = worth_cleaning(among.valid[here], self._room(log), among.blocks)
+        return among.only(chosen)
+
+    def _room(self, log: int) -> int:
+        """Blocks that a log can take before it needs another section."""
+        segments, per = self._segments, self.geo.segs_per_sec
+        if log >= len(segments.cursegs):
+            return 0
+        segno = segments.cursegs[log].segno
+        ahead = segments.in_use[segno + 1 : (segno // per + 1) * per]
+        return segments.room_in_log(log) + int((~ahead).sum()) * self.geo.blocks_per_seg
+
+    @property
+    def unmovable(self) -> int:
+        """Sections found so far that hold what may not move."""
+        return len(self._unmovable)
 
     def forget_pinned(self) -> None:
         """Pinned files may have gone: look again."""

@@ -1,0 +1,1 @@
+"""`f2tools clean`: cleaning of sections, offline and shown."""

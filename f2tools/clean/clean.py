@@ -1,0 +1,199 @@
+"""Cleaning a volume that nobody has mounted: choose sections, move what is valid in them, give what is free back.
+
+A section counts as won when the next checkpoint has made it free.  Sections are cleaned while moving their blocks
+together fills fewer sections than it frees; beyond that, cleaning would only move blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.clean.histogram import Histogram, histogram
+from f2tools.volume.gc import BATCH_SECTIONS, POLICIES, Pinned
+from f2tools.volume.writer import WritableVolume
+
+KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is cleaned
+NOTHING_LEFT = "nothing more can be won: moving what is valid would fill as many sections as it frees"
+ALL_YOUNG = "no section is old enough for the policy age-threshold"
+NO_ROOM = "no free section is left to move blocks into"
+TARGET_FREE = "the target of free sections is reached"
+ENOUGH_CLEANED = "as many sections as were asked for are cleaned"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When to stop: so many sections free, or so many cleaned; without either when nothing can be won."""
+
+    free_sections: int | None = None
+    sections: int | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """Room of a volume at one time."""
+
+    free_sections: int
+    free_segments: int
+    histogram: Histogram
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was cleaned and what it cost."""
+
+    policy: str
+    stopped: str
+    reached: bool  # the goal, if there was one
+    sections: int
+    data_blocks: int
+    node_blocks: int
+    blocks_written: int  # to the main area: what moved, and nodes that point to it
+    pinned_sections: int  # left alone: something in them must stay where it is
+    discarded_bytes: int
+    section_blocks: int
+    all_sections: int
+    before: State
+    after: State
+
+    @property
+    def waf(self) -> float | None:
+        """Blocks written per block of a user's if the sections won are filled: his own and what cleaning wrote.
+
+        None where none was won.
+        """
+        won = (self.after.free_sections - self.before.free_sections) * self.section_blocks
+        return (won + self.blocks_written) / won if won > 0 else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "policy": self.policy,
+            "stopped": self.stopped,
+            "reached": self.reached,
+            "sections": self.all_sections,
+            "sections_cleaned": self.sections,
+            "sections_pinned": self.pinned_sections,
+            "data_blocks_moved": self.data_blocks,
+            "node_blocks_moved": self.node_blocks,
+            "blocks_written": self.blocks_written,
+            "waf": self.waf,
+            "free_sections": {"before": self.before.free_sections, "after": self.after.free_sections},
+            "free_segments": {"before": self.before.free_segments, "after": self.after.free_segments},
+            "histogram": {"before": self.before.histogram.as_dict(), "after": self.after.histogram.as_dict()},
+            "discarded_bytes": self.discarded_bytes,
+        }
+
+
+def clean(
+    volume: WritableVolume,
+    policy: str = "greedy",
+    goal: Goal | None = None,
+    discard: bool = False,
+    advance: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Clean sections of an open volume up to `goal`, and make it safe with a checkpoint; `advance` counts sections.
+
+    With `discard` the segments that became free are given back to the device.
+    """
+    run = _Run(volume, policy, goal or Goal())
+    before, written = state_of(volume), volume.segments.written_blocks
+    stopped, reached = run.go(advance or (lambda count: None))
+    if run.touched:
+        run.checkpoint(unmount=True)
+    discarded = _discard(volume, run.freed()) if discard else 0
+    done = volume.cleaner.done
+    return Outcome(
+        policy, stopped, reached, done.sections, done.data_blocks, done.node_blocks,
+        volume.segments.written_blocks - written, volume.cleaner.unmovable, discarded,
+        volume.geo.segs_per_sec * volume.geo.blocks_per_seg, volume.segments.sections, before, state_of(volume),
+    )  # fmt: skip
+
+
+def state_of(volume: WritableVolume) -> State:
+    """The room there is now."""
+    segments = volume.segments
+    seen = histogram(segments.vblocks, volume.geo.blocks_per_seg)
+    return State(segments.free_sections, segments.free_segment_count, seen)
+
+
+class _Run:
+    """One cleaning of one volume."""
+
+    def __init__(self, volume: WritableVolume, policy: str, goal: Goal) -> None:
+        self._volume = volume
+        self._choose = POLICIES[policy]
+        self._goal = goal
+        self._used = volume.segments.in_use.copy()  # at any time
+        self.touched = False
+
+    def go(self, advance: Callable[[int], None]) -> tuple[str, bool]:
+        """Clean; (why it stopped, whether the goal was reached)."""
+        volume, done = self._volume, self._volume.cleaner.done
+        open_ended = self._goal == Goal()
+        left = 4 * volume.segments.sections + 16
+        while True:
+            if reached := self._reached(done.sections):
+                return reached, True
+            among = volume.cleaner.worthwhile()
+            left -= 1
+            if not among.sections.size or left < 0:
+                return NOTHING_LEFT, open_ended
+            section = self._choose(among)
+            if section is None:
+                return ALL_YOUNG, open_ended
+            if not self._make_room():
+                return NO_ROOM, open_ended
+            self.touched = True
+            try:
+                volume.cleaner.clean(section)
+            except Pinned:
+                continue
+            advance(1)
+
+    def _reached(self, cleaned: int) -> str | None:
+        """Why to stop, if the goal is reached; a checkpoint tells how much is really free."""
+        goal, segments = self._goal, self._volume.segments
+        if goal.sections is not None and cleaned >= goal.sections:
+            return ENOUGH_CLEANED
+        if goal.free_sections is None:
+            return None
+        if segments.free_sections + segments.prefree_sections < goal.free_sections:
+            return None
+        if segments.prefree_sections:
+            self.checkpoint()
+        return TARGET_FREE if segments.free_sections >= goal.free_sections else None
+
+    def _make_room(self) -> bool:
+        """Room for what a section holds and for the nodes that point to it; False where there is none."""
+        volume, segments = self._volume, self._volume.segments
+        needed = KEPT_FREE + len(volume.nodes.dirty) // (volume.geo.segs_per_sec * volume.geo.blocks_per_seg)
+        if segments.prefree_sections >= BATCH_SECTIONS or (
+            segments.free_sections < needed and (segments.prefree_sections or volume.nodes.dirty)
+        ):
+            self.checkpoint()
+        return segments.free_sections > 1
+
+    def checkpoint(self, unmount: bool = False) -> None:
+        """Make free what was cleaned."""
+        self._used |= self._volume.segments.in_use
+        self._volume.checkpoint(unmount)
+
+    def freed(self) -> NDArray[np.int64]:
+        """Segments that were in use and are free now."""
+        return np.flatnonzero(self._used & ~self._volume.segments.in_use)
+
+
+def _discard(volume: WritableVolume, segnos: NDArray[np.int64]) -> int:
+    """Give segments back to the device; how many bytes."""
+    geo = volume.geo
+    size = geo.blocks_per_seg * geo.block_size
+    for run in np.split(segnos, np.flatnonzero(np.diff(segnos) != 1) + 1):
+        if run.size:
+            volume.device.discard(geo.start_block(int(run[0])) * geo.block_size, run.size * size)
+    volume.device.flush()
+    return segnos.size * size

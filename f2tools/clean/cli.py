@@ -1,0 +1,158 @@
+"""`f2tools clean`: win free sections on a volume that is not mounted, and show what it took."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from f2tools.errors import DeviceError, Usage
+from f2tools.options import (
+    device_option,
+    dry_run_option,
+    human_size,
+    image_argument,
+    json_option,
+    print_json,
+    progress,
+    undo_option,
+)
+
+if TYPE_CHECKING:
+    from f2tools.clean.clean import Outcome
+
+
+class Percent(click.ParamType):
+    """A share of 100: `20%` or `20`."""
+
+    name = "percent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            share = float(str(value).removesuffix("%"))
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 100:
+            self.fail(f"{value!r} is no share of 100; write it like 20%", param, ctx)
+        return share
+
+
+@click.command()
+@image_argument
+@click.option(
+    "--policy",
+    type=click.Choice(["greedy", "cost-benefit", "age-threshold"]),
+    default="greedy",
+    show_default=True,
+    help="Which section is cleaned next, as the kernel would choose.",
+)
+@click.option("--target-free", type=Percent(), metavar="PERCENT", help="Stop when so many of all sections are free.")
+@click.option("--sections", type=click.IntRange(min=0), metavar="N", help="Stop when so many sections are cleaned.")
+@click.option("--discard", is_flag=True, help="Give the segments that became free back: an image file shrinks.")
+@click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw the histogram into FILE.")
+@device_option
+@dry_run_option
+@undo_option
+@json_option
+def clean(
+    image: str, policy: str, target_free: float | None, sections: int | None, discard: bool, svg: str | None,
+    devices: tuple[str, ...], dry_run: bool, undo: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Win free sections: move the valid blocks of dirty sections together, as the kernel's cleaner does.
+
+    Without --target-free and --sections it goes on until nothing more can be won.  --dry-run does the same work in
+    memory, so its figures are exact.  The histogram shows how many dirty segments hold how many valid blocks before
+    and after.  The waf is what filling the sections won costs in all: the blocks that go there and those that cleaning
+    wrote, per block that goes there.  Exit code 1 when a target was not reached.
+
+    \b
+    Examples:
+      f2tools clean card.img --dry-run
+      f2tools clean card.img --target-free 20% --policy cost-benefit --undo before.undo
+      f2tools clean card.img --discard --svg histogram.svg
+    """
+    if target_free is not None and sections is not None:
+        raise Usage("--target-free and --sections exclude each other")
+    if dry_run and undo:
+        raise Usage("--dry-run writes nothing that --undo could keep")
+    with _picture(svg) as picture:
+        outcome = _clean(image, devices, policy, target_free, sections, discard, dry_run, undo)
+        if picture:
+            _draw(picture, image, outcome)
+    if as_json:
+        print_json({"image": image, "written": not dry_run, **outcome.as_dict()})
+    else:
+        _report(image, outcome, discard, dry_run)
+    if not outcome.reached:
+        sys.exit(1)
+
+
+def _clean(
+    image: str, devices: tuple[str, ...], policy: str, target_free: float | None, sections: int | None, discard: bool,
+    dry_run: bool, undo: str | None,
+) -> Outcome:  # fmt: skip
+    from f2tools.clean.clean import Goal
+    from f2tools.clean.clean import clean as clean_volume
+    from f2tools.device import open_for_change
+    from f2tools.volume.writer import WritableVolume
+
+    device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
+    try:
+        volume = WritableVolume(device)
+    except BaseException:
+        device.close()
+        raise
+    with volume, progress("sections cleaned", None) as bar:
+        wanted = None if target_free is None else int(-(-volume.segments.sections * target_free // 100))
+        return clean_volume(volume, policy, Goal(wanted, sections), discard, bar.advance)
+
+
+@contextmanager
+def _picture(path: str | None) -> Iterator[IO[str] | None]:
+    """The file of the picture, opened before anything is changed; it takes its name's place when it is whole."""
+    if path is None:
+        yield None
+        return
+    unfinished = f"{path}.new"
+    try:
+        file = open(unfinished, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise DeviceError(f"{path}: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _draw(picture: IO[str], image: str, outcome: Outcome) -> None:
+    from f2tools.clean.histogram import svg
+
+    title = f"{os.path.basename(image)}: {outcome.sections} sections cleaned, {outcome.policy}"
+    picture.write(svg(outcome.before.histogram, outcome.after.histogram, title))
+
+
+def _report(image: str, outcome: Outcome, discard: bool, dry_run: bool) -> None:
+    from f2tools.clean.histogram import lines_of
+
+    for line in lines_of(outcome.before.histogram, outcome.after.histogram):
+        click.echo(line)
+    before, after = outcome.before.free_sections, outcome.after.free_sections
+    click.echo("")
+    click.echo(f"cleaned {outcome.sections} sections: {outcome.data_blocks} data blocks and {outcome.node_blocks} node "
+               f"blocks moved, {outcome.blocks_written} blocks written")  # fmt: skip
+    click.echo(f"free sections: {before} -> {after} of {outcome.all_sections}")
+    if outcome.waf is not None:
+        click.echo(f"waf: {outcome.waf:.3f}")
+    if outcome.pinned_sections:
+        click.echo(f"left alone: {outcome.pinned_sections} sections with files that must stay where they are")
+    if discard:
+        click.echo(f"discarded: {human_size(outcome.discarded_bytes)}")
+    click.echo(f"{image}: {outcome.stopped}{' (dry run, nothing written)' if dry_run else ''}")
