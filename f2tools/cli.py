@@ -16,6 +16,7 @@ TOOLS = {
     "fsck": ("f2tools.fsck.cli:fsck", "Check a volume; say what is wrong and where."),
     "trace": ("f2tools.trace.cli:trace", "What a workload did to the device, from block traces."),
     "recover": ("f2tools.recover.cli:recover", "Explain what a crash left, and bring back what was fsync'ed."),
+    "clean": ("f2tools.clean.cli:clean", "Win free sections, and show what it takes."),
     "edit": ("f2tools.edit.cli:edit", "Change many files in an image as one step."),
     "cp": ("f2tools.edit.cli:cp", "Copy files into an image, or inside it."),
     "mv": ("f2tools.edit.cli:mv", "Rename or move files in an image."),
@@ -36,6 +37,7 @@ TOOLS = {
 SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace"),
     "Check and rescue": ("fsck", "recover", "undo"),
+    "Tend": ("clean",),
     "Change files in an image": (
         "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",
         "setfacl", "chattr",
