@@ -70,6 +70,8 @@ def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int
     from f2tools.volume.volume import open_volume
 
     with open_volume(image, devices, checkpoint) as volume:
+        for text in volume.warnings:
+            click.echo(f"f2tools: note: {text}", err=True)
         return make_plan(volume, until)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from f2tools.device import Device, open_device
-from f2tools.errors import Corrupt, F2fsError, Unsupported
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
 from f2tools.layout.constants import (
     CP_DISABLED_FLAG,
     CP_QUOTA_NEED_FSCK_FLAG,
@@ -100,8 +100,8 @@ class WritableVolume(Volume):
         Without `roll_forward` what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
         many nodes.
 
-        Unsupported for a volume with features that nobody knows; OSError EROFS for one with the feature ro, unless it
-        is being filled.
+        DeviceError where a part of the volume is missing; Unsupported for a volume with features that nobody knows;
+        OSError EROFS for one with the feature ro, unless it is being filled.
         """
         super().__init__(device)
         device.check_writable()
@@ -109,6 +109,11 @@ class WritableVolume(Volume):
             raise Unsupported(f"the volume has unknown features ({unknown_features(self.sb):#x}); it is not written to")
         if self.geo.feature & F2FS_FEATURE_RO and not fill_read_only:
             raise OSError(errno.EROFS, "the volume has the feature ro and is never written")
+        missing = self.geo.end_blkaddr * self.geo.block_size - device.size_bytes
+        if missing > 0:
+            raise DeviceError(
+                f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to"
+            )
         if device.has_write_pointers:
             raise Unsupported("a zoned device can't be changed yet: its zones would have to be reset")
         self.policy = policy or Policy()

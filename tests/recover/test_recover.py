@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,24 @@ def test_a_clean_volume_is_left_alone(tmp_path: Path) -> None:
     result = f2("recover", case.path, "--apply")
     assert result.code == 0
     assert b"nothing to recover" in result.out
+    assert case.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["recover", "cp", "edit", "clean"])
+def test_a_volume_that_is_cut_off_is_not_written(command: str, tmp_path: Path) -> None:
+    case = images.reference("crash-several").copy(tmp_path)
+    os.truncate(case.path, case.path.stat().st_size - (1 << 20))
+    before = case.path.read_bytes()
+    arguments = {
+        "recover": (case.path, "--apply"),
+        "cp": (tmp_path / "source", f"{case.path}:/x"),
+        "edit": (case.path, "-c", "mkdir /x"),
+        "clean": (case.path,),
+    }[command]
+    (tmp_path / "source").write_bytes(b"x")
+    result = f2(command, *arguments)
+    assert result.code == 8
+    assert "cut off" in result.err
     assert case.path.read_bytes() == before
 
 
