@@ -13,7 +13,6 @@ from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.transaction import Edit
 from f2tools.errors import Corrupt, Where
-from f2tools.layout.constants import F2FS_ROOT_INO
 from f2tools.options import printable
 from f2tools.volume.nodecache import LiveInode
 from f2tools.volume.segment import NoFreeSegment
@@ -37,12 +36,12 @@ class Session:
 
     def find(self, path: Inside, follow: bool = True) -> LiveInode:
         """The inode behind a path; EditFailed where there is none."""
-        return self.live(self._walk(path.path, follow)[-1])
+        return self.live(self._ino(path.path, follow))
 
     def find_or_none(self, path: Inside, follow: bool = True) -> LiveInode | None:
         """The same, None where there is nothing by that name; its directory must be there."""
         try:
-            return self.live(self._walk(path.path, follow)[-1])
+            return self.live(self._ino(path.path, follow))
         except FileNotFoundError:
             return None
 
@@ -51,7 +50,7 @@ class Session:
         folder, _, name = path.path.rstrip(b"/").rpartition(b"/")
         if name in (b"", b".", b".."):
             raise OSError(errno.EINVAL, "this names no entry of a directory")
-        ino = self._walk(folder or b"/", follow=True)[-1]
+        ino = self._ino(folder or b"/", follow=True)
         if not self.live(ino).is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return ino, name
@@ -71,32 +70,12 @@ class Session:
     def live(self, ino: int) -> LiveInode:
         return self.volume.live(ino)
 
-    def _walk(self, path: bytes, follow: bool) -> list[int]:
-        """The inodes from the root to a path."""
-        stack = [F2FS_ROOT_INO]
-        todo = [part for part in path.split(b"/") if part][::-1]
-        links = 0
-        while todo:
-            part = todo.pop()
-            if part == b".":
-                continue
-            if part == b"..":
-                stack = stack[:-1] or stack
-                continue
-            ino = self.volume.lookup(stack[-1], part)
-            inode = self.live(ino)
-            if inode.kind == "symlink" and (todo or follow or path.endswith(b"/")):
-                links += 1
-                if links > LINKS_FOLLOWED:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                target = self.volume.file(ino).readlink()
-                stack = [F2FS_ROOT_INO] if target.startswith(b"/") else stack
-                todo += [step for step in target.split(b"/") if step][::-1]
-                continue
-            stack.append(ino)
-        if path.endswith(b"/") and not self.live(stack[-1]).is_dir:
+    def _ino(self, path: bytes, follow: bool) -> int:
+        """The inode number behind a path; one that ends in a slash means a directory."""
+        inode = self.volume.path(path, follow or path.endswith(b"/")).inode
+        if path.endswith(b"/") and not inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        return stack
+        return inode.ino
 
     def names_in(self, folder: LiveInode) -> list[tuple[bytes, int]]:
         """(name, inode number) of what is in a directory, `.` and `..` left out."""

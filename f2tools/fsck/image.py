@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.device.overlay import Overlay
-from f2tools.errors import DeviceError, F2fsError, NotF2fs, Usage
+from f2tools.errors import DeviceError, F2fsError, NotF2fs
 from f2tools.fsck.derive import derived_pack, derived_superblock, patches_of
 from f2tools.fsck.segments import Segments
 from f2tools.layout.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ from f2tools.volume.super import (
     CRC_OFFSET,
     SuperCopy,
     choose_superblock,
-    devices_of,
+    lay_out_devices,
     problems_of,
     read_superblocks,
 )
@@ -98,7 +98,7 @@ class Image:
         self.super_derived = False
         self.sb: SuperBlock = self._superblock()
         self.geo = Geometry.of(self.sb)
-        self._lay_out_devices()
+        lay_out_devices(self.raw, self.sb, self.geo)
         self.end_bytes = self.geo.end_blkaddr * self.geo.block_size
         self.missing_bytes = max(0, self.end_bytes - self.raw.size_bytes)
         self.raw.make_room(self.end_bytes)
@@ -186,24 +186,6 @@ class Image:
             return sb
         assert chosen.sb is not None
         return chosen.sb
-
-    def _lay_out_devices(self) -> None:
-        table = devices_of(self.sb)
-        size = self.geo.block_size
-        set_layout = getattr(self.raw, "set_layout", None)
-        if len(table) > 1:
-            if set_layout is None:
-                names = ", ".join(path for path, _ in table[1:])
-                raise Usage(f"this volume is on {len(table)} devices; name the others ({names}) with --device")
-            parts: list[tuple[int, int]] = []
-            at = 0
-            for index, (_, segments) in enumerate(table):
-                count = segments * self.geo.blocks_per_seg + (self.geo.segment0_blkaddr if index == 0 else 0)
-                parts.append((at * size, count * size))
-                at += count
-            set_layout(parts)
-        elif set_layout is not None:
-            raise Usage("this volume is on one device; leave the others out")
 
     def _pack(self) -> Pack | None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from f2tools.device import Device
-from f2tools.errors import DeviceError, NotF2fs
+from f2tools.errors import DeviceError, NotF2fs, Usage
 from f2tools.layout.constants import (
     F2FS_EXTENSION_LEN,
     F2FS_FEATURE_RO,
@@ -19,6 +19,7 @@ from f2tools.layout.constants import (
 )
 from f2tools.layout.hashes import f2fs_crc32
 from f2tools.layout.super import SuperBlock
+from f2tools.volume.geometry import Geometry
 
 BLOCK_SIZES = (4096, 8192, 16384)
 CRC_OFFSET = SuperBlock.offset_of("crc")
@@ -173,3 +174,23 @@ def devices_of(sb: SuperBlock) -> list[tuple[str, int]]:
             break
         found.append((text_of(device.path), device.total_segments))
     return found
+
+
+def lay_out_devices(device: Device, sb: SuperBlock, geo: Geometry) -> None:
+    """Tell a volume's device which part of the volume each of its members holds; Usage where they are not all there."""
+    table = devices_of(sb)
+    set_layout = getattr(device, "set_layout", None)
+    if len(table) <= 1:
+        if set_layout is not None:
+            raise Usage("this volume is on one device; leave the others out")
+        return
+    if set_layout is None:
+        names = ", ".join(path for path, _ in table[1:])
+        raise Usage(f"this volume is on {len(table)} devices; name the others ({names}) with --device")
+    parts: list[tuple[int, int]] = []
+    at = 0
+    for index, (_, segments) in enumerate(table):
+        count = segments * geo.blocks_per_seg + (geo.segment0_blkaddr if index == 0 else 0)
+        parts.append((at * geo.block_size, count * geo.block_size))
+        at += count
+    set_layout(parts)

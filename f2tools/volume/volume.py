@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device, open_device
-from f2tools.errors import F2fsError, NotF2fs, Unsupported, Usage, Where
+from f2tools.errors import F2fsError, NotF2fs, Unsupported, Where
 from f2tools.layout.constants import (
     CP_DISABLED_FLAG,
     CP_ERROR_FLAG,
@@ -33,7 +33,13 @@ from f2tools.volume.nat import Nat
 from f2tools.volume.node import NodeReader
 from f2tools.volume.sit import Sit
 from f2tools.volume.summary import Summaries
-from f2tools.volume.super import SuperCopy, choose_superblock, devices_of, read_superblocks, unknown_features
+from f2tools.volume.super import (
+    SuperCopy,
+    choose_superblock,
+    lay_out_devices,
+    read_superblocks,
+    unknown_features,
+)
 from f2tools.volume.xattr import encryption_context, visible_xattrs
 
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
@@ -66,29 +72,11 @@ class Volume:
         assert chosen.sb is not None
         self.sb = chosen.sb
         self.geo = Geometry.of(self.sb)
-        self._lay_out_devices()
+        lay_out_devices(self.device, self.sb, self.geo)
         self.packs: tuple[Pack, Pack] = read_packs(device, self.geo)
         self.pack: Pack = choose_pack(self.packs, which)
         self.cp = self.pack.cp
         self._warn()
-
-    def _lay_out_devices(self) -> None:
-        table = devices_of(self.sb)
-        size = self.geo.block_size
-        set_layout = getattr(self.device, "set_layout", None)
-        if len(table) > 1:
-            if set_layout is None:
-                names = ", ".join(path for path, _ in table[1:])
-                raise Usage(f"this volume is on {len(table)} devices; name the others ({names}) with --device")
-            parts: list[tuple[int, int]] = []
-            at = 0
-            for index, (_, segments) in enumerate(table):
-                count = segments * self.geo.blocks_per_seg + (self.geo.segment0_blkaddr if index == 0 else 0)
-                parts.append((at * size, count * size))
-                at += count
-            set_layout(parts)
-        elif set_layout is not None:
-            raise Usage("this volume is on one device; leave the others out")
 
     def _warn(self) -> None:
         for copy in self.super_copies:

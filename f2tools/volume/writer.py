@@ -490,14 +490,7 @@ class WritableVolume(Volume):
             self.names.redirect(folder, entry, ghost.ino, file_type(ghost.i_mode))
         else:
             self.names.remove(folder, entry)
-        if inode.is_dir and folder is not target:
-            self.names.set_parent(inode, target.ino)
-            folder.set(i_links=max(folder.i_links - 1, 2))
-            target.set(i_links=target.i_links + 1)
-        self._named(inode, target.ino, new_name)
-        if not inode.is_dir:
-            inode.set(i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
-        self._stamp(inode, now)
+        self._moved(inode, folder, target, new_name, now)
         self._stamp(folder, now, modified=True)
         self._stamp(target, now, modified=True)
         if other is not None:
@@ -523,16 +516,20 @@ class WritableVolume(Volume):
         self.names.redirect(folder, entry, other.ino, file_type(other.i_mode))
         self.names.redirect(target, there, inode.ino, file_type(inode.i_mode))
         for moved, old, new, name in ((inode, folder, target, there.name), (other, target, folder, entry.name)):
-            if moved.is_dir and old is not new:
-                self.names.set_parent(moved, new.ino)
-                old.set(i_links=max(old.i_links - 1, 2))
-                new.set(i_links=new.i_links + 1)
-            self._named(moved, new.ino, name)
-            if not moved.is_dir:
-                moved.set(i_advise=moved.i_advise | FADVISE_LOST_PINO_BIT)
-            self._stamp(moved, now)
+            self._moved(moved, old, new, name, now)
             self._stamp(old, now, modified=True)
         self._need_checkpoint = True
+
+    def _moved(self, inode: LiveInode, old: LiveInode, new: LiveInode, name: bytes, now: int) -> None:
+        """A file has another name, or the same one in another directory."""
+        if not inode.is_dir:
+            inode.set(i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
+        elif old is not new:
+            self.names.set_parent(inode, new.ino)
+            old.set(i_links=max(old.i_links - 1, 2))
+            new.set(i_links=new.i_links + 1)
+        self._named(inode, new.ino, name)
+        self._stamp(inode, now)
 
     def _existing(self, folder: LiveInode, name: bytes) -> Dentry | None:
         if name in (b".", b".."):
