@@ -1,7 +1,7 @@
 # make demo, make test: each does its own set-up first, and nothing twice.
 PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
 
-.PHONY: help setup guest demo test nightly check bench fuzz lock clean
+.PHONY: help setup guest suites demo test nightly check bench fuzz lock clean
 
 help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
@@ -20,14 +20,18 @@ setup:
 guest: setup
 	@.venv/bin/python -m tests.kernel.build_guest > /dev/null || true
 
+# The suites that a mount is held to; the same holds for one that can't be built.
+suites: setup
+	@scripts/suites
+
 demo: setup
 	@scripts/demo.sh
 
-test: guest
+test: guest suites
 	$(PYTEST)
 
 # The judges of the write engine with all they have; `make test` runs the same ones with less.
-nightly: guest
+nightly: guest suites
 	F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 \
 		$(PYTEST) tests/stateful tests/power tests/write
 

@@ -1,0 +1,90 @@
+"""An image under `f2tools mount`, for the length of a `with`: mounted in the foreground, unmounted, its words kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.judges import missing_judge
+
+READY_SECONDS = 60
+END_SECONDS = 180
+
+
+def need_fuse() -> None:
+    """The end of the test where FUSE can't be had."""
+    if find_spec("pyfuse3") is None:
+        missing_judge("pyfuse3 is not installed", "f2tools mount")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or shutil.which("fusermount3") is None:
+        missing_judge("FUSE (/dev/fuse, fusermount3) is not there", "f2tools mount")
+
+
+@dataclass
+class Mount:
+    """A running mount."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    log: Path
+    killed: bool = False
+
+    def said(self) -> str:
+        """All that the command has printed."""
+        return self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL, and the dead mount point taken away."""
+        self.killed = True
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(END_SECONDS)
+        subprocess.run(["fusermount3", "-u", "-z", self.folder], capture_output=True, check=False)
+
+
+@contextmanager
+def mounted(image: Path, folder: Path, *options: str) -> Iterator[Mount]:
+    """Mount `image` on `folder`; at the end it is unmounted, and the command must have ended with 0 and in silence."""
+    need_fuse()
+    folder.mkdir(exist_ok=True)
+    log = folder.with_name(folder.name + ".log")
+    command = ["f2tools", "mount", "-f", *options, str(image), str(folder)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    mount = Mount(process, folder, log)
+    try:
+        _wait(lambda: folder.is_mount() or process.poll() is not None, READY_SECONDS)
+        assert process.poll() is None, f"{' '.join(command)}\nended with {process.returncode}:\n{mount.said()}"
+        yield mount
+        if not mount.killed:
+            assert process.poll() is None, f"the mount died with {process.returncode}:\n{mount.said()}"
+            _unmount(folder)
+            process.wait(END_SECONDS)
+            assert process.returncode == 0, f"{process.returncode}: {mount.said()}"
+            assert not mount.said(), mount.said()
+    finally:
+        if process.poll() is None:
+            mount.kill()
+
+
+def _unmount(folder: Path) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        done = subprocess.run(["fusermount3", "-u", folder], capture_output=True, check=False)
+        if done.returncode == 0:
+            return
+        assert time.monotonic() < deadline, done.stderr.decode()  # a program of the test may be just leaving
+        time.sleep(0.1)
+
+
+def _wait(happened: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)

@@ -1,0 +1,92 @@
+"""The conformance suites as functions of a mount point: each demands success and returns what the suite said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tests.judges import find_tool, missing_judge
+
+BUILT = Path(__file__).parents[2] / ".cache" / "suites" / "bin"
+
+PJDFSTEST = """
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utimensat = {}
+utime_now = {}
+[settings]
+naptime = 0.05
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+FSX = """
+flen = 262144
+nosizechecks = false
+[opsize]
+max = 65536
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = {mapped}
+mapwrite = {mapped}
+truncate = 10
+fsync = 1
+fdatasync = 1
+punch_hole = 0
+sendfile = 1
+posix_fallocate = 0
+copy_file_range = 1
+invalidate = 1
+"""
+
+
+def _suite(name: str) -> str:
+    path = BUILT / name
+    return str(path) if path.exists() else missing_judge(f"{name} is not built", f"what {name} says of a mount")
+
+
+def pjdfstest(folder: Path, work: Path) -> tuple[dict[str, str], str]:
+    """Outcome of each case (`ok`, `FAILED`, `skipped`), and all that was printed; `folder` is where the cases run."""
+    if os.geteuid() != 0:
+        missing_judge("pjdfstest needs root", "what pjdfstest says of a mount")
+    configuration = work / "pjdfstest.toml"
+    configuration.write_text(PJDFSTEST)
+    command = [_suite("pjdfstest"), "-c", configuration, "-p", folder]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False)
+    said = done.stdout.decode(errors="replace")
+    cases = dict(re.findall(r"^(\w+(?:::\w+)+)\s+(ok|FAILED|skipped)\s*$", said, re.MULTILINE))
+    assert len(cases) > 380, said[-3000:]
+    return cases, said
+
+
+def fsx(folder: Path, work: Path, operations: int, seed: int, *, mapped: bool) -> None:
+    """So many random operations on one file, held against a copy in memory; with mmap or without."""
+    configuration = work / "fsx.toml"
+    configuration.write_text(FSX.format(mapped=10 if mapped else 0))
+    path = folder / "fsx"
+    command = [_suite("fsx"), "-f", configuration, "-N", str(operations), "-S", str(seed), "-P", work, path]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False)
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-4000:]
+
+
+def fio_verify(folder: Path, mib: int) -> None:
+    """fio writes at random, buffered, mapped and direct, and reads back every checksum."""
+    fio = find_tool("fio") or missing_judge("fio is not installed", "what fio --verify says of a mount")
+    for engine, direct, pattern in (("psync", 0, "randwrite"), ("mmap", 0, "randwrite"), ("psync", 1, "randwrite")):
+        command = [
+            fio, "--name=v", f"--directory={folder}", f"--size={mib}m", "--bs=4k", f"--ioengine={engine}",
+            f"--direct={direct}", f"--rw={pattern}", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1",
+            "--randseed=7", "--output-format=json",
+        ]  # fmt: skip
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False)
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, said[-3000:]
+        assert json.loads(said[said.index("{") :])["jobs"][0]["error"] == 0, said[-3000:]
+        for path in folder.glob("v.*"):
+            path.unlink()

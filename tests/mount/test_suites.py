@@ -1,0 +1,155 @@
+"""Conformance suites and real programs on a mount; then our fsck, fsck.f2fs and the real kernel on what they left.
+
+What takes minutes here takes hours with F2_SUITE_FACTOR=50, which `make nightly` sets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import judges
+from tests.kernel.guest import Guest
+from tests.mkfs.from_tools import facts, folder_of
+from tests.mount.mounted import Mount, mounted
+from tests.mount.suite_tools import fio_verify, fsx, pjdfstest
+from tests.write.test_kernel import assert_quiet
+
+FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
+REPOSITORY = Path(__file__).parents[2]
+
+# One worker for all: what they leave behind goes to the kernel in one boot.
+pytestmark = pytest.mark.xdist_group("suites")
+LEFT: list[tuple[str, Path, dict[str, Any]]] = []
+
+# Cases that no file system behind FUSE passes, with the reason.
+IMPOSSIBLE: dict[str, str] = {}
+
+
+@contextmanager
+def volume(name: str, work: Path, size: str = "256M", format_options: str = "") -> Iterator[Mount]:
+    """A fresh volume, mounted; afterwards both checkers must be silent, and the kernel will be shown it."""
+    image = work / f"{name}.img"
+    subprocess.run(["f2tools", "mkfs", "-q", image, "--size", size, *format_options.split()], check=True)
+    with mounted(image, work / name, "-o", "default_permissions,allow_other") as mount:
+        yield mount
+        tree = facts(folder_of(mount.folder, work))
+    done = subprocess.run(["f2tools", "fsck", image], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    judges.fsck_clean(image)
+    LEFT.append((name, image, tree))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the volumes of this module lie until the kernel has seen them."""
+    folder = tmp_path_factory.mktemp("suites")
+    folder.chmod(0o755)
+    for parent in folder.parents[:2]:
+        parent.chmod(parent.stat().st_mode | 0o011)  # users that the suites become must get to the mount point
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_pjdfstest_fails_only_where_fuse_does(work: Path) -> None:
+    with volume("pjdfstest", work) as mount:
+        cases, said = pjdfstest(mount.folder, work)
+        failed = {name for name, outcome in cases.items() if outcome == "FAILED"}
+        assert failed <= IMPOSSIBLE.keys(), f"{sorted(failed - IMPOSSIBLE.keys())}\n{said[-6000:]}"
+        assert len(cases) - len(failed) - sum(outcome == "skipped" for outcome in cases.values()) >= 378
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["read-and-write", "mmap"])
+def test_fsx_finds_the_bytes_that_it_wrote(work: Path, mapped: bool) -> None:
+    with volume(f"fsx-{mapped}", work, format_options="-O extra_attr,inode_checksum") as mount:
+        fsx(mount.folder, work, 6000 * FACTOR, seed=1, mapped=mapped)
+
+
+def test_fsx_on_a_compressed_file(work: Path) -> None:
+    with volume("fsx-compressed", work, format_options="-O extra_attr,compression") as mount:
+        subprocess.run(["chattr", "+c", mount.folder], check=False)
+        fsx(mount.folder, work, 3000 * FACTOR, seed=2, mapped=True)
+
+
+def test_fio_verifies_what_it_wrote(work: Path) -> None:
+    with volume("fio", work) as mount:
+        fio_verify(mount.folder, 8 * min(FACTOR, 8))
+
+
+def test_sqlite_git_and_tar_work_on_a_mount(work: Path) -> None:
+    with volume("programs", work) as mount:
+        _sqlite(mount.folder / "database")
+        _git(mount.folder)
+        _tar(mount.folder)
+
+
+def _sqlite(path: Path) -> None:
+    for mode in ("delete", "wal"):
+        connection = sqlite3.connect(f"{path}-{mode}")
+        connection.execute(f"PRAGMA journal_mode={mode}")
+        connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
+        for number in range(200):
+            with connection:
+                connection.execute("INSERT INTO t VALUES (?, ?)", (number, "x" * number))
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("SELECT sum(length(text)) FROM t").fetchone() == (sum(range(200)),)
+        connection.close()
+
+
+def _git(folder: Path) -> None:
+    source = folder / "source"
+    ignored = shutil.ignore_patterns(".*", "*.zst", "__pycache__", "reference", "forensics", "*.egg-info")
+    shutil.copytree(REPOSITORY / "f2tools", source, ignore=ignored)
+
+    def git(*words: str, cwd: Path = source) -> None:
+        identity = ["-c", "user.name=f2", "-c", "user.email=f2@example.org", "-c", "safe.directory=*"]
+        done = subprocess.run(["git", *identity, *words], cwd=cwd, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "all")
+    git("clone", "-q", "--no-hardlinks", str(source), str(folder / "clone"), cwd=folder)
+    git("mv", "volume", "engine", cwd=folder / "clone")
+    git("commit", "-q", "-m", "moved", cwd=folder / "clone")
+    git("gc", "-q", cwd=folder / "clone")
+    git("fsck", "--full", "--strict", cwd=folder / "clone")
+
+
+def _tar(folder: Path) -> None:
+    archive = folder / "source.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder / "source", "source")
+    subprocess.run(["tar", "-xzf", archive], cwd=folder / "clone", check=True)
+    pair = folder / "source", folder / "clone" / "source"
+    done = subprocess.run(["diff", "-r", *pair], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_real_kernel_shows_the_trees_that_the_mounts_showed(request: pytest.FixtureRequest) -> None:
+    guest: Guest = request.getfixturevalue("guest")
+    assert LEFT, "the tests before this one leave the volumes"
+    script = """
+    set -e
+    n=0
+    for disk in "${IMAGES[@]}"; do
+        mount -t f2fs $disk /mnt; manifest /mnt $OUT/$n.json
+        echo by the kernel > /mnt/by-the-kernel; umount /mnt; n=$((n + 1))
+    done
+    """
+    result = guest.run(script, [image for _, image, _ in LEFT]).must_succeed()
+    assert_quiet(result)
+    for number, (name, image, tree) in enumerate(LEFT):
+        kernel = facts(json.loads((result.out / f"{number}.json").read_text())["entries"])
+        assert kernel == tree, name
+        judges.fsck_clean(image)
