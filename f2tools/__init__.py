@@ -32,6 +32,7 @@ def open(
     checkpoint: Literal["newest", "older"] = ...,
     *,
     write: Literal[False] = ...,
+    recovered: bool = ...,
 ) -> Volume: ...
 @overload
 def open(
@@ -49,15 +50,24 @@ def open(
     *,
     write: bool = False,
     policy: Policy | None = None,
+    recovered: bool = False,
 ) -> Volume | WritableVolume:
     """Open an image, a device or an Android sparse image; for writing, it is recovered first as a mount would.
 
+    With `recovered` a volume for reading is too, but in memory: nothing is written.
+
     NotF2fs where there is no volume; what `write` needs of it: see `WritableVolume`.
     """
+    if not write and recovered:
+        from f2tools.volume.recovered import open_recovered
+
+        return open_recovered(os.fspath(path), [os.fspath(device) for device in devices], checkpoint)
     if not write:
         from f2tools.volume.volume import open_volume
 
         return open_volume(os.fspath(path), [os.fspath(device) for device in devices], checkpoint)
+    if recovered:
+        raise ValueError("recovered=True is for reading; a volume that is opened for writing is recovered anyway")
     if checkpoint != "newest":
         raise ValueError("a volume is written through its newest checkpoint")
     from f2tools.volume.writer import open_for_writing

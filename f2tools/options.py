@@ -109,6 +109,15 @@ def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def recovered_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Look at what a mount would make of the volume after a crash."""
+    return click.option(
+        "--recovered",
+        is_flag=True,
+        help="Show what recovery after a crash brings back, as a mount would; in memory, nothing is written.",
+    )(command)
+
+
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Machine-readable output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")(command)

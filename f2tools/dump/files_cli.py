@@ -21,6 +21,7 @@ from f2tools.options import (
     print_json,
     printable,
     progress,
+    recovered_option,
     require,
 )
 
@@ -32,13 +33,13 @@ _SHOWN_LOSSES = 1000
 
 
 def _volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return device_option(checkpoint_option(json_option(command)))
+    return device_option(checkpoint_option(recovered_option(json_option(command))))
 
 
-def _open(image: str, devices: tuple[str, ...], checkpoint: Any) -> Volume:
+def _open(image: str, devices: tuple[str, ...], checkpoint: Any, recovered: bool) -> Volume:
     import f2tools
 
-    volume = f2tools.open(image, devices, checkpoint)
+    volume = f2tools.open(image, devices, checkpoint, recovered=recovered)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {text}", err=True)
     return volume
@@ -85,6 +86,7 @@ def ls(
     itself: bool,
     devices: tuple[str, ...],
     checkpoint: str,
+    recovered: bool,
     as_json: bool,
 ) -> None:
     """List directories.  PATH is a path, or ino:NUMBER for an inode.
@@ -106,7 +108,7 @@ def ls(
         for line in lines or listing.short_lines(chosen, inodes=inodes):
             click.echo(line)
 
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         several = len(paths) > 1 or recursive
         first = True
         for path in paths or ("/",):
@@ -151,6 +153,7 @@ def tree(
     deepest: int | None,
     devices: tuple[str, ...],
     checkpoint: str,
+    recovered: bool,
     as_json: bool,
 ) -> None:
     """Show the tree of names below PATH, like tree(1).
@@ -166,7 +169,7 @@ def tree(
 
     lost: list[Lost] = []
     counts = {"dir": 0, "other": 0}
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         file = listing.file_at(volume, path, follow=True)
         if not as_json:
             click.echo(printable(path))
@@ -197,7 +200,9 @@ def tree(
 @image_argument
 @_paths()
 @_volume_options
-def stat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+def stat(
+    image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
+) -> None:
     """Say all that is known of files but their content.  Symbolic links are not followed.
 
     \b
@@ -208,7 +213,7 @@ def stat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoin
     from f2tools.dump import listing
 
     found: list[dict[str, Any]] = []
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         for index, path in enumerate(paths):
             facts = listing.facts(listing.file_at(volume, path, follow=False))
             found.append(facts)
@@ -234,7 +239,9 @@ def stat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoin
 @image_argument
 @_paths()
 @_volume_options
-def cat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+def cat(
+    image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
+) -> None:
     """Write the content of files to standard output; compressed files come out plain.
 
     With --json: path, size and content in base64.
@@ -249,7 +256,7 @@ def cat(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint
 
     failed = False
     found: list[dict[str, Any]] = []
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         for path in paths:
             try:
                 file = listing.file_at(volume, path, follow=True)
@@ -295,6 +302,7 @@ def extract(
     force: bool,
     devices: tuple[str, ...],
     checkpoint: str,
+    recovered: bool,
     as_json: bool,
 ) -> None:
     """Copy files out, all or those below PATHs, with mode, owner, times, links, holes, attributes and devices.
@@ -312,7 +320,7 @@ def extract(
     from f2tools.dump.listing import file_at
 
     started = time.monotonic()
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         tops = [file_at(volume, path, follow=False) if path.startswith("ino:") else path for path in paths]
         with progress("extracting", _count(volume)) as bar:
             report = run(volume, target, tops, owner=owner, force=force, exclude=exclude, advance=bar.advance)
@@ -369,6 +377,7 @@ def tar(
     output: str | None,
     devices: tuple[str, ...],
     checkpoint: str,
+    recovered: bool,
     as_json: bool,
 ) -> None:
     """Write the tree, or what is below PATHs, as a pax archive with times, attributes, holes and hard links.
@@ -383,7 +392,7 @@ def tar(
     from f2tools.dump.walk import shown
 
     require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         for path in paths:  # a wrong path must not cost an output file
             file_at(volume, path, follow=False)
         with open_archive(output) as out, progress("archiving", _count(volume)) as bar:
@@ -412,7 +421,7 @@ def tar(
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @_volume_options
 def manifest(
-    image: str, path: str, output: str | None, devices: tuple[str, ...], checkpoint: str, as_json: bool
+    image: str, path: str, output: str | None, devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
 ) -> None:
     """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON.
 
@@ -422,7 +431,7 @@ def manifest(
     """
     from f2tools.dump.manifest import write_manifest
 
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         volume.path(path, follow=False)  # a wrong path must not cost an output file
         with (
             click.open_file(output or "-", "w", encoding="utf-8") as out,
@@ -438,7 +447,9 @@ def manifest(
 @image_argument
 @_paths("/")
 @_volume_options
-def verify(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+def verify(
+    image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
+) -> None:
     """Check fs-verity (Merkle trees and digests) and compressed clusters (checksums, and that they unpack).
 
     \b
@@ -448,7 +459,7 @@ def verify(image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpo
     from f2tools.dump.listing import file_at
     from f2tools.dump.verify import verify as run
 
-    with _open(image, devices, checkpoint) as volume:
+    with _open(image, devices, checkpoint, recovered) as volume:
         tops = [file_at(volume, path, follow=False) for path in paths or ("/",)]
         with progress("verifying", _count(volume)) as bar:
             report = run(volume, tops, advance=bar.advance)

@@ -78,6 +78,7 @@ class Committer:
         self._segments = segments
         self._space = space
         self.pack = pack
+        self.version = pack.cp.checkpoint_ver  # the highest so far
         self._sit = SitCopies(pack.sit_bitmap.copy(), sit_journal.astype(np.int64))
         self.extra_info = b""  # struct f2fs_extra_info, for the journal of the hot node log
         self._nat_bits = bool(pack.cp.ckpt_flags & CP_NAT_BITS_FLAG)
@@ -112,7 +113,7 @@ class Committer:
         pack = self._write_pack(cp, head, orphan_blocks, summaries)
         self._nat.committed()
         self._segments.committed()
-        self.pack = pack
+        self.pack, self.version = pack, pack.cp.checkpoint_ver
         return pack
 
     # -- tables ---------------------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ class Committer:
     def _checkpoint(self, orphan_blocks: int, summary_blocks: int, unmount: bool, compact: bool) -> Checkpoint:
         geo, segments, space = self._geo, self._segments, self._space
         cp = Checkpoint.parse(self.pack.head)
-        cp.checkpoint_ver = (cp.checkpoint_ver + 1) % (1 << 64)
+        cp.checkpoint_ver = (self.version + 1) % (1 << 64)
         cp.valid_block_count = space.valid_blocks
         cp.valid_node_count = space.valid_nodes
         cp.valid_inode_count = space.valid_inodes

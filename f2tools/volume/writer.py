@@ -48,6 +48,7 @@ from f2tools.layout.constants import (
 from f2tools.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT
 from f2tools.volume.acl import AclEntry, build_disk, chmod_acl, inherit, parse_disk
 from f2tools.volume.birth import CompressOptions, InodeMaker
+from f2tools.volume.checkpoint import Which, choose_pack
 from f2tools.volume.commit import Committer
 from f2tools.volume.dentries import Dentry
 from f2tools.volume.directory import Directories, file_type
@@ -93,17 +94,18 @@ class WritableVolume(Volume):
         until: int | None = None,
         seed: int | None = None,
         fill_read_only: bool = False,
+        which: Which = "newest",
     ) -> None:
         """`clock` gives nanoseconds since 1970.  `seed`: generation numbers that are the same every time.
 
         Without `recover` nothing happens on opening, and files without a name go only when the volume is closed.
         Without `roll_forward` what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
-        many nodes.
+        many nodes.  `which`: the checkpoint to start from; the other one is written over by the next.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with features that nobody knows;
         OSError EROFS for one with the feature ro, unless it is being filled.
         """
-        super().__init__(device)
+        super().__init__(device, which)
         device.check_writable()
         if unknown_features(self.sb):
             raise Unsupported(f"the volume has unknown features ({unknown_features(self.sb):#x}); it is not written to")
@@ -132,6 +134,7 @@ class WritableVolume(Volume):
         self.committer = Committer(
             self.device, self.geo, self.pack, self.nat, self.segments, self.space, self.summaries.journals.sit["segno"]
         )
+        self.committer.version = choose_pack(self.packs).cp.checkpoint_ver
         self._quota_lost = False  # what the quota files say is not to be trusted any more
         if quota_inos(self.sb):
             self.space.charge = self._charge

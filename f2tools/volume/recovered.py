@@ -1,0 +1,54 @@
+"""A volume as a mount would leave it after a crash, for reading: what recovery writes stays in memory.
+
+Whoever looks through this sees one state, whatever the disk holds: files that were open without a name are gone, and
+what was fsync'ed after the checkpoint is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from f2tools.device import Device, open_device
+from f2tools.device.overlay import Overlay
+from f2tools.volume.checkpoint import Which
+from f2tools.volume.recovery import find_fsync_chain
+from f2tools.volume.volume import Volume
+from f2tools.volume.writer import WritableVolume
+
+
+class _InMemory(Overlay):
+    """Changes above a device that is only read: what is below has no say in how they are written."""
+
+    @property
+    def has_write_pointers(self) -> bool:
+        return False
+
+
+def recovered(device: Device, which: Which = "newest") -> Volume:
+    """The volume on `device` after recovery; closing it closes the device, which is never written to.
+
+    Where there is nothing to recover it is read as it lies.  Corrupt where recovery can't be done, DeviceError where a
+    part of the volume is missing.
+    """
+    found = Volume(device, which)
+    if not found.orphans().size and not find_fsync_chain(found).needed:
+        return found
+    above = _InMemory(device)
+    WritableVolume(above, which=which).checkpoint(unmount=True)
+    volume = Volume(above)
+    volume.warnings = found.warnings
+    return volume
+
+
+def open_recovered(path: str | Path, devices: Sequence[str | Path] = (), checkpoint: Which = "newest") -> Volume:
+    """As `open_volume`, after recovery in memory."""
+    device = open_device(path, extra=list(devices))
+    try:
+        return recovered(device, checkpoint)
+    except BaseException:
+        device.close()
+        raise
+
+
+__all__ = ["open_recovered", "recovered"]
