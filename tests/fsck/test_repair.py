@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,47 +9,14 @@ from typing import Any
 
 import pytest
 
-import f2tools
 from f2tools.device import open_device
 from f2tools.fsck.repair import Outcome, Repairer
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck.craft import Patient, bad, examine, said
 from tests.fsck.test_one_field import CASES, Change
+from tests.fsck.trees import tree_of
 from tests.images import DAMAGED, Reference, reference
-
-WHOLE_CONTENT = 1 << 26  # of a file: larger ones are sparse
-
-
-def tree_of(path: Path, *extra: Path) -> dict[bytes, tuple[Any, ...]]:
-    """Path to what a file is: kind, mode, owner, links, size, content, target, attributes."""
-    found: dict[bytes, tuple[Any, ...]] = {}
-    with f2tools.open(path, list(extra)) as volume:
-        for folder, _, entries in volume.walk():
-            for entry in entries:
-                assert isinstance(entry.inode, Inode), entry
-                name = folder.rstrip(b"/") + b"/" + entry.name
-                found[name] = _shown(File(volume, entry.inode, name))
-    return found
-
-
-def _shown(file: File) -> tuple[Any, ...]:
-    inode = file.inode
-    content = b""
-    if inode.kind == "symlink":
-        content = file.readlink()
-    elif inode.is_file and not inode.encrypted:
-        digest = hashlib.sha256()
-        for offset, data in file.chunks():
-            if offset > WHOLE_CONTENT:
-                break
-            digest.update(offset.to_bytes(8, "little") + bytes(data))
-        content = digest.digest()
-    size = 0 if inode.is_dir else inode.i_size
-    mtime = 0 if inode.is_dir else inode.mtime_ns
-    return (inode.kind, inode.i_mode, inode.i_uid, inode.i_gid, inode.i_links, size, content, mtime, file.xattrs())
 
 
 def repair(path: Path, *extra: Path, **settings: Any) -> Outcome:

@@ -1,0 +1,268 @@
+"""Random damage to metadata, one to a hundred places at once, and what must hold after a repair of it.
+
+A case is an image and a number; both together give the same damage everywhere.  `python -m tests.fsck.fuzz IMAGE
+NUMBER` tells the story of one; `python -m tests.fsck.fuzz IMAGE FIRST LAST` runs many.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from f2tools.device import Device, open_device
+from f2tools.device.overlay import Overlay
+from f2tools.errors import F2fsError
+from f2tools.fsck.check import check
+from f2tools.fsck.findings import Severity
+from f2tools.fsck.image import Image
+from f2tools.fsck.repair import Kept, Repairer
+from f2tools.volume.inode import Inode
+from f2tools.volume.volume import File, Volume
+from tests import judges
+from tests.fsck.trees import shown
+from tests.hostile.damage import flips, resealed
+from tests.hostile.targets import Place, structures
+from tests.images import reference
+
+SECONDS = 60
+DAMAGES = (1, 1, 1, 2, 3, 5, 10, 20, 50, 100)
+WHOLE_BLOCKS = 8  # one damage of so many is a whole block, zeroed or noise
+# what no repair can decide: features that nobody knows in both copies
+BEYOND = {"S006"}
+NOT_METADATA = ("compressed cluster",)
+
+
+@dataclass
+class Healthy:
+    """An image before the damage: where its structures lie, and for each inode what it shows, where, and its blocks."""
+
+    path: Path
+    places: dict[str, list[Place]]
+    shown: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    names: dict[int, set[bytes]] = field(default_factory=dict)
+    blocks: dict[int, set[int]] = field(default_factory=dict)
+    way: dict[bytes, set[int]] = field(default_factory=dict)  # path -> blocks that lead there
+
+
+@cache
+def healthy(name: str) -> Healthy:
+    """The facts of a reference image, without further devices."""
+    path = reference(name).path
+    with Volume(open_device(path)) as vol:
+        places = {kind: where for kind, where in structures(vol).items() if kind not in NOT_METADATA}
+        found = Healthy(path, places)
+        ways: dict[bytes, set[int]] = {b"": set(_blocks(vol, vol.root.inode))}
+        for folder, _inode, entries in vol.walk():
+            above = ways[folder.rstrip(b"/")]
+            for entry in entries:
+                assert isinstance(entry.inode, Inode)
+                where = folder.rstrip(b"/") + b"/" + entry.name
+                ino = entry.inode.ino
+                if ino not in found.blocks:
+                    found.blocks[ino] = _blocks(vol, entry.inode)
+                    found.shown[ino] = shown(File(vol, entry.inode, where))
+                found.names.setdefault(ino, set()).add(where)
+                found.way[where] = above
+                if entry.inode.is_dir:
+                    ways[where] = above | found.blocks[ino]
+    return found
+
+
+def _blocks(vol: Volume, inode: Inode) -> set[int]:
+    """All blocks of a file: inode, nodes and data."""
+    blocks = {inode.blkaddr}
+    if inode.i_xattr_nid:
+        blocks.add(vol.nodes.address(inode.i_xattr_nid))
+    if inode.has_inline_data or inode.has_inline_dentry:
+        return blocks
+    per = vol.geo.addrs_per_block
+    stack = [(int(nid), (1, 1, 2, 2, 3)[at]) for at, nid in enumerate(inode.nids.tolist()) if nid]
+    while stack:
+        nid, level = stack.pop()
+        blkaddr = vol.nodes.address(nid)
+        blocks.add(blkaddr)
+        words = vol.device.read_range(blkaddr, 1, vol.geo.block_size)[0][: 4 * per].view("<u4")
+        if level > 1:
+            stack += [(int(below), level - 1) for below in words[words != 0].tolist()]
+    for extent in vol.data.extents(inode):
+        if extent.blkaddr and vol.geo.in_main(extent.blkaddr):
+            blocks.update(range(extent.blkaddr, extent.blkaddr + extent.count))
+    return blocks
+
+
+def damage(name: str, number: int) -> list[tuple[int, bytes]]:
+    """The (offset, bytes) that case `number` writes over an image."""
+    good = healthy(name)
+    rng = random.Random(f"{name}-{number}")
+    size = good.path.stat().st_size
+    places = {kind: [p for p in where if sum(p) <= size] for kind, where in good.places.items()}
+    kinds = sorted(kind for kind, where in places.items() if where)
+    patches: list[tuple[int, bytes]] = []
+    for _ in range(rng.choice(DAMAGES)):
+        kind = rng.choice(kinds)
+        if rng.randrange(WHOLE_BLOCKS) == 0:
+            start = rng.choice(places[kind])[0] // 4096 * 4096
+            patches.append((start, bytes(4096) if rng.randrange(2) else rng.randbytes(4096)))
+            continue
+        some = flips(rng, good.path, places[kind], 1)
+        if kind in ("superblock", "checkpoint head") and rng.randrange(4):
+            some = resealed(good.path, some, places[kind], kind)
+        patches += some
+    return patches
+
+
+@dataclass
+class Verdict:
+    """How a case ended: what went wrong, if anything; what was found; how long it took."""
+
+    wrong: str = ""
+    found: Counter[str] = field(default_factory=Counter)
+    done: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    lost: int = 0
+
+
+class TooLong(BaseException):
+    """It took longer than anything may."""
+
+
+def _alarm(*_: object) -> None:
+    raise TooLong
+
+
+def judged(name: str, number: int, work: Path, peer: bool = True, keep: Path | None = None) -> Verdict:
+    """Damage, check, repair, check again, look at all files, ask fsck.f2fs; `keep` is where the result is put."""
+    verdict = Verdict()
+    before = signal.signal(signal.SIGALRM, _alarm)
+    signal.alarm(SECONDS)
+    begun = time.monotonic()
+    try:
+        with open_device(healthy(name).path) as device:
+            verdict.wrong = _judged(name, number, device, work, peer, keep, verdict)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        verdict.wrong = traceback.format_exc(limit=-8)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    verdict.seconds = time.monotonic() - begun
+    return verdict
+
+
+def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep: Path | None, verdict: Verdict) -> str:
+    patches = damage(name, number)
+    image = Overlay(Kept(device))
+    for offset, data in patches:
+        image.pwrite(offset, data)
+    try:
+        report = check(Image(Kept(image)))
+    except F2fsError as error:
+        return f"can't be checked: {error}"
+    verdict.found = report.counts
+    if not report.sound:
+        repairer = Repairer(image)
+        outcome = repairer.run(report)
+        verdict.done = outcome.done
+        if not outcome.complete:
+            return "" if set(outcome.left) & BEYOND else f"left: {dict(outcome.left)}"
+        repairer.commit(image)
+        again = check(Image(Kept(image)))
+        if not again.sound:
+            return f"a second check finds {dict(again.counts)}"
+    lost = _lost(
+        name,
+        image,
+        {offset // 4096 for offset, data in patches} | {(offset + len(data) - 1) // 4096 for offset, data in patches},
+    )
+    verdict.lost = len(lost)
+    if lost:
+        return f"{len(lost)} files: {'; '.join(lost[:4])}"
+    if peer or keep is not None:
+        copy = keep or work / f"{name}.img"
+        _write(image, copy)
+        if peer:
+            run = judges.fsck(copy)
+            bad = [line for line in judges.complaints(run.output) if "Debian" not in line]  # a torn version string
+            if run.rc or bad:
+                return f"fsck.f2fs: {run.rc} {bad[:4]}"
+    return ""
+
+
+def _lost(name: str, image: Device, touched: set[int]) -> list[str]:
+    """What is not there although nothing of it was touched."""
+    good = healthy(name)
+    now: dict[int, tuple[Any, ...]] = {}
+    where: dict[bytes, int] = {}
+    with Volume(Kept(image)) as vol:
+        for folder, _, entries in vol.walk():
+            for entry in entries:
+                if not isinstance(entry.inode, Inode):
+                    return [f"{folder!r} {entry.name!r} can't be read"]
+                path = folder.rstrip(b"/") + b"/" + entry.name
+                where[path] = entry.inode.ino
+                if entry.inode.ino in now:
+                    continue
+                ino = entry.inode.ino
+                if ino in good.blocks and not good.blocks[ino] & touched:
+                    now[ino] = shown(File(vol, entry.inode, path))
+    said: list[str] = []
+    for ino, blocks in good.blocks.items():
+        if blocks & touched:
+            continue
+        if ino not in now:
+            said.append(f"ino {ino} {sorted(good.names[ino])[0]!r} is gone")
+            continue
+        if now[ino][:4] + now[ino][5:] != good.shown[ino][:4] + good.shown[ino][5:]:
+            said.append(f"ino {ino} {sorted(good.names[ino])[0]!r} is another: {now[ino]} for {good.shown[ino]}")
+        said += [
+            f"{path!r} leads to {where.get(path)}, not {ino}"
+            for path in good.names[ino]
+            if not good.way[path] & touched and where.get(path) != ino
+        ]
+    return said
+
+
+def _write(image: Device, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(image.size_bytes)
+        for offset, length in image.data_ranges(0, image.size_bytes):
+            for at in range(offset, offset + length, 1 << 20):
+                file.seek(at)
+                file.write(image.pread(at, min(1 << 20, offset + length - at)))
+
+
+def _main(words: list[str]) -> None:
+    name, first = words[0], int(words[1])
+    last = int(words[2]) if len(words) > 2 else first
+    work = Path(words[3]) if len(words) > 3 else Path("/tmp")
+    bad = 0
+    for number in range(first, last + 1):
+        verdict = judged(name, number, work)
+        if first == last:
+            print(len(damage(name, number)), "patches")
+            with open_device(healthy(name).path) as device:
+                image = Overlay(Kept(device))
+                for offset, data in damage(name, number):
+                    image.pwrite(offset, data)
+                for finding in check(Image(Kept(image))).findings:
+                    if finding.severity >= Severity.WARNING:
+                        print("  ", finding.code, finding.message)
+            print("\n".join(f"  did {line}" for line in verdict.done))
+        if verdict.wrong or verdict.seconds > SECONDS / 4:
+            bad += 1
+            print(f"{name} {number} ({verdict.seconds:.1f} s): {verdict.wrong}", flush=True)
+    print(f"{name}: {last - first + 1} cases, {bad} failures")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
