@@ -43,8 +43,9 @@ from f2tools.layout.super import Device as DeviceEntry
 from f2tools.layout.super import SuperBlock
 from f2tools.mkfs.contents import Contents, packed, u32s
 from f2tools.mkfs.detect import Signature
-from f2tools.mkfs.plan import SEGMENT_COUNT_CKPT, Plan
+from f2tools.mkfs.plan import Plan
 from f2tools.mkfs.request import NO_SEGMENT, encoded_label
+from f2tools.volume.areas import SEGMENT_COUNT_CKPT
 
 SUMMARY_BLOCKS = 4  # compact data summaries, then hot, warm and cold node summaries
 MAJOR_VER, MINOR_VER = 1, 16

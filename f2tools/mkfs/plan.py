@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from f2tools.errors import Usage
-from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import (
     BLOCKS_PER_SEG,
     CURSEG_COLD_DATA,
@@ -19,9 +18,7 @@ from f2tools.layout.constants import (
     CURSEG_WARM_DATA,
     CURSEG_WARM_NODE,
     F2FS_FEATURE_LOST_FOUND,
-    F2FS_FEATURE_PACKED_SSA,
     F2FS_FEATURE_RO,
-    F2FS_MIN_BLOCK_SIZE,
     FEATURES,
     NR_CURSEG_TYPE,
 )
@@ -33,17 +30,23 @@ from f2tools.mkfs.request import (
     extension_lists,
 )
 from f2tools.options import human_size
-from f2tools.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE, Geometry
+from f2tools.volume.areas import (
+    F2FS_MAX_SEGMENT,
+    SEGMENT_COUNT_CKPT,
+    best_overprovision,
+    ceil_div,
+    nat_segments,
+    overprovision_segments,
+    reserved_segments,
+    sit_segments,
+    ssa_segments,
+)
+from f2tools.volume.geometry import Geometry
 
-F2FS_MAX_SEGMENT = 16 * 1024 * 1024 // 2
 F2FS_MIN_SEGMENTS = 9
-SEGMENT_COUNT_CKPT = 2
-DEFAULT_NAT_ENTRY_RATIO = 20  # per cent of the NAT that would be needed if every block were a node
-MIN_NAT_BITMAP_SIZE = 64
 MIN_RSVD_SECS = NR_CURSEG_TYPE + 2
 CONFIG_RSVD_DEFAULT_OP_RATIO = 3.0
 FIRST_FREE_NID = 4
-_U32 = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -147,10 +150,6 @@ def _least_size(options: Options, specs: tuple[DeviceSpec, ...]) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high << 20
-
-
-def _ceil(value: int, unit: int) -> int:
-    return -(-value // unit)
 
 
 class _Planner:
@@ -257,7 +256,7 @@ class _Planner:
         """The first block after the superblocks that starts a zone of the medium."""
         start = self.options.start_bytes
         unit = self.segment_bytes if self.options.zoned and len(self.specs) > 1 else self.zone_bytes
-        offset = _ceil(start + 2 * self.block_size, unit) * unit - start
+        offset = ceil_div(start + 2 * self.block_size, unit) * unit - start
         if self.feature & F2FS_FEATURE_RO:
             # mkfs.f2fs says 8192 bytes whatever the block size is, which puts it upon the superblocks above 4096.
             offset = 2 * self.block_size
@@ -301,14 +300,15 @@ class _Planner:
     def _areas(self, segment0: int, devices: tuple[PlannedDevice, ...]) -> Geometry:
         """Checkpoint, SIT, NAT and SSA area one after the other, the main area at the next zone."""
         segment_count = sum(device.total_segments for device in devices)
-        sit = 2 * _ceil(_ceil(segment_count, self.block_size // SIT_ENTRY_SIZE), BLOCKS_PER_SEG)
+        sit = sit_segments(segment_count, self.block_size)
         self._enough(segment_count, SEGMENT_COUNT_CKPT + sit)
-        nat, cp_payload = self._nat(segment_count - SEGMENT_COUNT_CKPT - sit, sit)
+        left = segment_count - SEGMENT_COUNT_CKPT - sit
+        nat, cp_payload = nat_segments(left, sit, self.block_size, self.options.large_nat_bitmap)
         self._enough(segment_count, SEGMENT_COUNT_CKPT + sit + nat)
-        ssa = self._ssa(segment_count - SEGMENT_COUNT_CKPT - sit - nat)
+        ssa = ssa_segments(left - nat, self.block_size, self.feature)
         meta = SEGMENT_COUNT_CKPT + sit + nat + ssa
         ssa += -meta % self.segs_per_zone
-        meta_zones = _ceil(meta, self.segs_per_zone)
+        meta_zones = ceil_div(meta, self.segs_per_zone)
         zones = segment_count // self.segs_per_zone
         if zones <= meta_zones:
             raise TooSmall(f"{zones} zones are not more than the {meta_zones} that metadata takes")
@@ -341,28 +341,6 @@ class _Planner:
         if segment_count <= meta:
             raise TooSmall(f"{segment_count} segments are not more than the {meta} that metadata takes")
 
-    def _nat(self, available_segments: int, sit: int) -> tuple[int, int]:
-        """(segments of the NAT area, blocks of checkpoint payload): both version bitmaps must fit in a pack."""
-        nat = _ceil(_ceil(available_segments * BLOCKS_PER_SEG, self.block_size // NAT_ENTRY_SIZE), BLOCKS_PER_SEG)
-        room = self.block_size - 4 - Checkpoint.size  # MAX_BITMAP_SIZE_IN_CKPT
-        largest_sit = _ceil(_ceil(F2FS_MAX_SEGMENT, self.block_size // SIT_ENTRY_SIZE), BLOCKS_PER_SEG)
-        sit_bitmap = min(sit // 2, largest_sit) * BLOCKS_PER_SEG // 8
-        if self.options.large_nat_bitmap:
-            nat = max(1, nat * DEFAULT_NAT_ENTRY_RATIO // 100)
-            over = sit_bitmap + nat * BLOCKS_PER_SEG // 8 - room
-            return 2 * nat, _ceil(over, self.block_size) if over > 0 else 0
-        if sit_bitmap > room - MIN_NAT_BITMAP_SIZE:
-            nat_bitmap, payload = room, _ceil(sit_bitmap, self.block_size)
-        else:
-            nat_bitmap, payload = room - sit_bitmap, 0
-        return 2 * min(nat, nat_bitmap * 8 // BLOCKS_PER_SEG), payload
-
-    def _ssa(self, available_segments: int) -> int:
-        if self.feature & F2FS_FEATURE_RO:
-            return 0
-        per_block = self.block_size // F2FS_MIN_BLOCK_SIZE if self.feature & F2FS_FEATURE_PACKED_SSA else 1
-        return _ceil(_ceil(available_segments, per_block), BLOCKS_PER_SEG)
-
     def _check_zoned_metadata(self, geometry: Geometry) -> None:
         """Metadata is rewritten in place and must lie in conventional zones."""
         if not self.zone_blocks:
@@ -386,32 +364,8 @@ class _Planner:
             if len(self.devices) == 1 or not (zones and zones.managed):
                 total += device.total_segments
             else:
-                total += sum(_ceil(capacity, self.segment_bytes) for capacity in zones.capacities)
+                total += sum(ceil_div(capacity, self.segment_bytes) for capacity in zones.capacities)
         return total - (geometry.main_blkaddr - geometry.segment0_blkaddr) // BLOCKS_PER_SEG
-
-    def _reserved(self, geometry: Geometry, usable: int, percent: float) -> int:
-        per_section = _ceil(usable, geometry.section_count)
-        if self.reserved_sections:
-            reserved = self.reserved_sections * per_section
-        else:
-            reserved = int((100 / percent + 1 + NR_CURSEG_TYPE) * per_section)
-        return _ceil(reserved, per_section) * per_section
-
-    def _best_overprovision(self, geometry: Geometry, usable: int) -> float:
-        """The percentage that leaves files the most space; get_best_overprovision() in f2fs_fs.h."""
-        small = geometry.segment_count_main < 256
-        candidate, end, step = (10.0, 95.0, 5.0) if small else (0.01, 10.0, 0.01)
-        buffer = NR_CURSEG_TYPE * self.segs_per_sec
-        best = most = 0.0
-        while candidate <= end:
-            reserved = self._reserved(geometry, usable, candidate)
-            hidden = (usable - reserved & _U32) * candidate / 100
-            if hidden > 0:
-                space = usable - max(float(reserved), hidden) - buffer
-                if most < space:
-                    most, best = space, candidate
-            candidate += step
-        return best
 
     def _reserve(self, geometry: Geometry, usable: int) -> int:
         """Segments kept for cleaning; settles the overprovision percentage."""
@@ -419,10 +373,12 @@ class _Planner:
         if self.feature & F2FS_FEATURE_RO:
             self.overprovision, reserved = 0.0, 0
         else:
-            self.overprovision = self.overprovision or self._best_overprovision(geometry, usable)
+            self.overprovision = self.overprovision or best_overprovision(
+                geometry.segment_count_main, usable, geometry.section_count, self.segs_per_sec, self.reserved_sections
+            )
             if not self.overprovision:
                 raise TooSmall(f"{geometry.segment_count_main} segments leave nothing besides what cleaning needs")
-            reserved = self._reserved(geometry, usable, self.overprovision)
+            reserved = reserved_segments(self.overprovision, usable, geometry.section_count, self.reserved_sections)
         if total < F2FS_MIN_SEGMENTS:
             raise TooSmall(f"{total} segments are less than the {F2FS_MIN_SEGMENTS} that every volume needs")
         if geometry.segment_count_main - NR_CURSEG_TYPE < reserved:
@@ -432,14 +388,14 @@ class _Planner:
         return reserved
 
     def _overprov_segments(self, geometry: Geometry, usable: int, reserved: int) -> int:
-        buffer = NR_CURSEG_TYPE * self.segs_per_sec
-        overprov = int((usable - reserved) * self.overprovision / 100)
         if self.reserved_sections:
+            buffer = NR_CURSEG_TYPE * self.segs_per_sec
+            overprov = int((usable - reserved) * self.overprovision / 100)
             if overprov < buffer:
                 raise Usage(f"-o {self.overprovision:g} gives {overprov} segments; {buffer} are needed at least")
             overprov += reserved
         else:
-            overprov = max(reserved, overprov) + buffer
+            overprov = overprovision_segments(self.overprovision, usable, reserved, self.segs_per_sec)
         if usable <= overprov:
             raise TooSmall(f"of {usable} segments {overprov} would be overprovision, nothing for files")
         return overprov
