@@ -1,0 +1,216 @@
+"""New crashes: the kernel under a random load loses its power, and recovers what we recover.
+
+All volumes of a round are crashed at one moment in one boot, and judged in another.  F2_CRASHES says how many volumes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from f2tools.device import open_device
+from f2tools.dump.manifest import manifest
+from f2tools.volume.recovered import open_recovered
+from f2tools.volume.volume import open_volume
+from f2tools.volume.writer import WritableVolume
+from tests import judges
+from tests.images import copy_sparse
+from tests.kernel.guest import Guest, Result
+from tests.mkfs.tools import f2mkfs
+from tests.write.consistency import assert_consistent
+from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel
+
+CRASHES = int(os.environ.get("F2_CRASHES", "5"))
+ROUND = 10  # volumes that are judged in one boot, each twice
+LONGEST = 5.0  # seconds that the load goes on
+NOW = 4_000_000_000 * 10**9
+WORKLOAD = Path(__file__).with_name("crash_workload.py")
+UNCHANGED = ("Mounted with checkpoint version", "Found nat_bits in checkpoint", "Using encoding defined by superblock")
+UNCHANGED += ("Mount Device [", "IO Block Size")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a volume is made and mounted, and how often of 100 operations something is made safe."""
+
+    make: str = ""
+    mount: str = ""
+    syncs: int = 15
+    devices: int = 1
+
+
+KINDS = (
+    Kind(),
+    Kind("-O extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,quota,sb_checksum", syncs=30),
+    Kind(devices=2),
+    Kind("-s 2 -z 2", "fsync_mode=strict"),
+    Kind("-O extra_attr,compression,inode_checksum", "compress_extension=*,compress_algorithm=lz4"),
+    Kind(mount="active_logs=4", syncs=50),
+    Kind(mount="active_logs=2", syncs=8),
+    Kind(mount="noinline_data,noinline_dentry,noinline_xattr"),
+    Kind(mount="mode=lfs"),
+    Kind("-C utf8 -O casefold,extra_attr,lost_found", syncs=5),
+    Kind(mount="mode=fragment:block", syncs=20),
+    Kind("-i", "fsync_mode=nobarrier,background_gc=sync"),
+)  # fmt: skip
+
+CRASH = """
+set -e
+words=($MOUNTS); disks=($DISKS); count=${#disks[@]}
+for n in $(seq 0 $((count - 1))); do
+    mkdir /mnt/$n
+    mount -t f2fs -o ${words[$n]} ${IMAGES[${disks[$n]}]} /mnt/$n
+done
+exec python3 /share/workload $SEED $SYNCS
+"""
+
+JUDGE = """
+set -e
+disks=($DISKS); count=${#disks[@]}
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[${disks[$n]}]} /mnt/$n; done
+python3 /share/manifests $count $OUT/%d.json
+umount /mnt/*
+"""
+
+
+@dataclass
+class Crashed:
+    """A volume that lost its power."""
+
+    label: str
+    paths: list[Path]
+
+    def copy(self, folder: Path, word: str) -> list[Path]:
+        return [copy_sparse(path, folder / f"{word}-{path.name}") for path in self.paths]
+
+
+def blank(kind: Kind, name: str, folder: Path, disk: int) -> list[Path]:
+    """A fresh volume that will be attached as disk number `disk` and following."""
+    paths = [folder / f"{name}-{n}.img" for n in range(kind.devices)]
+    words: list[Any] = ["-q", paths[0], "--size", "128M" if "-s" in kind.make else "64M", *kind.make.split()]
+    for path in paths[1:]:
+        words += ["--size", "64M", "-c", path]
+    if kind.devices > 1:
+        for n in range(kind.devices):
+            words += ["--device-path", _disk(disk + n)]
+    f2mkfs(*words)
+    return paths
+
+
+def _disk(number: int) -> str:
+    return f"/dev/vd{chr(ord('a') + number)}"
+
+
+def crash(guest: Guest, kinds: list[Kind], seed: str, folder: Path) -> list[Crashed]:
+    """Volumes that a kernel was writing to when its power was cut."""
+    chance = random.Random(seed)
+    volumes: list[Crashed] = []
+    first: list[int] = []
+    for number, kind in enumerate(kinds):
+        first.append(sum(len(volume.paths) for volume in volumes))
+        label = f"crash {seed}-{number}: mkfs {kind.make or 'plain'}, mount {kind.mount or 'plain'}"
+        volumes.append(Crashed(label, blank(kind, f"{number}", folder, first[-1])))
+    env = {
+        "MOUNTS": " ".join(kind.mount or "rw" for kind in kinds),
+        "SYNCS": " ".join(str(kind.syncs) for kind in kinds),
+        "DISKS": " ".join(map(str, first)),
+        "SEED": seed,
+    }
+    disks = [path for volume in volumes for path in volume.paths]
+    after = chance.uniform(0.0, LONGEST)
+    files = {"workload": WORKLOAD.read_text()}
+    result = guest.run(CRASH, disks, env=env, files=files, cut_after=("go", after), timeout=600)
+    assert result.crashed, result.must_succeed()
+    return volumes
+
+
+def place(path: Path, disks: list[Path]) -> str:
+    return _disk(disks.index(path))
+
+
+def timeless(entries: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Without what recovery itself decides: times of a directory that got a name back, the place of an inode."""
+    found: dict[str, Any] = {}
+    for path, entry in entries.items():
+        kept = dict(entry)
+        if path in ours and ours[path]["mtime_ns"] >= NOW:
+            kept = {key: value for key, value in kept.items() if key not in ("mtime_ns", "ctime_ns", "atime_ns")}
+        kept["extents"] = [e for e in entry.get("extents", ()) if not e[3] & 0x200]
+        found[path] = kept
+    return found
+
+
+def said_of(result: Result, disk: str) -> list[str]:
+    """What the kernel said of a volume."""
+    return [line for line in result.dmesg.splitlines() if f"F2FS-fs ({disk.removeprefix('/dev/')})" in line]
+
+
+def judge_round(guest: Guest, volumes: list[Crashed], folder: Path) -> tuple[int, list[str]]:
+    """Hold our recovery against the kernel's: (how many volumes had something to roll forward, what is not equal)."""
+    ours = [volume.copy(folder, "ours") for volume in volumes]
+    looked: list[dict[str, Any]] = []
+    for volume, paths in zip(volumes, ours, strict=True):
+        with open_recovered(volume.paths[0], volume.paths[1:]) as read:
+            looked.append(manifest(read))
+            assert_consistent(read, volume.label)
+        device = open_device(paths[0], write=True, extra=paths[1:])
+        WritableVolume(device, clock=lambda: NOW).close()
+        judges.fsck_clean(paths[0], *paths[1:])
+    trees = []
+    for paths in ours:
+        with open_volume(paths[0], paths[1:]) as read:
+            trees.append(manifest(read))
+    disks = [path for volume, paths in zip(volumes, ours, strict=True) for path in (*volume.paths, *paths)]
+    for paths in [volume.paths for volume in volumes if len(volume.paths) > 1] + [p for p in ours if len(p) > 1]:
+        judges.set_device_paths(paths[0], [Path(place(path, disks)) for path in paths])
+    heads = [disks.index(paths[0]) for pair in zip((v.paths for v in volumes), ours, strict=True) for paths in pair]
+    env = {"DISKS": " ".join(map(str, heads))}
+    result = guest.run(JUDGE, disks, env=env, files={"manifests": MANIFESTS}, timeout=900).must_succeed()
+    rolled, wrong = 0, []
+    for number, volume in enumerate(volumes):
+        try:
+            judge(result, number, trees[number], looked[number], place(ours[number][0], disks))
+            judges.fsck_clean(volume.paths[0], *volume.paths[1:])
+            judges.fsck_clean(ours[number][0], *ours[number][1:])
+        except AssertionError as error:
+            wrong.append(f"{volume.label}: {error}")
+        rolled += any("recover" in line for line in said_of(result, place(volume.paths[0], disks)))
+    return rolled, wrong
+
+
+def judge(result: Result, number: int, tree: dict[str, Any], looked: dict[str, Any], disk: str) -> None:
+    """One volume: the kernel's recovery, ours, and ours in memory."""
+    theirs, mine = result.json(f"{2 * number}.json"), result.json(f"{2 * number + 1}.json")
+    assert_as_the_kernel(tree, mine, "recovered by us")
+    entries = tree["entries"]
+    for context, one in (("recovered by us", tree), ("recovered in memory", looked)):
+        left = {"entries": timeless(one["entries"], entries), "statfs": one["statfs"]}
+        right = {**theirs, "entries": timeless(theirs["entries"], entries)}
+        assert_as_the_kernel(left, right, f"{context}, against the kernel's recovery")
+    said = said_of(result, disk)
+    assert said, "the kernel says nothing of the volume that we recovered"
+    assert all(any(word in line for word in UNCHANGED) for line in said), "\n".join(said)
+
+
+def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> None:
+    seed = f"{time.time_ns():x}"
+    kinds = [KINDS[n % len(KINDS)] for n in range(CRASHES)]
+    rolled, wrong = 0, []
+    for number, start in enumerate(range(0, CRASHES, ROUND)):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        volumes = crash(guest, kinds[start : start + ROUND], f"{seed}-{number}", folder)
+        for volume in volumes:  # to be looked at, should they not be recovered as they must
+            volume.copy(folder, "crashed")
+        found, bad = judge_round(guest, volumes, folder)
+        rolled, wrong = rolled + found, wrong + bad
+        if not bad:
+            shutil.rmtree(folder)
+    print(f"{CRASHES} crashes, {rolled} with something to roll forward, seed {seed}")
+    assert not wrong, "\n\n".join(wrong)
+    assert rolled or CRASHES < 3, "no crash left anything to roll forward: the load is too light"
