@@ -32,10 +32,12 @@ TOOLS = {
     "setfattr": ("f2tools.edit.cli:setfattr", "Set extended attributes in an image."),
     "setfacl": ("f2tools.edit.cli:setfacl", "Change ACLs in an image."),
     "chattr": ("f2tools.edit.cli:chattr", "Set flags and projects in an image."),
+    "mount": ("f2tools.mount.cli:mount", "Mount an image as a file system, through FUSE."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace"),
+    "Use": ("mount",),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Tend": ("clean",),
     "Change files in an image": (

@@ -130,10 +130,20 @@ class Directories:
                 return False
         return True
 
-    def _blocks(self, inode: LiveInode) -> Iterator[int]:
-        """The blocks that a directory has."""
+    def areas(self, inode: LiveInode, first: int = 0) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """(block, area) of all that holds entries, from block `first` on; the block is -1 for the area in the inode."""
+        if inode.has_inline_dentry:
+            yield -1, inode.inline_area
+            return
+        for number in self._blocks(inode, first):
+            block = self._block(inode, number)
+            if block is not None:
+                yield number, block
+
+    def _blocks(self, inode: LiveInode, first: int = 0) -> Iterator[int]:
+        """The blocks that a directory has, from `first` on."""
         end = -(-inode.i_size // self.geo.block_size)
-        for node, low, high in self._mapper.nodes_within(inode, 0, end):
+        for node, low, high in self._mapper.nodes_within(inode, first, end):
             yield from (node.first + low + np.flatnonzero(node.addrs[low:high])).tolist()
 
     def _block(self, inode: LiveInode, number: int) -> NDArray[np.uint8] | None:

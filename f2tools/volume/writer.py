@@ -603,10 +603,14 @@ class WritableVolume(Volume):
 
     def write(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
         """Write bytes at an offset: how many; OSError EFBIG, ENOSPC, EDQUOT, EPERM."""
-        view = memoryview(data).cast("B")
         inode = self._content(ino, offset)
         if inode.i_flags & F2FS_APPEND_FL and offset < inode.i_size:
             _fail(errno.EPERM)
+        return self.write_pages(ino, offset, data)
+
+    def write_pages(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
+        """As `write`, of what may be written: who opened the file was asked, and a cache writes it back now."""
+        view = memoryview(data).cast("B")
         if not len(view):
             return 0
         step = self.geo.blocks_per_seg * self.geo.block_size
@@ -668,8 +672,9 @@ class WritableVolume(Volume):
         gid: int | None = None,
         atime_ns: int | None = None,
         mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
     ) -> None:
-        """Change permissions, owner, times; the ctime follows.  OSError EPERM, EDQUOT."""
+        """Change permissions, owner, times; the ctime is now unless it is given.  OSError EPERM, EDQUOT."""
         inode = self._attributes(ino)
         changes: dict[str, int] = {}
         if uid is not None or gid is not None:
@@ -679,12 +684,26 @@ class WritableVolume(Volume):
             mode = stat.S_IFMT(inode.i_mode) | stat.S_IMODE(mode)
             self._chmod_acl(inode, mode)
             changes["i_mode"] = mode
-        for name, value in (("atime", atime_ns), ("mtime", mtime_ns)):
-            if value is not None:
-                seconds, nsec = divmod(value, 1_000_000_000)
-                changes |= {f"i_{name}": seconds % (1 << 64), f"i_{name}_nsec": nsec}
-        inode.set(**changes)
-        self._stamp(inode, self.clock())
+        inode.set(**changes, **_times(atime_ns, mtime_ns, None))
+        self._stamp(inode, self.clock() if ctime_ns is None else ctime_ns)
+
+    def set_times(
+        self, ino: int, atime_ns: int | None = None, mtime_ns: int | None = None, ctime_ns: int | None = None
+    ) -> None:
+        """Set times, and the ctime to now unless it is given: of an append-only file too, as its writer does.  EPERM."""
+        self._begin(1)
+        inode = self.live(ino)
+        if inode.i_flags & F2FS_IMMUTABLE_FL:
+            _fail(errno.EPERM)
+        inode.set(**_times(atime_ns, mtime_ns, self.clock() if ctime_ns is None else ctime_ns))
+        self.nodes.touch(inode)
+
+    def accessed(self, inode: LiveInode, now_ns: int) -> None:
+        """The file was read; a volume that can't be written any more remembers nothing."""
+        if self._broken is None:
+            self._changed = True
+            inode.set(**_times(now_ns, None, None))
+            self.nodes.touch(inode)
 
     def _chmod_acl(self, inode: LiveInode, mode: int) -> None:
         for item in xattrs_of(self.nodes, inode):
@@ -1023,6 +1042,27 @@ class WritableVolume(Volume):
     def _enough(self, blocks: int, more: int = 0) -> bool:
         return self.segments.free_sections + more > self.segments.reserved_sections + self._needed(blocks)
 
+    @property
+    def broken(self) -> str | None:
+        """Why nothing is written any more, if that is so."""
+        return self._broken
+
+    def clean_section(self, section: int) -> int:
+        """Move what is valid out of a section, which the next checkpoint makes free: how many blocks.  Pinned."""
+        self._begin(0)
+        self._busy = True
+        try:
+            return self.cleaner.clean(section)
+        finally:
+            self._busy = False
+
+    def stop_writing(self, why: str) -> bool:
+        """Change nothing on the device any more; False where that was so already."""
+        if self._broken is not None:
+            return False
+        self._broken = why
+        return True
+
     def _usable(self) -> None:
         if self._broken is not None:
             raise OSError(errno.EROFS, f"the volume is read-only since an error: {self._broken}")
@@ -1122,6 +1162,16 @@ class WritableVolume(Volume):
     def file(self, ino: int) -> File:
         """A file by inode number, for reading."""
         return File(self, self.live(ino))
+
+
+def _times(atime_ns: int | None, mtime_ns: int | None, ctime_ns: int | None) -> dict[str, int]:
+    """The fields that times are kept in."""
+    fields: dict[str, int] = {}
+    for name, value in (("atime", atime_ns), ("mtime", mtime_ns), ("ctime", ctime_ns)):
+        if value is not None:
+            seconds, nsec = divmod(value, 1_000_000_000)
+            fields |= {f"i_{name}": seconds % (1 << 64), f"i_{name}_nsec": nsec}
+    return fields
 
 
 def _fail(number: int, name: bytes | None = None) -> NoReturn:

@@ -1,0 +1,133 @@
+"""What a mounted volume does unasked: checkpoints, cleaning while nobody asks for anything, giving free segments back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from f2tools.errors import F2fsError
+from f2tools.mount.options import MountOptions
+from f2tools.volume.gc import Pinned, cost_benefit
+from f2tools.volume.writer import WritableVolume
+
+if TYPE_CHECKING:
+    from f2tools.mount.operations import FileSystem
+
+log = logging.getLogger("f2tools.mount")
+
+CHECKPOINT_SECONDS = 60.0
+IDLE_SECONDS = 5.0  # without a request before anything is cleaned
+BETWEEN_SECTIONS = 0.5  # seconds, while it stays idle
+FOREVER = 3600.0
+INVALID_PERCENT = 40  # of the blocks that are not valid, so many must lie in dirty segments; see gc.h
+FREED_HELD = 32  # segments that are given back at a time
+
+
+class Tending:
+    """Tends one volume between requests."""
+
+    def __init__(self, files: FileSystem, volume: WritableVolume | None, options: MountOptions) -> None:
+        self._files = files
+        self._volume = volume
+        self._options = options
+        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        self._last_request = time.monotonic()
+        self._cleaning = options.background_gc
+        self._in_use = None if volume is None else volume.segments.in_use.copy()
+        self.checkpoints = 0
+        self.sections_cleaned = 0
+        self.discarded_bytes = 0
+
+    # -- when -----------------------------------------------------------------------------------------------------
+
+    def due(self) -> float:
+        """Seconds that may be waited for a request."""
+        if self._volume is None:
+            return FOREVER
+        now = time.monotonic()
+        wait = self._next_checkpoint - now
+        return min(wait, BETWEEN_SECTIONS if self._cleaning else FOREVER)
+
+    def busy(self) -> None:
+        """Requests come: the checkpoint has its time, and nothing else."""
+        self._last_request = now = time.monotonic()
+        self._cleaning = self._options.background_gc
+        if self._volume is not None and now >= self._next_checkpoint:
+            self._checkpoint()
+
+    def idle(self) -> None:
+        """Nothing was asked for a while."""
+        if self._volume is None:
+            return
+        now = time.monotonic()
+        if now >= self._next_checkpoint:
+            self._checkpoint()
+        elif self._cleaning and now - self._last_request >= IDLE_SECONDS:
+            self._cleaning = self._clean_one()
+
+    # -- what -----------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        assert self._volume is not None
+        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        try:
+            self._volume.sync()
+            if self._options.discard:
+                self._give_back()
+            self.checkpoints += 1
+        except OSError as error:
+            if not self._volume.broken:
+                self._files.failed("checkpoint", error)
+        except Exception as error:
+            self._files.failed("checkpoint", error)
+
+    def _clean_one(self) -> bool:
+        """Clean one section; whether there may be more to do."""
+        volume = self._volume
+        assert volume is not None
+        try:
+            if volume.broken or not worth_the_trouble(volume):
+                return False
+            section = cost_benefit(volume.cleaner.worthwhile())
+            if section is None:
+                return False
+            if volume.segments.free_sections <= volume.segments.reserved_sections + 1:
+                volume.sync()
+            volume.clean_section(section)
+            self.sections_cleaned += 1
+        except Pinned:
+            return True
+        except OSError as error:
+            log.warning("cleaning: %s", error)
+            return False
+        except F2fsError as error:
+            self._files.failed("cleaning", error)
+            return False
+        return True
+
+    def _give_back(self) -> None:
+        """Tell the device of segments that became free."""
+        volume = self._volume
+        assert volume is not None
+        assert self._in_use is not None
+        now = volume.segments.in_use
+        freed = np.flatnonzero(self._in_use & ~now)
+        self._in_use = now.copy()
+        size = volume.geo.blocks_per_seg * volume.geo.block_size
+        for run in np.split(freed, np.flatnonzero(np.diff(freed) != 1) + 1):
+            if run.size:
+                volume.device.discard(volume.geo.start_block(int(run[0])) * volume.geo.block_size, run.size * size)
+                self.discarded_bytes += run.size * size
+
+
+def worth_the_trouble(volume: WritableVolume) -> bool:
+    """Whether little is free and much of it lies in holes, as has_enough_invalid_blocks() in fs/f2fs/gc.h asks."""
+    segments, space = volume.segments, volume.space
+    blocks = space.user_blocks
+    invalid = blocks - space.valid_blocks
+    free = segments.free_sections * volume.geo.segs_per_sec * volume.geo.blocks_per_seg
+    overprovision = volume.cp.overprov_segment_count * volume.geo.blocks_per_seg
+    return invalid * 100 > blocks * INVALID_PERCENT and max(0, free - overprovision) * 100 < invalid * INVALID_PERCENT

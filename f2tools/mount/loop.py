@@ -1,0 +1,160 @@
+"""The loop that serves FUSE requests one after the other, and does what is due in between.
+
+The engine is not made for two operations at a time, so there is nothing to schedule: pyfuse3 is given, in the place of
+trio, a loop that waits for the next request in poll(2).  That saves most of the time that a small request takes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pyfuse3
+
+BUSY_CHECK_SECONDS = 0.5  # how often, under load, it is asked what else is due
+
+
+class Background(Protocol):
+    """What is done between requests."""
+
+    def due(self) -> float:
+        """Seconds until there is something to do, while no request comes."""
+        ...
+
+    def idle(self) -> None:
+        """Nothing was asked for that long."""
+        ...
+
+    def busy(self) -> None:
+        """Requests come one after the other; this is called now and then."""
+        ...
+
+
+class ClosedResourceError(Exception):
+    """The session ends; pyfuse3 expects it by this name."""
+
+
+class _Lock:
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+class _Nursery:
+    """Runs the one task there is when the block ends."""
+
+    def __init__(self) -> None:
+        self._tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+    def start_soon(self, task: Callable[..., Any], *args: Any, name: object = None) -> None:
+        self._tasks.append((task, args))
+
+    async def __aenter__(self) -> _Nursery:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            for task, args in self._tasks:
+                await task(*args)
+
+
+class Loop:
+    """Serves a session until it is unmounted or `stop` is called; stands in for the module trio in pyfuse3."""
+
+    name = "f2tools"  # as a task has one
+    ClosedResourceError = ClosedResourceError
+    Lock = _Lock
+    open_nursery = _Nursery
+
+    def __init__(self, background: Background) -> None:
+        self.lowlevel = self
+        self._background = background
+        self._poll = select.poll()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        os.set_blocking(self._wake_read, False)
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._fuse_fd = -1
+        self._stopped = False
+        self._next_check = 0.0
+
+    # -- what pyfuse3 calls ---------------------------------------------------------------------------------------
+
+    def current_trio_token(self) -> Loop:
+        return self
+
+    def current_task(self) -> Loop:
+        return self
+
+    def notify_closing(self, fd: int) -> None:
+        self.wake()
+
+    async def wait_readable(self, fd: int) -> None:
+        """Return when a request waits; meanwhile do what is due."""
+        if fd != self._fuse_fd:
+            self._fuse_fd = fd
+            self._poll.register(fd, select.POLLIN)
+            self._poll.register(self._wake_read, select.POLLIN)
+        now = time.monotonic()
+        if now >= self._next_check:
+            self._background.busy()
+            self._next_check = now + BUSY_CHECK_SECONDS
+        while True:
+            if self._stopped:
+                raise ClosedResourceError
+            timeout = self._background.due()
+            events = self._poll.poll(max(0.0, timeout) * 1000)
+            ready = False
+            for number, _ in events:
+                if number == fd:
+                    ready = True
+                elif number == self._wake_read:
+                    os.read(self._wake_read, 512)
+                else:
+                    self._readers[number]()
+            if ready and not self._stopped:
+                return
+            if not events:
+                self._background.idle()
+
+    # -- what the mount calls -------------------------------------------------------------------------------------
+
+    def add_reader(self, fd: int, ready: Callable[[], None]) -> None:
+        """Call `ready` when a further descriptor can be read."""
+        self._readers[fd] = ready
+        self._poll.register(fd, select.POLLIN)
+
+    def wake(self) -> None:
+        """Let the loop look around; may be called from a signal handler or a thread."""
+        try:
+            os.write(self._wake_write, b"\0")
+        except BlockingIOError:
+            pass
+
+    def stop(self, *_: object) -> None:
+        """End the session after the request that is being served."""
+        self._stopped = True
+        self.wake()
+
+    def run(self) -> None:
+        """Serve until the volume is unmounted, or a signal says stop."""
+        before = {number: signal.signal(number, self.stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        pyfuse3.trio = self  # type: ignore[attr-defined]
+        try:
+            task = pyfuse3.main(1, 1)
+            try:
+                task.send(None)
+            except StopIteration:
+                return
+            raise RuntimeError("the loop of pyfuse3 waits for something that is not there")
+        finally:
+            pyfuse3.trio = sys.modules["trio"]  # type: ignore[attr-defined]
+            for number, handler in before.items():
+                signal.signal(number, handler)
