@@ -1,0 +1,476 @@
+"""The index of an image: what the scan found, held against NAT, SIT and SSA, as tables of an SQLite database.
+
+`build_index` makes one, in a file or for the moment; `open_index` takes one that exists or makes it.  The schema is the
+text `SCHEMA`, with a comment for each column, and stands in docs/forensics.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.forensics.order import age, broken_chains, write_order
+from f2tools.forensics.owners import SegmentOwners
+from f2tools.forensics.scan import Passed, Window, scan_main
+from f2tools.forensics.slots import DOTS, read_slots
+from f2tools.layout.constants import (
+    CURSEG_HOT_NODE,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_INODE_CHKSUM,
+    F2FS_INLINE_DENTRY,
+    NR_CURSEG_TYPE,
+    OFFSET_BIT_SHIFT,
+    SUM_TYPE_NODE,
+)
+from f2tools.layout.hashes import inode_checksum
+from f2tools.layout.nat import NatBlock
+from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.layout.node import Inode as InodeLayout
+from f2tools.volume.inode import Inode
+from f2tools.volume.nat import live_blkaddrs
+from f2tools.volume.summary import Summaries
+from f2tools.volume.volume import Volume
+
+FORMAT = 1
+BATCH = 2048
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);  -- values are JSON; format, image, uuid, cp_ver, block_size, ...
+CREATE TABLE checkpoint (        -- the two packs
+    pack INTEGER PRIMARY KEY,    -- 1 or 2
+    blkaddr INTEGER,
+    cp_ver INTEGER,
+    crc INTEGER,
+    flags INTEGER,               -- ckpt_flags
+    valid INTEGER                -- 1: head and tail agree
+);
+CREATE TABLE node (              -- blocks with the footer of a node
+    blkaddr INTEGER PRIMARY KEY,
+    nid INTEGER,
+    ino INTEGER,
+    ofs INTEGER,                 -- place of the node in its file, 0 for the inode
+    flag INTEGER,                -- bit 0 of a file (not of a directory), 1 fsync mark, 2 dentry mark
+    cp_ver INTEGER,              -- low 32 bits: the last checkpoint when the block was written
+    cp_crc INTEGER,              -- high 32 bits: the CRC of that checkpoint, or 0
+    next_blkaddr INTEGER,        -- where its log went on
+    rank INTEGER,                -- position in the order of writing, from 0
+    live INTEGER,                -- 1: the newest NAT points here
+    nat_older INTEGER,           -- 1: the other NAT copy, the other checkpoint or a journal points here
+    ssa INTEGER,                 -- 1: the segment summary names this node, 0: it doesn't, NULL: there is none
+    checksum INTEGER,            -- inode: 1 right, 0 wrong, NULL the volume has none
+    named INTEGER,               -- inode: 1 when a directory entry in i_pino has i_name and its number
+    foreign_block INTEGER,       -- 1: not a node of this volume's past: content of a file, or from the future
+    cut INTEGER                  -- 1: what was written after it in its log was overwritten
+);
+CREATE INDEX node_nid ON node(nid);
+CREATE INDEX node_ino ON node(ino);
+CREATE TABLE inode (             -- what the blocks with nid = ino say
+    blkaddr INTEGER PRIMARY KEY,
+    ino INTEGER,
+    generation INTEGER,          -- tells uses of a number apart
+    mode INTEGER, links INTEGER, uid INTEGER, gid INTEGER,
+    size INTEGER,                -- bytes
+    blocks INTEGER,
+    atime_ns INTEGER, ctime_ns INTEGER, mtime_ns INTEGER,
+    crtime_ns INTEGER,           -- NULL where the volume keeps none
+    flags INTEGER, advise INTEGER, inline_flags INTEGER,
+    xattr_nid INTEGER,
+    pino INTEGER,                -- parent
+    name BLOB                    -- i_name
+);
+CREATE INDEX inode_ino ON inode(ino);
+CREATE TABLE dirblock (          -- blocks of directories by their form, and inodes with inline entries
+    blkaddr INTEGER PRIMARY KEY,
+    dir INTEGER,                 -- inode number; NULL: not known
+    parent INTEGER,              -- what '..' says
+    inline INTEGER,
+    live_entries INTEGER,
+    freed_entries INTEGER,
+    by TEXT                      -- how the directory is known: dot, ssa, inode
+);
+CREATE TABLE dentry (            -- distinct entries of all dirblocks, '.' and '..' left out
+    dir INTEGER,                 -- 0: not known
+    name BLOB,
+    ino INTEGER,
+    file_type INTEGER,
+    used INTEGER,                -- 1: its bits are set in some block
+    freed INTEGER,               -- 1: its bits are cleared in some block
+    blkaddr INTEGER,             -- one of the blocks
+    slot INTEGER,
+    PRIMARY KEY (dir, name, ino)
+) WITHOUT ROWID;
+CREATE INDEX dentry_ino ON dentry(ino);
+CREATE TABLE unreadable (blkaddr INTEGER PRIMARY KEY, count INTEGER);
+"""
+_NODE_COLUMNS = (
+    "blkaddr", "nid", "ino", "ofs", "flag", "cp_ver", "cp_crc", "next_blkaddr", "rank", "live", "nat_older", "ssa",
+    "checksum", "foreign_block", "cut",
+)  # fmt: skip
+NODE = np.dtype(
+    [
+        ("blkaddr", "i8"), ("nid", "u4"), ("ino", "u4"), ("ofs", "u4"), ("flag", "u1"), ("cp_ver", "u4"),
+        ("cp_crc", "u4"), ("next_blkaddr", "u4"), ("rank", "i8"), ("live", "?"), ("nat_older", "?"), ("ssa", "i1"),
+        ("checksum", "i1"), ("foreign_block", "?"), ("cut", "?"),
+    ]
+)  # fmt: skip
+UNKNOWN = -1
+
+
+class Index:
+    """An open index.  `db` is the connection; `nodes()` the node table as an array in the order of writing."""
+
+    def __init__(self, db: sqlite3.Connection, path: str | None) -> None:
+        self.db = db
+        self.path = path
+
+    def meta(self) -> dict[str, Any]:
+        """What the index says of itself and of its image."""
+        return {key: json.loads(value) for key, value in self.db.execute("SELECT key, value FROM meta")}
+
+    def nodes(self) -> NDArray[Any]:
+        """All node blocks that belong to this volume's past, dtype NODE, by rank."""
+        columns = ", ".join(_NODE_COLUMNS)
+        query = f"SELECT {columns} FROM node WHERE NOT foreign_block ORDER BY rank"
+        total = self.db.execute("SELECT count(*) FROM node WHERE NOT foreign_block").fetchone()[0]
+        rows = (tuple(UNKNOWN if value is None else value for value in row) for row in self.db.execute(query))
+        return np.fromiter(rows, NODE, total)
+
+    def count(self, table: str) -> int:
+        """Rows of a table."""
+        return self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+    def close(self) -> None:
+        self.db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_index(
+    volume: Volume, path: str | os.PathLike[str] | None = None, advance: Callable[[int], None] | None = None
+) -> Index:
+    """The index at `path`, Usage where it is of another image or state; made for the moment where no path is given."""
+    if path is None:
+        return build_index(volume, None, advance)
+    name = os.fspath(path)
+    if not os.path.exists(name):
+        raise Usage(f"{name}: there is no index; `f2tools scan IMAGE -o {name}` makes one")
+    db = sqlite3.connect(f"{Path(name).absolute().as_uri()}?mode=ro", uri=True)
+    index = Index(db, name)
+    try:
+        found = index.meta()
+    except sqlite3.Error as error:
+        db.close()
+        raise Usage(f"{name}: not an index: {error}") from None
+    expected = _identity(volume)
+    if {key: found.get(key) for key in expected} != expected:
+        db.close()
+        raise Usage(f"{name}: an index of another image, or of this one at another time; make it again")
+    return index
+
+
+def build_index(
+    volume: Volume, path: str | os.PathLike[str] | None = None, advance: Callable[[int], None] | None = None
+) -> Index:
+    """Scan a volume into a new index at `path`; without a path into a temporary one.  Usage where `path` exists."""
+    name = None if path is None else os.fspath(path)
+    if name is not None and os.path.lexists(name):
+        raise Usage(f"{name}: there is something by that name already")
+    db = sqlite3.connect(name if name is not None else "")
+    try:
+        db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384;")
+        db.executescript(SCHEMA)
+        _Builder(volume, db).run(advance)
+        db.commit()
+    except BaseException:
+        db.close()
+        if name is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+        raise
+    return Index(db, name)
+
+
+def _identity(volume: Volume) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "uuid": volume.sb.uuid.hex(),
+        "size_bytes": volume.device.size_bytes,
+        "cp_ver": [pack.cp.checkpoint_ver if pack.valid else None for pack in volume.packs],
+        "used_cp_ver": volume.cp.checkpoint_ver,
+    }
+
+
+class _Builder:
+    def __init__(self, volume: Volume, db: sqlite3.Connection) -> None:
+        self.volume = volume
+        self.geo = volume.geo
+        self.db = db
+        self.passed = Passed()
+        self.found: list[NDArray[Any]] = []
+        self.nameless: list[NDArray[np.int64]] = []  # directory blocks without `.`
+        self.owners = SegmentOwners(volume)
+
+    def run(self, advance: Callable[[int], None] | None) -> None:
+        for window in scan_main(self.volume, self.passed, advance):
+            self._take(window)
+        nodes = np.concatenate(self.found) if self.found else np.zeros(0, NODE)
+        self._judge(nodes)
+        self._insert_nodes(nodes)
+        self._nameless(nodes)
+        self._name_inodes()
+        self._rest(nodes)
+
+    # -- the pass -------------------------------------------------------------------------------------------------
+
+    def _take(self, window: Window) -> None:
+        footers = window.footers
+        rows = np.zeros(footers.size, NODE)
+        rows["blkaddr"] = window.node_addrs
+        for name in ("nid", "ino", "next_blkaddr"):
+            rows[name] = footers[name]
+        rows["ofs"] = footers["flag"] >> OFFSET_BIT_SHIFT
+        rows["flag"] = footers["flag"] & 7
+        rows["cp_ver"] = footers["cp_ver"] & 0xFFFFFFFF
+        rows["cp_crc"] = footers["cp_ver"] >> np.uint64(32)
+        rows["checksum"] = UNKNOWN
+        inodes = np.flatnonzero(footers["nid"] == footers["ino"])
+        if inodes.size:
+            rows["checksum"][inodes] = self._inodes(window.node_addrs[inodes], window.node_blocks[inodes])
+        self.found.append(rows)
+        for blkaddr, block in zip(window.dir_addrs.tolist(), window.dir_blocks, strict=True):
+            self._directory_block(blkaddr, block)
+
+    def _inodes(self, blkaddrs: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int8]:
+        """Insert inodes and inline entries; returns what their checksums say."""
+        heads: Any = blocks.view(InodeLayout.at(self.geo.block_size).dtype)[:, 0]
+        extras: Any = np.ascontiguousarray(blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size]).view(
+            InodeExtra.dtype
+        )[:, 0]
+        has_extra = heads["i_inline"] & F2FS_EXTRA_ATTR != 0
+        end_of_crtime = InodeExtra.offset_of("i_crtime_nsec") + 4
+        has_crtime = has_extra & (extras["i_extra_isize"] >= end_of_crtime) & bool(self.geo.feature & 0x100)
+        end_of_sum = InodeExtra.offset_of("i_inode_checksum") + 4
+        has_sum = has_extra & (extras["i_extra_isize"] >= end_of_sum)
+        has_sum &= bool(self.geo.feature & F2FS_FEATURE_INODE_CHKSUM)
+        sums = np.full(blkaddrs.size, UNKNOWN, np.int8)
+        for i in np.flatnonzero(has_sum).tolist():
+            right = inode_checksum(self.volume.sb.uuid, blocks[i].tobytes()) == int(extras["i_inode_checksum"][i])
+            sums[i] = right
+        crtimes: list[int | None] = [
+            _ns(seconds, nsec) if has else None
+            for seconds, nsec, has in zip(
+                extras["i_crtime"].tolist(), extras["i_crtime_nsec"].tolist(), has_crtime.tolist(), strict=True
+            )
+        ]
+        names = [
+            name[:length] for name, length in zip(_raw_names(blocks), heads["i_namelen"].tolist(), strict=True)
+        ]
+        columns = [
+            blkaddrs.tolist(), heads["footer"]["ino"].tolist(), heads["i_generation"].tolist(),
+            heads["i_mode"].tolist(), heads["i_links"].tolist(), heads["i_uid"].tolist(), heads["i_gid"].tolist(),
+            _signed(heads["i_size"]), _signed(heads["i_blocks"]),
+            _times(heads, "i_atime"), _times(heads, "i_ctime"), _times(heads, "i_mtime"), crtimes,
+            heads["i_flags"].tolist(), heads["i_advise"].tolist(), heads["i_inline"].tolist(),
+            heads["i_xattr_nid"].tolist(), heads["i_pino"].tolist(), names,
+        ]  # fmt: skip
+        marks = ", ".join("?" * len(columns))
+        self.db.executemany(f"INSERT INTO inode VALUES ({marks})", zip(*columns, strict=True))
+        for i in np.flatnonzero(heads["i_inline"] & F2FS_INLINE_DENTRY != 0).tolist():
+            self._inline_directory(int(blkaddrs[i]), blocks[i])
+        return sums
+
+    def _inline_directory(self, blkaddr: int, block: NDArray[np.uint8]) -> None:
+        inode = Inode(self.geo, block, int.from_bytes(block[-20:-16].tobytes(), "little"), blkaddr)
+        try:
+            area = inode.inline_area
+        except F2fsError:
+            return
+        if inode.is_dir and area.size > 64:
+            self._entries(blkaddr, area, inode.ino, True, "inode")
+
+    def _directory_block(self, blkaddr: int, block: NDArray[np.uint8]) -> None:
+        self._entries(blkaddr, block, None, False, "dot")
+
+    def _entries(
+        self, blkaddr: int, area: NDArray[np.uint8], ino: int | None, inline: bool, by: str, last: bool = False
+    ) -> None:
+        """Insert what an area holds.  A block is a directory's when some entry has the hash of its name."""
+        slots = list(read_slots(area, self.geo.max_nid))
+        good = sum(slot.sound for slot in slots)
+        if not inline and not last and 2 * good < len(slots):
+            return
+        dots = {slot.name: slot.ino for slot in slots if slot.name in DOTS and slot.slot < 2}
+        owner = ino if ino is not None else dots.get(b".")
+        if owner is None and not last:
+            if good:
+                self.nameless.append(np.array([blkaddr], np.int64))
+            return
+        entries = [slot for slot in slots if slot.name not in DOTS]
+        self.db.execute(
+            "INSERT OR REPLACE INTO dirblock VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                blkaddr, owner or None, dots.get(b".."), inline, sum(slot.live for slot in entries),
+                sum(not slot.live for slot in entries), by if owner else None,
+            ),
+        )  # fmt: skip
+        self.db.executemany(
+            "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET used = used | excluded.used, freed = freed | excluded.freed",
+            (
+                (owner or 0, slot.name, slot.ino, slot.file_type, slot.live, not slot.live, blkaddr, slot.slot)
+                for slot in entries
+            ),
+        )
+
+    # -- held against the rest of the volume ----------------------------------------------------------------------
+
+    def _judge(self, nodes: NDArray[Any]) -> None:
+        volume, geo = self.volume, self.geo
+        addrs = nodes["blkaddr"]
+        nids = nodes["nid"].astype(np.int64)
+        nodes["live"] = volume.nat.lookup(nids)["block_addr"] == addrs
+        nodes["nat_older"] = self._in_other_tables(nids, addrs)
+        types, owner, known = self.owners.of(addrs)
+        nodes["ssa"] = np.where(known, (types == SUM_TYPE_NODE) & (owner["nid"] == nids), UNKNOWN)
+        ages = age(nodes["cp_ver"], volume.cp.checkpoint_ver)
+        in_data = volume.sit.valid(addrs) & (volume.sit.types[geo.segno(addrs)] < CURSEG_HOT_NODE)
+        nodes["foreign_block"] = ~nodes["live"] & (in_data | (ages > 0))
+        mine = np.flatnonzero(~nodes["foreign_block"])
+        ours = nodes[mine]
+        following = ours["next_blkaddr"].astype(np.int64)
+        ranks = np.full(nodes.size, nodes.size, np.int64)
+        order = write_order(ours["blkaddr"], ages[mine], following)
+        ranks[mine[order]] = np.arange(mine.size)
+        nodes["rank"] = ranks
+        ends = [
+            geo.start_block(segno) + blkoff
+            for pack in volume.packs
+            if pack.valid
+            for segno, blkoff, _ in (pack.curseg(kind) for kind in range(CURSEG_HOT_NODE, NR_CURSEG_TYPE))
+        ]
+        nodes["cut"][mine] = broken_chains(ours["blkaddr"], ages[mine], following, np.array(ends, np.int64))
+
+    def _in_other_tables(self, nids: NDArray[np.int64], addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the other NAT copy, the other pack's journal, or an entry that a journal overrides points here."""
+        volume, geo = self.volume, self.geo
+        agrees = np.zeros(nids.size, np.bool_)
+        per = geo.nat_entries_per_block
+        numbers, back = np.unique(nids // per, return_inverse=True)
+        for flip in (False, True):
+            blkaddrs = live_blkaddrs(geo, volume.pack.nat_bitmap ^ flip)[numbers]
+            for first in range(0, numbers.size, BATCH):
+                some = slice(first, first + BATCH)
+                try:
+                    blocks = volume.device.read_blocks(blkaddrs[some], geo.block_size)
+                except F2fsError:
+                    continue
+                rows: Any = blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]
+                here = (back >= first) & (back < first + BATCH)
+                found = rows[back[here] - first, nids[here] % per]["block_addr"]
+                agrees[here] |= found == addrs[here]
+        for pack in volume.packs:
+            if not pack.valid:
+                continue
+            try:
+                journal = Summaries(volume.device, geo, pack).journals.nat
+            except F2fsError:
+                continue
+            pointed = dict(zip(journal["nid"].tolist(), journal["ne"]["block_addr"].tolist(), strict=True))
+            agrees |= np.array([pointed.get(nid) for nid in nids.tolist()], object) == addrs
+        return agrees
+
+    def _insert_nodes(self, nodes: NDArray[Any]) -> None:
+        columns = ", ".join(_NODE_COLUMNS)
+        marks = ", ".join("?" * len(_NODE_COLUMNS))
+        for first in range(0, nodes.size, BATCH):
+            rows = nodes[first : first + BATCH]
+            values = [rows[name].tolist() for name in _NODE_COLUMNS]
+            for name in ("ssa", "checksum"):
+                at = _NODE_COLUMNS.index(name)
+                values[at] = [None if value == UNKNOWN else value for value in values[at]]
+            self.db.executemany(f"INSERT INTO node ({columns}) VALUES ({marks})", zip(*values, strict=True))
+
+    def _nameless(self, nodes: NDArray[Any]) -> None:
+        """Directory blocks that don't say whose they are: the summary names a node, and that node its inode."""
+        if not self.nameless:
+            return
+        order = np.argsort(nodes["nid"], kind="stable")
+        sorted_nids = nodes["nid"][order].astype(np.int64)
+        every = np.concatenate(self.nameless)
+        for first in range(0, every.size, BATCH):
+            some = every[first : first + BATCH]
+            _, owner, known = self.owners.of(some)
+            blocks = self.volume.device.read_blocks(some, self.geo.block_size)
+            wanted = owner["nid"].astype(np.int64)
+            at = np.minimum(np.searchsorted(sorted_nids, wanted), max(sorted_nids.size - 1, 0))
+            for i, blkaddr in enumerate(some.tolist()):
+                ino = None
+                if known[i] and sorted_nids.size and sorted_nids[at[i]] == wanted[i]:
+                    ino = int(nodes["ino"][order[at[i]]])
+                self._entries(blkaddr, blocks[i], ino, False, "ssa", last=True)
+
+    def _name_inodes(self) -> None:
+        self.db.execute(
+            "UPDATE node SET named = EXISTS (SELECT 1 FROM inode JOIN dentry ON dentry.dir = inode.pino"
+            " AND dentry.name = inode.name AND dentry.ino = inode.ino WHERE inode.blkaddr = node.blkaddr)"
+            " WHERE nid = ino"
+        )
+
+    def _rest(self, nodes: NDArray[Any]) -> None:
+        volume = self.volume
+        for pack in volume.packs:
+            row = (pack.index + 1, pack.blkaddr, _i64(pack.cp.checkpoint_ver), pack.crc, pack.cp.ckpt_flags, pack.valid)
+            self.db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", row)
+        self.db.executemany("INSERT INTO unreadable VALUES (?, ?)", self.passed.unreadable or [])
+        said = {
+            **_identity(volume),
+            "image": volume.device.name,
+            "block_size": self.geo.block_size,
+            "main_blkaddr": self.geo.main_blkaddr,
+            "end_blkaddr": self.geo.end_blkaddr,
+            "feature": self.geo.feature,
+            "blocks_read": self.passed.blocks_read,
+            "bytes_read": self.passed.bytes_read,
+            "nodes": int(nodes.size),
+        }
+        self.db.executemany("INSERT INTO meta VALUES (?, ?)", ((key, json.dumps(value)) for key, value in said.items()))
+
+
+def _ns(seconds: int, nsec: int) -> int:
+    return _i64((seconds - (1 << 64) if seconds >> 63 else seconds) * 1_000_000_000 + nsec)
+
+
+def _i64(value: int) -> int:
+    """As SQLite can keep it."""
+    return max(-(1 << 63), min((1 << 63) - 1, value))
+
+
+def _signed(values: NDArray[Any]) -> list[int]:
+    return [_i64(value) for value in values.tolist()]
+
+
+def _times(heads: Any, name: str) -> Iterator[int]:
+    return map(_ns, heads[name].tolist(), heads[f"{name}_nsec"].tolist())
+
+
+def _raw_names(blocks: NDArray[np.uint8]) -> list[bytes]:
+    at = InodeLayout.offset_of("i_name")
+    return [row.tobytes() for row in blocks[:, at : at + 255]]
+
+
+def require_supported(volume: Volume) -> None:
+    """Unsupported for what has no log to look into."""
+    if not volume.geo.segment_count_main:
+        raise Unsupported("the volume has no main area")

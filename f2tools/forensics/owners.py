@@ -1,0 +1,86 @@
+"""Who owned each block last, according to the summaries, for many blocks at once.
+
+The SSA remembers the last owner of a block, whether that still points to it or not.  Open logs have theirs in the
+checkpoint, as far as they were written; beyond, the SSA still has those of the segment's life before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError
+from f2tools.layout.constants import F2FS_FEATURE_RO, LFS
+from f2tools.layout.summary import Summary
+from f2tools.volume.volume import Volume
+
+SEGMENTS_AT_ONCE = 256
+
+
+class SegmentOwners:
+    """The summaries of a volume, read as they are asked for."""
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+        self._there = not volume.geo.feature & F2FS_FEATURE_RO
+        self._cursegs = {}
+        if self._there:
+            try:
+                self._cursegs = {curseg.segno: curseg for curseg in reversed(volume.summaries.cursegs)}
+            except F2fsError:
+                self._there = False
+        self._kept: dict[int, tuple[int, NDArray[Any]]] = {}
+
+    def of(self, blkaddrs: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.bool_]]:
+        """(entry_type, entries of Summary.dtype, whether there is one) for blocks of the main area."""
+        count = blkaddrs.size
+        types = np.zeros(count, np.uint8)
+        entries = np.zeros(count, Summary.dtype)
+        known = np.zeros(count, np.bool_)
+        if not self._there or not count:
+            return types, entries, known
+        geo = self.volume.geo
+        segnos = geo.segno(np.asarray(blkaddrs, np.int64))
+        offsets = (np.asarray(blkaddrs, np.int64) - geo.main_blkaddr) % geo.blocks_per_seg
+        order = np.argsort(segnos, kind="stable")
+        unique, starts = np.unique(segnos[order], return_index=True)
+        ends = np.append(starts[1:], count)
+        for first in range(0, unique.size, SEGMENTS_AT_ONCE):
+            self._fetch(unique[first : first + SEGMENTS_AT_ONCE])
+            for segno, begin, end in zip(
+                unique[first : first + SEGMENTS_AT_ONCE].tolist(),
+                starts[first : first + SEGMENTS_AT_ONCE].tolist(),
+                ends[first : first + SEGMENTS_AT_ONCE].tolist(),
+                strict=True,
+            ):
+                found = self._kept.get(segno)
+                if found is None:
+                    continue
+                rows = order[begin:end]
+                types[rows] = found[0]
+                entries[rows] = found[1][offsets[rows]]
+                known[rows] = True
+                curseg = self._cursegs.get(segno)
+                if curseg is not None:
+                    written = offsets[rows] < curseg.next_blkoff if curseg.alloc_type == LFS else True
+                    rows = rows[written] if isinstance(written, np.ndarray) else rows
+                    types[rows] = curseg.entry_type
+                    entries[rows] = curseg.entries[offsets[rows]]
+        return types, entries, known
+
+    def _fetch(self, segnos: NDArray[np.int64]) -> None:
+        missing = [segno for segno in segnos.tolist() if segno not in self._kept]
+        if not missing:
+            return
+        if len(self._kept) > 8 * SEGMENTS_AT_ONCE:
+            self._kept.clear()
+            missing = segnos.tolist()
+        try:
+            rows = self.volume.summaries.ssa(np.array(missing, np.int64))
+        except F2fsError:
+            return
+        per = self.volume.geo.blocks_per_seg
+        for segno, row in zip(missing, rows, strict=True):
+            self._kept[segno] = (int(row["footer"]["entry_type"]), row["entries"][:per].copy())

@@ -1,0 +1,98 @@
+"""The slots of a directory block or of an inline directory, used ones and those that were freed.
+
+Freeing an entry clears its bits and leaves the rest: number, hash, name.  A freed entry is taken for one as long as its
+name still has the hash that stands with it, so that half overwritten ones don't count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
+from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.volume.dentries import name_hash
+
+DOTS = (b".", b"..")
+_UNUSABLE = (b"/"[0], 0)
+
+
+class Slot(NamedTuple):
+    """An entry at a slot; `sound`: the name has the hash that stands with it."""
+
+    slot: int
+    live: bool
+    name: bytes
+    ino: int
+    file_type: int
+    sound: bool
+
+
+def read_slots(area: NDArray[np.uint8], max_nid: int) -> Iterator[Slot]:
+    """All entries, live or freed, in the order of the slots.  What can't be an entry is left out."""
+    slots = dentries_in(area.size)
+    map_size = bitmap_size(slots)
+    table_at = map_size + reserved_size(area.size)
+    names_at = table_at + SIZE_OF_DIR_ENTRY * slots
+    used = np.unpackbits(area[:map_size], bitorder="little")[:slots]
+    table: Any = area[table_at:names_at].view(DirEntry.dtype)
+    lengths = table["name_len"]
+    possible = (lengths > 0) & (lengths <= F2FS_NAME_LEN) & (table["ino"] > 0) & (table["ino"] < max_nid)
+    names = area[names_at : names_at + F2FS_SLOT_LEN * slots].tobytes()
+    bits = used.tolist()
+    following = 0
+    for slot in np.flatnonzero(possible).tolist():
+        live = bool(bits[slot])
+        code, ino, length, file_type = table[slot].item()
+        taken = -(-length // F2FS_SLOT_LEN)
+        if slot + taken > slots:
+            continue
+        if live and slot < following:
+            continue
+        if live:
+            following = slot + taken
+        start = slot * F2FS_SLOT_LEN
+        name = names[start : start + length]
+        sound = _has_hash(name, code)
+        if not live and not (sound and 0 < file_type < len(FT_NAMES) and _usable(name)):
+            continue
+        yield Slot(slot, live, name, ino, file_type, sound)
+
+
+def _has_hash(name: bytes, code: int) -> bool:
+    """Whether a name hashes to this, as it stands or casefolded."""
+    if name in DOTS:
+        return code == 0
+    return name_hash(name) == code or name_hash(name, True) == code
+
+
+def _usable(name: bytes) -> bool:
+    return not any(byte in name for byte in _UNUSABLE)
+
+
+def directory_blocks(blocks: NDArray[np.uint8], max_nid: int) -> NDArray[np.int64]:
+    """Which rows of (n, block_size) can be blocks of a directory by their form; a cheap test for many blocks at once.
+
+    Bits beyond the last slot and the gap are zero; whatever a slot holds, freed or not, has a length, type and number
+    that can be.  A block of zeros does not count.
+    """
+    size = blocks.shape[1]
+    slots = dentries_in(size)
+    map_size = bitmap_size(slots)
+    table_at = map_size + reserved_size(size)
+    fit = ~blocks[:, map_size:table_at].any(axis=1)
+    if slots % 8:
+        fit &= blocks[:, map_size - 1] >> (slots % 8) == 0
+    rows = np.flatnonzero(fit)
+    if not rows.size:
+        return rows
+    # the first slot alone sets most of what is left apart: data that begins with zeros
+    names_at = table_at + SIZE_OF_DIR_ENTRY * slots
+    tables = np.ascontiguousarray(blocks[rows, table_at:names_at]).view(DirEntry.dtype)
+    lengths, types = tables["name_len"], tables["file_type"]
+    good = (lengths <= F2FS_NAME_LEN).all(axis=1) & (types < len(FT_NAMES)).all(axis=1)
+    good &= (tables["ino"] < max_nid).all(axis=1) & ((lengths > 0) & (tables["ino"] > 0)).any(axis=1)
+    return rows[good]
