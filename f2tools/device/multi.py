@@ -49,6 +49,20 @@ class MultiDevice(Device):
         self._starts = [first for first, _ in layout]
         self.size_bytes = end
 
+    def resize(self, size_bytes: int) -> None:
+        """Let the share of the last member, and it with that, end at this byte of the volume.
+
+        A member that is longer than its grown share stays as it is.
+        """
+        first, share = self._shares[-1]
+        if len(self._shares) != len(self.members) or size_bytes < first:
+            raise DeviceError(f"{self.name}: only the last device of a volume can change its size")
+        member, wanted = self.members[-1], size_bytes - first
+        if member.size_bytes < wanted or (wanted < share and member.size_bytes > wanted):
+            member.resize(wanted)
+        self._shares[-1] = (first, wanted)
+        self.size_bytes = size_bytes
+
     def missing(self) -> list[tuple[str, int]]:
         """(name, bytes) of each member that is shorter than its share, and by how much."""
         found = zip(self.members, self._shares, strict=False)  # before set_layout there is but one share

@@ -7,7 +7,7 @@ new one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,7 @@ class Committer:
         self.version = pack.cp.checkpoint_ver  # the highest so far
         self._sit = SitCopies(pack.sit_bitmap.copy(), sit_journal.astype(np.int64))
         self.extra_info = b""  # struct f2fs_extra_info, for the journal of the hot node log
+        self.sit_journal = True  # whether a few entries may wait in the journal
         self._nat_bits = bool(pack.cp.ckpt_flags & CP_NAT_BITS_FLAG)
 
     @property
@@ -104,7 +105,7 @@ class Committer:
         self._segments.write_summaries()
         nat_journal = self._flush_nat()
         sit_journal = self._flush_sit()
-        summaries, compact = self._summaries(nat_journal, sit_journal, unmount)
+        summaries, compact = self.summaries(nat_journal, sit_journal, unmount)
         cp = self._checkpoint(len(orphan_blocks), summaries.shape[0], unmount, compact)
         cp.ckpt_flags = cp.ckpt_flags & ~clear_flags | set_flags
         if orphan_blocks:
@@ -115,6 +116,13 @@ class Committer:
         self._segments.committed()
         self.pack, self.version = pack, pack.cp.checkpoint_ver
         return pack
+
+    def restate(self, **fields: int) -> None:
+        """What fields of the checkpoint, such as user_block_count, are from the next one on."""
+        cp = Checkpoint.parse(self.pack.head)
+        for name, value in fields.items():
+            setattr(cp, name, value)
+        self.pack = replace(self.pack, cp=cp, head=cp.build() + self.pack.head[Checkpoint.size :])
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -136,7 +144,8 @@ class Committer:
         self._segments.dirty_sit[self._sit.journal] = True
         changed = np.flatnonzero(self._segments.dirty_sit)
         per = geo.sit_entries_per_block
-        chosen = _fewest_first(changed // per, sit_journal_entries(geo.sum_block_size))
+        room = sit_journal_entries(geo.sum_block_size) if self.sit_journal else 0
+        chosen = _fewest_first(changed // per, room)
         numbers = np.unique(changed[~chosen] // per)
         self._sit.bitmap[numbers] ^= True
         blkaddrs = live_blkaddrs(geo, self._sit.bitmap)
@@ -169,7 +178,7 @@ class Committer:
 
     # -- what is in the pack --------------------------------------------------------------------------------------
 
-    def _summaries(self, nat_journal: bytes, sit_journal: bytes, unmount: bool) -> tuple[NDArray[np.uint8], bool]:
+    def summaries(self, nat_journal: bytes, sit_journal: bytes, unmount: bool) -> tuple[NDArray[np.uint8], bool]:
         """The summary blocks of the pack, shape (n, block_size), and whether those of data logs are compact."""
         geo, segments = self._geo, self._segments
         blocks = self._compact(nat_journal, sit_journal)
@@ -247,24 +256,7 @@ class Committer:
         return cp
 
     def _head(self, cp: Checkpoint) -> bytes:
-        """Head block and payload, with version bitmaps and checksum."""
-        geo = self._geo
-        raw = bytearray(len(self.pack.head))
-        raw[: Checkpoint.size] = cp.build()
-        sit, nat = _bytes_of(self._sit.bitmap), _bytes_of(self._nat.bitmap)
-        if cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG:
-            nat_at = BITMAP_OFFSET + 4
-            sit_at = nat_at + cp.nat_ver_bitmap_bytesize
-        elif geo.cp_payload:
-            nat_at, sit_at = BITMAP_OFFSET, geo.block_size
-        else:
-            sit_at = BITMAP_OFFSET
-            nat_at = sit_at + cp.sit_ver_bitmap_bytesize
-        raw[sit_at : sit_at + len(sit)] = sit
-        raw[nat_at : nat_at + len(nat)] = nat
-        crc = checkpoint_crc(bytes(raw[: geo.block_size]), cp.checksum_offset)
-        raw[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
-        return bytes(raw)
+        return head_of(self._geo, cp, self._sit.bitmap, self._nat.bitmap)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -284,25 +276,54 @@ class Committer:
         return Pack(index, blkaddr, cp, head, crc, (), self._sit.bitmap.copy(), self._nat.bitmap.copy())
 
     def _nat_bits_blocks(self) -> int:
-        if not self._nat_bits:
-            return 0
-        return -(-(2 * (self._geo.nat_blocks // 8) + 8) // self._geo.block_size)
+        return nat_bits_blocks(self._geo) if self._nat_bits else 0
 
     def _write_nat_bits(self, blkaddr: int, crc: int, version: int) -> None:
-        """Which NAT blocks are full and which are empty; see f2fs_enable_nat_bits() and __update_nat_bits()."""
         geo = self._geo
-        used = self._nat.entries()["block_addr"] != 0
-        used = used.reshape(geo.nat_blocks, -1).copy()
-        used[0, 0] = True  # nid 0 is never free
-        full, empty = used.all(axis=1), ~used.any(axis=1)
-        empty[0] = False
-        raw = bytearray(self._nat_bits_blocks() * geo.block_size)
-        raw[:8] = ((crc << 32 | version) & (1 << 64) - 1).to_bytes(8, "little")
-        each = geo.nat_blocks // 8
-        raw[8 : 8 + each] = np.packbits(full, bitorder="little").tobytes()
-        raw[8 + each : 8 + 2 * each] = np.packbits(empty, bitorder="little").tobytes()
-        first = blkaddr + geo.blocks_per_seg - self._nat_bits_blocks()
-        self._device.pwrite(first * geo.block_size, bytes(raw))
+        raw = nat_bits_of(geo, self._nat.entries()["block_addr"] != 0, crc, version)
+        self._device.pwrite((blkaddr + geo.blocks_per_seg - nat_bits_blocks(geo)) * geo.block_size, raw)
+
+
+def head_of(geo: Geometry, cp: Checkpoint, sit: NDArray[np.bool_], nat: NDArray[np.bool_]) -> bytes:
+    """Head block and payload of a pack, with version bitmaps (a bit per block of a table) and checksum."""
+    raw = bytearray((1 + geo.cp_payload) * geo.block_size)
+    raw[: Checkpoint.size] = cp.build()
+    sit_bytes, nat_bytes = _bytes_of(sit), _bytes_of(nat)
+    if cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG:
+        nat_at = BITMAP_OFFSET + 4
+        sit_at = nat_at + cp.nat_ver_bitmap_bytesize
+    elif geo.cp_payload:
+        nat_at, sit_at = BITMAP_OFFSET, geo.block_size
+    else:
+        sit_at = BITMAP_OFFSET
+        nat_at = sit_at + cp.sit_ver_bitmap_bytesize
+    raw[sit_at : sit_at + len(sit_bytes)] = sit_bytes
+    raw[nat_at : nat_at + len(nat_bytes)] = nat_bytes
+    crc = checkpoint_crc(bytes(raw[: geo.block_size]), cp.checksum_offset)
+    raw[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
+    return bytes(raw)
+
+
+def nat_bits_blocks(geo: Geometry) -> int:
+    """Blocks at the end of a pack's segment that nat_bits take."""
+    return -(-(2 * (geo.nat_blocks // 8) + 8) // geo.block_size)
+
+
+def nat_bits_of(geo: Geometry, used: NDArray[np.bool_], crc: int, version: int) -> bytes:
+    """Which NAT blocks are full and which are empty; see f2fs_enable_nat_bits() and __update_nat_bits().
+
+    used: whether each nid has a node, shape (max_nid,).
+    """
+    table: NDArray[Any] = np.array(used).reshape((geo.nat_blocks, -1))
+    table[0, 0] = True  # nid 0 is never free
+    full, empty = table.all(axis=1), ~table.any(axis=1)
+    empty[0] = False
+    raw = bytearray(nat_bits_blocks(geo) * geo.block_size)
+    raw[:8] = ((crc << 32 | version) & (1 << 64) - 1).to_bytes(8, "little")
+    each = geo.nat_blocks // 8
+    raw[8 : 8 + each] = np.packbits(full, bitorder="little").tobytes()
+    raw[8 + each : 8 + 2 * each] = np.packbits(empty, bitorder="little").tobytes()
+    return bytes(raw)
 
 
 def _bytes_of(bits: NDArray[np.bool_]) -> bytes:

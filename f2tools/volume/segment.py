@@ -149,7 +149,8 @@ class SegmentManager:
         self._used_in_section = (
             self.in_use[: sections * geo.segs_per_sec].reshape(sections, -1).sum(axis=1, dtype=np.int32)
         )
-        self.free_sections = int((self._used_in_section == 0).sum())
+        self._barred = np.zeros(sections, np.bool_)
+        self.free_sections = self._count_free()
         self._zones = np.zeros(-(-sections // geo.secs_per_zone) + 1, np.int32)  # open logs in each zone
         for curseg in self.cursegs:
             self._zones[geo.zoneno(curseg.segno)] += 1
@@ -167,6 +168,15 @@ class SegmentManager:
             curseg.holes = self._holes(segno)
             curseg.holes = curseg.holes[curseg.holes >= blkoff]
         return curseg
+
+    def bar(self, sections: NDArray[np.bool_]) -> None:
+        """From now on nothing is written to these sections, shape (sections,); logs that are open there go on as they
+        are, `move_log` takes them away.  They do not count as free."""
+        self._barred = sections.copy()
+        self.free_sections = self._count_free()
+
+    def _count_free(self) -> int:
+        return int(((self._used_in_section == 0) & ~self._barred).sum())
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +203,7 @@ class SegmentManager:
         per = self.geo.segs_per_sec
         segs = self.sections * per
         waiting = self.prefree[:segs].reshape(-1, per).sum(axis=1, dtype=np.int32)
-        return int(((waiting > 0) & (waiting == self._used_in_section)).sum())
+        return int(((waiting > 0) & (waiting == self._used_in_section) & ~self._barred).sum())
 
     @property
     def threading(self) -> bool:
@@ -419,7 +429,7 @@ class SegmentManager:
         self.in_use[segno] = True
         section = segno // self.geo.segs_per_sec
         if section < self.sections:
-            self.free_sections -= int(self._used_in_section[section] == 0)
+            self.free_sections -= int(self._used_in_section[section] == 0 and not self._barred[section])
             self._used_in_section[section] += 1
 
     def _free_segment(self, curseg: Curseg) -> int:
@@ -430,9 +440,9 @@ class SegmentManager:
         per = self.geo.segs_per_sec
         section = curseg.segno // per
         for segno in range(curseg.segno + 1, min((section + 1) * per, self.sections * per)):
-            if not self.in_use[segno]:
+            if not self.in_use[segno] and not self._barred[section]:
                 return segno
-        free = np.flatnonzero(self._used_in_section == 0)
+        free = np.flatnonzero((self._used_in_section == 0) & ~self._barred)
         if not free.size:
             raise NoFreeSegment
         if self.geo.secs_per_zone > 1 or self._zoned:
@@ -448,6 +458,8 @@ class SegmentManager:
         taken = self.vblocks + self.held
         usable = (self.vblocks > 0) & (taken < self.geo.blocks_per_seg)
         usable[list(self._open | self.protected | self._kept)] = False
+        if self._barred.any():
+            usable[np.repeat(self._barred, self.geo.segs_per_sec).nonzero()] = False
         nodes = self.types >= NR_CURSEG_DATA_TYPE
         usable &= nodes if curseg.is_node else ~nodes
         for among in (usable & (self.types == curseg.kind), usable):
@@ -510,7 +522,7 @@ class SegmentManager:
         per = self.geo.segs_per_sec
         sections = freed // per
         np.subtract.at(self._used_in_section, sections[sections < self.sections], 1)
-        self.free_sections = int((self._used_in_section == 0).sum())
+        self.free_sections = self._count_free()
         self._before.clear()
         self._kept.clear()
         self.held[:] = 0
