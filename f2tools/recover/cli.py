@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="Only the first N nodes of the chain count.")
 @checkpoint_option
 @device_option
+@click.option("--force", is_flag=True, help="Go back to the older checkpoint though files may have lost blocks since.")
 @dry_run_option
 @undo_option
 @click.option("-v", "--verbose", is_flag=True, help="Show every node block of the chain.")
 @json_option
 def recover(
     image: str, plan_only: bool, apply: bool, rollback: bool, until: int | None, checkpoint: Any,
-    devices: tuple[str, ...], dry_run: bool, undo: str | None, verbose: bool, as_json: bool,
+    devices: tuple[str, ...], force: bool, dry_run: bool, undo: str | None, verbose: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Bring back what was fsync'ed before a crash, as a mount by the kernel would; explain it first.
 
@@ -43,25 +45,30 @@ def recover(
     given free, and what fsync wrote to the log since is brought back, file by file.  Without --apply or --rollback
     nothing is changed.
 
+    --checkpoint older starts from the checkpoint before the newest one.  Whether that can still be done is said first:
+    its tables, nodes and files may have been written over or discarded since.  No: it is refused.  Perhaps: --force
+    does it.
+
     \b
     Examples:
       f2tools recover card.img
       f2tools recover card.img --apply --undo before.undo
       f2tools recover card.img --plan --json
+      f2tools recover card.img --checkpoint older
     """
     if plan_only + apply + rollback > 1:
         raise Usage("--plan, --apply and --rollback exclude each other")
     changes = apply or rollback
     if (dry_run or undo) and not changes:
         raise Usage("--dry-run and --undo go with --apply or --rollback")
-    if changes and checkpoint != "newest":
-        raise Usage("a volume can be looked at through its older checkpoint, but not written: blocks that it refers to "
-                    "may be in use again")  # fmt: skip
+    if force and not (changes and checkpoint == "older"):
+        raise Usage("--force goes with --checkpoint older and --apply or --rollback")
     if rollback and until is not None:
         raise Usage("--until goes with --apply")
     plan = _looked_at(image, devices, checkpoint, 0 if rollback else until)
     if changes and plan.needed:
-        _change(image, devices, plan, rollback, until, dry_run, undo)
+        _must_be_possible(image, plan, force)
+        _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint)
     _report(plan, image, changes, dry_run, verbose, as_json)
 
 
@@ -72,12 +79,30 @@ def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int
     with open_volume(image, devices, checkpoint) as volume:
         for text in volume.warnings:
             click.echo(f"f2tools: note: {text}", err=True)
-        return make_plan(volume, until)
+        plan = make_plan(volume, until)
+        if checkpoint == "newest":
+            return plan
+        from f2tools.recover.older import judge_older
+
+        with open_volume(image, devices) as newest:
+            return replace(plan, needed=True, older=judge_older(volume, newest))
+
+
+def _must_be_possible(image: str, plan: Plan, force: bool) -> None:
+    older = plan.older
+    if older is None or older.certain:
+        return
+    why = "; ".join(older.reasons)
+    if not older.possible:
+        raise Corrupt(Where(path=image), f"the older checkpoint's state is not there any more: {why}")
+    if not force:
+        raise Corrupt(Where(path=image), f"the older checkpoint's state may not be whole: {why}; --force goes on")
 
 
 def _change(
-    image: str, devices: tuple[str, ...], plan: Plan, rollback: bool, until: int | None, dry_run: bool, undo: str | None
-) -> None:
+    image: str, devices: tuple[str, ...], plan: Plan, rollback: bool, until: int | None, dry_run: bool,
+    undo: str | None, checkpoint: Any,
+) -> None:  # fmt: skip
     from f2tools.device import open_for_change
     from f2tools.volume.writer import WritableVolume
 
@@ -86,7 +111,7 @@ def _change(
         raise Corrupt(where, f"{plan.end_reason}; --rollback goes back to the checkpoint, --until N stops before")
     device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
     try:
-        volume = WritableVolume(device, roll_forward=not rollback, until=until)
+        volume = WritableVolume(device, roll_forward=not rollback, until=until, which=checkpoint)
     except BaseException:
         device.close()
         raise
@@ -106,5 +131,6 @@ def _report(plan: Plan, image: str, changes: bool, dry_run: bool, verbose: bool,
         click.echo(f"{image}: done; the volume has a new checkpoint and needs no recovery")
     elif changes and plan.needed:
         click.echo(f"{image}: would be recovered (dry run, nothing written)")
-    elif plan.needed:
-        click.echo(f"{image}: nothing was written; f2tools recover {image} --apply does it")
+    elif plan.needed and (plan.older is None or plan.older.possible):
+        option = "" if plan.older is None else " --checkpoint older"
+        click.echo(f"{image}: nothing was written; f2tools recover {image}{option} --apply does it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from f2tools.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_names
 from f2tools.volume.inode import Inode
 from f2tools.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain, number_of
 from f2tools.volume.volume import Volume, join
+
+if TYPE_CHECKING:
+    from f2tools.recover.older import Verdict
 
 DEPTH = 4096  # directories from a file up to the root, at most
 
@@ -86,6 +89,7 @@ class Plan:
     steps: list[Step] = field(repr=False)
     files: list[Comeback]
     dropped: list[int]  # inodes with fsync marks that nobody knows and nothing of which can be made
+    older: Verdict | None = None  # of the older checkpoint, when that was asked for
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -172,7 +176,7 @@ def _comeback(volume: Volume, found: Recovery, file: Fsynced) -> Comeback:
         there = _entry(volume, named.i_pino, named.name)
         replaces = there if there not in (None, file.ino) else None
         added = None if there == file.ino else added
-    path = None if known is None else _path(volume, found, known)
+    path = None if known is None else path_of(volume, known)
     return Comeback(
         ino=file.ino,
         path=None if path is None else os.fsdecode(path),
@@ -200,7 +204,7 @@ def _entry(volume: Volume, parent: int, name: bytes) -> int | None:
     return None if found is None else found.ino
 
 
-def _path(volume: Volume, found: Recovery, inode: Inode) -> bytes | None:
+def path_of(volume: Volume, inode: Inode) -> bytes | None:
     """The path by what the inodes remember of their parents; None where that leads nowhere."""
     parts: list[bytes] = []
     for _ in range(DEPTH):

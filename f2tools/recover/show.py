@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from f2tools.options import human_size, printable
+from f2tools.recover.older import Verdict
 from f2tools.recover.plan import Comeback, Plan, Step
 
 WIDTH = 64  # node blocks in a line of the picture
+FILES_SHOWN = 20
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -20,10 +22,12 @@ def lines_of(plan: Plan, image: str, verbose: bool) -> Iterator[str]:
         flags = f" ({', '.join(pack.flags)})" if pack.flags else ""
         yield f"checkpoint pack {pack.number} at {pack.blkaddr:#x}, version {pack.version:#x}{flags}: {state}{said}"
     yield f"  because {plan.why_this_pack}"
+    if plan.older is not None:
+        yield from older_lines(plan.older)
     if not plan.needed:
         yield f"{image}: unmounted cleanly; there is nothing to recover"
         return
-    if plan.clean:
+    if plan.clean and plan.older is None:
         yield "the checkpoint was made by an unmount, yet something is to be done"
     for orphan in plan.orphans:
         held = (
@@ -44,6 +48,21 @@ def lines_of(plan: Plan, image: str, verbose: bool) -> Iterator[str]:
             yield from map(_row, plan.steps)
     last = f"the chain of nodes starts at {plan.start_blkaddr:#x} and ends at {plan.end_blkaddr:#x}: {plan.end_reason}"
     yield last if plan.steps else f"no nodes were fsync'ed after the checkpoint: {plan.end_reason}"
+
+
+def older_lines(older: Verdict) -> Iterator[str]:
+    """Whether the older checkpoint's state is still there."""
+    yield f"can the volume go back to it? {older.word}"
+    for reason in older.reasons:
+        yield f"  {reason}"
+    if older.given_up:
+        yield f"  given up: {older.given_up} node blocks that were fsync'ed after the newer checkpoint"
+    for file in older.files[:FILES_SHOWN]:
+        name = printable(file.path) if file.path else f"inode {file.ino}"
+        found = f"{file.overwritten} written over, {file.zero} only zeros"
+        yield f"  {name} (inode {file.ino}): {file.blocks} blocks are not kept by the newer checkpoint; {found}"
+    if len(older.files) > FILES_SHOWN:
+        yield f"  ... and {len(older.files) - FILES_SHOWN} more files; --json has all"
 
 
 def _said_of(file: Comeback) -> str:

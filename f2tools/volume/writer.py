@@ -100,7 +100,8 @@ class WritableVolume(Volume):
 
         Without `recover` nothing happens on opening, and files without a name go only when the volume is closed.
         Without `roll_forward` what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
-        many nodes.  `which`: the checkpoint to start from; the other one is written over by the next.
+        many nodes.  `which`: the checkpoint to start from; where it is the older one, the newer one is
+        given up before anything else is written.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with features that nobody knows;
         OSError EROFS for one with the feature ro, unless it is being filled.
@@ -138,6 +139,8 @@ class WritableVolume(Volume):
         self._quota_lost = False  # what the quota files say is not to be trusted any more
         if quota_inos(self.sb):
             self.space.charge = self._charge
+        if self.pack is not choose_pack(self.packs):
+            self._give_up_newest()
         if recover:
             self._recover(roll_forward, until)
         else:
@@ -1068,6 +1071,13 @@ class WritableVolume(Volume):
             raise OSError(errno.EROFS, f"the volume is read-only since an error: {self._broken}")
 
     # -- opening --------------------------------------------------------------------------------------------------
+
+    def _give_up_newest(self) -> None:
+        """Make the newer pack invalid: it must not come back when what it refers to has been written over."""
+        newest = choose_pack(self.packs)
+        self.device.write_zeroes(newest.blkaddr * self.geo.block_size, self.geo.block_size)
+        self.device.flush()
+        self._changed = True
 
     def _recover(self, roll_forward: bool, until: int | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""

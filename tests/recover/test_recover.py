@@ -110,7 +110,7 @@ def test_a_volume_that_is_cut_off_is_not_written(command: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     "options",
     [("--apply", "--rollback"), ("--dry-run",), ("--undo", "x"), ("--rollback", "--until", "1"),
-     ("--apply", "--checkpoint", "older")],
+     ("--apply", "--force")],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(options: tuple[str, ...]) -> None:
     assert f2("recover", images.reference("crash-several").path, *options).code == 2
