@@ -33,6 +33,7 @@ def open(
     *,
     write: Literal[False] = ...,
     recovered: bool = ...,
+    keys: Sequence[Path | bytes] = ...,
 ) -> Volume: ...
 @overload
 def open(
@@ -51,23 +52,27 @@ def open(
     write: bool = False,
     policy: Policy | None = None,
     recovered: bool = False,
+    keys: Sequence[Path | bytes] = (),
 ) -> Volume | WritableVolume:
     """Open an image, a device or an Android sparse image; for writing, it is recovered first as a mount would.
 
-    With `recovered` a volume for reading is too, but in memory: nothing is written.
+    With `recovered` a volume for reading is too, but in memory: nothing is written.  `keys`: master keys of fscrypt, as
+    bytes, or the paths of files that hold one, raw or in hex; for reading only.
 
     NotF2fs where there is no volume; what `write` needs of it: see `WritableVolume`.
     """
     if not write and recovered:
         from f2tools.volume.recovered import open_recovered
 
-        return open_recovered(os.fspath(path), [os.fspath(device) for device in devices], checkpoint)
+        return open_recovered(os.fspath(path), [os.fspath(device) for device in devices], checkpoint, keys)
     if not write:
         from f2tools.volume.volume import open_volume
 
-        return open_volume(os.fspath(path), [os.fspath(device) for device in devices], checkpoint)
+        return open_volume(os.fspath(path), [os.fspath(device) for device in devices], checkpoint, keys)
     if recovered:
         raise ValueError("recovered=True is for reading; a volume that is opened for writing is recovered anyway")
+    if keys:
+        raise ValueError("encrypted files are only read: a volume that is opened for writing takes no keys")
     if checkpoint != "newest":
         raise ValueError("a volume is written through its newest checkpoint")
     from f2tools.volume.writer import open_for_writing

@@ -118,6 +118,17 @@ def recovered_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def key_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Master keys of encrypted files, as `keys`."""
+    return click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="FILE",
+        help="A file with a master key of fscrypt, raw or in hex; what it opens is found out (repeatable).",
+    )(command)
+
+
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Machine-readable output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")(command)

@@ -127,8 +127,8 @@ class _Run:
         here = b"/"
         found = self.volume.path(path, follow=False)
         for part in [part for part in (found.path or b"").split(b"/") if part]:
-            entry = None if inode.encrypted else self.volume.dirs.lookup(inode, part)
-            name = entry.name if entry else part
+            entry = self.volume.dirs.find(inode, part)
+            name = entry[0] if entry else part
             self.wanted.setdefault(here, set()).add(name)
             inode = File(self.volume, inode, here).child(part).inode
             here = join_path(here, name)
@@ -296,8 +296,8 @@ class _Run:
                 self.maker.lose(folder, name, MORE_NAMES)
                 continue
             try:
-                if inode.encrypted:
-                    self.maker.lose(folder, name, "the content is encrypted and there is no key")
+                if self.volume.locked(inode):
+                    self.maker.lose(folder, name, f"the content is {self.volume.secrets.why_locked(inode)}")
                 elif inode.has_inline_data:
                     self.maker.create(folder, name, inode, inode.inline_data())
                 elif not inode.i_size:
@@ -323,7 +323,7 @@ class _Run:
         Not for a file of several names: its first one must be there when the next one comes.
         """
         count = -(-inode.i_size // self.block_size)
-        if count > SMALL_BLOCKS or inode.i_flags & F2FS_DEVICE_ALIAS_FL or inode.compressed:
+        if count > SMALL_BLOCKS or inode.i_flags & F2FS_DEVICE_ALIAS_FL or inode.compressed or inode.encrypted:
             return None
         return inode.addrs[:count] if count <= inode.addrs_per_inode else None
 

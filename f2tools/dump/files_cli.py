@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -18,6 +19,7 @@ from f2tools.options import (
     human_size,
     image_argument,
     json_option,
+    key_option,
     print_json,
     printable,
     progress,
@@ -32,14 +34,28 @@ if TYPE_CHECKING:
 _SHOWN_LOSSES = 1000
 
 
+class Opening(NamedTuple):
+    """How the volume is opened: what all of these commands take."""
+
+    devices: tuple[str, ...]
+    checkpoint: Any
+    recovered: bool
+    keys: tuple[str, ...]
+
+
 def _volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return device_option(checkpoint_option(recovered_option(json_option(command))))
+    @wraps(command)
+    def run(*, devices: tuple[str, ...], checkpoint: Any, recovered: bool, keys: tuple[str, ...], **others: Any) -> Any:
+        return command(opening=Opening(devices, checkpoint, recovered, keys), **others)
+
+    return device_option(checkpoint_option(recovered_option(key_option(json_option(run)))))
 
 
-def _open(image: str, devices: tuple[str, ...], checkpoint: Any, recovered: bool) -> Volume:
+def _open(image: str, opening: Opening) -> Volume:
     import f2tools
 
-    volume = f2tools.open(image, devices, checkpoint, recovered=recovered)
+    devices, checkpoint, recovered, keys = opening
+    volume = f2tools.open(image, devices, checkpoint, recovered=recovered, keys=keys)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {text}", err=True)
     return volume
@@ -84,9 +100,7 @@ def ls(
     inodes: bool,
     human: bool,
     itself: bool,
-    devices: tuple[str, ...],
-    checkpoint: str,
-    recovered: bool,
+    opening: Opening,
     as_json: bool,
 ) -> None:
     """List directories.  PATH is a path, or ino:NUMBER for an inode.
@@ -108,7 +122,7 @@ def ls(
         for line in lines or listing.short_lines(chosen, inodes=inodes):
             click.echo(line)
 
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         several = len(paths) > 1 or recursive
         first = True
         for path in paths or ("/",):
@@ -151,9 +165,7 @@ def tree(
     sizes: bool,
     folders: bool,
     deepest: int | None,
-    devices: tuple[str, ...],
-    checkpoint: str,
-    recovered: bool,
+    opening: Opening,
     as_json: bool,
 ) -> None:
     """Show the tree of names below PATH, like tree(1).
@@ -169,7 +181,7 @@ def tree(
 
     lost: list[Lost] = []
     counts = {"dir": 0, "other": 0}
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         file = listing.file_at(volume, path, follow=True)
         if not as_json:
             click.echo(printable(path))
@@ -200,9 +212,7 @@ def tree(
 @image_argument
 @_paths()
 @_volume_options
-def stat(
-    image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
-) -> None:
+def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> None:
     """Say all that is known of files but their content.  Symbolic links are not followed.
 
     \b
@@ -213,7 +223,7 @@ def stat(
     from f2tools.dump import listing
 
     found: list[dict[str, Any]] = []
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         for index, path in enumerate(paths):
             facts = listing.facts(listing.file_at(volume, path, follow=False))
             found.append(facts)
@@ -239,9 +249,7 @@ def stat(
 @image_argument
 @_paths()
 @_volume_options
-def cat(
-    image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
-) -> None:
+def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> None:
     """Write the content of files to standard output; compressed files come out plain.
 
     With --json: path, size and content in base64.
@@ -256,7 +264,7 @@ def cat(
 
     failed = False
     found: list[dict[str, Any]] = []
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         for path in paths:
             try:
                 file = listing.file_at(volume, path, follow=True)
@@ -300,9 +308,7 @@ def extract(
     owner: bool | None,
     exclude: tuple[str, ...],
     force: bool,
-    devices: tuple[str, ...],
-    checkpoint: str,
-    recovered: bool,
+    opening: Opening,
     as_json: bool,
 ) -> None:
     """Copy files out, all or those below PATHs, with mode, owner, times, links, holes, attributes and devices.
@@ -320,7 +326,7 @@ def extract(
     from f2tools.dump.listing import file_at
 
     started = time.monotonic()
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         tops = [file_at(volume, path, follow=False) if path.startswith("ino:") else path for path in paths]
         with progress("extracting", _count(volume)) as bar:
             report = run(volume, target, tops, owner=owner, force=force, exclude=exclude, advance=bar.advance)
@@ -375,9 +381,7 @@ def tar(
     image: str,
     paths: tuple[str, ...],
     output: str | None,
-    devices: tuple[str, ...],
-    checkpoint: str,
-    recovered: bool,
+    opening: Opening,
     as_json: bool,
 ) -> None:
     """Write the tree, or what is below PATHs, as a pax archive with times, attributes, holes and hard links.
@@ -392,7 +396,7 @@ def tar(
     from f2tools.dump.walk import shown
 
     require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         for path in paths:  # a wrong path must not cost an output file
             file_at(volume, path, follow=False)
         with open_archive(output) as out, progress("archiving", _count(volume)) as bar:
@@ -420,9 +424,7 @@ def tar(
 @click.argument("path", default="/")
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @_volume_options
-def manifest(
-    image: str, path: str, output: str | None, devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
-) -> None:
+def manifest(image: str, path: str, output: str | None, opening: Opening, as_json: bool) -> None:
     """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON.
 
     \b
@@ -431,7 +433,7 @@ def manifest(
     """
     from f2tools.dump.manifest import write_manifest
 
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         volume.path(path, follow=False)  # a wrong path must not cost an output file
         with (
             click.open_file(output or "-", "w", encoding="utf-8") as out,
@@ -447,9 +449,7 @@ def manifest(
 @image_argument
 @_paths("/")
 @_volume_options
-def verify(
-    image: str, paths: tuple[str, ...], devices: tuple[str, ...], checkpoint: str, recovered: bool, as_json: bool
-) -> None:
+def verify(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> None:
     """Check fs-verity (Merkle trees and digests) and compressed clusters (checksums, and that they unpack).
 
     \b
@@ -459,7 +459,7 @@ def verify(
     from f2tools.dump.listing import file_at
     from f2tools.dump.verify import verify as run
 
-    with _open(image, devices, checkpoint, recovered) as volume:
+    with _open(image, opening) as volume:
         tops = [file_at(volume, path, follow=False) for path in paths or ("/",)]
         with progress("verifying", _count(volume)) as bar:
             report = run(volume, tops, advance=bar.advance)

@@ -67,6 +67,7 @@ def volume_info(vol: Volume) -> dict[str, Any]:
         "encoding": encoding_of(vol),
         "devices": [{"path": path, "total_segments": count} for path, count in devices_of(sb)],
         "extensions": {"cold": cold, "hot": hot},
+        "policies": _policies(vol, problems),
         "quota_inodes": {name: int(ino) for name, ino in zip(QUOTA_NAMES, sb.qf_ino, strict=True) if ino},
         "space": {
             "user_block_count": cp.user_block_count,
@@ -87,6 +88,15 @@ def volume_info(vol: Volume) -> dict[str, Any]:
         "warnings": list(vol.warnings),
         "problems": list(dict.fromkeys(problems)),
     }
+
+
+def _policies(vol: Volume, problems: list[str]) -> list[dict[str, Any]]:
+    """The encryption policies in use; that a key given opens none of them is a problem."""
+    found = _attempt(problems, vol.policies) or []
+    fitting = {use.key for use in found}
+    idle = (source for source in vol.keyring.sources if not fitting.intersection(source))
+    problems += (f"{source[0].source} opens nothing here: {vol.keyring.describe([source])}" for source in idle)
+    return [use.as_dict() for use in found]
 
 
 def _attempt(problems: list[str], what: Callable[[], T]) -> T | None:

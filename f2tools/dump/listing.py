@@ -84,6 +84,7 @@ def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> R
     try:
         if kind == "symlink":
             target = file.readlink()
+        status = file.stat()
         return Row(
             name,
             inode.ino,
@@ -92,8 +93,8 @@ def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> R
             inode.i_links,
             inode.i_uid,
             inode.i_gid,
-            inode.i_size,
-            file.stat().st_blocks,
+            status.st_size,
+            status.st_blocks,
             inode.mtime_ns,
             inode.rdev if kind in ("char", "block") else None,
             target,
@@ -298,7 +299,7 @@ def facts(file: File) -> dict[str, Any]:
                 "saved_blocks": inode.extra["i_compr_blocks"],
                 "chksum": bool(inode.extra["i_compress_flag"] & 1),
             }
-        if inode.verity and not inode.encrypted:
+        if inode.verity and not file.volume.locked(inode):
             verity = read_verity(file.volume.nodes, file.volume.data, inode)
             if verity:
                 found["verity"] = {"algorithm": verity.algorithm_name, "digest": verity.digest.hex()}

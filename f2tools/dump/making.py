@@ -146,7 +146,7 @@ class Maker:
     def _copy_item(self, fd: int, inode: Inode, item: Extent | Cluster, reasons: list[str]) -> None:
         try:
             if not isinstance(item, Extent):
-                self._copy_cluster(fd, inode, item)
+                self._copy_pieces(fd, inode, item)
             elif item.blkaddr != NEW_ADDR:
                 self._copy_extent(fd, inode, item)
         except F2fsError as error:
@@ -156,6 +156,9 @@ class Maker:
                 self._salvage(fd, inode, item)
 
     def _copy_extent(self, fd: int, inode: Inode, extent: Extent) -> None:
+        if inode.encrypted:
+            self._copy_pieces(fd, inode, extent)
+            return
         size, geo = self.block_size, self.volume.geo
         at = extent.fofs * size
         if not (geo.main_blkaddr <= extent.blkaddr and extent.blkaddr + extent.count <= geo.end_blkaddr):
@@ -195,8 +198,9 @@ class Maker:
             self.sends = False
         return done
 
-    def _copy_cluster(self, fd: int, inode: Inode, cluster: Cluster) -> None:
-        for offset, data in self.volume.data.pieces(inode, cluster):
+    def _copy_pieces(self, fd: int, inode: Inode, item: Extent | Cluster) -> None:
+        """Content that isn't on the disk as it is in the file."""
+        for offset, data in self.volume.data.pieces(inode, item):
             data = data[: max(0, inode.i_size - offset)]
             _pwrite(fd, data, offset)
             self.report.bytes += len(data)
@@ -245,8 +249,8 @@ class Maker:
         """A symbolic link, device, fifo or socket."""
         try:
             if inode.kind == "symlink":
-                if inode.encrypted:
-                    self.lose(folder, name, "the target of the link is encrypted and there is no key")
+                if self.volume.locked(inode):
+                    self.lose(folder, name, f"the link is {self.volume.secrets.why_locked(inode)}")
                     return
                 target = File(self.volume, inode).readlink()
                 self._making(folder, name, lambda: os.symlink(target, name, dir_fd=folder.fd))

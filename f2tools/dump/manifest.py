@@ -155,7 +155,7 @@ def entry_of(file: File, *, content: bool = True) -> dict[str, Any]:
             entry.update(encryption_policy(file.encryption_context() or b""))
     except F2fsError as error:
         entry["xattr_error"] = errno_of(error)
-    if inode.is_file and inode.encrypted:
+    if inode.is_file and volume.locked(inode):
         entry["open_error"] = "ENOKEY"
     elif inode.is_file or inode.is_dir:
         entry["flags"] = ioctl_flags(inode)
@@ -339,7 +339,8 @@ def fiemap(file: File, limit: int = MAX_EXTENTS) -> list[FiemapExtent]:
         flags = FIEMAP_EXTENT_INLINE | FIEMAP_EXTENT_LAST
         return [FiemapExtent(0, physical, length, flags)] if length else []
     extents: list[FiemapExtent] = []
-    common = FIEMAP_EXTENT_MERGED | (FIEMAP_EXTENT_ENCRYPTED if inode.encrypted else 0)
+    # who says that data is encrypted says that it can't be read from the device, see fiemap_fill_next_extent()
+    common = FIEMAP_EXTENT_MERGED | (FIEMAP_EXTENT_ENCRYPTED | FIEMAP_EXTENT_ENCODED if inode.encrypted else 0)
     for fofs, blkaddr, count, flags in _mapped(file):
         if len(extents) == limit:
             return extents

@@ -227,8 +227,6 @@ def _climb(vol: Volume, ino: int) -> tuple[str, bool]:
 
 def _name_in(vol: Volume, parent: Inode, child: Inode) -> bytes | None:
     """The name as shown that a directory has for an inode; the remembered one where there are several."""
-    from f2tools.volume.dir import nokey_name
-
     if not parent.encrypted:
         found = vol.dirs.lookup(parent, child.name)
         if found is not None and found.ino == child.ino:
@@ -236,7 +234,7 @@ def _name_in(vol: Volume, parent: Inode, child: Inode) -> bytes | None:
     entry = next((e for e in vol.dirs.entries(parent) if e.ino == child.ino and e.name not in (b".", b"..")), None)
     if entry is None:
         return None
-    return nokey_name(entry.name, entry.hash_code) if parent.encrypted else entry.name
+    return vol.dirs.shown(parent, [entry])[0]
 
 
 def _search(vol: Volume, ino: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.options import checkpoint_option, device_option, image_argument, json_option, print_json
+from f2tools.options import checkpoint_option, device_option, image_argument, json_option, key_option, print_json
 
 if TYPE_CHECKING:
     from f2tools.volume.volume import Volume
@@ -24,11 +24,11 @@ def volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def opened(image: str, devices: tuple[str, ...], checkpoint: Any) -> Iterator[Volume]:
+def opened(image: str, devices: tuple[str, ...], checkpoint: Any, keys: tuple[str, ...] = ()) -> Iterator[Volume]:
     """The volume; its warnings go to stderr."""
     from f2tools.volume.volume import open_volume
 
-    with open_volume(image, devices, checkpoint) as vol:
+    with open_volume(image, devices, checkpoint, keys) as vol:
         say(vol.warnings)
         yield vol
 
@@ -67,7 +67,8 @@ def emit(lines: Iterable[str]) -> None:
 
 @click.command()
 @volume_options
-def info(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
+@key_option
+def info(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, keys: tuple[str, ...]) -> None:
     """What the volume is, how full, and in which state: one screen.
 
     \b
@@ -76,7 +77,7 @@ def info(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool) -
     """
     from f2tools.dump.info import volume_info
 
-    with opened(image, devices, checkpoint) as vol:
+    with opened(image, devices, checkpoint, keys) as vol:
         shown = volume_info(vol)
     if as_json:
         print_json(shown)
@@ -306,9 +307,18 @@ def node(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, n
 
 @click.command()
 @volume_options
+@key_option
 @click.argument("which", metavar="PATH|INO")
 @click.option("--all-paths", is_flag=True, help="Search the whole tree for every name (hard links).")
-def inode(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, which: str, all_paths: bool) -> None:
+def inode(
+    image: str,
+    devices: tuple[str, ...],
+    checkpoint: str,
+    as_json: bool,
+    keys: tuple[str, ...],
+    which: str,
+    all_paths: bool,
+) -> None:
     """One inode with every field.  PATH may leave out the first slash; INO is a number, or ino:N.
 
     \b
@@ -318,7 +328,7 @@ def inode(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, 
     """
     from f2tools.dump.nodes import inode as inode_of
 
-    with opened(image, devices, checkpoint) as vol:
+    with opened(image, devices, checkpoint, keys) as vol:
         shown = inode_of(vol, os.fsencode(which), all_paths=all_paths)
     _print(shown, as_json, "inode")
     end(f"inode {shown['ino']}: {problem}" for problem in shown["problems"])
@@ -326,9 +336,12 @@ def inode(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, 
 
 @click.command()
 @volume_options
+@key_option
 @click.argument("which", metavar="PATH|INO")
 @click.option("--raw", is_flag=True, help="Also what unused slots still remember of deleted names.")
-def dentries(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, which: str, raw: bool) -> None:
+def dentries(
+    image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, keys: tuple[str, ...], which: str, raw: bool
+) -> None:
     """The entries of a directory, slot by slot, with their hashes.
 
     \b
@@ -339,7 +352,7 @@ def dentries(image: str, devices: tuple[str, ...], checkpoint: str, as_json: boo
     from f2tools.dump.directory import dentries as dentries_of
     from f2tools.dump.nodes import resolve
 
-    with opened(image, devices, checkpoint) as vol:
+    with opened(image, devices, checkpoint, keys) as vol:
         shown = dentries_of(vol, resolve(vol, os.fsencode(which)), raw=raw)
     _print(shown, as_json, "dentries")
     end(f"directory inode {shown['ino']}: {problem}" for problem in shown["problems"])
@@ -347,8 +360,11 @@ def dentries(image: str, devices: tuple[str, ...], checkpoint: str, as_json: boo
 
 @click.command(name="map")
 @volume_options
+@key_option
 @click.argument("which", metavar="PATH|INO")
-def map_(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, which: str) -> None:
+def map_(
+    image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, keys: tuple[str, ...], which: str
+) -> None:
     """Where the blocks of a file lie: extents, holes, unwritten blocks, compressed clusters; and its fragments.
 
     \b
@@ -358,7 +374,7 @@ def map_(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, w
     from f2tools.dump.mapping import file_map
     from f2tools.dump.nodes import resolve
 
-    with opened(image, devices, checkpoint) as vol:
+    with opened(image, devices, checkpoint, keys) as vol:
         shown = file_map(vol, resolve(vol, os.fsencode(which)))
     _print(shown, as_json, "file_map")
     end(f"map of inode {shown['ino']}: {problem}" for problem in shown["problems"])
@@ -366,11 +382,19 @@ def map_(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, w
 
 @click.command()
 @volume_options
+@key_option
 @click.argument("blkaddr", callback=address)
 @click.option("--hex/--no-hex", "with_hex", default=True, help="Whether to end with a hex dump.")
 @click.option("--raw", is_flag=True, help="Write the bytes of the block to stdout, nothing else.")
 def block(
-    image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, blkaddr: int, with_hex: bool, raw: bool
+    image: str,
+    devices: tuple[str, ...],
+    checkpoint: str,
+    as_json: bool,
+    keys: tuple[str, ...],
+    blkaddr: int,
+    with_hex: bool,
+    raw: bool,
 ) -> None:
     """One block, whatever it is: area, structure, whether it is live, owner and path, content, hex dump.
 
@@ -381,7 +405,7 @@ def block(
     """
     from f2tools.dump.blocks import block as block_of
 
-    with opened(image, devices, checkpoint) as vol:
+    with opened(image, devices, checkpoint, keys) as vol:
         shown = block_of(vol, blkaddr)
     if raw:
         sys.stdout.buffer.write(shown["data"])

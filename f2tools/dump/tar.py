@@ -129,8 +129,8 @@ class _Writer:
                 if not self._file(path, name, inode):
                     return
             elif kind == "symlink":
-                if inode.encrypted:
-                    raise Unsupported("the target of the link is encrypted and there is no key")
+                if self.volume.locked(inode):
+                    raise Unsupported(f"the link is {self.volume.secrets.why_locked(inode)}")
                 self._header(name, inode, _TYPES[kind], link=File(self.volume, inode).readlink())
             else:
                 self._header(name + b"/" if kind == "dir" else name, inode, _TYPES[kind])
@@ -145,8 +145,8 @@ class _Writer:
 
     def _file(self, path: bytes, name: bytes, inode: Inode) -> bool:
         """A regular file; False where nothing of it was written."""
-        if inode.encrypted:
-            raise Unsupported("the content is encrypted and there is no key")
+        if self.volume.locked(inode):
+            raise Unsupported(f"the content is {self.volume.secrets.why_locked(inode)}")
         if inode.has_inline_data:
             content = inode.inline_data()
             self._header(name, inode, b"0", size=len(content))

@@ -50,6 +50,8 @@ def info(console: Console, shown: dict[str, Any]) -> None:
         rows.append(("encoding", " ".join(word for word in words if word)))
     if shown["devices"]:
         rows.append(("devices", [f"{d['path']} ({d['total_segments']} segments)" for d in shown["devices"]]))
+    if shown["policies"]:
+        rows += [("" if i else "policies", _policy(policy)) for i, policy in enumerate(shown["policies"])]
     if shown["quota_inodes"]:
         rows.append(("quota inodes", shown["quota_inodes"]))
     rows += [
@@ -77,6 +79,17 @@ def info(console: Console, shown: dict[str, Any]) -> None:
         ("init_version", _release(shown["init_version"])),
     ]  # fmt: skip
     render.pairs(console, rows)
+
+
+def _policy(policy: dict[str, Any]) -> str:
+    """One fscrypt policy in a line."""
+    which = "identifier" if policy["version"] == 2 else "descriptor"
+    more = "".join(f", {name}" for name in policy["flags"])
+    key = "no key given" if policy["key"] is None else f"key {printable(policy['key'])}"
+    return (
+        f"v{policy['version']} {which} {policy[which]}: {policy['contents']}, names {policy['filenames']} "
+        f"padded to {policy['padding']}{more}; {policy['inodes']} inodes; {key}"
+    )
 
 
 def _release(version: str) -> str:

@@ -52,7 +52,7 @@ def verify(volume: Volume, tops: Sequence[Any], *, advance: Callable[[int], None
                 continue
             if inode.i_links > 1:
                 met.add(inode.ino)
-            if inode.encrypted:
+            if volume.locked(inode):
                 report.unreadable += inode.verity or inode.compressed
                 continue
             if inode.compressed and not inode.has_inline_data:

@@ -1,13 +1,14 @@
 """What a file holds: file block -> block address through every level of nodes, and the bytes themselves.
 
 Holes are never yielded: whoever needs them as zeros has them from what is missing.  Compressed clusters are
-decompressed.  Memory is bounded by a window, whatever the file's size.
+decompressed, and encrypted content is plain where its key was given.  Memory is bounded by a window, whatever the
+file's size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from f2tools.layout.constants import (
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.inode import Inode
 from f2tools.volume.node import BATCH, NodeReader
+
+if TYPE_CHECKING:
+    from f2tools.volume.fscrypt import FileKey, Secrets
 
 WINDOW_BYTES = 4 << 20
 READ_LIMIT = 2 << 30  # a single `read` builds its result in memory
@@ -47,10 +51,11 @@ class Cluster(NamedTuple):
 class DataReader:
     """Reads file content of one volume under one checkpoint."""
 
-    def __init__(self, device: Device, geo: Geometry, nodes: NodeReader) -> None:
+    def __init__(self, device: Device, geo: Geometry, nodes: NodeReader, secrets: Secrets | None = None) -> None:
         self._device = device
         self._geo = geo
         self._nodes = nodes
+        self._secrets = secrets
         self._left: int | None = None  # blocks that may still be read; None for as many as one likes
 
     def limit(self) -> None:
@@ -68,6 +73,10 @@ class DataReader:
         if blocks > self._left:
             raise Corrupt(Where(ino=inode.ino), "not read: the files have more blocks than the volume; they share them")
         self._left -= blocks
+
+    def readable(self, inode: Inode) -> bool:
+        """Whether what is read of a file is its content, not ciphertext."""
+        return not inode.encrypted or self._key(inode) is not None
 
     # -- mapping ------------------------------------------------------------------------------------------------
 
@@ -247,9 +256,12 @@ class DataReader:
         self._check(inode, extent.fofs, extent.blkaddr, extent.count)
         self.spend(inode, extent.count)
         step = WINDOW_BYTES // size
+        key = self._key(inode)
         for first in range(0, extent.count, step):
             count = min(step, extent.count - first)
             blocks = self._device.read_range(extent.blkaddr + first, count, size)
+            if key is not None:
+                blocks = key.decrypt_blocks(blocks, extent.fofs + first)
             flat: Any = blocks.reshape(-1)
             yield (extent.fofs + first) * size, memoryview(flat)
 
@@ -260,7 +272,11 @@ class DataReader:
         for blkaddr in cluster.blkaddrs.tolist():
             self._check(inode, cluster.fofs, blkaddr, 1)
         self.spend(inode, cluster.blkaddrs.size)
-        raw = self._device.read_blocks(cluster.blkaddrs.astype(np.int64), size).tobytes()
+        blocks = self._device.read_blocks(cluster.blkaddrs.astype(np.int64), size)
+        key = self._key(inode)
+        if key is not None and len(blocks):  # the first block of the cluster is its mark, what is on the disk follows
+            blocks = key.decrypt_blocks(blocks, cluster.fofs + 1)
+        raw = blocks.tobytes()
         flags = inode.extra["i_compress_flag"]
         where = Where(ino=inode.ino, offset=cluster.fofs * size)
         try:
@@ -273,6 +289,10 @@ class DataReader:
         except Corrupt as error:
             raise Corrupt(where, error.message) from None
         yield cluster.fofs * size, memoryview(data)
+
+    def _key(self, inode: Inode) -> FileKey | None:
+        """What decrypts the content of a file; None where it isn't encrypted or stays so."""
+        return self._secrets.of(inode) if self._secrets is not None and inode.encrypted and inode.is_file else None
 
     def _check(self, inode: Inode, fofs: int, blkaddr: int, count: int) -> None:
         geo = self._geo

@@ -7,26 +7,42 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from f2tools.errors import Corrupt, Where
 from f2tools.layout.casefold import casefold
-from f2tools.layout.constants import F2FS_CASEFOLD_FL, F2FS_FEATURE_CASEFOLD, MAX_DIR_HASH_DEPTH, NEW_ADDR
-from f2tools.layout.hashes import dentry_hash
+from f2tools.layout.constants import (
+    F2FS_CASEFOLD_FL,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_NAME_LEN,
+    MAX_DIR_HASH_DEPTH,
+    NEW_ADDR,
+)
+from f2tools.layout.hashes import dentry_hash, dentry_siphash
 from f2tools.volume.data import DataReader, Extent
 from f2tools.volume.dentries import Dentry, bucket_blocks, parse_dentries
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.inode import Inode
 
+if TYPE_CHECKING:
+    from f2tools.volume.fscrypt import FileKey, Secrets
+
+
+_DOTS = (b".", b"..")
+NAME_MIN_BYTES = 16  # FSCRYPT_FNAME_MIN_MSG_LEN: no encrypted name is shorter
+
 
 class DirReader:
     """Reads directories of one volume under one checkpoint."""
 
-    def __init__(self, geo: Geometry, data: DataReader) -> None:
+    def __init__(self, geo: Geometry, data: DataReader, secrets: Secrets | None = None) -> None:
         self._geo = geo
         self._data = data
+        self._secrets = secrets
 
     def entries(self, inode: Inode, problems: list[str] | None = None) -> Iterator[Dentry]:
         """All entries, `.` and `..` included.  What can't be an entry is left out and noted in `problems`."""
@@ -62,8 +78,73 @@ class DirReader:
         if repeated:
             noted.append(f"{repeated} blocks of the directory stand in it again; left out there")
 
+    def shown(self, inode: Inode, dentries: Sequence[Dentry], problems: list[str] | None = None) -> list[bytes]:
+        """The names of entries as a reader sees them: of an encrypted directory plain with its key, else encoded."""
+        if not self.encrypted(inode):
+            return [entry.name for entry in dentries]
+        key = self._key(inode)
+        if key is None:
+            return [nokey_name(entry.name, entry.hash_code) for entry in dentries]
+        names = [entry.name for entry in dentries]
+        secret = [i for i, name in enumerate(names) if name not in _DOTS]
+        sound = [i for i in secret if len(names[i]) >= NAME_MIN_BYTES]
+        for i, plain in zip(sound, key.decrypt_names([names[i] for i in sound]), strict=True):
+            names[i] = plain
+        for i in set(secret) - set(sound):
+            names[i] = nokey_name(names[i], dentries[i].hash_code)
+            if problems is not None:
+                problems.append(f"an encrypted name of {len(dentries[i].name)} bytes can't be decrypted")
+        return names
+
+    def encrypted(self, inode: Inode) -> bool:
+        """Whether the names in this directory are ciphertext on the disk."""
+        return inode.encrypted and bool(self._geo.feature & F2FS_FEATURE_ENCRYPT)
+
+    def find(self, inode: Inode, name: bytes) -> tuple[bytes, Dentry] | None:
+        """The entry that a reader sees under this name, and how it is really written there; None where there is none.
+
+        Names that ignore case may be written otherwise than asked.
+        """
+        self._must_be_dir(inode)
+        if not self.encrypted(inode):
+            found = self.lookup(inode, name)
+            return None if found is None else (found.name, found)
+        key = self._key(inode)
+        if key is None or name in _DOTS:
+            return next(((name, e) for e in self.entries(inode) if nokey_name(e.name, e.hash_code) == name), None)
+        return self._find_secret(inode, key, name)
+
+    def _find_secret(self, inode: Inode, key: FileKey, name: bytes) -> tuple[bytes, Dentry] | None:
+        """`find` in an encrypted directory; see fscrypt_match_name() and f2fs_hash_filename()."""
+        if len(name) > F2FS_NAME_LEN:
+            return None
+        folding = self.casefolded(inode)
+        wanted = (casefold(name) or name) if folding else key.encrypt_name(name)
+        code = dentry_siphash(wanted, key.dirhash_key) if folding else dentry_hash(wanted)
+
+        def match(entry: Dentry) -> tuple[bytes, Dentry] | None:
+            if not folding:
+                return (name, entry) if entry.name == wanted else None
+            if entry.name in _DOTS or len(entry.name) < NAME_MIN_BYTES:
+                return None
+            plain = key.decrypt_name(entry.name)
+            return (plain, entry) if (casefold(plain) or plain) == wanted else None
+
+        inline = inode.has_inline_dentry
+        among = parse_dentries(inode.inline_area, -1, []) if inline else self._bucket(inode, code)
+        found = next((m for e in among if e.hash_code == code and (m := match(e))), None)
+        if found is None and folding:  # as in `lookup`
+            found = next((m for e in self.entries(inode) if (m := match(e))), None)
+        return found
+
+    def _key(self, inode: Inode) -> FileKey | None:
+        return self._secrets.of(inode) if self._secrets is not None else None
+
     def lookup(self, inode: Inode, name: bytes) -> Dentry | None:
-        """The entry with this name, found through the hash; None where there is none."""
+        """The entry with these bytes as its name, found through the hash; None where there is none.
+
+        In an encrypted directory they are compared with ciphertext: see `find`.
+        """
         self._must_be_dir(inode)
         folding = self.casefolded(inode)
         wanted = (casefold(name) or name) if folding else name

@@ -6,12 +6,14 @@ what was fsync'ed after the checkpoint is there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from f2tools.device import Device, open_device
 from f2tools.device.overlay import Overlay
 from f2tools.volume.checkpoint import Which
+from f2tools.volume.fscrypt import Keyring
 from f2tools.volume.recovery import find_fsync_chain
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import WritableVolume
@@ -25,27 +27,33 @@ class _InMemory(Overlay):
         return False
 
 
-def recovered(device: Device, which: Which = "newest") -> Volume:
+def recovered(device: Device, which: Which = "newest", keyring: Keyring | None = None) -> Volume:
     """The volume on `device` after recovery; closing it closes the device, which is never written to.
 
     Where there is nothing to recover it is read as it lies.  Corrupt where recovery can't be done, DeviceError where a
     part of the volume is missing.
     """
-    found = Volume(device, which)
+    found = Volume(device, which, keyring)
     if not found.orphans().size and not find_fsync_chain(found).needed:
         return found
     above = _InMemory(device)
     WritableVolume(above, which=which).checkpoint(unmount=True)
-    volume = Volume(above)
+    volume = Volume(above, keyring=keyring)
     volume.warnings = found.warnings
     return volume
 
 
-def open_recovered(path: str | Path, devices: Sequence[str | Path] = (), checkpoint: Which = "newest") -> Volume:
+def open_recovered(
+    path: str | Path,
+    devices: Sequence[str | Path] = (),
+    checkpoint: Which = "newest",
+    keys: Sequence[str | os.PathLike[str] | bytes] = (),
+) -> Volume:
     """As `open_volume`, after recovery in memory."""
+    keyring = Keyring(keys)
     device = open_device(path, extra=list(devices))
     try:
-        return recovered(device, checkpoint)
+        return recovered(device, checkpoint, keyring)
     except BaseException:
         device.close()
         raise

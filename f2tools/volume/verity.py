@@ -61,7 +61,7 @@ def read_verity(nodes: NodeReader, data: DataReader, inode: Inode) -> Verity | N
     tree_offset = -(-inode.i_size // VERITY_ALIGN) * VERITY_ALIGN
     if version != 1 or not VerityDescriptor.size <= size <= _MAX_DESCRIPTOR or not tree_offset <= position < 1 << 63:
         raise Corrupt(where, f"the verity descriptor can't be {size} bytes at offset {position:#x}")
-    if inode.encrypted:
+    if not data.readable(inode):
         raise Unsupported(f"inode {inode.ino}: the verity descriptor is encrypted and there is no key")
     raw = _read(data, inode, position, size)
     return _parse(raw, inode, tree_offset)

@@ -27,6 +27,7 @@ from f2tools.layout.constants import (
 from f2tools.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
 from f2tools.volume.data import DataReader
 from f2tools.volume.dir import Dentry, DirReader, nokey_name
+from f2tools.volume.fscrypt import Keyring, PolicyUse, Secrets, decrypt_target, policies_in_use, symlink_ciphertext
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.inode import Inode
 from f2tools.volume.nat import Nat
@@ -52,7 +53,7 @@ class Entry:
     """A name in a directory and the inode behind it, or what is wrong with that."""
 
     dentry: Dentry
-    name: bytes  # as shown: encrypted names are encoded
+    name: bytes  # as shown: encrypted names are plain with their key, encoded without
     inode: Inode | F2fsError
 
 
@@ -64,8 +65,9 @@ class Volume:
     `warnings` says in words what a reader should know: a missing second superblock, an unknown feature, a short device.
     """
 
-    def __init__(self, device: Device, which: Which = "newest") -> None:
+    def __init__(self, device: Device, which: Which = "newest", keyring: Keyring | None = None) -> None:
         self.device = device
+        self.keyring = keyring or Keyring()
         self.warnings: list[str] = []
         self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(device)
         chosen = choose_superblock(self.super_copies)
@@ -128,12 +130,27 @@ class Volume:
     @cached_property
     def data(self) -> DataReader:
         """File mapping and content."""
-        return DataReader(self.device, self.geo, self.nodes)
+        return DataReader(self.device, self.geo, self.nodes, self.secrets)
 
     @cached_property
     def dirs(self) -> DirReader:
         """Directory entries."""
-        return DirReader(self.geo, self.data)
+        return DirReader(self.geo, self.data, self.secrets)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What the keys that were given open."""
+        return Secrets(self.keyring, self.sb.uuid, self.nodes)
+
+    def policies(self) -> list[PolicyUse]:
+        """The encryption policies in use, most used first.  Reads every inode."""
+        if not self.geo.feature & F2FS_FEATURE_ENCRYPT:
+            return []
+        return policies_in_use(self.nat, self.nodes, self.keyring)
+
+    def locked(self, inode: Inode) -> bool:
+        """Whether content, names or target of an inode are ciphertext for which there is no key."""
+        return inode.encrypted and self.secrets.of(inode) is None
 
     def orphans(self) -> NDArray[np.uint32]:
         """Inodes that were open without a name at the checkpoint."""
@@ -244,18 +261,15 @@ class Volume:
                 continue
             held.append(dentry)
             if len(held) == SCAN_ENTRIES:
-                yield self._with_inodes(inode, held)
+                yield self._with_inodes(inode, held, noted)
                 held = []
         if held:
-            yield self._with_inodes(inode, held)
+            yield self._with_inodes(inode, held, noted)
 
-    def _with_inodes(self, directory: Inode, dentries: list[Dentry]) -> list[Entry]:
-        encoded = directory.encrypted and bool(self.geo.feature & F2FS_FEATURE_ENCRYPT)
+    def _with_inodes(self, directory: Inode, dentries: list[Dentry], noted: list[str]) -> list[Entry]:
         inodes = self.nodes.inodes([d.ino for d in dentries])
-        return [
-            Entry(d, nokey_name(d.name, d.hash_code) if encoded else d.name, found)
-            for d, found in zip(dentries, inodes, strict=True)
-        ]
+        names = self.dirs.shown(directory, dentries, noted)
+        return [Entry(*found) for found in zip(dentries, names, inodes, strict=True)]
 
     def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
         """All of `scandir` at once: some 4 KiB of memory for each entry."""
@@ -319,17 +333,13 @@ class File:
         shown = os.fsdecode(join(self.path or b"", name))
         if not self.inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), shown)
-        if self.inode.encrypted:
-            pieces = self.volume.scandir(self.inode)
-            found = next((e.dentry for piece in pieces for e in piece if e.name == name), None)
-        else:
-            found = self.volume.dirs.lookup(self.inode, name)
+        found = self.volume.dirs.find(self.inode, name)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
-        return File(self.volume, self.volume.nodes.inode(found.ino), join(self.path or b"/", name))
+        return File(self.volume, self.volume.nodes.inode(found[1].ino), join(self.path or b"/", name))
 
     def read(self, length: int | None = None, offset: int = 0) -> bytes:
-        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported for fscrypt ciphertext."""
+        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported where the key of fscrypt lacks."""
         self._must_be_readable()
         return self.volume.data.read(self.inode, offset, length)
 
@@ -339,15 +349,17 @@ class File:
         return self.volume.data.chunks(self.inode)
 
     def readlink(self) -> bytes:
-        """Where a symbolic link leads; of an encrypted one, its encoded ciphertext."""
+        """Where a symbolic link leads; of an encrypted one without its key, its encoded ciphertext."""
         if self.inode.kind != "symlink":
             raise OSError(errno.EINVAL, "not a symbolic link", os.fsdecode(self.path or b""))
         if self.inode.i_size > self.volume.geo.block_size:
             raise F2fsError(f"{Where(ino=self.inode.ino)}: a symbolic link of {self.inode.i_size} bytes")
         target = self.volume.data.read(self.inode)
         if self.inode.encrypted:
-            length = int.from_bytes(target[:2], "little")
-            return nokey_name(target[2 : 2 + length], 0)
+            key = self.volume.secrets.of(self.inode)
+            if key is not None:
+                return decrypt_target(key, target, Where(ino=self.inode.ino))
+            return nokey_name(symlink_ciphertext(target), 0)
         return target
 
     def iterdir(self) -> Iterator[File]:
@@ -367,7 +379,10 @@ class File:
         size = self.volume.geo.block_size
         times = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
         rdev = os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
-        head = (inode.i_mode, inode.ino, 0, inode.i_links, inode.i_uid, inode.i_gid, inode.i_size)
+        length = inode.i_size
+        if inode.kind == "symlink" and inode.encrypted:  # as fscrypt_symlink_getattr() counts it
+            length = len(self.readlink())
+        head = (inode.i_mode, inode.ino, 0, inode.i_links, inode.i_uid, inode.i_gid, length)
         seconds = tuple(t // 1_000_000_000 for t in times)
         floats = tuple(t / 1e9 for t in times)
         blocks = max(0, inode.i_blocks - 1) * (size // 512)
@@ -385,8 +400,8 @@ class File:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
         if not self.inode.is_file and not stat.S_ISLNK(self.inode.i_mode):
             raise OSError(errno.EINVAL, f"a {self.inode.kind} has no content", shown)
-        if self.inode.encrypted:
-            raise Unsupported(f"{shown}: the content is encrypted and there is no key")
+        if self.volume.locked(self.inode):
+            raise Unsupported(f"{shown}: the content is {self.volume.secrets.why_locked(self.inode)}")
 
 
 def join(directory: bytes, name: bytes) -> bytes:
@@ -394,11 +409,20 @@ def join(directory: bytes, name: bytes) -> bytes:
     return directory + name if directory.endswith(b"/") else directory + b"/" + name
 
 
-def open_volume(path: str | Path, devices: Sequence[str | Path] = (), checkpoint: Which = "newest") -> Volume:
-    """Open an image, a device or an Android sparse image for reading; NotF2fs where there is no volume."""
+def open_volume(
+    path: str | Path,
+    devices: Sequence[str | Path] = (),
+    checkpoint: Which = "newest",
+    keys: Sequence[str | os.PathLike[str] | bytes] = (),
+) -> Volume:
+    """Open an image, a device or an Android sparse image for reading; NotF2fs where there is no volume.
+
+    keys: master keys of fscrypt, or files that hold one.
+    """
+    keyring = Keyring(keys)
     device = open_device(path, extra=list(devices))
     try:
-        return Volume(device, checkpoint)
+        return Volume(device, checkpoint, keyring)
     except BaseException:
         device.close()
         raise

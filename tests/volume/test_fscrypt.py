@@ -1,0 +1,181 @@
+"""Encrypted trees with their keys, without them, and with the wrong ones; the kernel's view is the judge."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools.dump.manifest import manifest
+from f2tools.errors import Unsupported, Usage
+from f2tools.volume.fscrypt import Keyring, MasterKey, read_keys
+from tests import images
+from tests.dump.craft import f2
+
+
+def keys_of(name: str) -> list[dict[str, Any]]:
+    found = json.loads(images.reference(name).text("keys.json"))["keys"]
+    return [key for key in found if key["accepted"]]
+
+
+def raw_keys(name: str) -> list[bytes]:
+    return [bytes.fromhex(key["key"]) for key in keys_of(name)]
+
+
+def key_file(folder: Path, name: str, directory: str) -> Path:
+    key = next(key for key in keys_of(name) if key["dir"] == directory)
+    path = folder / directory
+    path.write_bytes(bytes.fromhex(key["key"]))
+    return path
+
+
+@pytest.mark.parametrize("name", images.FSCRYPT)
+def test_with_all_keys_the_tree_is_the_one_that_the_kernel_shows(name: str, tmp_path: Path) -> None:
+    case = images.reference(name)
+    files: list[object] = []
+    for index, key in enumerate(keys_of(name)):
+        path = tmp_path / str(index)
+        path.write_bytes(bytes.fromhex(key["key"]) if index % 2 else b"0x" + key["key"].encode() + b"\n")
+        files += ["--key", path]
+    result = f2("dump", "manifest", case.path, *files)
+    assert result.code == 0, result.err
+    ours = json.loads(result.out)
+    kernel = case.manifest("manifest-key")
+    assert ours["entries"] == kernel["entries"]
+    assert ours.get("errors", {}) == kernel["errors"]
+
+
+@pytest.mark.parametrize("name", images.FSCRYPT)
+def test_a_key_opens_its_own_folder_and_nothing_else(name: str) -> None:
+    case = images.reference(name)
+    with_key, without = (case.manifest(f"manifest-{which}")["entries"] for which in ("key", "nokey"))
+    for key in (keys_of(name)[0], keys_of(name)[-1]):
+        with f2tools.open(case.path, keys=[bytes.fromhex(key["key"])]) as volume:
+            ours = manifest(volume)["entries"]
+        opened = {p: e for p, e in with_key.items() if p.split("/")[0] == key["dir"]}
+        assert opened
+        assert {p: e for p, e in ours.items() if p.split("/")[0] == key["dir"]} == opened
+        assert ours.keys() - opened.keys() == {p for p in without if p.split("/")[0] != key["dir"]}
+
+
+@pytest.mark.parametrize("name", images.FSCRYPT)
+def test_what_a_policy_calls_a_key_is_computed(name: str) -> None:
+    for key in keys_of(name):
+        made = MasterKey(bytes.fromhex(key["key"]))
+        if key["version"] == 2:
+            assert made.identifier.hex() == key["identifier"]
+        else:
+            assert made.descriptor.hex() == key["descriptor"]
+
+
+@pytest.mark.parametrize("name", images.FSCRYPT)
+def test_every_path_is_found_by_its_plain_name(name: str) -> None:
+    case = images.reference(name)
+    kernel = case.manifest("manifest-key")["entries"]
+    with f2tools.open(case.path, keys=raw_keys(name)) as volume:
+        for path, entry in list(kernel.items())[:: 3 if name == "fscrypt" else 4]:
+            assert volume.path(os.fsencode(path), follow=False).inode.ino == entry["ino"], path
+        with pytest.raises(FileNotFoundError):
+            volume.path(os.fsencode(keys_of(name)[0]["dir"]) + b"/no such name")
+        with pytest.raises(FileNotFoundError):
+            volume.path(os.fsencode(keys_of(name)[0]["dir"]) + b"/" + b"x" * 300)
+
+
+def test_an_encrypted_folder_that_ignores_case_does_so() -> None:
+    case = images.reference("fscrypt-android")
+    entries = case.manifest("manifest-key")["entries"]
+    folded = {p for p, e in entries.items() if e["type"] == "dir" and e["flags"] & 0x40000000}
+    tried = 0
+    with f2tools.open(case.path, keys=raw_keys("fscrypt-android")) as volume:
+        for path, entry in entries.items():
+            folder, _, name = path.rpartition("/")
+            if folder in folded and name.upper() != name and name.isascii():
+                found = volume.path(os.fsencode(f"{folder}/{name.upper()}"), follow=False)
+                assert found.inode.ino == entry["ino"]
+                tried += 1
+    assert tried > 20
+
+
+def test_files_come_out_of_extract_and_tar_as_they_were(tmp_path: Path) -> None:
+    import hashlib
+    import tarfile
+
+    name, folder = "fscrypt-android", "v2-adiantum"
+    case = images.reference(name)
+    key = key_file(tmp_path, name, folder)
+    entries = {p: e for p, e in case.manifest("manifest-key")["entries"].items() if p.startswith(folder + "/")}
+    assert any("compress" in e for e in entries.values())
+    assert f2("dump", "extract", case.path, folder, "--key", key, "-o", tmp_path / "out").code == 0
+    assert f2("dump", "tar", case.path, folder, "--key", key, "-o", tmp_path / "out.tar").code == 0
+    with tarfile.open(tmp_path / "out.tar") as archive:
+        for path, entry in entries.items():
+            member = archive.getmember(path)
+            if entry["type"] == "symlink":
+                assert os.readlink(tmp_path / "out" / path) == entry["target"] == member.linkname
+            if entry["type"] != "file":
+                continue
+            assert hashlib.sha256((tmp_path / "out" / path).read_bytes()).hexdigest() == entry["sha256"], path
+            content = archive.extractfile(member)
+            assert content is not None
+            if "segments" not in entry:  # tarfile doesn't join what is stored with holes
+                assert hashlib.sha256(content.read()).hexdigest() == entry["sha256"], path
+
+
+def test_without_the_right_key_the_message_names_the_one_that_is_wanted(tmp_path: Path) -> None:
+    case = images.reference("fscrypt")
+    (tmp_path / "wrong").write_bytes(bytes(range(32)))
+    entries = case.manifest("manifest-key")["entries"]
+    ino = entries["v1-adiantum/big"]["ino"]
+    wanted = next(key["descriptor"] for key in keys_of("fscrypt") if key["dir"] == "v1-adiantum")
+    result = f2("dump", "cat", case.path, "--key", tmp_path / "wrong", f"ino:{ino}")
+    assert (result.code, result.out) == (1, b"")
+    assert "no key that was given" in result.err
+    assert wanted in result.err
+    with f2tools.open(case.path) as volume, pytest.raises(Unsupported, match=f"there is no key .*{wanted}"):
+        volume.inode(ino).read()
+
+
+def test_info_lists_the_policies_and_says_which_key_opens_nothing(tmp_path: Path) -> None:
+    case = images.reference("fscrypt")
+    key = key_file(tmp_path, "fscrypt", "v2-iv-ino-lblk-32")
+    (tmp_path / "wrong").write_bytes(bytes(range(64)))
+    result = f2("dump", "info", case.path, "--json", "--key", key, "--key", tmp_path / "wrong")
+    assert result.code == 1
+    assert f"{tmp_path}/wrong opens nothing here" in result.err
+    policies = json.loads(result.out)["policies"]
+    assert sum(policy["inodes"] for policy in policies) == sum(
+        e.get("statx_attributes", 0) & 0x800 != 0 or ("target" in e and p.count("/") > 0)
+        for p, e in case.manifest("manifest-key")["entries"].items()
+    ) - _further_links(case)
+    known = {entry.get("identifier") or entry.get("descriptor"): entry for entry in keys_of("fscrypt")}
+    assert {policy.get("identifier") or policy.get("descriptor") for policy in policies} == known.keys()
+    opened = [policy for policy in policies if policy["key"]]
+    assert [policy["flags"] for policy in opened] == [["iv_ino_lblk_32"]]
+    assert "no key given" in f2("dump", "info", case.path).text
+
+
+def _further_links(case: images.Reference) -> int:
+    entries = case.manifest("manifest-key")["entries"].values()
+    inos = [e["ino"] for e in entries if e["type"] != "dir"]
+    return len(inos) - len(set(inos))
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(65), b"zz" * 40, bytes(200)])
+def test_what_is_no_key_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(Usage, match="16 to 64 bytes"):
+        read_keys(tmp_path / "key")
+    with pytest.raises(Usage, match="can't be read"):
+        read_keys(tmp_path / "nothing")
+
+
+def test_a_file_of_hex_digits_that_could_be_a_raw_key_is_taken_for_both() -> None:
+    text = b"00112233445566778899aabbccddeeff"
+    found = read_keys(text)
+    assert [key.raw for key in found] == [bytes.fromhex(text.decode()), text]
+    ring = Keyring([text])
+    assert all(ring.find(key.identifier) is key and ring.find(key.descriptor) is key for key in ring.sources[0])
