@@ -18,6 +18,7 @@ from f2tools.options import (
     image_argument,
     json_option,
     print_json,
+    printable,
     progress,
     undo_option,
 )
@@ -54,13 +55,14 @@ class Percent(click.ParamType):
 @click.option("--sections", type=click.IntRange(min=0), metavar="N", help="Stop when so many sections are cleaned.")
 @click.option("--discard", is_flag=True, help="Give the segments that became free back: an image file shrinks.")
 @click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw the histogram into FILE.")
+@click.option("--png", type=click.Path(path_type=str), metavar="FILE", help="Draw it as PNG; needs f2tools[png].")
 @device_option
 @dry_run_option
 @undo_option
 @json_option
 def clean(
     image: str, policy: str, target_free: float | None, sections: int | None, discard: bool, svg: str | None,
-    devices: tuple[str, ...], dry_run: bool, undo: str | None, as_json: bool,
+    png: str | None, devices: tuple[str, ...], dry_run: bool, undo: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Win free sections: move the valid blocks of dirty sections together, as the kernel's cleaner does.
 
@@ -79,10 +81,13 @@ def clean(
         raise Usage("--target-free and --sections exclude each other")
     if dry_run and undo:
         raise Usage("--dry-run writes nothing that --undo could keep")
-    with _picture(svg) as picture:
+    if png:
+        from f2tools.pictures.png import need_matplotlib
+
+        need_matplotlib()
+    with _unfinished(svg) as svg_file, _unfinished(png) as png_file:
         outcome = _clean(image, devices, policy, target_free, sections, discard, dry_run, undo)
-        if picture:
-            _draw(picture, image, outcome)
+        _draw(image, outcome, svg_file, png_file)
     if as_json:
         print_json({"image": image, "written": not dry_run, **outcome.as_dict()})
     else:
@@ -112,14 +117,14 @@ def _clean(
 
 
 @contextmanager
-def _picture(path: str | None) -> Iterator[IO[str] | None]:
-    """The file of the picture, opened before anything is changed; it takes its name's place when it is whole."""
+def _unfinished(path: str | None) -> Iterator[IO[bytes] | None]:
+    """The file of a picture, opened before anything is changed; it takes its name's place when it is whole."""
     if path is None:
         yield None
         return
     unfinished = f"{path}.new"
     try:
-        file = open(unfinished, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
+        file = open(unfinished, "wb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}") from None
     try:
@@ -132,11 +137,19 @@ def _picture(path: str | None) -> Iterator[IO[str] | None]:
         raise
 
 
-def _draw(picture: IO[str], image: str, outcome: Outcome) -> None:
-    from f2tools.clean.histogram import svg
+def _draw(image: str, outcome: Outcome, svg: IO[bytes] | None, png: IO[bytes] | None) -> None:
+    from f2tools.clean.histogram import picture
 
-    title = f"{os.path.basename(image)}: {outcome.sections} sections cleaned, {outcome.policy}"
-    picture.write(svg(outcome.before.histogram, outcome.after.histogram, title))
+    title = f"{printable(os.path.basename(image))}: {outcome.sections} sections cleaned, {outcome.policy}"
+    shown = picture(outcome.before.histogram, outcome.after.histogram, title)
+    if svg:
+        from f2tools.pictures.svg import document
+
+        svg.write(document(shown).encode(errors="replace"))
+    if png:
+        from f2tools.pictures.png import write_png
+
+        write_png(shown, png)
 
 
 def _report(image: str, outcome: Outcome, discard: bool, dry_run: bool) -> None:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.pictures.svg import Line, Picture
+
 BINS = 16
 BAR = 24  # characters of the longest bar
-WIDTH, HEIGHT = 720, 360  # of the picture
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 56, 56
 COLOURS = ("#9aa5b1", "#2f7ed8")
-TICKS = 4
 
 
 @dataclass(frozen=True)
@@ -70,38 +68,15 @@ def _bar(count: int, most: int) -> str:
     return f"{'█' * max(1, round(BAR * count / most))} {count}" if count else ""
 
 
-def svg(before: Histogram, after: Histogram, title: str) -> str:
+def picture(before: Histogram, after: Histogram, title: str) -> Picture:
     """Both as pairs of bars."""
-    most = max(1, *before.counts, *after.counts)
-    top = -(-most // TICKS) * TICKS
-    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
+    lines = [
+        Line(f"{name}: {one.dirty} dirty, {one.full} full, {one.free} free", colour, [], [float(n) for n in one.counts])
+        for name, one, colour in zip(("before", "after"), (before, after), COLOURS, strict=True)
     ]
-    for at, (name, one) in enumerate((("before", before), ("after", after))):
-        x = LEFT + at * 300
-        said = f"{name}: {one.dirty} dirty, {one.full} full, {one.free} free"
-        parts.append(f'<rect x="{x}" y="30" width="12" height="12" fill="{COLOURS[at]}"/>')
-        parts.append(f'<text x="{x + 18}" y="40">{said}</text>')
-    for tick in range(TICKS + 1):
-        y = TOP + high - high * tick / TICKS
-        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * tick // TICKS}</text>')
-    slot = wide / BINS
-    for index, (low, last) in enumerate(before.edges()):
-        x = LEFT + slot * index
-        for at, one in enumerate((before, after)):
-            tall = high * one.counts[index] / top
-            parts.append(
-                f'<rect x="{x + slot * (0.1 + 0.4 * at):.1f}" y="{TOP + high - tall:.1f}" width="{slot * 0.4:.1f}" '
-                f'height="{tall:.1f}" fill="{COLOURS[at]}"><title>{low} to {last} valid blocks: '
-                f"{one.counts[index]}</title></rect>"
-            )
-        parts.append(f'<text x="{x + slot / 2:.1f}" y="{TOP + high + 16}" text-anchor="middle">{low}</text>')
-    label = "valid blocks in a dirty segment, from"
-    parts.append(f'<text x="{LEFT + wide / 2}" y="{HEIGHT - 12}" text-anchor="middle">{label}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    top = max(1, *before.counts, *after.counts)
+    names = [f"{low}" for low, _ in before.edges()]
+    return Picture(
+        "histogram", title, "bars", "valid blocks in a dirty segment, from", "segments", y_range=(0, top), lines=lines,
+        names=names,
+    )  # fmt: skip

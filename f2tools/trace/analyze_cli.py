@@ -116,14 +116,16 @@ def _write_files(
         with open(html, "w", encoding="utf-8") as file:
             file.write(page(done))
     if svg:
-        from f2tools.trace.pictures import draw
+        from f2tools.pictures.svg import document
+        from f2tools.trace.pictures import picture as picture_of
 
         with open(svg, "w", encoding="utf-8") as file:
-            file.write(draw(done, picture))
+            file.write(document(picture_of(done, picture)))
     if png:
-        from f2tools.trace.png import write_png
+        from f2tools.pictures.png import write_png
+        from f2tools.trace.pictures import picture as picture_of
 
-        write_png(done, picture, png)
+        write_png(picture_of(done, picture), png)
 
 
 @click.command()

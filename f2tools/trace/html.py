@@ -6,9 +6,10 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from f2tools.options import human_size, printable
+from f2tools.pictures.svg import Line, Picture, svg
 from f2tools.trace.analyze import Analysis
 from f2tools.trace.definitions import DEFINITIONS
-from f2tools.trace.pictures import Line, Picture, every, svg
+from f2tools.trace.pictures import every
 from f2tools.trace.report import duration, percent, where
 
 if TYPE_CHECKING:

@@ -18,12 +18,13 @@ import f2tools
 from f2tools.clean.clean import ALL_YOUNG, ENOUGH_CLEANED, NOTHING_LEFT, TARGET_FREE
 from f2tools.clean.clean import clean as clean_volume
 from f2tools.clean.cli import clean
-from f2tools.clean.histogram import BINS, histogram, svg
+from f2tools.clean.histogram import BINS, histogram, picture
 from f2tools.device import Device, open_device
 from f2tools.device.overlay import Overlay
 from f2tools.device.record import Recorder
 from f2tools.dump.manifest import manifest
 from f2tools.errors import F2fsError, Usage
+from f2tools.pictures.svg import svg
 from f2tools.volume.gc import (
     ACCURACY,
     AGE_THRESHOLD,
@@ -304,12 +305,14 @@ def test_a_full_volume_can_be_written_to_again(copy: Path) -> None:
 
 
 def test_the_histogram_is_shown_and_drawn(copy: Path, tmp_path: Path) -> None:
-    said = run(copy, "--svg", tmp_path / "h.svg")
+    said = run(copy, "--svg", tmp_path / "h.svg", "--png", tmp_path / "h.png")
     assert "dirty segments before" in said
     assert "█" in said
-    picture = ElementTree.parse(tmp_path / "h.svg").getroot()
-    bars = [node for node in picture.iter("{http://www.w3.org/2000/svg}rect") if len(node)]
+    drawn = ElementTree.parse(tmp_path / "h.svg").getroot()
+    bars = [node for node in drawn.iter("{http://www.w3.org/2000/svg}rect") if len(node)]
     assert len(bars) == 2 * BINS
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob("*.new"))
 
 
 @pytest.mark.parametrize(
@@ -398,7 +401,7 @@ def test_the_bins_of_a_histogram() -> None:
     seen = histogram(np.array([0, 0, 512, 1, 31, 32, 511], np.int32), 512)
     assert (seen.free, seen.full, seen.dirty) == (2, 1, 4)
     assert (seen.counts[0], seen.counts[1], seen.counts[-1]) == (2, 1, 1)
-    ElementTree.fromstring(svg(seen, seen, "<&>"))
+    ElementTree.fromstring(svg(picture(seen, seen, "<&>")))
 
 
 def test_the_help_has_an_example() -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import IO
+
 from f2tools.errors import Usage
-from f2tools.trace.analyze import Analysis
-from f2tools.trace.pictures import Picture, log_ticks, picture, tick_text, ticks
+from f2tools.pictures.svg import Picture, log_ticks, tick_text, ticks
 
 
-def write_png(done: Analysis, name: str, path: str) -> None:
-    """Draw one picture into a file; Usage where matplotlib is missing."""
-    what = picture(done, name)
+def need_matplotlib() -> None:
+    """Usage where matplotlib is missing."""
     try:
         import matplotlib
 
         matplotlib.use("Agg")
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
     except ImportError as error:
         raise Usage("PNG needs matplotlib: pip install 'f2tools[png]'; --svg needs nothing") from error
+
+
+def write_png(what: Picture, path: str | IO[bytes]) -> None:
+    """Draw one picture into a file; Usage where matplotlib is missing."""
+    need_matplotlib()
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     figure = Figure(figsize=(11, 4.6), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     if what.kind == "raster":

@@ -1,0 +1,1 @@
+"""Pictures of figures, as plain data, and how they become SVG and PNG."""

@@ -1,0 +1,219 @@
+"""A picture as plain data (`Picture`), and as SVG.  PNG is drawn from the same data, by `png`."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from dataclasses import dataclass, field
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.options import human_size
+
+WIDTH, HEIGHT = 920, 360
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 44, 46
+
+
+@dataclass
+class Line:
+    """One row of values."""
+
+    name: str
+    colour: str
+    x: list[float]
+    y: list[float]
+
+
+@dataclass
+class Picture:
+    """One picture: a raster, or lines, or bars, with its axes."""
+
+    name: str
+    title: str
+    kind: str  # raster, lines, bars
+    x_label: str
+    y_label: str
+    x_range: tuple[float, float] = (0, 1)
+    y_range: tuple[float, float] = (0, 1)
+    x_log: bool = False
+    x_size: bool = False  # the x axis is in bytes
+    y_size: bool = False
+    lines: list[Line] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of the bars
+    pixels: NDArray[np.uint8] | None = None  # RGBA, first row on top
+    note: str = ""
+
+
+def document(what: Picture) -> str:
+    """A picture as a file of SVG."""
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{svg(what, background=True)}\n'
+
+
+def svg(what: Picture, background: bool = False) -> str:
+    """A picture as an SVG element, with a title and on white, or to stand below a heading, in the colours around it."""
+    top = 0 if background else 20
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {HEIGHT - top}" role="img" '
+        f'aria-label="{escape(what.title)}" font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
+    ]
+    if background:
+        parts.append(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/><g fill="#222" color="#222">')
+        parts.append(f'<text x="14" y="16" font-size="14" font-weight="600">{escape(what.title)}</text>')
+    parts += _legend(what)
+    if what.kind == "bars":
+        parts += _bars(what)
+    else:
+        parts += _x_axis(what)
+        parts += _raster_image(what) if what.kind == "raster" else _curves(what)
+    parts += _y_axis(what)
+    parts.append(
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(what.x_label)}</text>'
+        f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
+        f"{escape(what.y_label)}</text>"
+    )
+    parts.append("</g></svg>" if background else "</svg>")
+    return "".join(parts)
+
+
+def _legend(what: Picture) -> list[str]:
+    found = []
+    at = WIDTH - RIGHT
+    for line in reversed(what.lines):
+        width = 7 * len(line.name) + 26
+        at -= width
+        found.append(
+            f'<rect x="{at}" y="25" width="11" height="11" fill="{line.colour}"/>'
+            f'<text x="{at + 15}" y="34">{escape(line.name)}</text>'
+        )
+    return found
+
+
+def _place_x(what: Picture, value: float) -> float:
+    low, high = what.x_range
+    if what.x_log:
+        low, high, value = np.log10(low), np.log10(high), np.log10(max(value, 1e-9))
+    share = (value - low) / (high - low) if high > low else 0.0
+    return LEFT + min(max(share, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
+
+
+def _place_y(what: Picture, value: float) -> float:
+    low, high = what.y_range
+    share = (value - low) / (high - low) if high > low else 0.0
+    return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
+
+
+def ticks(low: float, high: float, count: int = 6, binary: bool = False) -> list[float]:
+    """Round numbers between two values."""
+    span = high - low
+    if span <= 0:
+        return [low]
+    if binary:
+        step = 2.0 ** np.ceil(np.log2(span / count))
+    else:
+        power = 10.0 ** np.floor(np.log10(span / count))
+        step = next(power * n for n in (1, 2, 5, 10) if span / (power * n) <= count)
+    first = np.ceil(low / step)
+    return [float((first + n) * step) for n in range(int((high - first * step) / step + 1e-9) + 1)]
+
+
+def tick_text(value: float, size: bool) -> str:
+    """How a tick is labelled."""
+    return human_size(value) if size else f"{value:g}"
+
+
+def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Powers of ten of nanoseconds between two times."""
+    units = {0: "1 ns", 1: "10 ns", 2: "100 ns", 3: "1 us", 4: "10 us", 5: "100 us", 6: "1 ms", 7: "10 ms", 8: "100 ms"}
+    powers = range(int(np.ceil(np.log10(low) - 1e-9)), int(np.floor(np.log10(high) + 1e-9)) + 1)
+    return [(10.0**p, units.get(p, f"{10 ** (p - 9):g} s")) for p in powers]
+
+
+def _x_axis(what: Picture) -> list[str]:
+    bottom = HEIGHT - BOTTOM
+    marks = (
+        log_ticks(*what.x_range)
+        if what.x_log
+        else [(v, tick_text(v, what.x_size)) for v in ticks(*what.x_range, 8, what.x_size)]
+    )
+    found = [f'<path d="M{LEFT} {bottom}H{WIDTH - RIGHT}" stroke="currentColor" fill="none"/>']
+    for value, text in marks:
+        x = _place_x(what, value)
+        found.append(
+            f'<path d="M{x:.1f} {TOP}V{bottom}" stroke="currentColor" stroke-opacity=".12"/>'
+            f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{escape(text)}</text>'
+        )
+    return found
+
+
+def _y_axis(what: Picture) -> list[str]:
+    found = [f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}" stroke="currentColor" fill="none"/>']
+    for value in ticks(*what.y_range, 6, what.y_size):
+        y = _place_y(what, value)
+        found.append(
+            f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="currentColor" stroke-opacity=".12"/>'
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(tick_text(value, what.y_size))}</text>'
+        )
+    return found
+
+
+def _curves(what: Picture) -> list[str]:
+    found = []
+    for line in what.lines:
+        points = " ".join(
+            f"{_place_x(what, x):.1f},{_place_y(what, y):.1f}" for x, y in zip(line.x, line.y, strict=True)
+        )
+        found.append(
+            f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.6">'
+            f"<title>{escape(line.name)}</title></polyline>"
+        )
+    return found
+
+
+def _bars(what: Picture) -> list[str]:
+    bottom = HEIGHT - BOTTOM
+    room = (WIDTH - LEFT - RIGHT) / max(len(what.names), 1)
+    each = room * 0.8 / max(len(what.lines), 1)
+    found = [f'<path d="M{LEFT} {bottom}H{WIDTH - RIGHT}" stroke="currentColor" fill="none"/>']
+    for n, name in enumerate(what.names):
+        found.append(
+            f'<text x="{LEFT + room * (n + 0.5):.1f}" y="{bottom + 16}" text-anchor="middle" font-size="11">'
+            f"{escape(name)}</text>"
+        )
+        for k, line in enumerate(what.lines):
+            y = _place_y(what, line.y[n])
+            found.append(
+                f'<rect x="{LEFT + room * (n + 0.1) + k * each:.1f}" y="{y:.1f}" width="{each:.1f}" '
+                f'height="{bottom - y:.1f}" fill="{line.colour}"><title>{escape(line.name)} {escape(name)}: '
+                f"{line.y[n]:.4g}</title></rect>"
+            )
+    return found
+
+
+def _raster_image(what: Picture) -> list[str]:
+    assert what.pixels is not None
+    data = base64.b64encode(png_bytes(what.pixels)).decode()
+    return [
+        f'<image x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" '
+        f'preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
+    ]
+
+
+def png_bytes(pixels: NDArray[np.uint8]) -> bytes:
+    """RGBA pixels as a PNG."""
+    height, width = pixels.shape[:2]
+    rows = np.zeros((height, 1 + width * 4), np.uint8)
+    rows[:, 1:] = pixels.reshape(height, -1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows.tobytes(), 9))
+        + chunk(b"IEND", b"")
+    )
