@@ -1,0 +1,1 @@
+"""`f2tools defrag`: files in one piece and in order, offline."""

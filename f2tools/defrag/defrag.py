@@ -1,0 +1,271 @@
+"""Files in one piece, and on request in an order: batch after batch, each made safe by a checkpoint.
+
+A batch moves what has room at the time; its checkpoint frees the old places, and the next batch has them too.  Where no
+run is long enough for what is left, sections are emptied first, by moving whole fragments of files into holes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.defrag.files import FileMap, map_file
+from f2tools.defrag.move import Mover, Task, log_of
+from f2tools.defrag.plan import MOST_NODES, Cursor, in_fewer_pieces, in_one_piece, jumps_of, lie_in_order
+from f2tools.defrag.room import Room, free_histogram
+from f2tools.layout.constants import F2FS_FEATURE_BLKZONED
+from f2tools.volume.writer import WritableVolume
+
+NO_RUN = "no free run is long enough, nor can sections be emptied for one; f2tools clean may win some"
+NO_ROOM = "no free sections for the nodes"
+PARTLY = "no free run is long enough for all of it"
+PINNED = "pinned"
+
+
+@dataclass(frozen=True)
+class State:
+    """How a volume looks at one time."""
+
+    vblocks: NDArray[np.int32]
+    free_sections: int
+    free_runs: list[tuple[int, int, int]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"free_sections": self.free_sections, "free_runs": free_runs_dict(self.free_runs)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was moved and what came of it; `before` and `after` are the chosen files, in the order asked for."""
+
+    before: tuple[FileMap, ...]
+    after: tuple[FileMap, ...]
+    left: tuple[tuple[FileMap, str], ...]  # files that are not as they could be, and why
+    moved_files: int
+    data_blocks: int
+    node_blocks: int
+    emptied_sections: int
+    checkpoints: int
+    state_before: State
+    state_after: State
+
+    @property
+    def fragments(self) -> tuple[int, int]:
+        """Of all files together, before and after."""
+        return sum(file.fragments for file in self.before), sum(file.fragments for file in self.after)
+
+    @property
+    def jumps(self) -> tuple[int, int]:
+        """How often a reader of all files in order goes elsewhere, before and after."""
+        return jumps_of(self.before), jumps_of(self.after)
+
+    def as_dict(self, files: int | None = None) -> dict[str, Any]:
+        """For JSON; of the files that changed, so many."""
+        changed = [
+            {"path": old.shown, "ino": old.ino, "blocks": old.blocks, "fragments": [old.fragments, new.fragments],
+             "node_fragments": [len(old.nodes), len(new.nodes)], "runs": [old.runs.tolist(), new.runs.tolist()]}
+            for old, new in zip(self.before, self.after, strict=True)
+            if old.runs.tolist() != new.runs.tolist() or old.nodes.tolist() != new.nodes.tolist()
+        ]  # fmt: skip
+        pairs = {"fragments": self.fragments, "jumps": self.jumps}
+        return {
+            "files": len(self.before),
+            "files_moved": self.moved_files,
+            "data_blocks_moved": self.data_blocks,
+            "node_blocks_moved": self.node_blocks,
+            "sections_emptied": self.emptied_sections,
+            "checkpoints": self.checkpoints,
+            **{name: {"before": pair[0], "after": pair[1]} for name, pair in pairs.items()},
+            "volume": {"before": self.state_before.as_dict(), "after": self.state_after.as_dict()},
+            "left": [{"path": file.shown, "fragments": file.fragments, "why": why} for file, why in self.left],
+            "changed": changed[:files],
+        }
+
+
+def free_runs_dict(bins: Iterable[tuple[int, int, int]]) -> list[dict[str, int]]:
+    """Free runs by length, for JSON."""
+    return [{"from": low, "runs": runs, "blocks": blocks} for low, runs, blocks in bins]
+
+
+def state_of(volume: WritableVolume) -> State:
+    """How the volume looks now."""
+    return State(volume.segments.vblocks.copy(), volume.segments.free_sections, free_histogram(volume))
+
+
+def nodes_scattered(file: FileMap) -> bool:
+    """Whether the direct nodes of a file are in more pieces than the ends of segments explain."""
+    count = int(file.nodes[:, 1].sum())
+    return len(file.nodes) > 1 + -(-count // 512)
+
+
+class Defrag:
+    """One run over one volume, which is open for writing; `advance` is told of moved blocks."""
+
+    def __init__(
+        self, volume: WritableVolume, pinned: bool = False, advance: Callable[[int], None] | None = None
+    ) -> None:
+        self._volume = volume
+        self._pinned = pinned
+        self._mover = Mover(volume, advance)
+        self._section_blocks = volume.geo.segs_per_sec * volume.geo.blocks_per_seg
+        self._moved: set[int] = set()
+        self._emptied = 0
+
+    # -- all in one piece ---------------------------------------------------------------------------------------------
+
+    def contiguous(self, files: Sequence[FileMap]) -> Outcome:
+        """Every file into as few fragments as there is room for."""
+        self._mover.settle()
+        before = state_of(self._volume)
+        now = {file.ino: file for file in files}
+        queue = sorted((f for f in files if self._wanted(f)), key=lambda f: (f.blocks, f.ino))
+        while queue:
+            moved = self._batch(queue, now) or self._empty_for(queue, now)
+            if not moved:
+                break
+            queue = [now[file.ino] for file in queue if self._wanted(now[file.ino])]
+        left = [(now[file.ino], self._why(now[file.ino])) for file in files if now[file.ino].fragments > file.ideal]
+        return self._outcome(files, now, left, before)
+
+    def _wanted(self, file: FileMap) -> bool:
+        if self._stays(file):
+            return False
+        return file.fragments > file.ideal or (file.ino not in self._moved and nodes_scattered(file))
+
+    def _stays(self, file: FileMap) -> bool:
+        return file.why_fixed is not None and not (self._pinned and file.why_fixed == PINNED)
+
+    def _why(self, file: FileMap) -> str:
+        if self._stays(file):
+            return str(file.why_fixed)
+        return PARTLY if file.ino in self._moved else NO_RUN
+
+    def _batch(self, queue: Sequence[FileMap], now: dict[int, FileMap]) -> bool:
+        """Move what has room; whether anything had."""
+        room = self._room()
+        tasks: list[Task] = []
+        nodes = 0
+        for file in queue:
+            if nodes >= MOST_NODES:
+                break
+            task = self._task(file, room)
+            if task is not None:
+                tasks.append(task)
+                nodes += task.nodes
+        return self._do(tasks, now)
+
+    def _task(self, file: FileMap, room: Room) -> Task | None:
+        inode = self._volume.live(file.ino)
+        kind = log_of(self._volume, inode)
+        nodes = int(file.nodes[:, 1].sum()) + 1
+        node_log = self._volume.policy.node_log(True, inode.is_dir)
+        if file.fragments <= file.ideal:
+            threaded = self._volume.segments.cursegs[node_log].holes is not None
+            return None if threaded or not room.pledge(node_log, nodes) else Task(file.ino, kind, (), nodes)
+        if not room.pledge(node_log, nodes):
+            return None
+        moves = in_one_piece(file, kind, room) or in_fewer_pieces(file, kind, room)
+        if not moves:
+            room.pledge(node_log, -nodes)
+            return None
+        return Task(file.ino, kind, moves, nodes)
+
+    def _room(self, avoid: frozenset[int] = frozenset()) -> Room:
+        return Room(self._volume, avoid)
+
+    def _do(self, tasks: Sequence[Task], now: dict[int, FileMap]) -> bool:
+        if not tasks:
+            return False
+        self._mover.move(tasks)
+        self._mover.checkpoint()
+        for task in tasks:
+            old = now.get(task.ino)
+            if old is not None:
+                self._moved.add(task.ino)
+                now[task.ino] = map_file(self._volume, self._volume.live(task.ino), old.path)
+        return True
+
+    def _empty_for(self, queue: Sequence[FileMap], now: dict[int, FileMap]) -> bool:
+        """Empty sections for the smallest file that has no room; whether that was done."""
+        from f2tools.defrag.empty import Emptier
+
+        if self._volume.geo.feature & F2FS_FEATURE_BLKZONED:
+            return False  # there is no hole to move into
+        emptier = Emptier(self._volume, self._stays)
+        for file in queue:
+            found = emptier.plan(file)
+            if found is None:
+                continue
+            tasks, sections = found
+            self._do(tasks, now)
+            for task in tasks:
+                self._moved.discard(task.ino)
+            self._emptied += len(sections)
+            if not self._batch([now[file.ino]], now):
+                return False
+            return True
+        return False
+
+    # -- in order -----------------------------------------------------------------------------------------------------
+
+    def ordered(self, files: Sequence[FileMap]) -> Outcome:
+        """The files one behind the other, as they are given; those of each log together."""
+        self._mover.settle()
+        before = state_of(self._volume)
+        now = {file.ino: file for file in files}
+        logs: dict[int, list[FileMap]] = {}
+        for file in files:
+            if file.blocks and not self._stays(file):
+                logs.setdefault(log_of(self._volume, self._volume.live(file.ino)), []).append(file)
+        left: list[tuple[FileMap, str]] = [(file, str(file.why_fixed)) for file in files if self._stays(file)]
+        for kind, some in sorted(logs.items()):
+            if not lie_in_order(some, self._section_blocks):
+                left += ((file, NO_RUN) for file in self._lay_down(kind, some, now))
+        return self._outcome(files, now, left, before)
+
+    def _lay_down(self, kind: int, files: Sequence[FileMap], now: dict[int, FileMap]) -> list[FileMap]:
+        """Lay files of one log down in order; those for which there is no room."""
+        queue, cursor = list(files), Cursor(kind)
+        while queue:
+            room, tasks, later, nodes = self._room(), list[Task](), list[FileMap](), 0
+            total = sum(file.blocks for file in queue)
+            for index, file in enumerate(queue):
+                if nodes >= MOST_NODES:
+                    later += queue[index:]
+                    break
+                inode = self._volume.live(file.ino)
+                wanted = int(file.nodes[:, 1].sum()) + 1
+                log = self._volume.policy.node_log(True, inode.is_dir)
+                if not room.pledge(log, wanted):
+                    later += queue[index:]
+                    break
+                moves = cursor.place(file, total, room)
+                total -= file.blocks
+                if moves:
+                    tasks.append(Task(file.ino, kind, moves, wanted))
+                    nodes += wanted
+                else:
+                    room.pledge(log, -wanted)
+                    later.append(file)
+            if not self._do(tasks, now):
+                break
+            queue = later
+        return queue
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _outcome(
+        self, files: Sequence[FileMap], now: dict[int, FileMap], left: list[tuple[FileMap, str]], before: State
+    ) -> Outcome:
+        if self._mover.checkpoints:
+            self._mover.checkpoint(unmount=True)
+        after = tuple(now[file.ino] for file in files)
+        return Outcome(
+            tuple(files), after, tuple(left), len(self._moved), self._mover.data_blocks, self._mover.node_blocks,
+            self._emptied, self._mover.checkpoints, before, state_of(self._volume),
+        )  # fmt: skip
