@@ -2,7 +2,7 @@
 
 A footer holds the number of the checkpoint that was the last one when the block was written (its low half; the CRC of
 that checkpoint may stand in the high half), and where its log went on.  So blocks of one cp_ver are put in the order of
-their chains, and a chain that ends at a block which something else has taken meanwhile tells that newer nodes were lost.
+their chains, and a chain that ends at a block which something else has taken tells that newer nodes were lost.
 """
 
 from __future__ import annotations

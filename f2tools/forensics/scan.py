@@ -47,7 +47,7 @@ class Passed:
 
 
 def scan_main(volume: Volume, passed: Passed, advance: Callable[[int], None] | None = None) -> Iterator[Window]:
-    """The windows of the main area, in order; what can't be read is noted in `passed.unreadable` as (blkaddr, count)."""
+    """The windows of the main area, in order; `passed.unreadable` gets (blkaddr, count) of what can't be read."""
     geo, device = volume.geo, volume.device
     size = geo.block_size
     passed.unreadable = []

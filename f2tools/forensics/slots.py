@@ -28,6 +28,7 @@ class Slot(NamedTuple):
     name: bytes
     ino: int
     file_type: int
+    hash_code: int
     sound: bool
 
 
@@ -59,7 +60,7 @@ def read_slots(area: NDArray[np.uint8], max_nid: int) -> Iterator[Slot]:
         sound = _has_hash(name, code)
         if not live and not (sound and 0 < file_type < len(FT_NAMES) and _usable(name)):
             continue
-        yield Slot(slot, live, name, ino, file_type, sound)
+        yield Slot(slot, live, name, ino, file_type, code, sound)
 
 
 def _has_hash(name: bytes, code: int) -> bool:

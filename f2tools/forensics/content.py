@@ -1,0 +1,410 @@
+"""What an old inode points to, block by block, and what of it is still there.
+
+A block counts as the file's own when nobody wrote to it later: the last claim by any node is the one that the version
+follows, and the summary names the same node and place.  What is read is what counts; the rest are gaps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.forensics.claims import Claims
+from f2tools.forensics.past import InodeVersion, Life, Past, PastVolume
+from f2tools.layout.constants import COMPRESS_ADDR, F2FS_DEVICE_ALIAS_FL, LFS, NEW_ADDR, NULL_ADDR, SUM_TYPE_DATA
+from f2tools.volume.data import Cluster, Extent
+from f2tools.volume.inode import Inode
+from f2tools.volume.node import footers_of
+
+BATCH = 1024
+READ_BLOCKS = 256
+SAMPLE = 4096  # blocks looked at to see whether a volume discards
+ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4"), ("rank", "i8")])
+# states of a block, the worst one that applies
+OURS, DOUBTFUL, REWRITTEN, ZEROED, FOREIGN, NODE_BLOCK, OUTSIDE = range(7)
+LOST = ZEROED  # from here on the content is gone
+REASONS = {
+    DOUBTFUL: "written after the last checkpoint, or where it may have been: no summary tells",
+    REWRITTEN: "blocks shared with a later version of other mtime: they may have been overwritten in place",
+    ZEROED: "blocks are zero: discarded",
+    FOREIGN: "blocks were given to another file since",
+    NODE_BLOCK: "blocks hold nodes now",
+    OUTSIDE: "addresses outside the main area",
+}
+
+
+@dataclass
+class FileMap:
+    """The blocks of a file version: rows of ROW, clusters marked by COMPRESS_ADDR; what is missing as (fofs, count)."""
+
+    rows: NDArray[Any]
+    missing: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class Content:
+    """What is left of a file version's content."""
+
+    inode: Inode
+    volume: PastVolume
+    map: FileMap
+    states: NDArray[np.uint8]  # of the rows of the map
+    gaps: list[tuple[int, int]]  # (first byte, bytes) that are not there
+    reasons: list[str]
+    have: int  # bytes that are there; a hole counts
+
+    @property
+    def whole(self) -> bool:
+        return not self.gaps
+
+    @property
+    def doubtful(self) -> bool:
+        return bool(np.isin(self.states, (DOUBTFUL, REWRITTEN)).any())
+
+
+class Contents:
+    """Judges and reads the content of file versions of one past."""
+
+    def __init__(self, past: Past) -> None:
+        self.past = past
+        self.geo = past.geo
+        self.claims = Claims(past)
+        geo = self.geo
+        self._node_rank = np.full(geo.segment_count_main * geo.blocks_per_seg, -1, np.int64)
+        self._node_rank[past.nodes["blkaddr"] - geo.main_blkaddr] = np.arange(past.nodes.size)
+        self.left = 16 * self._node_rank.size  # blocks that may be read in all: forged files share theirs
+        self._unsure = self._unsure_segments()
+        self._discards: bool | None = None
+
+    # -- mapping --------------------------------------------------------------------------------------------------
+
+    def map(self, volume: PastVolume, inode: Inode) -> FileMap:
+        """All that an inode points to through the nodes that the volume's NAT knows; damage leaves gaps in it."""
+        if inode.has_inline_data or inode.has_inline_dentry or inode.i_flags & F2FS_DEVICE_ALIAS_FL:
+            return FileMap(np.zeros(0, ROW))
+        stop = min(volume.data.block_count(inode), 1 << 40)
+        if inode.cluster_size > 1:
+            stop = -(-stop // inode.cluster_size) * inode.cluster_size
+        parts: list[NDArray[Any]] = []
+        missing: list[tuple[int, int]] = []
+        parts.append(self._rows(inode.addrs, 0, inode.ino, inode.blkaddr))
+        at, per, nids_per = inode.addrs_per_inode, inode.addrs_per_block, self.geo.addrs_per_block
+        met = {inode.ino}
+        for level, count, nids in ((0, 1, inode.nids[0:2]), (1, nids_per, inode.nids[2:4]), (2, nids_per**2, inode.nids[4:5])):
+            for nid in nids.tolist():
+                if at >= stop:
+                    break
+                if nid:
+                    self._below(volume, inode, np.array([nid], np.int64), at, level, stop, met, parts, missing)
+                at += count * per
+        rows = np.concatenate(parts)
+        return FileMap(rows[rows["fofs"] < stop], [(first, min(count, stop - first)) for first, count in missing])
+
+    def _rows(self, addrs: NDArray[Any], fofs: int, nid: int, node_addr: int) -> NDArray[Any]:
+        used = np.flatnonzero((addrs != NULL_ADDR) & (addrs != NEW_ADDR))
+        rows = np.zeros(used.size, ROW)
+        rows["fofs"] = fofs + used
+        rows["blkaddr"] = addrs[used]
+        rows["nid"] = nid
+        rows["ofs"] = used
+        rows["rank"] = self._node_rank[node_addr - self.geo.main_blkaddr]
+        return rows
+
+    def _below(
+        self, volume: PastVolume, inode: Inode, nids: NDArray[np.int64], at: int, level: int, stop: int, met: set[int],
+        parts: list[NDArray[Any]], missing: list[tuple[int, int]],
+    ) -> None:  # fmt: skip
+        per, nids_per = inode.addrs_per_block, self.geo.addrs_per_block
+        each = per * nids_per**level
+        fofs = at + np.arange(nids.size, dtype=np.int64) * each
+        used = (nids != 0) & (fofs < stop)
+        nids, fofs = nids[used], fofs[used]
+        for first in range(0, nids.size, BATCH):
+            some, begins = nids[first : first + BATCH], fofs[first : first + BATCH]
+            addrs = volume.nat.lookup(some)["block_addr"].astype(np.int64)
+            there = self.geo.in_main(addrs)
+            blocks = np.zeros((some.size, self.geo.block_size), np.uint8)
+            if there.any():
+                try:
+                    blocks[there] = self.past.volume.device.read_blocks(addrs[there], self.geo.block_size)
+                except F2fsError:
+                    there[:] = False
+            footers = footers_of(blocks)
+            there &= (footers["nid"] == some) & (footers["ino"] == inode.ino)
+            for nid, begin, good, block, addr in zip(
+                some.tolist(), begins.tolist(), there.tolist(), blocks, addrs.tolist(), strict=True
+            ):
+                if not good or nid in met:
+                    missing.append((begin, each))
+                    continue
+                met.add(nid)
+                if level == 0:
+                    parts.append(self._rows(block[: 4 * per].view("<u4"), begin, nid, addr))
+                else:
+                    children = block[: 4 * nids_per].view("<u4").astype(np.int64)
+                    self._below(volume, inode, children, begin, level - 1, stop, met, parts, missing)
+
+    # -- judging --------------------------------------------------------------------------------------------------
+
+    def states(self, rows: NDArray[Any], life: Life, version: InodeVersion) -> NDArray[np.uint8]:
+        """The state of each block that a version points to."""
+        states = np.zeros(rows.size, np.uint8)
+        real = rows["blkaddr"] != COMPRESS_ADDR
+        inside = self.geo.in_main(rows["blkaddr"].astype(np.int64))
+        states[real & ~inside] = OUTSIDE
+        chosen = np.flatnonzero(real & inside)
+        if not chosen.size:
+            return states
+        some = rows[chosen]
+        addrs = some["blkaddr"].astype(np.int64)
+        index = addrs - self.geo.main_blkaddr
+        claims = self.claims
+        worst = np.zeros(chosen.size, np.uint8)
+        same = (claims.nid[index] == some["nid"]) & (claims.ofs[index] == some["ofs"])
+        later = claims.rank[index].astype(np.int64) - 1
+        types, owner, known = self.past.owners.of(addrs)
+        agrees = (types == SUM_TYPE_DATA) & (owner["nid"] == some["nid"]) & (owner["ofs_in_node"] == some["ofs"])
+        unsure = self._unsure_blocks(addrs)
+        worst[known & ~agrees & ~unsure] = FOREIGN
+        np.maximum(worst, np.where(unsure & ~self._since(later), DOUBTFUL, 0), out=worst, casting="unsafe")
+        np.maximum(worst, np.where(~known, DOUBTFUL, 0), out=worst, casting="unsafe")
+        worst[self._mtime_at(life, later, same) != version.mtime_ns] = REWRITTEN
+        worst[known & ~agrees & ~unsure] = FOREIGN
+        worst[~same] = FOREIGN
+        worst[self._node_rank[index] >= 0] = NODE_BLOCK
+        states[chosen] = worst
+        return states
+
+    def _since(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether claims were made after the newest checkpoint."""
+        return self.past.ages[np.clip(ranks, 0, max(self.past.nodes.size - 1, 0))] >= 0
+
+    def _mtime_at(self, life: Life, ranks: NDArray[np.int64], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The mtime of a life when nodes of some ranks were written, at the end of their age."""
+        ages = np.array([version.age for version in life.versions], np.int64)
+        mtimes = np.array([version.mtime_ns for version in life.versions], np.int64)
+        starts = np.array([version.rank for version in life.versions], np.int64)
+        own = self.past.ages[np.clip(ranks, 0, None)]
+        by_rank = np.searchsorted(starts, ranks, "right") - 1
+        first_of_age = np.searchsorted(ages, own, "left")
+        # a node that is written before the inode in the same interval belongs to what the inode says then
+        at = np.where((by_rank < first_of_age) & (first_of_age < ages.size), first_of_age, by_rank)
+        at = np.clip(at, 0, ages.size - 1)
+        exact = ages[at] == own
+        at = np.where(exact | (by_rank >= 0), at, 0)
+        return np.where(same, mtimes[at], mtimes[at])
+
+    def _unsure_segments(self) -> NDArray[np.bool_]:
+        """Segments that may have been written to since the checkpoint: free ones and open logs, unless it was clean."""
+        volume = self.past.volume
+        unsure = np.zeros(self.geo.segment_count_main, np.bool_)
+        if volume.clean:
+            return unsure
+        unsure[volume.sit.free_segments()] = True
+        for curseg in volume.summaries.cursegs:
+            unsure[curseg.segno] = True
+        return unsure
+
+    def _unsure_blocks(self, addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which blocks may hold what was written after the newest checkpoint."""
+        segnos = self.geo.segno(addrs)
+        unsure = self._unsure[segnos]
+        if not unsure.any():
+            return unsure
+        volume = self.past.volume
+        for curseg in volume.summaries.cursegs:
+            here = segnos == curseg.segno
+            if curseg.alloc_type == LFS:
+                unsure[here] = (addrs[here] - self.geo.start_block(curseg.segno)) >= curseg.next_blkoff
+        return unsure & ~volume.sit.valid(addrs)
+
+    @property
+    def discards(self) -> bool:
+        """Whether freed blocks of this volume were mostly discarded: of those that are free now, most are zero."""
+        if self._discards is None:
+            claimed = np.flatnonzero(self.claims.rank) + self.geo.main_blkaddr
+            free = claimed[~self.past.volume.sit.valid(claimed)] if claimed.size else claimed
+            free = free[:: max(1, free.size // SAMPLE)]
+            zero = self.zero(free)
+            self._discards = bool(free.size) and int(zero.sum()) * 4 > free.size
+        return self._discards
+
+    def zero(self, addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which blocks are zero throughout."""
+        result = np.zeros(addrs.size, np.bool_)
+        for first in range(0, addrs.size, BATCH):
+            some = addrs[first : first + BATCH]
+            result[first : first + BATCH] = ~self.past.volume.device.read_blocks(some, self.geo.block_size).any(axis=1)
+        return result
+
+    # -- a version as a whole -------------------------------------------------------------------------------------
+
+    def of(self, life: Life, version: InodeVersion) -> Content:
+        """What is left of a version, through the nodes of the moment for which most is left."""
+        best: Content | None = None
+        for limit in self.past.limits(life, version):
+            found = self._through(life, version, limit)
+            if best is None or (len(found.reasons), -found.have) < (len(best.reasons), -best.have):
+                best = found
+            if best.whole and not best.reasons:
+                break
+        assert best is not None
+        return best
+
+    def _through(self, life: Life, version: InodeVersion, limit: int) -> Content:
+        volume = self.past.volume_of(life, version, limit)
+        inode = self.past.inode(version)
+        size = self.geo.block_size
+        try:
+            mapped = self.map(volume, inode)
+            if inode.has_inline_data:
+                inode.inline_data()
+        except F2fsError as error:
+            return Content(
+                inode, volume, FileMap(np.zeros(0, ROW)), np.zeros(0, np.uint8), [(0, inode.i_size)], [str(error)], 0
+            )
+        states = self.states(mapped.rows, life, version)
+        self._look_for_zeros(mapped.rows, states)
+        lost = np.unique(mapped.rows["fofs"][states >= LOST])
+        if inode.cluster_size > 1 and lost.size:
+            heads = np.unique(lost // inode.cluster_size) * inode.cluster_size
+            clusters = mapped.rows["fofs"][mapped.rows["blkaddr"] == COMPRESS_ADDR]
+            spoiled = heads[np.isin(heads, clusters)]
+            more = (spoiled[:, None] + np.arange(inode.cluster_size)).reshape(-1)
+            lost = np.union1d(lost, more)
+        runs = _runs(lost) + mapped.missing
+        gaps = _cut([(first * size, count * size) for first, count in sorted(runs)], inode.i_size)
+        reasons = [REASONS[state] for state in np.unique(states).tolist() if state in REASONS]
+        if mapped.missing:
+            reasons.append("nodes that map a part of the file are gone")
+        have = inode.i_size - sum(length for _, length in gaps)
+        return Content(inode, volume, mapped, states, gaps, reasons, have)
+
+    def _look_for_zeros(self, rows: NDArray[Any], states: NDArray[np.uint8]) -> None:
+        candidates = np.flatnonzero((states < LOST) & (rows["blkaddr"] != COMPRESS_ADDR))
+        if not candidates.size:
+            return
+        addrs = rows["blkaddr"][candidates].astype(np.int64)
+        free = ~self.past.volume.sit.valid(addrs)
+        candidates, addrs = candidates[free], addrs[free]
+        if not candidates.size or not self.discards:
+            return
+        states[candidates[self.zero(addrs)]] = ZEROED
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def chunks(self, content: Content) -> Iterator[tuple[int, bytes | memoryview]]:
+        """(byte offset, bytes) of what is there, in order, cut at i_size; neither holes nor gaps."""
+        inode = content.inode
+        if inode.has_inline_data:
+            data = b"" if content.gaps else inode.inline_data()
+            if data:
+                yield 0, data
+            return
+        size = self.geo.block_size
+        for item in self._items(content):
+            if isinstance(item, Extent) and item.count > READ_BLOCKS:
+                items: list[Any] = [
+                    Extent(item.fofs + at, item.blkaddr + at, min(READ_BLOCKS, item.count - at))
+                    for at in range(0, item.count, READ_BLOCKS)
+                ]
+            else:
+                items = [item]
+            for part in items:
+                self._spend(inode, part.count if isinstance(part, Extent) else len(part.blkaddrs))
+                for offset, data in content.volume.data.pieces(inode, part):
+                    end = min(len(data), inode.i_size - offset)
+                    if end > 0:
+                        yield offset, data[:end]
+        del size
+
+    def _spend(self, inode: Inode, blocks: int) -> None:
+        if blocks > self.left:
+            raise Corrupt(Where(ino=inode.ino), "not read: the files found have many times more blocks than the volume")
+        self.left -= blocks
+
+    def _items(self, content: Content) -> Iterator[Extent | Cluster]:
+        """Runs of good blocks and good clusters, in file order."""
+        rows, size = content.map.rows, content.inode.cluster_size
+        good = content.states < LOST
+        order = np.argsort(rows["fofs"], kind="stable")
+        rows, good = rows[order], good[order]
+        packed = np.zeros(rows.size, np.bool_)
+        clusters: list[Cluster] = []
+        if size > 1:
+            number = rows["fofs"] // size
+            heads = np.flatnonzero(rows["blkaddr"] == COMPRESS_ADDR)
+            for head in heads.tolist():
+                begin, end = np.searchsorted(number, (number[head], number[head] + 1))
+                packed[begin:end] = True
+                body = slice(begin, end)
+                others = rows["blkaddr"][body][rows["blkaddr"][body] != COMPRESS_ADDR]
+                if good[body].all():
+                    clusters.append(Cluster(int(number[head]) * size, others))
+        plain = rows[good & ~packed]
+        extents = _extents(plain["fofs"], plain["blkaddr"].astype(np.int64))
+        yield from sorted([*extents, *clusters], key=lambda item: item.fofs)
+
+    def digest(self, content: Content) -> str | None:
+        """SHA-256 of the content with holes and gaps as zeros; None for an absurd size."""
+        size = content.inode.i_size
+        if size > 64 * self._node_rank.size * self.geo.block_size:
+            return None
+        hashed = hashlib.sha256()
+        at = 0
+        for offset, data in self.chunks(content):
+            _zeros(hashed, offset - at)
+            hashed.update(data)
+            at = offset + len(data)
+        _zeros(hashed, size - at)
+        return hashed.hexdigest()
+
+
+_ZEROS = bytes(1 << 20)
+
+
+def _zeros(hashed: Any, count: int) -> None:
+    while count > 0:
+        hashed.update(_ZEROS[: min(count, len(_ZEROS))])
+        count -= len(_ZEROS)
+
+
+def _runs(numbers: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(first, count) of consecutive numbers; `numbers` ascending."""
+    if not numbers.size:
+        return []
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1)
+    ends = np.append(starts[1:], numbers.size)
+    return [(int(numbers[s]), int(e - s)) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def _extents(fofs: NDArray[np.int64], addrs: NDArray[np.int64]) -> list[Extent]:
+    if not fofs.size:
+        return []
+    joined = (np.diff(fofs) == 1) & (np.diff(addrs) == 1)
+    starts = np.concatenate(([0], np.flatnonzero(~joined) + 1))
+    ends = np.append(starts[1:], fofs.size)
+    return [
+        Extent(int(fofs[s]), int(addrs[s]), int(e - s)) for s, e in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def _cut(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """Byte ranges that lie below a size, those that touch joined."""
+    result: list[tuple[int, int]] = []
+    for first, length in ranges:
+        length = min(length, size - first)
+        if length <= 0:
+            continue
+        if result and result[-1][0] + result[-1][1] >= first:
+            end = max(result[-1][0] + result[-1][1], first + length)
+            result[-1] = (result[-1][0], end - result[-1][0])
+        else:
+            result.append((first, length))
+    return result

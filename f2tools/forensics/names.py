@@ -1,0 +1,216 @@
+"""Which names each inode had, when, and in which directory: the past of all directories, version by version.
+
+A directory's entries are compared from checkpoint to checkpoint; an entry that was there in some of them is a *link*.
+What no version of a directory tells, freed slots and the inode's own i_name and i_pino do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from f2tools.errors import F2fsError
+from f2tools.forensics.content import LOST, Contents
+from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
+from f2tools.forensics.slots import DOTS, Slot, read_slots
+from f2tools.layout.constants import F2FS_ROOT_INO
+from f2tools.volume.dir import nokey_name
+from f2tools.volume.inode import Inode
+
+MAX_DEPTH = 512
+MAX_PATH = 4096
+UNKNOWN_PARENT = b"#%d"
+
+
+@dataclass
+class Link:
+    """A name of an inode number in a directory, from one age to another (the first without it)."""
+
+    dir: int
+    name: bytes
+    ino: int
+    file_type: int
+    since: int
+    until: int = FOREVER
+    lives: int = 0  # how many lives it was given to
+
+
+class Names:
+    """All links, and paths at any age."""
+
+    def __init__(self, past: Past, contents: Contents) -> None:
+        self.past = past
+        self.contents = contents
+        self.links: dict[int, list[Link]] = defaultdict(list)  # by inode number, in the order of time
+        self._parsed: dict[int, list[Slot]] = {}
+        self._encoded: dict[int, bool] = {}
+        for ino, lives in past.lives_of.items():
+            if any(version.is_dir for life in lives for version in life.versions):
+                self._directory(ino)
+        for links in self.links.values():
+            links.sort(key=lambda link: (link.since, link.until))
+        self.of_life: dict[tuple[int, int], list[Link]] = {}
+        self._give()
+
+    # -- directories ----------------------------------------------------------------------------------------------
+
+    def _directory(self, ino: int) -> None:
+        """Follow a directory through its versions."""
+        past = self.past
+        ranks = past.nodes_of(ino)
+        known: dict[tuple[bytes, int], Link] = {}
+        before: dict[int, int] = {}
+        slots: dict[int, list[Slot]] = {}
+        for age in np.unique(past.ages[ranks]).tolist():
+            life = past.life_at(ino, age)
+            assert life is not None
+            version = past.version_at(life, age)
+            here: dict[int, int] = {}
+            if version.is_dir and version.links and version.age <= age:
+                here = self._blocks(life, version, past.rank_at(age))
+            if here == before:
+                continue
+            slots = {addr: slots.get(addr) or self._slots(version, addr) for addr in here.values()}
+            before = here
+            entries = {
+                (slot.name, slot.ino): slot
+                for found in slots.values()
+                for slot in found
+                if slot.live and slot.name not in DOTS
+            }
+            for key in [key for key in known if key not in entries]:
+                known.pop(key).until = age
+            for key, slot in entries.items():
+                if key not in known:
+                    known[key] = Link(ino, slot.name, slot.ino, slot.file_type, age)
+                    self.links[slot.ino].append(known[key])
+
+    def _blocks(self, life: Life, version: InodeVersion, limit: int) -> dict[int, int]:
+        """Directory block -> address, those that still hold what they held then; -1: the inode itself."""
+        inode = self.past.inode(version)
+        if inode.has_inline_dentry:
+            return {-1: version.blkaddr}
+        try:
+            rows = self.contents.map(self.past.volume_of(life, version, limit), inode).rows
+        except F2fsError:
+            return {}
+        states = self.contents.states(rows, life, version)
+        rows = rows[states < LOST]
+        return dict(zip(rows["fofs"].tolist(), rows["blkaddr"].tolist(), strict=True))
+
+    def _slots(self, version: InodeVersion, addr: int) -> list[Slot]:
+        block = self.past.volume.device.read_range(addr, 1, self.past.geo.block_size)[0]
+        if addr == version.blkaddr:
+            try:
+                block = Inode(self.past.geo, block, version.ino, addr).inline_area
+            except F2fsError:
+                return []
+        return list(read_slots(block, self.past.geo.max_nid))
+
+    # -- whose names they are ---------------------------------------------------------------------------------------
+
+    def _give(self) -> None:
+        """Give each link to the lives of its number that it can belong to."""
+        for life in self.past.lives:
+            self.of_life[life.ino, life.generation] = []
+        for ino, links in self.links.items():
+            for life in self.past.lives_of.get(ino, []):
+                mine = self.of_life[ino, life.generation]
+                for link in links:
+                    if self._belongs(life, link):
+                        mine.append(link)
+                        link.lives += 1
+
+    def _belongs(self, life: Life, link: Link) -> bool:
+        """A new name changes the inode, so a life has a version of the age when the name came; or it knows the name."""
+        if link.until <= life.first.age or link.since >= life.ends:
+            return False
+        if any(version.age == link.since for version in life.versions):
+            return True
+        if any(version.pino == link.dir and version.name == link.name for version in life.versions):
+            return True
+        if link.until == FOREVER:
+            return life.live
+        return link.since > life.first.age and link.until < life.last.age
+
+    # -- paths ------------------------------------------------------------------------------------------------------
+
+    def shown(self, directory: int, name: bytes, code: int | None = None) -> bytes:
+        """A name as it is shown: those of encrypted directories are encoded."""
+        if directory not in self._encoded:
+            lives = self.past.lives_of.get(directory, [])
+            self._encoded[directory] = bool(lives) and bool(lives[-1].last.advise & 0x04)
+        if not self._encoded[directory]:
+            return name
+        from f2tools.volume.dentries import name_hash
+
+        return nokey_name(name, name_hash(name) if code is None else code)
+
+    def link_at(self, life: Life, age: int) -> Link | None:
+        """The name of a life at an age; else the last one before, else the first one."""
+        links = self.of_life[life.ino, life.generation]
+        there = [link for link in links if link.since <= age < link.until]
+        if there:
+            return there[-1]
+        before = [link for link in links if link.since <= age]
+        if before:
+            return max(before, key=lambda link: (link.until, link.since))
+        return links[0] if links else None
+
+    def directory_path(self, ino: int, age: int, depth: int = 0) -> bytes:
+        """The path of a directory at an age, without slashes at its ends; `#number` where it ends in the unknown."""
+        if ino == F2FS_ROOT_INO:
+            return b""
+        life = self.past.life_at(ino, age)
+        if life is None or depth > MAX_DEPTH:
+            return UNKNOWN_PARENT % ino
+        parent, name = self.place(life, self.past.version_at(life, age), age)
+        if not name or not parent:
+            return UNKNOWN_PARENT % ino
+        path = join(self.directory_path(parent, age, depth + 1), self.shown(parent, name))
+        return path if len(path) <= MAX_PATH else UNKNOWN_PARENT % ino
+
+    def place(self, life: Life, version: InodeVersion, age: int) -> tuple[int, bytes]:
+        """(parent, name) of a life at an age, for which `version` is the state of the inode."""
+        link = self.link_at(life, age)
+        if link is not None and not (link.until <= version.age and version.links and version.name):
+            return link.dir, link.name
+        if version.name and version.links:
+            return version.pino, version.name
+        if link is not None:
+            return link.dir, link.name
+        return version.pino, version.name
+
+    def paths(self, life: Life, version: InodeVersion) -> list[bytes]:
+        """The paths of a version, the most likely one first; never none."""
+        age = self.seen_until(life, version)
+        found = [self._path(*self.place(life, version, age), age, life.ino)]
+        for link in self.of_life[life.ino, life.generation]:
+            if link.since <= age < link.until:
+                path = self._path(link.dir, link.name, age, life.ino)
+                if path not in found:
+                    found.append(path)
+        return found
+
+    def _path(self, parent: int, name: bytes, age: int, ino: int) -> bytes:
+        if not name:
+            return join(self.directory_path(parent, age), UNKNOWN_PARENT % ino) if parent else UNKNOWN_PARENT % ino
+        return join(self.directory_path(parent, age), self.shown(parent, name))
+
+    def seen_until(self, life: Life, version: InodeVersion) -> int:
+        """The last age at which a version was the newest one and had a name."""
+        at = life.versions.index(version)
+        following = life.versions[at + 1].age if at + 1 < len(life.versions) else life.ends
+        ages = [
+            min(link.until, following) - 1
+            for link in self.of_life[life.ino, life.generation]
+            if link.since < following and link.until > version.age
+        ]
+        return max(version.age, min(0, max(ages))) if ages else version.age
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """A path from a path and a name, either of which may be empty."""
+    return directory + b"/" + name if directory else name

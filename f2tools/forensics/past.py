@@ -1,0 +1,349 @@
+"""The nodes of an image in the order of writing, and the volume as it was at any point of that order.
+
+A *rank* is a position in this order; an *age* is a cp_ver relative to the newest checkpoint (0: written after it, -1: in
+the interval that it ended).  A *life* is one use of an inode number, told apart by i_generation; its *versions* are the
+inode blocks that are still there.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.forensics.index import Index
+from f2tools.forensics.order import age, log_kind
+from f2tools.forensics.owners import SegmentOwners
+from f2tools.layout.constants import F2FS_ROOT_INO, FSYNC_BIT_SHIFT, XATTR_NODE_OFFSET
+from f2tools.layout.nat import NatEntry
+from f2tools.volume.geometry import Geometry
+from f2tools.volume.inode import Inode
+from f2tools.volume.node import footers_of
+from f2tools.volume.volume import Volume
+
+FOREVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class InodeVersion:
+    """What one inode block says."""
+
+    blkaddr: int
+    rank: int
+    age: int
+    cp_ver: int
+    ino: int
+    generation: int
+    mode: int
+    links: int
+    uid: int
+    gid: int
+    size: int
+    blocks: int
+    atime_ns: int
+    ctime_ns: int
+    mtime_ns: int
+    crtime_ns: int | None
+    flags: int
+    advise: int
+    inline_flags: int
+    pino: int
+    name: bytes
+    live: bool
+    fsync: bool
+    checksum: int  # 1 right, 0 wrong, -1 there is none
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+
+@dataclass
+class Life:
+    """One use of an inode number."""
+
+    ino: int
+    generation: int
+    versions: list[InodeVersion] = field(default_factory=list)  # in the order of writing
+    live: bool = False  # the newest checkpoint has it
+    orphan: bool = False  # deleted, but still open when the checkpoint was made
+    ends: int = FOREVER  # age of the first version of the number's next life
+
+    @property
+    def first(self) -> InodeVersion:
+        return self.versions[0]
+
+    @property
+    def last(self) -> InodeVersion:
+        return self.versions[-1]
+
+    @property
+    def is_dir(self) -> bool:
+        return self.last.is_dir
+
+
+class Past:
+    """Everything that the index has of a volume, ready for questions about any time."""
+
+    def __init__(self, volume: Volume, index: Index) -> None:
+        self.volume = volume
+        self.geo: Geometry = volume.geo
+        self.index = index
+        self.nodes = index.nodes()
+        self.ages = age(self.nodes["cp_ver"], volume.cp.checkpoint_ver)
+        self.owners = SegmentOwners(volume)
+        order = np.argsort(self.nodes["ino"], kind="stable")
+        inos, starts = np.unique(self.nodes["ino"][order], return_index=True)
+        ends = np.append(starts[1:], order.size)
+        self._by_ino = order
+        self._slices = dict(zip(inos.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def rank_at(self, age_: int) -> int:
+        """The first rank that is younger than an age."""
+        return int(np.searchsorted(self.ages, age_, "right"))
+
+    def cp_ver_of(self, age_: int) -> int:
+        """The checkpoint that was the last one at an age."""
+        return self.volume.cp.checkpoint_ver + age_
+
+    @cached_property
+    def clock(self) -> list[tuple[int, int]]:
+        """(age, latest ctime of an inode written by then) by rising age; both rise."""
+        latest: dict[int, int] = {}
+        for life in self.lives:
+            for version in life.versions:
+                latest[version.age] = max(latest.get(version.age, version.ctime_ns), version.ctime_ns)
+        result: list[tuple[int, int]] = []
+        highest = -FOREVER
+        for key in sorted(latest):
+            highest = max(highest, latest[key])
+            result.append((key, highest))
+        return result
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def nodes_of(self, ino: int) -> NDArray[np.int64]:
+        """The ranks of all nodes of an inode number, rising."""
+        start, end = self._slices.get(ino, (0, 0))
+        return self._by_ino[start:end]
+
+    @cached_property
+    def direct(self) -> NDArray[np.bool_]:
+        """Which nodes map data blocks: inodes and direct nodes."""
+        per = self.geo.addrs_per_block
+        offset = self.nodes["ofs"].astype(np.int64)
+        indirect = np.isin(offset, (3, 4 + per, 5 + 2 * per))
+        indirect |= (offset >= 6 + 2 * per) & ((offset - (6 + 2 * per)) % (per + 1) == 0)
+        return ~indirect & (offset != XATTR_NODE_OFFSET)
+
+    @cached_property
+    def _lost_spans(self) -> list[tuple[int, int, int]]:
+        """(log, first age, last age) of stretches of a log that were overwritten since."""
+        logs = log_kind(self.nodes["flag"], ~self.direct & (self.nodes["ofs"] != XATTR_NODE_OFFSET))
+        spans: list[tuple[int, int, int]] = []
+        for rank in np.flatnonzero(self.nodes["cut"]).tolist():
+            same = np.flatnonzero((logs == logs[rank]) & (self.ages > self.ages[rank]))
+            until = int(self.ages[same[0]]) if same.size else 0
+            spans.append((int(logs[rank]), int(self.ages[rank]), until))
+        return spans
+
+    def newer_may_be_lost(self, version: InodeVersion, until: int) -> bool:
+        """Whether nodes of its log written after this version, up to an age, were overwritten."""
+        log = 0 if version.is_dir else 1
+        return any(kind == log and first <= until and last >= version.age for kind, first, last in self._lost_spans)
+
+    # -- inodes ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def lives(self) -> list[Life]:
+        """All uses of all inode numbers, by number and time."""
+        try:
+            orphans = set(self.volume.orphans().tolist())
+        except F2fsError:
+            orphans = set()
+        by_number: dict[int, list[InodeVersion]] = defaultdict(list)
+        for version in self._versions():
+            by_number[version.ino].append(version)
+        result: list[Life] = []
+        for ino, versions in sorted(by_number.items()):
+            lives: dict[int, Life] = {}
+            for version in sorted(versions, key=lambda item: item.rank):
+                life = lives.setdefault(version.generation, Life(ino, version.generation))
+                life.versions.append(version)
+                if version.live:
+                    life.live, life.orphan = ino not in orphans, ino in orphans
+            found = sorted(lives.values(), key=lambda item: item.first.rank)
+            for before, after in zip(found, found[1:], strict=False):
+                before.ends = after.first.age
+            result += found
+        return result
+
+    def _versions(self) -> list[InodeVersion]:
+        rows = self.index.db.execute(
+            "SELECT blkaddr, ino, generation, mode, links, uid, gid, size, blocks, atime_ns, ctime_ns, mtime_ns, crtime_ns,"
+            " flags, advise, inline_flags, pino, name FROM inode"
+        )
+        ranks = {int(addr): rank for rank, addr in enumerate(self.nodes["blkaddr"].tolist())}
+        reserved = {self.volume.sb.node_ino, self.volume.sb.meta_ino}
+        found: list[InodeVersion] = []
+        for row in rows:
+            rank = ranks.get(row[0])
+            if rank is None or row[1] in reserved:
+                continue
+            node = self.nodes[rank]
+            fsync = bool(node["flag"] >> FSYNC_BIT_SHIFT & 1)
+            found.append(
+                InodeVersion(
+                    row[0], rank, int(self.ages[rank]), int(node["cp_ver"]), *row[1:], live=bool(node["live"]),
+                    fsync=fsync, checksum=int(node["checksum"]),
+                )
+            )  # fmt: skip
+        return found
+
+    @cached_property
+    def lives_of(self) -> dict[int, list[Life]]:
+        """The lives of each inode number, in the order of time."""
+        result: dict[int, list[Life]] = defaultdict(list)
+        for life in self.lives:
+            result[life.ino].append(life)
+        return result
+
+    def life_at(self, ino: int, age_: int) -> Life | None:
+        """The life of a number at an age: the last one that had begun; the first one before all."""
+        lives = self.lives_of.get(ino, [])
+        begun = [life for life in lives if life.first.age <= age_]
+        return begun[-1] if begun else (lives[0] if lives else None)
+
+    def version_at(self, life: Life, age_: int) -> InodeVersion:
+        """The newest version of a life at the end of an age; its first one before all."""
+        before = [version for version in life.versions if version.age <= age_]
+        return before[-1] if before else life.first
+
+    def inode(self, version: InodeVersion) -> Inode:
+        """The inode of a version, read from the image; Corrupt where the image has changed."""
+        block = self.volume.device.read_range(version.blkaddr, 1, self.geo.block_size)
+        footer = footers_of(block)[0]
+        if footer["nid"] != version.ino or footer["ino"] != version.ino:
+            raise Corrupt(Where(ino=version.ino, blkaddr=version.blkaddr), "the index does not fit the image")
+        return Inode(self.geo, block[0], version.ino, version.blkaddr)
+
+    def limits(self, life: Life, version: InodeVersion) -> list[int]:
+        """The ranks up to which nodes count for a version: when it was complete, and right before the next one."""
+        at = life.versions.index(version)
+        following = life.versions[at + 1] if at + 1 < len(life.versions) else None
+        if following is None:
+            early = self.rank_at(version.age)
+            late = int(np.searchsorted(self.ages, life.ends, "left")) if life.ends != FOREVER else self.nodes.size
+            return list(dict.fromkeys((max(early, version.rank + 1), max(late, version.rank + 1))))
+        if following.age == version.age:
+            return [following.rank]
+        late = int(np.searchsorted(self.ages, following.age, "left"))
+        return list(dict.fromkeys((self.rank_at(version.age), late)))
+
+    def volume_of(self, life: Life, version: InodeVersion, limit: int) -> PastVolume:
+        """The volume as far as this file is concerned: its own nodes, those that had been written by then."""
+        ranks = self.nodes_of(life.ino)
+        begin = int(np.searchsorted(self.ages, life.first.age, "left"))
+        ranks = ranks[(ranks >= begin) & (ranks < limit)]
+        places = dict(zip(self.nodes["nid"][ranks].tolist(), self.nodes["blkaddr"][ranks].tolist(), strict=True))
+        places[version.ino] = version.blkaddr
+        return PastVolume(self.volume, FileNat(self.geo, version.ino, places))
+
+    @cached_property
+    def _keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ranks = np.arange(self.nodes.size, dtype=np.int64)
+        keys = (self.nodes["nid"].astype(np.int64) << 32) + ranks
+        order = np.argsort(keys)
+        return keys[order], order
+
+    def places(self, nids: NDArray[Any], limit: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(rank of the newest block of each node written before a rank, whether there is one)."""
+        keys, order = self._keys
+        wanted = np.asarray(nids, np.int64) << 32
+        at = np.searchsorted(keys, wanted + limit, "left") - 1
+        there = (at >= 0) & (keys[np.maximum(at, 0)] >= wanted) if keys.size else np.zeros(wanted.size, np.bool_)
+        return np.where(there, order[np.maximum(at, 0)] if keys.size else 0, 0), there
+
+
+class FileNat:
+    """The node addresses of a single file, in place of a NAT."""
+
+    def __init__(self, geo: Geometry, ino: int, places: dict[int, int]) -> None:
+        self._geo = geo
+        self._ino = ino
+        self.where = places
+
+    def __len__(self) -> int:
+        return self._geo.max_nid
+
+    def lookup(self, nids: NDArray[Any]) -> NDArray[Any]:
+        """The entries of these nids, dtype NatEntry.dtype."""
+        wanted = np.asarray(nids, np.int64)
+        rows = np.zeros(wanted.size, NatEntry.dtype)
+        rows["block_addr"] = [self.where.get(nid, 0) for nid in wanted.tolist()]
+        rows["ino"] = self._ino
+        return rows
+
+
+class TimeNat:
+    """The node addresses of the whole volume as of a rank: of each node the newest block written before."""
+
+    def __init__(self, past: Past, limit: int) -> None:
+        self._past = past
+        self.limit = limit
+        self.problems: list[str] = []
+
+    def __len__(self) -> int:
+        return self._past.geo.max_nid
+
+    def load(self) -> None:
+        """There is nothing to be read."""
+
+    def lookup(self, nids: NDArray[Any]) -> NDArray[Any]:
+        """The entries of these nids, dtype NatEntry.dtype."""
+        wanted = np.asarray(nids, np.int64)
+        rows = np.zeros(wanted.size, NatEntry.dtype)
+        ranks, there = self._past.places(wanted, self.limit)
+        nodes = self._past.nodes[ranks[there]]
+        rows["block_addr"][there] = nodes["blkaddr"]
+        rows["ino"][there] = nodes["ino"]
+        return rows
+
+    def get(self, nid: int) -> tuple[int, int, int]:
+        """(version, ino, block_addr) of one nid."""
+        version, ino, block_addr = self.lookup(np.array([nid]))[0].item()
+        return version, ino, block_addr
+
+    def entries(self) -> NDArray[Any]:
+        """The whole table, shape (max_nid,)."""
+        rows = np.zeros(len(self), NatEntry.dtype)
+        used = self.used()
+        rows[used] = self.lookup(used)
+        return rows
+
+    def used(self) -> NDArray[np.int64]:
+        """The nids with an address."""
+        return np.unique(self._past.nodes["nid"][: self.limit]).astype(np.int64)
+
+
+class PastVolume(Volume):
+    """A volume read through other node addresses than its own NAT's."""
+
+    def __init__(self, base: Volume, nat: Any) -> None:
+        kept = ("device", "keyring", "super_copies", "sb", "geo", "packs", "pack", "cp", "summaries", "sit")
+        base.summaries, base.sit  # noqa: B018 - read once, for all
+        vars(self).update({name: getattr(base, name) for name in kept})
+        self.warnings = []
+        vars(self)["nat"] = nat
+
+
+def is_root(ino: int) -> bool:
+    return ino == F2FS_ROOT_INO

@@ -1,0 +1,219 @@
+"""Deleted files and older versions of living ones: what they were called, what is left of them, how sure that is."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from f2tools.errors import F2fsError
+from f2tools.forensics.content import Content, Contents
+from f2tools.forensics.index import Index
+from f2tools.forensics.names import Names
+from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
+from f2tools.layout.constants import FT_NAMES
+from f2tools.volume.recovery import find_fsync_chain
+from f2tools.volume.volume import Volume
+
+CERTAIN, PROBABLE, PARTIAL, NAME_ONLY = GRADES = ("certain", "probable", "partial", "name only")
+_TYPES = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "dir",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "char",
+    stat.S_IFBLK: "block",
+}
+
+
+@dataclass
+class Found:
+    """A deleted file, or an older version of one that lives."""
+
+    path: bytes
+    paths: list[bytes]
+    ino: int
+    type: str
+    grade: str
+    reasons: list[str]
+    state: str  # deleted, older (version of a deleted or living file), unlinked (but open), name
+    version: int | None = None  # number of the version in the file's history, from 1
+    life: Life | None = None
+    inode: InodeVersion | None = None
+    content: Content | None = None
+    sha256: str | None = None
+    target: bytes | None = None
+    file: str | None = None
+    path_from: str = ""
+    name_dir: int | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Undelete:
+    """All that can be brought back from a volume, found through its index."""
+
+    def __init__(self, volume: Volume, index: Index) -> None:
+        self.volume = volume
+        self.past = Past(volume, index)
+        self.contents = Contents(self.past)
+        self.names = Names(self.past, self.contents)
+        self._reserved = {volume.sb.node_ino, volume.sb.meta_ino, *(int(ino) for ino in volume.sb.qf_ino)}
+        self._returning = self._brought_back()
+
+    def _brought_back(self) -> set[int]:
+        """Inode numbers that the next mount would bring back, as they were fsync'ed after the checkpoint."""
+        if self.volume.clean:
+            return set()
+        try:
+            return set(find_fsync_chain(self.volume).files)
+        except F2fsError:
+            return set()
+
+    def is_living(self, life: Life) -> bool:
+        """Whether a file is there for who mounts the image."""
+        if life.live:
+            return True
+        return life.ino in self._returning and life is self.past.lives_of[life.ino][-1]
+
+    # -- what there is --------------------------------------------------------------------------------------------
+
+    def deleted(self) -> Iterator[Found]:
+        """Deleted files, each in its last state; then names of which nothing else is left."""
+        for life in self.past.lives:
+            if life.ino in self._reserved or self.is_living(life):
+                continue
+            yield self.found(life, self.last_state(life), "unlinked" if life.orphan else "deleted")
+        yield from self.names_only()
+
+    def older(self) -> Iterator[Found]:
+        """Older versions of files, living or not: the best of those inode blocks that show the same state."""
+        for life in self.past.lives:
+            if life.ino in self._reserved or life.is_dir:
+                continue
+            newest = life.last if self.is_living(life) else self.last_state(life)
+            for number, versions in enumerate(self.states(life), 1):
+                if newest in versions:
+                    continue
+                found = [self.found(life, version, "older") for version in versions]
+                best = min(found, key=lambda item: (GRADES.index(item.grade), -(item.content.have if item.content else 0)))
+                best.version = number
+                yield best
+
+    def states(self, life: Life) -> list[list[InodeVersion]]:
+        """The versions of a life, those in one list that agree in size, mtime, ctime and name."""
+        result: list[list[InodeVersion]] = []
+        for version in life.versions:
+            if result and _state(result[-1][-1]) == _state(version):
+                result[-1].append(version)
+            else:
+                result.append([version])
+        return result
+
+    def last_state(self, life: Life) -> InodeVersion:
+        """The last version before the deletion began to take the content away."""
+        version = life.last
+        for before in reversed(life.versions[:-1]):
+            if version.links or version.size or not before.size:
+                break
+            version = before
+        return version
+
+    # -- one of them ----------------------------------------------------------------------------------------------
+
+    def found(self, life: Life, version: InodeVersion, state: str) -> Found:
+        """A version with its paths, its content and its grade."""
+        reasons: list[str] = []
+        try:
+            content = self.contents.of(life, version)
+        except F2fsError as error:
+            content, grade = None, NAME_ONLY
+            reasons.append(str(error))
+        else:
+            grade = self._grade(life, version, content, reasons)
+        paths = self.names.paths(life, version)
+        result = Found(
+            paths[0], paths, life.ino, _TYPES.get(stat.S_IFMT(version.mode), "unknown"), grade, reasons, state,
+            life=life, inode=version, content=content,
+        )  # fmt: skip
+        return result
+
+    def _grade(self, life: Life, version: InodeVersion, content: Content, reasons: list[str]) -> str:
+        reasons += content.reasons
+        if content.gaps:
+            if not content.have:
+                reasons.append("nothing of the content is left")
+                return NAME_ONLY
+            return PARTIAL
+        grade = CERTAIN
+        if content.doubtful:
+            grade = PROBABLE
+        if version.checksum == 0:
+            grade = PROBABLE
+            reasons.append("the inode's checksum is wrong")
+        if version is life.last and self.past.newer_may_be_lost(version, self.gone_at(life)):
+            grade = PROBABLE
+            reasons.append("newer versions may have been overwritten")
+        if grade == CERTAIN:
+            reasons.append("the inode is whole, and nothing newer claims its blocks")
+        return grade
+
+    def gone_at(self, life: Life) -> int:
+        """The age by which a life was over: its last name was gone, or its number was in use again."""
+        untils = [link.until for link in self.names.of_life[life.ino, life.generation]]
+        last = max(untils, default=FOREVER)
+        return min(last if last >= life.last.age else 0, life.ends, 0)
+
+    def digest(self, found: Found) -> None:
+        """Read the content: fill in `sha256` and `target`."""
+        content = found.content
+        if content is None or found.type not in ("file", "symlink") or (content.gaps and not content.have):
+            return
+        try:
+            if content.inode.encrypted:
+                found.reasons.append("encrypted; there is no key")
+                return
+            found.sha256 = self.contents.digest(content)
+            if found.type == "symlink" and content.whole and content.inode.i_size <= self.volume.geo.block_size:
+                found.target = b"".join(bytes(data) for _, data in self.contents.chunks(content))
+        except F2fsError as error:
+            found.grade = PARTIAL
+            found.reasons.append(str(error))
+
+    # -- names without an inode -----------------------------------------------------------------------------------
+
+    def names_only(self) -> Iterator[Found]:
+        """Names in directories, old or freed, whose inode is gone."""
+        known: set[tuple[int, bytes, int]] = set()
+        for life in self.past.lives:
+            known.update((link.dir, link.name, life.ino) for link in self.names.of_life[life.ino, life.generation])
+            known.update((version.pino, version.name, life.ino) for version in life.versions)
+        rows = self.past.index.db.execute("SELECT dir, name, ino, file_type, used, freed FROM dentry ORDER BY dir, name, ino")
+        for directory, name, ino, file_type, _, _ in rows:
+            if (directory, name, ino) in known:
+                continue
+            found = self._name_only(directory, name, ino, file_type)
+            if found is not None:
+                yield found
+
+    def _name_only(self, directory: int, name: bytes, ino: int, file_type: int) -> Found | None:
+        reasons = ["only the name is left"]
+        lives = self.past.lives_of.get(ino, [])
+        living = [life for life in lives if self.is_living(life)]
+        ages = [link.until - 1 for link in self.names.links.get(ino, []) if (link.dir, link.name) == (directory, name)]
+        age = min(max(ages, default=0), 0)
+        if living:
+            now = self.names.paths(living[-1], living[-1].last)[0]
+            reasons.append(f"the inode number is in use: {now.decode('utf-8', 'surrogateescape')}")
+        parent = self.names.directory_path(directory, age) if directory else b"#"
+        path = (parent + b"/" if parent else b"") + self.names.shown(directory, name)
+        kind = FT_NAMES[file_type] if file_type < len(FT_NAMES) else "unknown"
+        return Found(path, [path], ino, kind, NAME_ONLY, reasons, "name", path_from="dentry", name_dir=directory)
+
+
+def _state(version: InodeVersion) -> tuple[Any, ...]:
+    return (
+        version.size, version.mtime_ns, version.ctime_ns, version.mode, version.links, version.uid, version.gid,
+        version.pino, version.name,
+    )  # fmt: skip
