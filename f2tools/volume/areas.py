@@ -7,6 +7,7 @@ included, so that a volume that is formatted and one that is resized look alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import (
@@ -142,6 +143,7 @@ class Reserve:
     user_block_count: int
 
 
+@cache
 def best_reserve(segment_count_main: int, segs_per_sec: int) -> Reserve | None:
     """The reserve that leaves files the most space; None where a main area is too small to have one."""
     sections = segment_count_main // segs_per_sec

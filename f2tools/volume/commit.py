@@ -316,7 +316,7 @@ def nat_bits_of(geo: Geometry, used: NDArray[np.bool_], crc: int, version: int) 
     """
     table: NDArray[Any] = np.array(used).reshape((geo.nat_blocks, -1))
     table[0, 0] = True  # nid 0 is never free
-    full, empty = table.all(axis=1), ~table.any(axis=1)
+    full, empty = np.all(table, axis=1), ~np.any(table, axis=1)
     empty[0] = False
     raw = bytearray(nat_bits_blocks(geo) * geo.block_size)
     raw[:8] = ((crc << 32 | version) & (1 << 64) - 1).to_bytes(8, "little")
