@@ -7,7 +7,7 @@ help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
 	@echo "make demo    the main job on real images"
 	@echo "make test    all tests, with the C tools and the real kernel as judges"
-	@echo "make nightly 100,000 random operations, every power cut, ten times the volume overwritten: an hour or so"
+	@echo "make nightly 100,000 random operations, every power cut, 60 crashes of the kernel, ten times the volume overwritten: an hour or so"
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
 	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60"
@@ -32,8 +32,8 @@ test: guest suites
 
 # The judges of the write engine with all they have; `make test` runs the same ones with less.
 nightly: guest suites
-	F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 \
-		$(PYTEST) tests/stateful tests/power tests/write
+	F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 F2_CRASHES=60 F2_CLEAN_CUTS=100000 \
+		$(PYTEST) tests/stateful tests/power tests/write tests/recover tests/clean
 
 check: setup
 	@failed=0; for tool in "ruff check" basedpyright lint-imports; do \
