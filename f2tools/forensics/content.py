@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.past import InodeVersion, Life, Past, PastVolume
-from f2tools.layout.constants import COMPRESS_ADDR, F2FS_DEVICE_ALIAS_FL, LFS, NEW_ADDR, NULL_ADDR, SUM_TYPE_DATA
+from f2tools.layout.constants import COMPRESS_ADDR, F2FS_DATA_EXIST, F2FS_DEVICE_ALIAS_FL, LFS, NEW_ADDR, NULL_ADDR, SUM_TYPE_DATA
 from f2tools.volume.data import Cluster, Extent
 from f2tools.volume.inode import Inode
 from f2tools.volume.node import footers_of
 
 BATCH = 1024
 READ_BLOCKS = 256
+WRITTEN_BACK_NS = 60_000_000_000  # the kernel writes data back after 30 s, and looks every 5
 SAMPLE = 4096  # blocks looked at to see whether a volume discards
 ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4"), ("rank", "i8")])
 # states of a block, the worst one that applies
@@ -45,6 +46,7 @@ class FileMap:
 
     rows: NDArray[Any]
     missing: list[tuple[int, int]] = field(default_factory=list)
+    reserved: int = 0  # blocks below i_size that were promised and not written
 
 
 @dataclass
@@ -66,6 +68,10 @@ class Content:
     @property
     def doubtful(self) -> bool:
         return bool(np.isin(self.states, (DOUBTFUL, REWRITTEN)).any())
+
+    def addresses(self) -> dict[int, int]:
+        """File block -> block address."""
+        return _addresses(self.map)
 
 
 class Contents:
@@ -96,7 +102,11 @@ class Contents:
         parts.append(self._rows(inode.addrs, 0, inode.ino, inode.blkaddr))
         at, per, nids_per = inode.addrs_per_inode, inode.addrs_per_block, self.geo.addrs_per_block
         met = {inode.ino}
-        for level, count, nids in ((0, 1, inode.nids[0:2]), (1, nids_per, inode.nids[2:4]), (2, nids_per**2, inode.nids[4:5])):
+        for level, count, nids in (
+            (0, 1, inode.nids[0:2]),
+            (1, nids_per, inode.nids[2:4]),
+            (2, nids_per**2, inode.nids[4:5]),
+        ):
             for nid in nids.tolist():
                 if at >= stop:
                     break
@@ -104,10 +114,13 @@ class Contents:
                     self._below(volume, inode, np.array([nid], np.int64), at, level, stop, met, parts, missing)
                 at += count * per
         rows = np.concatenate(parts)
-        return FileMap(rows[rows["fofs"] < stop], [(first, min(count, stop - first)) for first, count in missing])
+        rows = rows[rows["fofs"] < stop]
+        written = rows["blkaddr"] != NEW_ADDR
+        ranges = [(first, min(count, stop - first)) for first, count in missing]
+        return FileMap(rows[written], ranges, rows.size - int(written.sum()))
 
     def _rows(self, addrs: NDArray[Any], fofs: int, nid: int, node_addr: int) -> NDArray[Any]:
-        used = np.flatnonzero((addrs != NULL_ADDR) & (addrs != NEW_ADDR))
+        used = np.flatnonzero(addrs != NULL_ADDR)
         rows = np.zeros(used.size, ROW)
         rows["fofs"] = fofs + used
         rows["blkaddr"] = addrs[used]
@@ -297,6 +310,60 @@ class Contents:
             return
         states[candidates[self.zero(addrs)]] = ZEROED
 
+    # -- whether the data was written when the inode was ----------------------------------------------------------
+
+    def settled(self, life: Life, version: InodeVersion, content: Content, gone: int) -> str | None:
+        """None where the content is sure to be what the inode's mtime stands for, else why not.
+
+        A checkpoint writes inodes, not the data that waits in memory.  That it was written before is known of an
+        fsync; of a file that stayed as it was for longer than data waits; and where no block is older than the mtime.
+        """
+        versions = life.versions
+        at = versions.index(version)
+        last = at
+        while last + 1 < len(versions) and _same_content(versions[last + 1], version):
+            last += 1
+        if last != at and not self._same_blocks(life, versions[last], content):
+            return "the file's blocks changed later without a new mtime: data may not have been written yet"
+        if any(item.fsync for item in versions[at : last + 1]):
+            return None
+        until = versions[last + 1].age if last + 1 < len(versions) else gone
+        clock = self.past.clock_before(until)
+        if clock is not None and version.age < until and clock >= version.mtime_ns + WRITTEN_BACK_NS:
+            return None
+        if content.map.reserved:
+            return "some blocks were promised and not written yet"
+        before = next((item for item in reversed(versions[:at]) if item.mtime_ns != version.mtime_ns), None)
+        if before is None:
+            inline = content.inode.has_inline_data and not content.inode.i_inline & F2FS_DATA_EXIST
+            return "inline data was not written yet" if inline and version.size else None
+        if self._shares(life, before, content):
+            return "a part may not have been written yet when the inode was"
+        return None
+
+    def _same_blocks(self, life: Life, other: InodeVersion, content: Content) -> bool:
+        try:
+            inode, mapped = self._mapped(life, other)
+        except F2fsError:
+            return False
+        if inode.has_inline_data or content.inode.has_inline_data:
+            return _inline(inode) == _inline(content.inode)
+        return _addresses(mapped) == content.addresses()
+
+    def _shares(self, life: Life, before: InodeVersion, content: Content) -> bool:
+        """Whether a version of other mtime has some of the same content in the same place."""
+        try:
+            inode, mapped = self._mapped(life, before)
+        except F2fsError:
+            return True
+        if content.inode.has_inline_data:
+            return _inline(inode) == _inline(content.inode)
+        return bool(_addresses(mapped).items() & content.addresses().items())
+
+    def _mapped(self, life: Life, version: InodeVersion) -> tuple[Inode, FileMap]:
+        inode = self.past.inode(version)
+        return inode, self.map(self.past.volume_of(life, version, self.past.limits(life, version)[-1]), inode)
+
     # -- reading --------------------------------------------------------------------------------------------------
 
     def chunks(self, content: Content) -> Iterator[tuple[int, bytes | memoryview]]:
@@ -367,6 +434,18 @@ class Contents:
 
 
 _ZEROS = bytes(1 << 20)
+
+
+def _same_content(one: InodeVersion, other: InodeVersion) -> bool:
+    return (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
+
+
+def _inline(inode: Inode) -> bytes | None:
+    return inode.inline_area.tobytes() if inode.has_inline_data else None
+
+
+def _addresses(mapped: FileMap) -> dict[int, int]:
+    return dict(zip(mapped.rows["fofs"].tolist(), mapped.rows["blkaddr"].tolist(), strict=True))
 
 
 def _zeros(hashed: Any, count: int) -> None:

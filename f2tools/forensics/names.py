@@ -183,9 +183,17 @@ class Names:
             return link.dir, link.name
         return version.pino, version.name
 
-    def paths(self, life: Life, version: InodeVersion) -> list[bytes]:
-        """The paths of a version, the most likely one first; never none."""
-        age = self.seen_until(life, version)
+    def paths(self, life: Life, version: InodeVersion, *, first: bool = False) -> list[bytes]:
+        """The paths of a version, the most likely one first; never none.
+
+        Those at the end of its time, or with `first` those when it was written.
+        """
+        at = life.versions.index(version)
+        age = version.age
+        if at + 1 < len(life.versions) and life.versions[at + 1].age == age and version.name and version.links:
+            return [self._path(version.pino, version.name, age, life.ino)]
+        if not first:
+            age = self.seen_until(life, version)
         found = [self._path(*self.place(life, version, age), age, life.ino)]
         for link in self.of_life[life.ino, life.generation]:
             if link.since <= age < link.until:

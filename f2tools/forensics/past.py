@@ -8,6 +8,7 @@ inode blocks that are still there.
 from __future__ import annotations
 
 import stat
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -127,6 +128,11 @@ class Past:
             highest = max(highest, latest[key])
             result.append((key, highest))
         return result
+
+    def clock_before(self, age_: int) -> int | None:
+        """The latest ctime that was written before an age began."""
+        at = bisect_left(self.clock, age_, key=lambda item: item[0])
+        return self.clock[at - 1][1] if at else None
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 

@@ -96,9 +96,11 @@ class Undelete:
             for number, versions in enumerate(self.states(life), 1):
                 if newest in versions:
                     continue
-                found = [self.found(life, version, "older") for version in versions]
+                found = [self.found(life, version, "older") for version in reversed(versions)]
                 best = min(found, key=lambda item: (GRADES.index(item.grade), -(item.content.have if item.content else 0)))
                 best.version = number
+                best.paths = self.names.paths(life, versions[0], first=True)
+                best.path = best.paths[0]
                 yield best
 
     def states(self, life: Life) -> list[list[InodeVersion]]:
@@ -149,6 +151,9 @@ class Undelete:
         grade = CERTAIN
         if content.doubtful:
             grade = PROBABLE
+        if version.size and (doubt := self.contents.settled(life, version, content, self.gone_at(life))):
+            grade = PROBABLE
+            reasons.append(doubt)
         if version.checksum == 0:
             grade = PROBABLE
             reasons.append("the inode's checksum is wrong")
