@@ -18,6 +18,7 @@ TOOLS = {
     "recover": ("f2tools.recover.cli:recover", "Explain what a crash left, and bring back what was fsync'ed."),
     "clean": ("f2tools.clean.cli:clean", "Win free sections, and show what it takes."),
     "resize": ("f2tools.resize.cli:resize", "Let a volume grow or shrink, safely."),
+    "defrag": ("f2tools.defrag.cli:defrag", "Make files contiguous, put them in order; say how fragmented they are."),
     "edit": ("f2tools.edit.cli:edit", "Change many files in an image as one step."),
     "cp": ("f2tools.edit.cli:cp", "Copy files into an image, or inside it."),
     "mv": ("f2tools.edit.cli:mv", "Rename or move files in an image."),
@@ -42,7 +43,7 @@ SECTIONS = {
     "Use": ("mount",),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Examine the past": ("undelete",),
-    "Tend": ("clean", "resize"),
+    "Tend": ("clean", "defrag", "resize"),
     "Change files in an image": (
         "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",
         "setfacl", "chattr",

@@ -62,6 +62,17 @@ class Moved:
     files: tuple[tuple[FileMap, FileMap], ...]
 
 
+def range_of(
+    volume: WritableVolume, start: int | None, count: int | None, target: int | None, left: bool
+) -> Range:
+    """A range with what defrag.f2fs takes for what is left out: the first segment, to the blocks beside it."""
+    start = volume.geo.main_blkaddr if start is None else start
+    count = volume.geo.blocks_per_seg if count is None else count
+    if target is None:
+        target = start if left else start + count
+    return Range(start, count, target, left)
+
+
 def move_range(
     volume: WritableVolume, wanted: Range, force: bool = False, advance: Callable[[int], None] | None = None
 ) -> Moved:
@@ -79,6 +90,8 @@ def move_range(
                     f"{geo.main_blkaddr:#x} to {geo.end_blkaddr - 1:#x}")  # fmt: skip
     if not geo.main_blkaddr <= wanted.target <= geo.end_blkaddr:
         raise Usage(f"the target {wanted.target:#x} is not in the main area")
+    if wanted.start < wanted.target < end:
+        raise Usage(f"the target {wanted.target:#x} lies inside the range that is to be moved")
     return _RangeMover(volume, advance).go(wanted, force)
 
 
@@ -122,10 +135,11 @@ class _RangeMover:
     def _places(self, old: NDArray[np.int64], kinds: NDArray[np.uint8], wanted: Range) -> NDArray[np.int64]:
         """Where each block goes: for each log the free blocks nearest to the target, in order."""
         room = Room(self._volume, nodes=True)
+        source = (wanted.start, wanted.start + wanted.count)
         fresh = np.zeros(old.size, np.int64)
         for kind in np.unique(kinds).tolist():
             here = np.flatnonzero(kinds == kind)
-            places = room.nearest(kind, here.size, wanted.target, wanted.left)
+            places = room.nearest(kind, here.size, wanted.target, wanted.left, source)
             if places is None:
                 side = "left" if wanted.left else "right"
                 raise NoRoom(f"not enough free blocks to the {side} of {wanted.target:#x} for {here.size} blocks; "

@@ -206,9 +206,7 @@ class Defrag:
             for task in tasks:
                 self._moved.discard(task.ino)
             self._emptied += len(sections)
-            if not self._batch([now[file.ino]], now):
-                return False
-            return True
+            return self._batch([now[file.ino]], now)
         return False
 
     # -- in order -----------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Emptier:
         nodes = (segments.types[: count * per].reshape(count, per) >= NR_CURSEG_DATA_TYPE) & (vblocks > 0)
         valid = vblocks.sum(axis=1, dtype=np.int64)
         known = np.zeros(count, np.int64)
-        stays = nodes.any(axis=1)
+        stays: NDArray[np.bool_] = np.array(nodes.any(axis=1))
         first = (self._runs[:, 0] - geo.main_blkaddr) // self._per
         last = (self._runs.sum(axis=1) - 1 - geo.main_blkaddr) // self._per
         for (start, length), owner, low, high in zip(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,7 @@ def largest_stretch(volume: Volume) -> int:
     """Blocks of the main area on the device that has most of it: no fragment is longer."""
     geo = volume.geo
     edges = [geo.main_blkaddr, *(start for start in device_starts(volume) if start > geo.main_blkaddr), geo.end_blkaddr]
-    return max(1, *(stop - start for start, stop in zip(edges, edges[1:], strict=False)))
+    return max(1, *(stop - start for start, stop in pairwise(edges)))
 
 
 def chosen_files(

@@ -181,6 +181,10 @@ def copy_blocks(
     size = volume.geo.block_size
     volume.device.write_blocks(fresh, volume.device.read_blocks(old, size), size)
     volume.segments.adopt(fresh, owners, kind)
+    curseg = volume.segments.cursegs[kind]  # the log goes on behind what was put at its end
+    mine = fresh[volume.geo.segno(fresh) == curseg.segno]
+    if mine.size:
+        curseg.next_blkoff = int(mine.max()) + 1 - volume.geo.start_block(curseg.segno)
     volume.segments.written_blocks += fresh.size
     volume.segments.invalidate(old)
 

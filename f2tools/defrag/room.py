@@ -1,8 +1,8 @@
 """Free room to move blocks into, as runs: holes of dirty data segments by log, and whole free sections.
 
 A block counts as free that neither the present state nor the last checkpoint uses, so this is asked for right after a
-checkpoint.  Sections in which a log is open are left to the log; in a zoned volume only whole sections are free, as
-zones are written from their start.  A run does not cross from one device to the next.
+checkpoint.  Of sections in which a log is open only the log's next blocks may be taken, in their order; in a zoned
+volume only those and whole sections, as zones are written from their start.  No run crosses from a device to the next.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.defrag.files import device_starts
 from f2tools.layout.constants import F2FS_FEATURE_BLKZONED, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
+from f2tools.volume.segment import SegmentManager
 from f2tools.volume.writer import WritableVolume
 
 KEPT_FREE = 1  # section beside the reserve of the cleaner: somebody wants to write again
@@ -33,6 +34,10 @@ class Runs:
         self.start = np.insert(self.start, at, start)
         self.count = np.insert(self.count, at, count)
 
+    def items(self) -> list[tuple[int, int]]:
+        """(start, count) of each."""
+        return list(zip(self.start.tolist(), self.count.tolist(), strict=True))
+
     @property
     def end(self) -> NDArray[np.int64]:
         return self.start + self.count
@@ -48,14 +53,17 @@ class Room:
         keep: int | None = None,
         nodes: bool = False,
     ) -> None:
-        """`avoid`: sections that are not to be used; `keep`: whole sections that stay free; `nodes`: their holes too."""
+        """`avoid`: sections that are not to be used; `keep`: whole sections that stay free.
+
+        `nodes`: holes for nodes too, and nothing of the segments in which logs are open.
+        """
         self._geo = volume.geo
         self._per = volume.geo.segs_per_sec * volume.geo.blocks_per_seg
         segments = volume.segments
         self.keep = segments.reserved_sections + KEPT_FREE if keep is None else keep
         count, per = segments.sections, volume.geo.segs_per_sec
         open_sections = {curseg.segno // per for curseg in segments.cursegs}
-        allowed = np.ones(count, np.bool_)
+        allowed: NDArray[np.bool_] = np.ones(count, np.bool_)
         allowed[[section for section in open_sections | avoid if section < count]] = False
         in_use = segments.in_use[: count * per].reshape(count, per)
         self._edges = np.array(device_starts(volume), np.int64)
@@ -63,22 +71,35 @@ class Room:
         self.free_sections = whole.size
         self._pledged = 0  # sections for nodes
         self._nodes = [0] * NR_CURSEG_TYPE
-        self._node_room = [segments.room_in_log(kind) for kind in range(NR_CURSEG_TYPE)]
+        self._node_room = [segments.room_in_log(kind) - 1 for kind in range(NR_CURSEG_TYPE)]
         self.whole = self._joined(volume.geo.start_block(whole[allowed[whole]] * per), self._per)
         self.holes = [Runs(np.zeros(0, np.int64), np.zeros(0, np.int64)) for _ in range(NR_CURSEG_TYPE)]
+        if not nodes:
+            self._add_log_tails(segments)
         if volume.geo.feature & F2FS_FEATURE_BLKZONED:
             return
         last = NR_CURSEG_TYPE if nodes else NR_CURSEG_DATA_TYPE
         kinds = self._kinds(segments, count)
-        usable = allowed[:, None] & in_use.any(axis=1)[:, None] & (kinds < last)
+        used: NDArray[np.bool_] = np.array(in_use.any(axis=1))
+        usable = allowed.reshape(-1, 1) & used.reshape(-1, 1) & (kinds < last)
         usable &= segments.vblocks[: count * per].reshape(count, per) < volume.geo.blocks_per_seg
         flat, kinds = usable.reshape(-1), kinds.reshape(-1)
         for kind in range(last):
             segnos = np.flatnonzero(flat & (kinds == kind))
-            self.holes[kind] = self._joined(self._free_blocks(segments.valid_map, segnos), 1)
+            found, tail = self._joined(self._free_blocks(segments.valid_map, segnos), 1), self.holes[kind].items()
+            self.holes[kind] = found
+            for start, length in tail:
+                found.add(start, length)
+
+    def _add_log_tails(self, segments: SegmentManager) -> None:
+        """What is left of the segments in which data logs append; one block less, so that none has to be opened."""
+        for curseg in segments.cursegs[:NR_CURSEG_DATA_TYPE]:
+            room = segments.room_in_log(curseg.kind)
+            if curseg.holes is None and room > 1:
+                self.holes[curseg.kind].add(segments.next_blkaddr(curseg.kind), room - 1)
 
     @staticmethod
-    def _kinds(segments: Any, count: int) -> NDArray[np.int64]:
+    def _kinds(segments: SegmentManager, count: int) -> NDArray[np.int64]:
         """The log of each segment, shape (sections, segments in one); a free one has that of its section."""
         per = segments.geo.segs_per_sec
         kinds = segments.types[: count * per].reshape(count, per).astype(np.int64)
@@ -153,10 +174,12 @@ class Room:
             places += self.whole.start[(self.whole.count >= count) & (self.whole.start >= after)][:1].tolist()
         return min(places) if places else None
 
-    def nearest(self, kind: int, count: int, target: int, left: bool) -> NDArray[np.int64] | None:
+    def nearest(
+        self, kind: int, count: int, target: int, left: bool, outside: tuple[int, int]
+    ) -> NDArray[np.int64] | None:
         """So many free blocks for a log from a target on, or before it, rising; None where there are not so many.
 
-        They are used up.  Whole sections are taken while there are any to spare.
+        Those of a range are left out.  They are used up.  Whole sections are taken while there are any to spare.
         """
         holes = self.holes[kind]
         found = [np.arange(start, start + length) for start, length in zip(holes.start, holes.count, strict=True)]
@@ -167,6 +190,7 @@ class Room:
         # a section is taken from its start or, to the left, from its end on: the nearest ones, and no more than spare
         wholes = wholes[wholes < target][-spare:] if left else wholes[wholes >= target][:spare]
         every = np.sort(np.concatenate([*found, wholes if spare else wholes[:0]]))
+        every = every[(every < outside[0]) | (every >= outside[1])]
         every = every[every < target][-count:] if left else every[every >= target][:count]
         if every.size < count:
             return None
