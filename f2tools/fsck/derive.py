@@ -1,4 +1,7 @@
-"""A superblock from the areas themselves where both copies are gone, and a checkpoint from tables and nodes.
+"""A superblock from what is left of its copies, or from the areas where both are gone; a checkpoint from the nodes.
+
+Of a damaged copy a field may be wrong that follows from others, or that the other copy has right: what agrees with
+itself is tried, and what the areas bear out is taken.
 
 A checkpoint gives its place, the sizes of SIT and NAT (by their version bitmaps) and of the main area (by the space
 that users and overprovision share).  What is left open, where the main area begins, is tried: the nodes that the NAT
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +34,9 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_FEATURE_INODE_CRTIME,
     F2FS_FEATURE_PRJQUOTA,
+    F2FS_FEATURE_SB_CHKSUM,
     F2FS_FEATURE_VERITY,
+    F2FS_MAX_EXTENSION,
     F2FS_SUPER_MAGIC,
     F2FS_SUPER_OFFSET,
     FADVISE_ENCRYPT_BIT,
@@ -40,6 +46,7 @@ from f2tools.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
+from f2tools.layout.hashes import f2fs_crc32
 from f2tools.layout.nat import NatBlock
 from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
@@ -54,11 +61,195 @@ from f2tools.volume.nat import live_blkaddrs as nat_blkaddrs
 from f2tools.volume.sit import Sit
 from f2tools.volume.sit import live_blkaddrs as sit_blkaddrs
 from f2tools.volume.summary import Summaries
-from f2tools.volume.super import BLOCK_SIZES, problems_of
+from f2tools.volume.super import BLOCK_SIZES, CRC_OFFSET, KNOWN_FEATURES, problems_of
 
 SEARCHED_BYTES = 1 << 30  # segment 0 starts within
-SAMPLE = 4096  # nodes looked at
+SAMPLE, SMALL_SAMPLE = 4096, 64  # nodes looked at
+MOST_VARIANTS, MOST_MIXED = 64, 10  # superblocks tried; fields that differ between the copies
+LAYOUT_FIELDS = (
+    "log_blocksize", "segs_per_sec", "secs_per_zone", "section_count", "segment_count", "segment_count_sit",
+    "segment_count_nat", "segment_count_ssa", "segment_count_main", "cp_blkaddr", "sit_blkaddr", "nat_blkaddr",
+    "ssa_blkaddr", "main_blkaddr", "cp_payload", "feature", "block_count",
+)  # fmt: skip
 PADDING = 64  # segments by which alignment to zones may lengthen the SSA
+
+
+def mended_superblock(device: Device) -> SuperBlock | None:
+    """What both copies make together, if that holds together and the areas are where it says; else None."""
+    found: list[tuple[float, SuperBlock]] = []
+    seen: set[bytes] = set()
+    for raw in _remains(device):
+        for sb in _variants(raw, device):
+            built = sb.build()
+            if built in seen or sb.feature & ~KNOWN_FEATURES or list(problems_of(sb, built)):
+                continue
+            seen.add(built)
+            share = _fits(device, sb) or _leads_to_nodes(device, sb)
+            if share == 1:
+                return sb
+            found.append((share, sb))
+            if len(found) >= MOST_VARIANTS:
+                break
+    best = max(found, key=lambda item: item[0], default=None)
+    return best[1] if best is not None and best[0] > 0.5 else None
+
+
+def _remains(device: Device) -> Iterator[bytes]:
+    """Both copies as they are, then fields of one in the other, one field of the layout after the other."""
+    for size in BLOCK_SIZES:
+        copies: list[bytes] = []
+        for offset in (F2FS_SUPER_OFFSET, size + F2FS_SUPER_OFFSET):
+            with suppress(F2fsError):
+                copies.append(device.pread(offset, SuperBlock.size))
+        likely = [raw for raw in copies if _likely(raw, size)]
+        yield from likely
+        if len(copies) < 2 or not likely:
+            continue
+        fields = [item for item in SuperBlock.fields if item.name in LAYOUT_FIELDS]
+        differ = [
+            f for f in fields if copies[0][f.offset : f.offset + f.size] != copies[1][f.offset : f.offset + f.size]
+        ]
+        for choice in range(1, 1 << min(len(differ), MOST_MIXED)):
+            raw = bytearray(likely[0])
+            other = copies[1] if likely[0] is copies[0] else copies[0]
+            for number, item in enumerate(differ[:MOST_MIXED]):
+                if choice >> number & 1:
+                    raw[item.offset : item.offset + item.size] = other[item.offset : item.offset + item.size]
+            yield bytes(raw)
+
+
+def _likely(raw: bytes, size: int) -> bool:
+    """Whether some of the fields that every volume has alike are there."""
+    sb = SuperBlock.parse(raw)
+    signs = (
+        sb.magic == F2FS_SUPER_MAGIC, 1 << min(sb.log_blocksize, 20) == size, sb.log_blocks_per_seg == 9,
+        sb.root_ino == 3, sb.node_ino == 1, sb.meta_ino == 2, sb.segment_count_ckpt == 2, sb.major_ver == 1,
+        0 < sb.segment_count_main < sb.segment_count < 1 << 24, sb.cp_blkaddr == sb.segment0_blkaddr != 0,
+    )  # fmt: skip
+    return sum(signs) >= len(signs) // 2
+
+
+def _variants(raw: bytes, device: Device) -> Iterator[SuperBlock]:
+    """A copy with what must be so put right; with addresses from counts, with counts from addresses."""
+    for derive in (_as_is, _addresses_from_counts, _counts_from_addresses):
+        for devices in (True, False):
+            sb = SuperBlock.parse(raw)
+            sb.magic, sb.log_blocks_per_seg, sb.segment_count_ckpt = F2FS_SUPER_MAGIC, 9, 2
+            if not 12 <= sb.log_blocksize <= 14:
+                sb.log_blocksize = 12
+            if not 9 <= sb.log_sectorsize <= sb.log_blocksize:
+                sb.log_sectorsize = 9
+            sb.log_sectors_per_block = sb.log_blocksize - sb.log_sectorsize
+            sb.root_ino, sb.node_ino, sb.meta_ino = 3, 1, 2
+            sb.feature &= KNOWN_FEATURES
+            if sb.extension_count + sb.hot_ext_count > F2FS_MAX_EXTENSION:
+                sb.extension_count = sb.hot_ext_count = 0
+            if not devices:
+                if hasattr(device, "set_layout"):
+                    continue
+                for item in sb.devs:
+                    item.path, item.total_segments = bytes(64), 0
+            derive(sb)
+            if sb.segment_count > sb.block_count >> 9:
+                sb.block_count = device.size_bytes >> sb.log_blocksize
+            if sb.cp_payload >= 504:
+                sb.cp_payload = 0
+            if sb.feature & F2FS_FEATURE_SB_CHKSUM:
+                sb.checksum_offset = CRC_OFFSET
+                sb.crc = f2fs_crc32(sb.build()[:CRC_OFFSET])
+            yield sb
+
+
+def _as_is(_: SuperBlock) -> None:
+    return
+
+
+def _addresses_from_counts(sb: SuperBlock) -> None:
+    starts = [sb.cp_blkaddr, sb.segment0_blkaddr, 512]
+    sb.cp_blkaddr = sb.segment0_blkaddr = next((start for start in starts if 0 < start < 1 << 20), 512)
+    sb.sit_blkaddr = (sb.cp_blkaddr + (sb.segment_count_ckpt << 9)) & 0xFFFFFFFF
+    sb.nat_blkaddr = (sb.sit_blkaddr + (sb.segment_count_sit << 9)) & 0xFFFFFFFF
+    sb.ssa_blkaddr = (sb.nat_blkaddr + (sb.segment_count_nat << 9)) & 0xFFFFFFFF
+    sb.main_blkaddr = (sb.ssa_blkaddr + (sb.segment_count_ssa << 9)) & 0xFFFFFFFF
+    _main_from_rest(sb)
+
+
+def _counts_from_addresses(sb: SuperBlock) -> None:
+    sb.segment0_blkaddr = sb.cp_blkaddr
+    sb.segment_count_sit = max(0, sb.nat_blkaddr - sb.sit_blkaddr) >> 9
+    sb.segment_count_nat = max(0, sb.ssa_blkaddr - sb.nat_blkaddr) >> 9
+    sb.segment_count_ssa = max(0, sb.main_blkaddr - sb.ssa_blkaddr) >> 9
+    _main_from_rest(sb)
+
+
+def _main_from_rest(sb: SuperBlock) -> None:
+    """The main area from sections or the sum, whichever two of the three agree."""
+    before = 2 + sb.segment_count_sit + sb.segment_count_nat + sb.segment_count_ssa
+    by_sections = sb.section_count * sb.segs_per_sec
+    by_sum = sb.segment_count - before
+    if sb.segment_count_main not in (by_sections, by_sum):
+        sb.segment_count_main = by_sections if 0 < by_sections <= max(by_sum, 0) else max(by_sum, 0)
+    if sb.segment_count_main != by_sections:
+        if not sb.segs_per_sec or sb.segment_count_main % sb.segs_per_sec:
+            sb.segs_per_sec = 1
+        sb.section_count = sb.segment_count_main // sb.segs_per_sec
+    if sb.segment_count < before + sb.segment_count_main:
+        sb.segment_count = (before + sb.segment_count_main) & 0xFFFFFFFF
+    if not sb.secs_per_zone or sb.secs_per_zone > sb.section_count:
+        sb.secs_per_zone = 1
+
+
+def better_copy(device: Device, first: SuperBlock, second: SuperBlock) -> int:
+    """Which of two valid copies that differ is the right one: what areas and inodes bear out; the first if equal."""
+    different = [name for name in LAYOUT_FIELDS if getattr(first, name) != getattr(second, name)]
+    if not different:
+        return 0
+    scores = [_evidence(device, sb) for sb in (first, second)]
+    return int(scores[1] > scores[0])
+
+
+def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
+    """(share of nodes that are where the tables say, minus the feature bits that nothing bears out)."""
+    share = _fits(device, sb)
+    wrong = bin(sb.feature & ~KNOWN_FEATURES).count("1")
+    if share:
+        used = _features(device, sb)
+        wrong += bin(used & ~sb.feature).count("1")
+        with_extra, inodes = extra_attr_use(device, sb)
+        wrong += bool(sb.feature & F2FS_FEATURE_EXTRA_ATTR and inodes and not with_extra)
+    return round(share, 1), -wrong
+
+
+def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
+    """(inodes with extra attributes, inodes) in a small sample."""
+    geo = Geometry.of(sb)
+    try:
+        pack = choose_pack(read_packs(device, geo))
+        summaries = Summaries(device, geo, pack)
+        nat = Nat(device, geo, pack, summaries.journals.nat)
+        nids = nat.used()
+        nids = nids[nids > 2]
+        some = (
+            nids[np.unique(np.linspace(0, max(0, nids.size - 1), SMALL_SAMPLE).astype(np.int64))] if nids.size else nids
+        )
+        addrs = nat.lookup(some)["block_addr"].astype(np.int64)
+        some, addrs = some[geo.in_main(addrs)], addrs[geo.in_main(addrs)]
+        blocks = device.read_blocks(addrs, geo.block_size)
+    except (F2fsError, IndexError, ValueError):
+        return 0, 0
+    footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+    inodes = (footers["nid"] == some) & (footers["ino"] == some)
+    return int(np.count_nonzero(blocks[inodes, 3] & F2FS_EXTRA_ATTR)), int(inodes.sum())
+
+
+def _leads_to_nodes(device: Device, sb: SuperBlock) -> float:
+    """1 where no checkpoint is left, but one can be made of the tables and the nodes."""
+    geo = Geometry.of(sb)
+    if geo.end_blkaddr * geo.block_size > device.size_bytes + (geo.blocks_per_seg * geo.block_size):
+        return 0.0
+    with suppress(F2fsError, IndexError, ValueError):
+        return 0.9 if derived_pack(device, geo) else 0.0
+    return 0.0
 
 
 def derived_superblock(device: Device) -> SuperBlock | None:

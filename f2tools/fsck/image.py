@@ -20,23 +20,18 @@ from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.device.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, NotF2fs
-from f2tools.fsck.derive import derived_pack, derived_superblock, patches_of
+from f2tools.fsck.derive import better_copy, derived_pack, derived_superblock, mended_superblock, patches_of
 from f2tools.fsck.segments import Segments
 from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.constants import F2FS_FEATURE_SB_CHKSUM, F2FS_SUPER_MAGIC, F2FS_SUPER_OFFSET
-from f2tools.layout.hashes import f2fs_crc32
 from f2tools.layout.super import SuperBlock
 from f2tools.volume.checkpoint import Pack, checkpoint_crc, choose_pack, read_packs
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.nat import Nat
 from f2tools.volume.summary import Summaries
 from f2tools.volume.super import (
-    BLOCK_SIZES,
-    CRC_OFFSET,
     SuperCopy,
     choose_superblock,
     lay_out_devices,
-    problems_of,
     read_superblocks,
 )
 
@@ -96,6 +91,7 @@ class Image:
         self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(self.raw)
         self.super_patches: list[Patch] = []
         self.super_derived = False
+        self.super_index = 0  # the copy in use
         self.sb: SuperBlock = self._superblock()
         self.geo = Geometry.of(self.sb)
         lay_out_devices(self.raw, self.sb, self.geo)
@@ -175,15 +171,20 @@ class Image:
         try:
             chosen = choose_superblock(self.super_copies)
         except NotF2fs:
-            sb, self.super_patches = _mended_superblock(self.raw)
+            sb = mended_superblock(self.raw)
             if sb is None:
                 sb = derived_superblock(self.raw)
                 if sb is None:
                     raise
-                self.super_patches = patches_of(sb)
                 self.super_derived = True
+            self.super_patches = patches_of(sb)
             self._assume(self.super_patches)
             return sb
+        assert chosen.sb is not None
+        first, second = self.super_copies
+        if first.valid and second.valid and first.sb is not None and second.sb is not None:
+            chosen = self.super_copies[better_copy(self.raw, first.sb, second.sb)]
+        self.super_index = chosen.index
         assert chosen.sb is not None
         return chosen.sb
 
@@ -231,25 +232,6 @@ def open_image(path: str | Path, devices: Sequence[str | Path] = ()) -> Image:
     except BaseException:
         device.close()
         raise
-
-
-def _mended_superblock(device: Device) -> tuple[SuperBlock | None, list[Patch]]:
-    """A superblock of which magic or checksum alone are wrong, with what makes it right; None where there is none."""
-    places = [F2FS_SUPER_OFFSET] + [size + F2FS_SUPER_OFFSET for size in BLOCK_SIZES]
-    for offset in places:
-        try:
-            raw = bytearray(device.pread(offset, SuperBlock.size))
-        except F2fsError:
-            continue
-        raw[0:4] = F2FS_SUPER_MAGIC.to_bytes(4, "little")
-        sb = SuperBlock.parse(bytes(raw))
-        if sb.feature & F2FS_FEATURE_SB_CHKSUM and sb.checksum_offset == CRC_OFFSET:
-            raw[CRC_OFFSET : CRC_OFFSET + 4] = f2fs_crc32(bytes(raw[:CRC_OFFSET])).to_bytes(4, "little")
-            sb = SuperBlock.parse(bytes(raw))
-        if sb.segment_count and not list(problems_of(sb, bytes(raw))):
-            size = 1 << sb.log_blocksize
-            return sb, [(F2FS_SUPER_OFFSET, bytes(raw)), (size + F2FS_SUPER_OFFSET, bytes(raw))]
-    return None, []
 
 
 def _mended_pack(device: Device, geo: Geometry, index: int) -> list[Patch]:

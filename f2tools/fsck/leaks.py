@@ -5,6 +5,7 @@ This is where content is that a damaged pointer or table entry no longer leads t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class Leaks:
     def __init__(self, scan: Scan) -> None:
         self._image = scan.image
         self._owners = scan.owners
-        self._old: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._old: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]] | None = None
         self.nodes: dict[int, list[LostNode]] = {}
         self.data: dict[tuple[int, int], list[LostData]] = {}
         self.versions: dict[int, int] = {}
@@ -88,35 +89,39 @@ class Leaks:
         found = self.nodes.get(nid)
         return max(found) if found else None
 
-    def old_node(self, nid: int) -> LostNode | None:
-        """The newest copy of a node among all blocks that nobody owns, valid or not: the log keeps older ones."""
+    def old_nodes(self, nid: int) -> Iterator[LostNode]:
+        """Copies of a node among all blocks that nobody owns, valid or not, newest first: the log keeps older ones."""
         if self._old is None:
             self._old = self._search()
-        blkaddr = int(self._old[1][nid])
-        if not blkaddr:
-            return None
-        footer = self._image.block(blkaddr)[-NodeFooter.size :].copy().view(NodeFooter.dtype)[0]
-        offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
-        return LostNode(int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]), offset)
+        nids, blkaddrs, footers = self._old
+        first, last = np.searchsorted(nids, (nid, nid + 1)).tolist()
+        for i in range(first, last):
+            footer = footers[i]
+            offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
+            yield LostNode(int(footer["cp_ver"]) & 0xFFFFFFFF, int(blkaddrs[i]), int(footer["ino"]), offset)
 
-    def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(age, block address) of the newest such block of each nid, by nid; address 0 where there is none."""
+    def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        """(nids, block addresses, footers) of all such blocks, by nid, the newest first, later ones of a log first."""
         image, geo = self._image, self._image.geo
-        newest = np.full(geo.max_nid, 1 << 32, np.int64)
-        place = np.zeros(geo.max_nid, np.int64)
-        version = image.cp.checkpoint_ver & 0xFFFFFFFF
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
         start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
         for offset, length in image.device.data_ranges(start, end - start):
             first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
-            for blkaddr in range(first, last, STEP):
-                blkaddrs = np.arange(blkaddr, min(blkaddr + STEP, last), dtype=np.int64)
-                self._keep_newest(blkaddrs, version, newest, place)
-        return newest, place
+            steps = (np.arange(at, min(at + STEP, last), dtype=np.int64) for at in range(first, last, STEP))
+            found += [self._nodes_among(blkaddrs) for blkaddrs in steps]
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
+        age = np.concatenate([part[0] for part in found])
+        blkaddrs = np.concatenate([part[1] for part in found])
+        footers: NDArray[Any] = np.concatenate([part[2] for part in found])
+        nids = footers["nid"].astype(np.int64)
+        order = np.lexsort((-blkaddrs, age, nids))
+        return nids[order], blkaddrs[order], footers[order]
 
-    def _keep_newest(
-        self, blkaddrs: NDArray[np.int64], version: int, newest: NDArray[np.int64], place: NDArray[np.int64]
-    ) -> None:
+    def _nodes_among(self, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        """(ages, block addresses, footers) of those blocks that look like nodes and that nobody owns."""
         geo = self._image.geo
+        version = self._image.cp.checkpoint_ver & 0xFFFFFFFF
         blocks = self._image.read(blkaddrs)
         footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
         nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
@@ -129,9 +134,7 @@ class Leaks:
             owned, _ = self._owners.of_segments(np.array([one]))
             here = fine & (segno == one)
             fine[here] &= owned[0][at[here]] == 0
-        for i in np.flatnonzero(fine).tolist():  # later blocks of a log win among equals
-            if age[i] <= newest[nid[i]]:
-                newest[nid[i]], place[nid[i]] = age[i], blkaddrs[i]
+        return age[fine], blkaddrs[fine], footers[fine]
 
     def of_inode(self, ino: int, offset: int) -> int | None:
         """The nid of the lost node with this place in a file."""

@@ -50,11 +50,16 @@ SB_LOST = _problem(
 )  # fmt: skip
 SB_FEATURE_UNKNOWN = _problem(
     "S006", "unknown-feature", WARNING, "unknown feature bits",
-    "A bit of the feature word that no released kernel defines. Nothing that writes should touch such a volume.",
+    "A bit of the feature word that no released kernel defines. Nothing that writes should touch such a volume. Where "
+    "the other copy lacks the bit, that copy counts. Where both have it there is no repair: what a newer kernel means "
+    "by it is not known here, and without it the volume might be misread.",
+    "none where both copies have the bit; else written from the copy without it",
 )  # fmt: skip
 SB_FEATURE_CLASH = _problem(
     "S007", "feature-needs-another", WARNING, "a feature is set without one that it needs",
-    "For instance inode_checksum needs extra_attr; without it there is no room for the field.",
+    "For instance inode_checksum needs extra_attr; without it there is no room for the field. Where most inodes have "
+    "extra attributes it is the bit of extra_attr that was lost.",
+    "extra_attr is set again where the inodes have it; else the features that need it are taken away",
 )  # fmt: skip
 SB_STOPPED = _problem(
     "S008", "recorded-errors", INFO, "the kernel has recorded errors",

@@ -102,6 +102,7 @@ class Repairer:
         self._ask = ask
         self._answers: dict[str, bool] = {}
         self._recovery_tried = False
+        self._freed: set[int] = set()
         self.done: list[str] = []
         self.rounds = 0
 
@@ -176,7 +177,7 @@ class Repairer:
             if self._apply(image, report.tree, group, todo, name):
                 return True
         if any(finding.code in TABLES for finding in todo) and self._wanted("tables", todo, TABLES):
-            work = Work(image, report.tree, self.done)
+            work = Work(image, report.tree, self.done, self._freed)
             for code in sorted({finding.code for finding in todo if finding.code in TABLES}):
                 work.note(next(finding for finding in todo if finding.code == code), "computed anew")
             dropped = [finding.ino for finding in todo if finding.code in ("O002", "O003")]
@@ -207,7 +208,7 @@ class Repairer:
         todo = [finding for finding in todo if finding.code in group]
         if not todo or not self._wanted(name, todo, group):
             return False
-        work = Work(image, tree, self.done)
+        work = Work(image, tree, self.done, self._freed)
         for finding in todo:
             handler = group[finding.code]
             if finding.repair is not None and finding.repair.name == "drop-dots":

@@ -18,22 +18,30 @@ from numpy.typing import NDArray
 from f2tools.errors import F2fsError
 from f2tools.fsck.checks.contents import Readers, use_of
 from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.checks.inode import KINDS
 from f2tools.fsck.checks.summary import summaries_of
+from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.owners import ALIAS, NODE
-from f2tools.fsck.scan import Scan
-from f2tools.fsck.work import Work, set_field
+from f2tools.fsck.scan import UNKNOWN
+from f2tools.fsck.work import Work, leads_to_nodes, set_field
 from f2tools.layout.constants import (
+    COMPRESS_ADDR,
     F2FS_CASEFOLD_FL,
     F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_RO,
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_IMMUTABLE_FL,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
+    F2FS_NAME_LEN,
     F2FS_ROOT_INO,
+    FEATURES,
     NEW_ADDR,
     NULL_ADDR,
+    OFFSET_BIT_SHIFT,
     QUOTA_NAMES,
     XATTR_NODE_OFFSET,
 )
@@ -47,7 +55,6 @@ from f2tools.volume.acl import parse_disk
 from f2tools.volume.dentries import DentryArea
 from f2tools.volume.quota import read_quota
 from f2tools.volume.quota_write import Limits, fresh
-from f2tools.volume.super import choose_superblock
 
 _TYPE_TO_MODE = {
     1: stat.S_IFREG, 2: stat.S_IFDIR, 3: stat.S_IFCHR, 4: stat.S_IFBLK, 5: stat.S_IFIFO, 6: stat.S_IFSOCK,
@@ -82,13 +89,28 @@ def stray_node(work: Work, finding: Finding) -> bool:
     own = block[-NodeFooter.size :].view(NodeFooter.dtype)[0]
     other = work.scan.row_of(int(own["nid"]))
     named = int(entries[0, at]["nid"]) == nid and row >= 0
-    blank = work.scan.nat_ino[row] == nid and not block[:2].any()
-    if not named or blank or (other >= 0 and work.scan.addr[other] == blkaddr):
+    taken = other >= 0 and work.scan.addr[other] == blkaddr
+    if not named or taken or not plausible(work, block, work.scan.nat_ino[row] == nid):
         return find_node(work, finding)
     ino = int(work.scan.nat_ino[row])
     work.surgery.set_footer(nid, "nid", nid)
     work.note(finding, f"footer corrected: the summary names nid {nid} too")
     return work.surgery.set_footer(nid, "ino", ino)
+
+
+def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
+    """Whether a block without a right footer may be the node that it is said to be: not blank, and no noise."""
+    if is_inode:
+        inode = InodeLayout.at(work.image.geo.block_size).table(block)[0]
+        signs = (
+            inode["i_mode"] & 0xF000 in KINDS, 0 < inode["i_links"] < 1 << 20, inode["i_namelen"] <= F2FS_NAME_LEN,
+            inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
+        )  # fmt: skip
+        return sum(signs) >= len(signs) - 1
+    words = block[: 4 * work.image.geo.addrs_per_block].view("<u4").astype(np.int64)
+    words = words[words != 0]
+    good = work.image.geo.in_main(words) | (words >= COMPRESS_ADDR) | (words < work.image.geo.max_nid)
+    return bool(words.size and 2 * good.sum() > words.size)
 
 
 def find_nat_block(work: Work, finding: Finding) -> bool:
@@ -133,7 +155,7 @@ def find_child(work: Work, finding: Finding) -> bool:
         work.note(finding, f"nid {child} found by its footer")
         return True
     ino = finding.ino or 0
-    offset = child_offset(work.scan, parent, slot)
+    offset = work.child_offset(parent, slot)
     for row in work.scan.unreferenced.tolist():
         own = work.scan.footer[row]
         if int(own["ino"]) == ino and int(own["flag"]) >> 3 == offset and own["nid"] == work.scan.nid[row]:
@@ -146,14 +168,40 @@ def find_child(work: Work, finding: Finding) -> bool:
     return False
 
 
-def child_offset(scan: Scan, parent: int, slot: int) -> int:
-    """The footer offset of the node that a pointer of `parent` leads to."""
-    per = scan.geo.addrs_per_block
-    row = scan.row_of(parent)
-    if scan.inode_row(parent) >= 0:
-        return (1, 2, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET)[slot]
-    step = per + 1 if scan.kind[row] == 4 else 1
-    return int(scan.offset[row]) + 1 + slot * step
+def lost_nodes(work: Work, finding: Finding) -> bool:
+    """As many nodes as the checkpoint counts and the table lacks: valid blocks whose footer and summary agree.
+
+    Among more of them those count that the table's other copy knows, then the newest.
+    """
+    missing = int(finding.found or 0) - int(finding.expected or 0)
+    lost = [nid for nid in work.leaks.nodes if work.scan.row_of(nid) < 0 and nid not in work.adopted]
+    named = summaries_of_blocks(work, [max(work.leaks.nodes[nid]).blkaddr for nid in lost])
+    lost = [nid for nid, name in zip(lost, named, strict=True) if name == nid]
+    if not lost or (missing <= 0 and not work.image.pack_derived):
+        return False
+
+    def rank(nid: int) -> tuple[bool, int]:
+        newest = max(work.leaks.nodes[nid])
+        return work.other_nat_copy(nid)[1:] == (newest.ino, newest.blkaddr), newest.cp_ver
+
+    some = sorted(lost, key=rank, reverse=True)
+    count = sum(work.adopt(nid) for nid in (some if work.image.pack_derived else some[:missing]))
+    if count:
+        work.note(finding, f"{count} lost nodes found by their footers and summaries")
+    return bool(count)
+
+
+def summaries_of_blocks(work: Work, blkaddrs: list[int]) -> list[int]:
+    """The nids that the summaries name for these blocks."""
+    geo = work.image.geo
+    if geo.feature & F2FS_FEATURE_RO:
+        return [0] * len(blkaddrs)
+    named: list[int] = []
+    for blkaddr in blkaddrs:
+        segno, at = divmod(blkaddr - geo.main_blkaddr, geo.blocks_per_seg)
+        entries, _ = summaries_of(work.image, np.array([segno]))
+        named.append(int(entries[0, at]["nid"]))
+    return named
 
 
 # -- group 2: correct fields ------------------------------------------------------------------------------------------
@@ -457,12 +505,13 @@ def clear_nat(work: Work, finding: Finding) -> bool:
     """A node that is not to be found: its entry is cleared."""
     assert finding.repair is not None
     nid = finding.repair.data["nid"]
+    if nid in work.adopted:
+        return False
     if work.scan.nat_ino[work.scan.row_of(nid)] == nid and was_dir(work, nid):
         return rebuild_dir(work, finding, nid)
     if rebuild_file(work, finding, nid):
         return True
-    version, _, _ = work.surgery.nat(nid)
-    work.surgery.set_nat(nid, 0, 0, version)
+    work.free(nid)
     work.note(finding, f"entry of nid {nid} cleared")
     return True
 
@@ -540,18 +589,59 @@ def blank_inode(work: Work, finding: Finding) -> bool:
         return rebuild_dir(work, finding, ino)
     if rebuild_file(work, finding, ino):
         return True
-    version, _, _ = work.surgery.nat(ino)
-    work.surgery.set_nat(ino, 0, 0, version)
+    work.free(ino)
     work.note(finding, "freed")
     return True
 
 
 def clear_pointer(work: Work, finding: Finding) -> bool:
-    """A pointer to a node that is not to be found."""
+    """A pointer to a node that is not to be found: it is made anew of what it led to, else the pointer goes."""
     assert finding.repair is not None
     data = finding.repair.data
+    if rebuild_node(work, finding, data["nid"], data["slot"], data["child"]):
+        return True
     work.note(finding, "pointer cleared")
     return work.surgery.set_pointer(data["nid"], data["slot"], 0)
+
+
+def rebuild_node(work: Work, finding: Finding, parent: int, slot: int, child: int) -> bool:
+    """A lost node that led to other nodes, or to data: those know their place in the file."""
+    ino, per = finding.ino or 0, work.image.geo.addrs_per_block
+    row = work.scan.row_of(child)
+    free = row < 0 or (work.scan.kind[row] == UNKNOWN and work.scan.footer["nid"][row] != child)
+    if not ino or not 2 < child < work.image.geo.max_nid or not free:
+        return False
+    offset = work.child_offset(parent, slot)
+    below: dict[int, int] = {}
+    if offset == XATTR_NODE_OFFSET:
+        return False
+    if leads_to_nodes(offset, per):
+        for stray in work.scan.unreferenced.tolist():
+            own = work.scan.footer[stray]
+            place = place_of(int(own["flag"]) >> OFFSET_BIT_SHIFT, per)
+            if int(own["ino"]) == ino and own["nid"] == work.scan.nid[stray] and place and place[0] == offset:
+                below[place[1]] = int(work.scan.nid[stray])
+    else:
+        below = {ofs: address for ofs, address in work.lost_addresses(child).items() if ofs < per}
+    if not below:
+        return False
+    work.make_node(child, ino, offset, below)
+    work.note(finding, f"nid {child} rebuilt around {len(below)} of what it led to")
+    return True
+
+
+def place_of(offset: int, per: int) -> tuple[int, int] | None:
+    """(footer offset of the node above, slot there) of a node; None for one that the inode points to."""
+    for first in (3, 4 + per):
+        if first < offset <= first + per:
+            return first, offset - first - 1
+    double = 5 + 2 * per
+    if offset <= double or offset == XATTR_NODE_OFFSET:
+        return None
+    number, rest = divmod(offset - double - 1, per + 1)
+    if number >= per:
+        return None
+    return (double, number) if not rest else (double + 1 + number * (per + 1), rest - 1)
 
 
 def reattach(work: Work, finding: Finding) -> bool:
@@ -564,7 +654,7 @@ def reattach(work: Work, finding: Finding) -> bool:
     inode_row = work.scan.inode_row(ino)
     if inode_row >= 0:
         for slot in range(6):
-            if child_offset(work.scan, ino, slot) == offset:
+            if work.child_offset(ino, slot) == offset:
                 current = work.surgery.read(int(work.scan.inode_addrs[inode_row]))
                 at = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode + 4 * slot
                 there = (
@@ -575,10 +665,26 @@ def reattach(work: Work, finding: Finding) -> bool:
                 if not there and not work.scan.inodes["inline"][inode_row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
                     work.note(finding, f"put back into inode {ino}")
                     return work.surgery.set_pointer(ino, slot, nid)
-    version, _, _ = work.surgery.nat(nid)
-    work.surgery.set_nat(nid, 0, 0, version)
+        if put_below(work, inode_row, nid, offset):
+            work.note(finding, f"put back into inode {ino}")
+            return True
+    work.free(nid)
     work.note(finding, "freed")
     return True
+
+
+def put_below(work: Work, inode_row: int, nid: int, offset: int) -> bool:
+    """Let the node above lead to a node again, where its pointer is empty."""
+    place = place_of(offset, work.image.geo.addrs_per_block)
+    if place is None:
+        return False
+    above = np.flatnonzero((work.scan.inode_of == inode_row) & (work.scan.offset == place[0]) & (work.scan.kind > 2))
+    for row in above.tolist():
+        parent = int(work.scan.nid[row])
+        blkaddr = work.surgery.node_addr(parent)
+        if blkaddr is not None and not work.surgery.read(blkaddr)[4 * place[1] : 4 * place[1] + 4].any():
+            return work.surgery.set_pointer(parent, place[1], nid)
+    return False
 
 
 def clear_clusters(work: Work, finding: Finding) -> bool:
@@ -659,7 +765,7 @@ def cut_chain(work: Work, finding: Finding) -> bool:
 
 def superblock(work: Work, finding: Finding) -> bool:
     """Both copies from the one in use."""
-    chosen = choose_superblock(work.image.super_copies)
+    chosen = work.image.super_copies[work.image.super_index]
     size = work.image.geo.block_size
     raw = bytearray(work.image.device.pread(chosen.offset, SuperBlock.size))
     if work.image.geo.feature & F2FS_FEATURE_SB_CHKSUM:
@@ -681,6 +787,15 @@ def super_field(work: Work, finding: Finding) -> bool:
         if finding.code == "S011":
             at = SuperBlock.offset_of("s_encoding")
             raw[at : at + 2] = (1).to_bytes(2, "little")
+        elif finding.code == "S007":
+            assert finding.repair is not None
+            at = SuperBlock.offset_of("feature")
+            word = int.from_bytes(raw[at : at + 4], "little")
+            if finding.repair.data["extra_attr"]:
+                word |= F2FS_FEATURE_EXTRA_ATTR
+            else:
+                word &= ~sum(FEATURES[name] for name in NEED_EXTRA)
+            raw[at : at + 4] = word.to_bytes(4, "little")
         else:
             at = SuperBlock.offset_of("qf_ino") + 4 * QUOTA_NAMES.index(finding.note)
             raw[at : at + 4] = bytes(4)
@@ -764,8 +879,9 @@ TABLES = frozenset(
      "O002", "O003")
 )  # fmt: skip
 FIND: dict[str, Handler] = {
-    "R002": cut_chain, "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
-    "S005": superblock, "S010": super_field, "S011": super_field,
+    "C005": lost_nodes, "R002": cut_chain,
+    "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
+    "S005": superblock, "S007": super_field, "S010": super_field, "S011": super_field,
     "N001": nat_entry, "N002": nat_entry, "N003": find_node, "N004": find_node, "N005": find_node,
     "N006": find_nat_block, "F001": footer, "F002": footer, "F010": stray_node, "F005": find_child, "F006": find_child,
     "F007": find_child, "F008": find_child, "F009": find_child, "D001": find_node,

@@ -30,6 +30,7 @@ class Segments:
         self.types = np.zeros(self._count, np.uint8)
         self.noted = np.zeros(0, np.int64)  # segments with an entry that is not all zeros, in order
         self._rows = np.zeros(0, SitEntry.dtype)
+        self.overridden: list[tuple[int, NDArray[Any]]] = []  # (segno, entry) of the table that the journal overrides
         self._read(device, geo)
         self._override(journal)
         words = self._rows["vblocks"]
@@ -86,4 +87,5 @@ class Segments:
                 self.noted = np.insert(self.noted, at, segno)
                 self._rows = np.insert(self._rows, at, entry["se"])
             else:
+                self.overridden.append((segno, self._rows[at : at + 1].copy()))
                 self._rows[at] = entry["se"]

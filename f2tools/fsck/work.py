@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.image import Image
-from f2tools.fsck.leaks import Leaks
+from f2tools.fsck.leaks import Leaks, LostNode
+from f2tools.fsck.scan import DOUBLE, MISSING
 from f2tools.fsck.surgery import Surgery
 from f2tools.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
@@ -27,23 +29,29 @@ from f2tools.layout.constants import (
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
+    OFFSET_BIT_SHIFT,
+    XATTR_NODE_OFFSET,
 )
 from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
 from f2tools.volume.dentries import DentryArea
 
+# file type of an entry -> the uppermost bits of i_mode
+_TYPES = {1: 0o10, 2: 0o04, 3: 0o02, 4: 0o06, 5: 0o01, 6: 0o14, 7: 0o12}
 DIR_MODE = stat.S_IFDIR | 0o755
 
 
 class Work:
     """One round: the findings, the facts behind them, and the means to change things."""
 
-    def __init__(self, image: Image, tree: Tree, done: list[str]) -> None:
+    def __init__(self, image: Image, tree: Tree, done: list[str], freed: set[int] | None = None) -> None:
+        """`freed` are the nids that earlier rounds gave up: what was looked at and left is not taken up again."""
         self.image, self.tree, self.scan = image, tree, tree.scan
         self.surgery = Surgery(image)
         self.leaks = Leaks(tree.scan)
         self._done = done
         self.adopted: set[int] = set()
+        self._freed = set() if freed is None else freed
         self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
 
     def note(self, finding: Finding, what: str) -> None:
@@ -56,7 +64,7 @@ class Work:
         """Let the NAT lead to a lost block of this node; False where none is known."""
         if nid in self.adopted:
             return True
-        if not 2 < nid < self.image.geo.max_nid:
+        if nid in self._freed or not 2 < nid < self.image.geo.max_nid:
             return False
         found = self.leaks.node(nid)
         if found is None:
@@ -66,24 +74,104 @@ class Work:
         self.adopted.add(nid)
         return True
 
+    def free(self, nid: int) -> None:
+        """Let the NAT have nothing for a nid, for good."""
+        version, _, _ = self.surgery.nat(nid)
+        self.surgery.set_nat(nid, 0, 0, version)
+        self._freed.add(nid)
+
     def adopt_old(self, nid: int) -> bool:
         """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
 
-        A nid that is free is only believed to have been in use where the other copy of the table, or its lost data,
-        says so: the log is full of what was deleted.
+        A nid that is free is only believed to have been in use where something else says so: the log is full of what
+        was deleted.
         """
-        found = self.leaks.old_node(nid)
-        if found is None:
-            return False
         free = self.scan.row_of(nid) < 0
         mine = self.lost_addresses(nid)
-        if free and not mine and self.other_nat_copy(nid)[1:] != (found.ino, found.blkaddr):
+        for found in self.leaks.old_nodes(nid):
+            if free and not mine and not self.wanted(nid, found):
+                continue
+            self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+            self.adopted.add(nid)
+            self._leave_taken(nid, found)
+            if mine:
+                self.take_back(nid, mine)
+            return True
+        return False
+
+    def wanted(self, nid: int, found: LostNode) -> bool:
+        """Whether the other copy of the table, a name or a pointer speaks for a copy of a node whose nid is free."""
+        if self.other_nat_copy(nid)[1:] == (found.ino, found.blkaddr):
+            return True
+        if found.ino != nid:
+            return (nid, found.ino, found.offset) in self._missing
+        entries = self._names.get(nid, [])
+        if not entries:
             return False
-        self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
-        self.adopted.add(nid)
-        if mine:
-            self.take_back(nid, mine)
-        return True
+        block = self.surgery.read(found.blkaddr)
+        pino, length = (int.from_bytes(block[at : at + 4].tobytes(), "little") for at in (84, 88))
+        name = block[92 : 92 + length].tobytes() if length <= 255 else b""
+        kind = int.from_bytes(block[:2].tobytes(), "little") >> 12
+        for entry in entries:
+            same_name, same_dir = self.tree.name(entry) == name, self.tree.ino(int(self._dirs[entry])) == pino
+            if _TYPES.get(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
+                return True
+        return False
+
+    @cached_property
+    def _dirs(self) -> NDArray[Any]:
+        return self.tree.entries["dir"]
+
+    @cached_property
+    def _names(self) -> dict[int, list[int]]:
+        """ino -> entries that lead to no inode."""
+        found: dict[int, list[int]] = {}
+        for entry in np.flatnonzero(self.tree.named & (self.tree.target < 0)).tolist():
+            found.setdefault(int(self.tree.entries["ino"][entry]), []).append(entry)
+        return found
+
+    @cached_property
+    def _missing(self) -> set[tuple[int, int, int]]:
+        """(nid, ino, footer offset) of nodes that a pointer leads to, and that are not there."""
+        found: set[tuple[int, int, int]] = set()
+        for edges in self.scan.bad_edges:
+            for parent, slot, nid, fault, _ in edges.tolist():
+                if fault == MISSING:
+                    row = int(self.scan.inode_of[parent])
+                    ino = int(self.scan.nid[self.scan.inodes["node"][row]]) if row >= 0 else 0
+                    found.add((nid, ino, self.child_offset(int(self.scan.nid[parent]), slot)))
+        return found
+
+    def child_offset(self, parent: int, slot: int) -> int:
+        """The footer offset of the node that a pointer of `parent` leads to."""
+        scan, per = self.scan, self.image.geo.addrs_per_block
+        row = scan.row_of(parent)
+        if scan.inode_row(parent) >= 0:
+            return (1, 2, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET)[slot]
+        step = per + 1 if scan.kind[row] == DOUBLE else 1
+        return int(scan.offset[row]) + 1 + slot * step
+
+    def _leave_taken(self, nid: int, found: LostNode) -> None:
+        """Take addresses out of an older copy that are somebody else's by now."""
+        per = self.image.geo.addrs_per_block
+        block = self.surgery.read(found.blkaddr)
+        start, count = 0, per
+        if found.ino == nid:
+            if block[3] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
+                return
+            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+            skipped = extra if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
+            start, count = INODE_ADDR_OFFSET + skipped, self.image.geo.addrs_per_inode - skipped // 4
+        elif leads_to_nodes(found.offset, per):
+            return
+        words = block[start : start + 4 * count].view("<u4")
+        places = np.flatnonzero(self.image.geo.in_main(words.astype(np.int64)))
+        taken = [at for at in places.tolist() if self.scan.owners.owner(int(words[at]))[0] not in (0, nid)]
+        if taken:
+            words[taken] = 0
+            if found.ino == nid:
+                self.surgery.seal(block)
+            self.surgery.write(found.blkaddr, block)
 
     def take_back(self, nid: int, addresses: dict[int, int]) -> None:
         """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
@@ -175,6 +263,21 @@ class Work:
         version, _, _ = self.surgery.nat(ino)
         self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
 
+    def make_node(self, nid: int, ino: int, offset: int, words: dict[int, int]) -> None:
+        """A node with these pointers, in its old block where that is nobody's, else in a new one."""
+        addr = self.surgery.node_addr(nid)
+        mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, nid)
+        blkaddr = addr if addr is not None and mine else self.free_block()
+        block = np.zeros(self.image.geo.block_size, np.uint8)
+        for slot, value in words.items():
+            block[4 * slot : 4 * slot + 4] = np.frombuffer(value.to_bytes(4, "little"), np.uint8)
+        own = block[-NodeFooter.size :].view(NodeFooter.dtype)
+        own["nid"], own["ino"], own["cp_ver"] = nid, ino, self.image.cp.checkpoint_ver
+        own["flag"] = offset << OFFSET_BIT_SHIFT
+        self.surgery.write(blkaddr, block)
+        self.surgery.set_nat(nid, ino, blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+        self.adopted.add(nid)
+
     def make_dir(self, ino: int, parent: int, name: bytes) -> None:
         """A directory with this number: its blocks where they are known, else empty, the entries inside the inode."""
         blocks = self.lost_addresses(ino)
@@ -228,6 +331,14 @@ class Work:
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         return True
+
+
+def leads_to_nodes(offset: int, per: int) -> bool:
+    """Whether the node with this footer offset holds node numbers, or attributes, and no addresses."""
+    if offset in (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET):
+        return True
+    deep = offset - 6 - 2 * per
+    return deep >= 0 and deep % (per + 1) == 0
 
 
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:

@@ -37,6 +37,7 @@ DAMAGES = (1, 1, 1, 2, 3, 5, 10, 20, 50, 100)
 WHOLE_BLOCKS = 8  # one damage of so many is a whole block, zeroed or noise
 # what no repair can decide: features that nobody knows in both copies
 BEYOND = {"S006"}
+TOLD = 6  # lines of a code
 NOT_METADATA = ("compressed cluster",)
 
 
@@ -241,23 +242,31 @@ def _write(image: Device, path: Path) -> None:
                 file.write(image.pread(at, min(1 << 20, offset + length - at)))
 
 
+def _tell(name: str, number: int, verdict: Verdict) -> None:
+    """What was found, and what was done: a few lines of each code."""
+    with open_device(healthy(name).path) as device:
+        image = Overlay(Kept(device))
+        for offset, data in damage(name, number):
+            image.pwrite(offset, data)
+        lines = [f"{f.code} {f.message}" for f in check(Image(Kept(image))).findings if f.severity >= Severity.WARNING]
+    for title, some in (("found", lines), ("did", verdict.done)):
+        told: Counter[str] = Counter()
+        for line in some:
+            told[line[:4]] += 1
+            if told[line[:4]] <= TOLD:
+                print(f"{title} {line[:220]}")
+
+
 def _main(words: list[str]) -> None:
+    words = [word for word in words if word != "-v"]
     name, first = words[0], int(words[1])
     last = int(words[2]) if len(words) > 2 else first
     work = Path(words[3]) if len(words) > 3 else Path("/tmp")
     bad = 0
     for number in range(first, last + 1):
         verdict = judged(name, number, work)
-        if first == last:
-            print(len(damage(name, number)), "patches")
-            with open_device(healthy(name).path) as device:
-                image = Overlay(Kept(device))
-                for offset, data in damage(name, number):
-                    image.pwrite(offset, data)
-                for finding in check(Image(Kept(image))).findings:
-                    if finding.severity >= Severity.WARNING:
-                        print("  ", finding.code, finding.message)
-            print("\n".join(f"  did {line}" for line in verdict.done))
+        if "-v" in sys.argv:
+            _tell(name, number, verdict)
         if verdict.wrong or verdict.seconds > SECONDS / 4:
             bad += 1
             print(f"{name} {number} ({verdict.seconds:.1f} s): {verdict.wrong}", flush=True)

@@ -25,12 +25,22 @@ from f2tools.layout.constants import (
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
 )
+from f2tools.layout.quota import (
+    QUOTA_BLOCK_SIZE,
+    QUOTA_TREE_DEPTH,
+    QUOTA_TREE_ROOT,
+    QuotaEntry,
+    QuotaHeader,
+    QuotaInfo,
+    QuotaLeafHeader,
+)
 from f2tools.volume.data import Cluster, DataReader
 from f2tools.volume.node import NodeReader
 from f2tools.volume.quota import quota_inos, read_quota
 from f2tools.volume.verity import read_verity, verify_content
 from f2tools.volume.xattr import encryption_context
 
+QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much
 _COLUMNS = {"user": "uid", "group": "gid", "project": "projid"}
 
 
@@ -51,9 +61,14 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
     for kind, ino in quota_inos(sb).items():
         readers = Readers(scan)
         try:
-            file = read_quota(readers.data, readers.nodes.inode(ino), kind)
+            inode = readers.nodes.inode(ino)
+            file = read_quota(readers.data, inode, kind)
+            odd = next(_oddities(readers.data.read(inode, 0, min(inode.i_size, QUOTA_BYTES))), None)
         except (F2fsError, ValueError) as error:
             yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {error}", "quota")
+            continue
+        if odd:
+            yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {odd}", "quota")
             continue
         if stale or (kind == "project" and not sb.feature & F2FS_FEATURE_PRJQUOTA):
             continue
@@ -67,6 +82,32 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
                     found=f"{found[0]} files, {found[1]} bytes", expected=f"{expected[0]} files, {expected[1]} bytes",
                     repair=Repair("quota", {"kind": kind}),
                 )  # fmt: skip
+
+
+def _oddities(data: bytes) -> Iterator[str]:
+    """What programs that read a quota file without its tree stumble over.
+
+    The header's counts fit the file, and every leaf block has as many entries as it says, all in the tree's reach.
+    """
+    blocks = np.frombuffer(data[: len(data) // QUOTA_BLOCK_SIZE * QUOTA_BLOCK_SIZE], np.uint8)
+    blocks = blocks.reshape(-1, QUOTA_BLOCK_SIZE)
+    info = QuotaInfo.parse(data[QuotaHeader.size : QuotaHeader.size + QuotaInfo.size])
+    for name in ("dqi_blocks", "dqi_free_blk", "dqi_free_entry"):
+        if getattr(info, name) >= len(blocks) + (name == "dqi_blocks"):
+            yield f"{name} is {getattr(info, name)} in a file of {len(blocks)} blocks"
+    level = np.array([QUOTA_TREE_ROOT])
+    for _ in range(QUOTA_TREE_DEPTH):
+        refs = blocks[level].view("<u4")
+        level = refs[refs != 0].astype(np.int64)
+        level = level[level < len(blocks)]
+    for number, reached in zip(*np.unique(level, return_counts=True), strict=True):
+        leaf = blocks[number]
+        said = QuotaLeafHeader.parse(leaf.tobytes()).dqdh_entries
+        entries = leaf[QuotaLeafHeader.size :]
+        entries = entries[: entries.size // QuotaEntry.size * QuotaEntry.size].reshape(-1, QuotaEntry.size)
+        there = int(entries.any(axis=1).sum())
+        if not said == there == reached:
+            yield f"block {number} says that it has {said} entries, has {there}, and the tree leads to {reached}"
 
 
 def use_of(tree: Tree, kind: str) -> dict[int, tuple[int, int]]:

@@ -423,8 +423,8 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
     parent = scan.inode_nids[table["dir"][first[rows]]]
     pino = scan.inodes["pino"][rows].astype(np.int64)
     forgot = scan.inodes["advise"][rows] & FADVISE_LOST_PINO_BIT != 0
-    other = (pino != parent) & ~forgot
     is_dir = tree.is_dir[rows]
+    other = (pino != parent) & (is_dir | ~forgot)  # of a directory the kernel keeps it right, come what may
     for i in np.flatnonzero(other & is_dir).tolist():
         yield _inode(tree, int(rows[i]), problems.DIR_PARENT, int(pino[i]), int(parent[i]), "i_pino")
     renamed = table["true_hash"][first[rows]] != scan.inodes["name_hash"][rows]

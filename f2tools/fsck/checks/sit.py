@@ -21,6 +21,7 @@ from f2tools.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
+from f2tools.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT
 
 STEP = 4096  # segments at a time
 REBUILD = Repair("sit")
@@ -32,8 +33,19 @@ def sit_block(scan: Scan, segno: int) -> int:
 
 
 def check_entries(scan: Scan) -> Iterator[Finding]:
-    """A segment's count is that of its bitmap, and its type exists."""
+    """A segment's count is that of its bitmap, and its type exists; also where the journal overrides the table.
+
+    The kernel looks at the whole table first, and does not mount when an entry is wrong that it would not use.
+    """
     sit = scan.image.sit
+    for segno, row in sit.overridden:
+        count, kind = int(row["vblocks"][0]) & SIT_VBLOCKS_MASK, int(row["vblocks"][0]) >> SIT_VBLOCKS_SHIFT
+        true = int(_popcount(row["valid_map"])[0])
+        place = {"area": "sit", "blkaddr": sit_block(scan, segno), "segno": segno, "repair": REBUILD}
+        if count != true:
+            yield Finding(problems.SIT_COUNT, **place, found=count, expected=true, note="the journal overrides it")
+        if kind >= NR_CURSEG_TYPE:
+            yield Finding(problems.SIT_TYPE, **place, found=kind, note="the journal overrides it")
     for first in range(0, sit.noted.size, STEP * 4):
         some = sit.noted[first : first + STEP * 4]
         counts = _popcount(sit.valid_map(some))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from f2tools.errors import NotF2fs
 from f2tools.fsck import problems
+from f2tools.fsck.derive import extra_attr_use
 from f2tools.fsck.findings import Finding, Repair
 from f2tools.fsck.image import Image
 from f2tools.layout.constants import (
@@ -19,9 +19,9 @@ from f2tools.layout.constants import (
     STOP_REASONS,
 )
 from f2tools.layout.super import SuperBlock
-from f2tools.volume.super import SuperCopy, choose_superblock, unknown_features
+from f2tools.volume.super import SuperCopy, unknown_features
 
-_NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
+NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
 _RECORDS = ("s_stop_reason", "s_errors")  # written by a kernel in trouble, one copy at a time
 
 
@@ -53,8 +53,9 @@ def check_agreement(image: Image) -> Iterator[Finding]:
         return
     differing = [name for name in _differing(first, second) if name not in _RECORDS]
     if differing:
-        repair = Repair("superblock", {"copy": 1})
-        yield Finding(problems.SB_DIFFERS, area="sb", blkaddr=1, note=", ".join(differing), repair=repair)
+        other = 1 - image.super_index
+        repair = Repair("superblock", {"copy": other})
+        yield Finding(problems.SB_DIFFERS, area="sb", blkaddr=other, note=", ".join(differing), repair=repair)
 
 
 def _differing(first: SuperCopy, second: SuperCopy) -> list[str]:
@@ -71,14 +72,21 @@ def _differing(first: SuperCopy, second: SuperCopy) -> list[str]:
 def check_features(image: Image) -> Iterator[Finding]:
     """Every feature bit is known, and comes with those that it needs."""
     sb = image.sb
-    copy = _index_in_use(image)
+    copy = image.super_index
     unknown = unknown_features(sb)
     if unknown:
         yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
     if not sb.feature & F2FS_FEATURE_EXTRA_ATTR:
-        for name in _NEED_EXTRA:
+        with_extra, inodes = extra_attr_use(image.device, sb)
+        lost = with_extra > 0 and 2 * with_extra >= inodes
+        repair = Repair("feature", {"extra_attr": lost})
+        if lost:
+            note = f"{with_extra} of {inodes} inodes looked at have extra attributes"
+            yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
+        for name in NEED_EXTRA:
             if sb.feature & FEATURES[name]:
-                yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=f"{name} needs extra_attr")
+                note = f"{name} needs extra_attr"
+                yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
     if sb.feature & F2FS_FEATURE_CASEFOLD and sb.s_encoding not in ENCODINGS.values():
         yield Finding(problems.SB_ENCODING, area="sb", blkaddr=copy, found=sb.s_encoding, expected=1)
 
@@ -90,7 +98,7 @@ def check_records(image: Image) -> Iterator[Finding]:
     reasons += [name for number, name in enumerate(F2FS_ERRORS) if bits >> number & 1]
     if reasons:
         yield Finding(
-            problems.SB_STOPPED, area="sb", blkaddr=_index_in_use(image), note=", ".join(reasons),
+            problems.SB_STOPPED, area="sb", blkaddr=image.super_index, note=", ".join(reasons),
             repair=Repair("clear-records"),
         )  # fmt: skip
 
@@ -112,17 +120,10 @@ def check_quota_inos(image: Image) -> Iterator[Finding]:
     for name, number in zip(QUOTA_NAMES, image.sb.qf_ino.tolist(), strict=True):
         if number and (not has or not 3 < number < image.geo.max_nid or number in seen):
             yield Finding(
-                problems.SB_QUOTA_INO, area="sb", blkaddr=_index_in_use(image), note=name, found=number,
+                problems.SB_QUOTA_INO, area="sb", blkaddr=image.super_index, note=name, found=number,
                 repair=Repair("quota-ino", {"kind": name}),
             )  # fmt: skip
         seen.add(number)
-
-
-def _index_in_use(image: Image) -> int:
-    try:
-        return choose_superblock(image.super_copies).index
-    except NotF2fs:
-        return 0
 
 
 CHECKS = (check_copies, check_lost, check_agreement, check_features, check_records, check_size, check_quota_inos)
