@@ -191,18 +191,24 @@ class Names:
         at = life.versions.index(version)
         age = version.age
         if at + 1 < len(life.versions) and life.versions[at + 1].age == age and version.name and version.links:
-            return [self._path(version.pino, version.name, age, life.ino)]
+            return [self.path_of(version.pino, version.name, age, life.ino)]
         if not first:
             age = self.seen_until(life, version)
-        found = [self._path(*self.place(life, version, age), age, life.ino)]
+        found = [self.path_of(*self.place(life, version, age), age, life.ino)]
         for link in self.of_life[life.ino, life.generation]:
             if link.since <= age < link.until:
-                path = self._path(link.dir, link.name, age, life.ino)
+                path = self.path_of(link.dir, link.name, age, life.ino)
                 if path not in found:
                     found.append(path)
         return found
 
-    def _path(self, parent: int, name: bytes, age: int, ino: int) -> bytes:
+    def paths_at(self, life: Life, version: InodeVersion, age: int) -> list[bytes]:
+        """The paths at an age for which a directory entry speaks; none where no entry does."""
+        links = self.of_life[life.ino, life.generation]
+        return [self.path_of(link.dir, link.name, age, life.ino) for link in links if link.since <= age < link.until]
+
+    def path_of(self, parent: int, name: bytes, age: int, ino: int) -> bytes:
+        """The path of a name in a directory as it was called at an age."""
         if not name:
             return join(self.directory_path(parent, age), UNKNOWN_PARENT % ino) if parent else UNKNOWN_PARENT % ino
         return join(self.directory_path(parent, age), self.shown(parent, name))

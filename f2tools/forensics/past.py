@@ -134,6 +134,11 @@ class Past:
         at = bisect_left(self.clock, age_, key=lambda item: item[0])
         return self.clock[at - 1][1] if at else None
 
+    def age_of(self, time_ns: int) -> int | None:
+        """The first age by whose end something of that time or later was written."""
+        at = bisect_left(self.clock, time_ns, key=lambda item: item[1])
+        return self.clock[at][0] if at < len(self.clock) else None
+
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def nodes_of(self, ino: int) -> NDArray[np.int64]:

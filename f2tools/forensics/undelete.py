@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from f2tools.errors import F2fsError
@@ -13,6 +13,7 @@ from f2tools.forensics.index import Index
 from f2tools.forensics.names import Names
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 from f2tools.layout.constants import FT_NAMES
+from f2tools.volume.directory import file_type
 from f2tools.volume.recovery import find_fsync_chain
 from f2tools.volume.volume import Volume
 
@@ -88,20 +89,69 @@ class Undelete:
         yield from self.names_only()
 
     def older(self) -> Iterator[Found]:
-        """Older versions of files, living or not: the best of those inode blocks that show the same state."""
+        """Older versions of files, living or not, with their content read; several where it is not clear which it was.
+
+        Of a file that lives, what it holds now is an older version too when only its metadata were changed since.
+        """
         for life in self.past.lives:
             if life.ino in self._reserved or life.is_dir:
                 continue
-            newest = life.last if self.is_living(life) else self.last_state(life)
+            living = self.is_living(life)
+            newest = life.last if living else self.last_state(life)
+            met: set[tuple[bytes, int, int, str | None]] = set()
             for number, versions in enumerate(self.states(life), 1):
-                if newest in versions:
-                    continue
-                found = [self.found(life, version, "older") for version in reversed(versions)]
-                best = min(found, key=lambda item: (GRADES.index(item.grade), -(item.content.have if item.content else 0)))
-                best.version = number
-                best.paths = self.names.paths(life, versions[0], first=True)
-                best.path = best.paths[0]
-                yield best
+                current = newest in versions
+                for found in self._candidates(life, versions, current, living):
+                    self.digest(found)
+                    for path in self._older_paths(life, versions, current, living):
+                        key = (path, found.inode.size, found.inode.mtime_ns, found.sha256) if found.inode else None
+                        if key is None or key in met:
+                            continue
+                        met.add(key)
+                        yield replace(found, path=path, paths=[path], version=number, reasons=list(found.reasons))
+
+    def _candidates(
+        self, life: Life, versions: list[InodeVersion], current: bool, living: bool
+    ) -> list[Found]:
+        """A version with each content that it may have had, the best first."""
+        by_content: dict[tuple[Any, ...], Found] = {}
+        for version in reversed(versions):
+            found = self.found(life, version, "older")
+            content = found.content
+            if current and found.inode is not None and living and version.ctime_ns > version.mtime_ns:
+                found.reasons.append("the content is as it is now; something else was changed since")
+            key = _content_key(content)
+            if key not in by_content or GRADES.index(found.grade) < GRADES.index(by_content[key].grade):
+                by_content[key] = found
+        return sorted(by_content.values(), key=_quality)
+
+    def _older_paths(self, life: Life, versions: list[InodeVersion], current: bool, living: bool) -> list[bytes]:
+        """The paths that a state had: when it was written, and when its content was, which may be long before."""
+        first = versions[0]
+        paths = [] if current else [self.names.paths(life, first, first=True)[0]]
+        begun = self.past.age_of(first.mtime_ns)
+        if begun is not None and begun < first.age:
+            for path in self.names.paths_at(life, first, begun):
+                if path not in paths:
+                    paths.append(path)
+        if current and living and first.ctime_ns > first.mtime_ns:
+            if not paths:
+                paths.append(self.names.paths(life, first, first=True)[0])
+            paths += [path for path in self._former_names(life, first) if path not in paths]
+        return paths
+
+    def _former_names(self, life: Life, version: InodeVersion) -> list[bytes]:
+        """Names in freed slots that the number had, while its inode was changed after its content: it was renamed."""
+        if len(self.past.lives_of[life.ino]) > 1:
+            return []
+        kind = file_type(version.mode)
+        mine = {(link.dir, link.name) for link in self.names.of_life[life.ino, life.generation]}
+        rows = self.past.index.db.execute("SELECT dir, name, file_type FROM dentry WHERE ino = ?", (life.ino,))
+        return [
+            self.names.path_of(directory, name, version.age, life.ino)
+            for directory, name, found in rows
+            if directory and found == kind and (directory, name) not in mine
+        ]
 
     def states(self, life: Life) -> list[list[InodeVersion]]:
         """The versions of a life, those in one list that agree in size, mtime, ctime and name."""
@@ -215,6 +265,19 @@ class Undelete:
         path = (parent + b"/" if parent else b"") + self.names.shown(directory, name)
         kind = FT_NAMES[file_type] if file_type < len(FT_NAMES) else "unknown"
         return Found(path, [path], ino, kind, NAME_ONLY, reasons, "name", path_from="dentry", name_dir=directory)
+
+
+def _content_key(content: Content | None) -> tuple[Any, ...]:
+    """Equal for versions that have the same content in the same places."""
+    if content is None:
+        return ()
+    if content.inode.has_inline_data:
+        return (content.inode.inline_area.tobytes(), content.inode.i_size)
+    return (tuple(content.addresses().items()), content.inode.i_size)
+
+
+def _quality(found: Found) -> tuple[int, int]:
+    return GRADES.index(found.grade), -(found.content.have if found.content else 0)
 
 
 def _state(version: InodeVersion) -> tuple[Any, ...]:
