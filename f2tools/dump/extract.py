@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from f2tools.dump.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
-from f2tools.dump.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
+from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
+from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.volume.inode import Inode

@@ -28,7 +28,7 @@ from f2tools.options import (
 )
 
 if TYPE_CHECKING:
-    from f2tools.dump.walk import Lost
+    from f2tools.copyout.walk import Lost
     from f2tools.volume.volume import Volume
 
 _SHOWN_LOSSES = 1000
@@ -62,7 +62,7 @@ def _open(image: str, opening: Opening) -> Volume:
 
 
 def _say_lost(lost: Iterable[Lost], what: str = "") -> None:
-    from f2tools.dump.walk import shown
+    from f2tools.copyout.walk import shown
 
     for index, item in enumerate(lost):
         if index == _SHOWN_LOSSES:
@@ -110,8 +110,8 @@ def ls(
       f2tools dump ls -l card.img /etc
       f2tools dump ls -R --json card.img
     """
+    from f2tools.copyout.walk import shown
     from f2tools.dump import listing
-    from f2tools.dump.walk import shown
 
     lost: list[Lost] = []
     documents: list[dict[str, Any]] = []
@@ -176,8 +176,8 @@ def tree(
     """
     import json
 
+    from f2tools.copyout.walk import shown
     from f2tools.dump import listing
-    from f2tools.dump.walk import shown
 
     lost: list[Lost] = []
     counts = {"dir": 0, "other": 0}
@@ -391,9 +391,9 @@ def tar(
       f2tools dump tar card.img -o card.tar.zst
       f2tools dump tar card.img /etc | tar -tv
     """
+    from f2tools.copyout.walk import shown
     from f2tools.dump.listing import file_at
     from f2tools.dump.tar import open_archive, write_tar
-    from f2tools.dump.walk import shown
 
     require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
     with _open(image, opening) as volume:

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from f2tools.dump.walk import Lost, shown, walk
+from f2tools.copyout.walk import Lost, shown, walk
 from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.layout.constants import (
     COMPRESS_ADDR,

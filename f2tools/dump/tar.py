@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from f2tools.dump.making import has_xattrs
-from f2tools.dump.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
+from f2tools.copyout.making import has_xattrs
+from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.layout.constants import NEW_ADDR
 from f2tools.volume.acl import acl_text, parse_xattr

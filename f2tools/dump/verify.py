@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from f2tools.dump.walk import Lost, shown, walk
+from f2tools.copyout.walk import Lost, shown, walk
 from f2tools.errors import F2fsError
 from f2tools.layout.constants import COMPRESS_ALGORITHMS, COMPRESS_CHKSUM_FLAG
 from f2tools.volume.data import Cluster

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from f2tools.dump.walk import MAX_REASONS, Lost, mapped, shown
+from f2tools.copyout.walk import MAX_REASONS, Lost, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
 from f2tools.layout.xattr import F2FS_XATTR_MAGIC
