@@ -14,13 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.clean.histogram import Histogram, histogram
-from f2tools.volume.gc import BATCH_SECTIONS, POLICIES, Pinned
+from f2tools.errors import F2fsError
+from f2tools.layout.constants import (
+    CURSEG_COLD_NODE,
+    CURSEG_HOT_NODE,
+    CURSEG_WARM_NODE,
+    F2FS_FEATURE_BLKZONED,
+    SUM_TYPE_DATA,
+)
+from f2tools.volume.gc import BATCH_SECTIONS, POLICIES, Candidates, Pinned
+from f2tools.volume.segment import NoFreeSegment
 from f2tools.volume.writer import WritableVolume
 
+NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)
+SPARE_NODES = 8  # of quota files and folders, which a checkpoint writes too
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is cleaned
 NOTHING_LEFT = "nothing more can be won: moving what is valid would fill as many sections as it frees"
 ALL_YOUNG = "no section is old enough for the policy age-threshold"
-NO_ROOM = "no free section is left to move blocks into"
+NO_ROOM = "there is no room left to move blocks into, neither free sections nor holes"
 TARGET_FREE = "the target of free sections is reached"
 ENOUGH_CLEANED = "as many sections as were asked for are cleaned"
 
@@ -59,6 +70,7 @@ class Outcome:
     all_sections: int
     before: State
     after: State
+    target_free_sections: int | None = None
 
     @property
     def waf(self) -> float | None:
@@ -75,6 +87,7 @@ class Outcome:
             "policy": self.policy,
             "stopped": self.stopped,
             "reached": self.reached,
+            "target_free_sections": self.target_free_sections,
             "sections": self.all_sections,
             "sections_cleaned": self.sections,
             "sections_pinned": self.pinned_sections,
@@ -102,7 +115,12 @@ def clean(
     """
     run = _Run(volume, policy, goal or Goal())
     before, written = state_of(volume), volume.segments.written_blocks
-    stopped, reached = run.go(advance or (lambda count: None))
+    try:
+        stopped, reached = run.go(advance or (lambda count: None))
+    except NoFreeSegment as error:
+        raise F2fsError(
+            "no segment was free for what had to be moved; nothing since the last checkpoint counts"
+        ) from error
     if run.touched:
         run.checkpoint(unmount=True)
     discarded = _discard(volume, run.freed()) if discard else 0
@@ -111,6 +129,7 @@ def clean(
         policy, stopped, reached, done.sections, done.data_blocks, done.node_blocks,
         volume.segments.written_blocks - written, volume.cleaner.unmovable, discarded,
         volume.geo.segs_per_sec * volume.geo.blocks_per_seg, volume.segments.sections, before, state_of(volume),
+        run.goal.free_sections,
     )  # fmt: skip
 
 
@@ -127,14 +146,14 @@ class _Run:
     def __init__(self, volume: WritableVolume, policy: str, goal: Goal) -> None:
         self._volume = volume
         self._choose = POLICIES[policy]
-        self._goal = goal
+        self.goal = goal
         self._used = volume.segments.in_use.copy()  # at any time
         self.touched = False
 
     def go(self, advance: Callable[[int], None]) -> tuple[str, bool]:
         """Clean; (why it stopped, whether the goal was reached)."""
         volume, done = self._volume, self._volume.cleaner.done
-        open_ended = self._goal == Goal()
+        open_ended = self.goal == Goal()
         left = 4 * volume.segments.sections + 16
         while True:
             if reached := self._reached(done.sections):
@@ -146,7 +165,8 @@ class _Run:
             section = self._choose(among)
             if section is None:
                 return ALL_YOUNG, open_ended
-            if not self._make_room():
+            section = self._with_room(among, section)
+            if section is None:
                 return NO_ROOM, open_ended
             self.touched = True
             try:
@@ -157,7 +177,7 @@ class _Run:
 
     def _reached(self, cleaned: int) -> str | None:
         """Why to stop, if the goal is reached; a checkpoint tells how much is really free."""
-        goal, segments = self._goal, self._volume.segments
+        goal, segments = self.goal, self._volume.segments
         if goal.sections is not None and cleaned >= goal.sections:
             return ENOUGH_CLEANED
         if goal.free_sections is None:
@@ -168,15 +188,47 @@ class _Run:
             self.checkpoint()
         return TARGET_FREE if segments.free_sections >= goal.free_sections else None
 
-    def _make_room(self) -> bool:
-        """Room for what a section holds and for the nodes that point to it; False where there is none."""
+    def _with_room(self, among: Candidates, section: int) -> int | None:
+        """The section, or one of the others, whose blocks and the nodes that point to them find room; else None.
+
+        Without free sections there is room in the holes of other segments, as long as they last.
+        """
+        if self._free_sections() > 1:
+            return section
+        others = among.sections[np.argsort(among.valid, kind="stable")].tolist()
+        return next((one for one in [section, *others] if self._fits_in_holes(one)), None)
+
+    def _fits_in_holes(self, section: int) -> bool:
+        volume, segments = self._volume, self._volume.segments
+        policy, per = segments.policy, volume.geo.segs_per_sec
+        if not policy.adaptive or volume.geo.feature & F2FS_FEATURE_BLKZONED:
+            return False
+        free = segments.free_sections * per * volume.geo.blocks_per_seg
+        inside = np.arange(section * per, (section + 1) * per)
+        outside = np.ones(segments.vblocks.size, np.bool_)
+        outside[inside] = False
+        data, nodes = 0, len(volume.nodes.dirty) + SPARE_NODES
+        for segno in inside[segments.vblocks[inside] > 0].tolist():
+            valid = np.flatnonzero(np.unpackbits(segments.valid_map[segno]))
+            kind, owners = segments.owners(segno)
+            data += valid.size if kind == SUM_TYPE_DATA else 0
+            nodes += np.unique(owners["nid"][valid]).size
+        cold = policy.data_log(directory=False, cold=True)
+        data_room = segments.room_in_log(cold) + int(segments.closed_holes(False)[outside].sum())
+        node_room = min(segments.room_in_log(kind) for kind in NODE_LOGS)
+        node_room += int(segments.closed_holes(True)[outside].sum())
+        needed = max(data - data_room, 0) + max(nodes - node_room, 0)
+        return needed <= free and data < data_room + free and nodes < node_room + free
+
+    def _free_sections(self) -> int:
+        """Free sections, after a checkpoint where that brings what is needed to go on."""
         volume, segments = self._volume, self._volume.segments
         needed = KEPT_FREE + len(volume.nodes.dirty) // (volume.geo.segs_per_sec * volume.geo.blocks_per_seg)
         if segments.prefree_sections >= BATCH_SECTIONS or (
             segments.free_sections < needed and (segments.prefree_sections or volume.nodes.dirty)
         ):
             self.checkpoint()
-        return segments.free_sections > 1
+        return segments.free_sections
 
     def checkpoint(self, unmount: bool = False) -> None:
         """Make free what was cleaned."""

@@ -162,6 +162,8 @@ def _report(image: str, outcome: Outcome, discard: bool, dry_run: bool) -> None:
     click.echo(f"cleaned {outcome.sections} sections: {outcome.data_blocks} data blocks and {outcome.node_blocks} node "
                f"blocks moved, {outcome.blocks_written} blocks written")  # fmt: skip
     click.echo(f"free sections: {before} -> {after} of {outcome.all_sections}")
+    if outcome.target_free_sections is not None and not outcome.reached:
+        click.echo(f"{outcome.target_free_sections} free sections were asked for: not reached")
     if outcome.waf is not None:
         click.echo(f"waf: {outcome.waf:.3f}")
     if outcome.pinned_sections:

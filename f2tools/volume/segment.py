@@ -141,6 +141,7 @@ class SegmentManager:
         self.in_use = self.vblocks > 0
         self.prefree = np.zeros(count, np.bool_)
         self.written_blocks = 0  # of the main area, since the volume was opened
+        self.written_by_log = [0] * NR_CURSEG_TYPE  # of those, what the logs took; the rest was overwritten in place
         self.cursegs = [self._reopened(kind, pack) for kind in range(NR_CURSEG_TYPE)]
         for curseg in self.cursegs:
             self.in_use[curseg.segno] = True
@@ -223,11 +224,14 @@ class SegmentManager:
 
     def data_holes(self) -> int:
         """Blocks that threaded logging finds in data segments."""
-        taken = self.vblocks + self.held
-        usable = (self.vblocks > 0) & (self.types < NR_CURSEG_DATA_TYPE)
-        usable[list(self._open)] = False
         open_logs = sum(curseg.holes.size for curseg in self.cursegs if not curseg.is_node and curseg.holes is not None)
-        return open_logs + int((self.geo.blocks_per_seg - taken[usable]).sum())
+        return open_logs + int(self.closed_holes(False).sum())
+
+    def closed_holes(self, nodes: bool) -> NDArray[np.int64]:
+        """Blocks that a log of nodes, or of data, finds when it threads each segment; none where a log is open."""
+        usable = (self.vblocks > 0) & ((self.types >= NR_CURSEG_DATA_TYPE) == nodes)
+        usable[list(self._open | self._kept)] = False
+        return np.where(usable, self.geo.blocks_per_seg - self.vblocks - self.held, 0)
 
     @property
     def waiting_holes(self) -> int:
@@ -260,6 +264,7 @@ class SegmentManager:
             if curseg.next_blkoff >= self.geo.blocks_per_seg:
                 self._open_next(curseg)
         self.written_blocks += owners.size
+        self.written_by_log[kind] += owners.size
         return blkaddrs
 
     def _take(self, curseg: Curseg, wanted: int) -> NDArray[np.int64]:
