@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.overlay import Overlay
 from f2tools.errors import F2fsError
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import (
@@ -54,7 +55,7 @@ from f2tools.layout.sit import SIT_VBLOCKS_MASK, SitBlock
 from f2tools.layout.summary import SummaryBlock
 from f2tools.layout.super import SuperBlock
 from f2tools.volume.blocks import read_table
-from f2tools.volume.checkpoint import checkpoint_crc, choose_pack, read_packs
+from f2tools.volume.checkpoint import Pack, checkpoint_crc, choose_pack, read_packs
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.nat import Nat
 from f2tools.volume.nat import live_blkaddrs as nat_blkaddrs
@@ -224,7 +225,7 @@ def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
     """(inodes with extra attributes, inodes) in a small sample."""
     geo = Geometry.of(sb)
     try:
-        pack = choose_pack(read_packs(device, geo))
+        device, pack = _best_pack(device, geo)
         summaries = Summaries(device, geo, pack)
         nat = Nat(device, geo, pack, summaries.journals.nat)
         nids = nat.used()
@@ -284,8 +285,10 @@ def _checkpoint_at(device: Device, offset: int, size: int) -> Checkpoint | None:
     cp = Checkpoint.parse(block)
     if not Checkpoint.size <= cp.checksum_offset <= size - 4 or not cp.checkpoint_ver:
         return None
-    stored = int.from_bytes(block[cp.checksum_offset : cp.checksum_offset + 4], "little")
-    return cp if checkpoint_crc(block, cp.checksum_offset) == stored else None
+    bitmaps = (cp.sit_ver_bitmap_bytesize, cp.nat_ver_bitmap_bytesize)
+    whole = all(0 < bitmap < 1 << 16 and not bitmap % (BLOCKS_PER_SEG // 8) for bitmap in bitmaps)
+    likely = whole and 0 < cp.cp_pack_start_sum < cp.cp_pack_total_block_count <= BLOCKS_PER_SEG
+    return cp if likely or _crc_right(block, cp) else None
 
 
 def _candidates(device: Device, size: int, cp_blkaddr: int, cp: Checkpoint) -> Iterator[tuple[float, SuperBlock]]:
@@ -327,11 +330,23 @@ def _superblock(size: int, cp_blkaddr: int, main: int, sit: int, nat: int, ssa: 
     return sb
 
 
+def _best_pack(device: Device, geo: Geometry) -> tuple[Device, Pack]:
+    """The pack in use, mended in an overlay where neither is whole; NotF2fs where it can't be."""
+    packs = read_packs(device, geo)
+    if any(pack.valid for pack in packs):
+        return device, choose_pack(packs)
+    trial = Overlay(device)
+    for index in range(2):
+        for offset, data in mended_pack(device, geo, index):
+            trial.pwrite(offset, data)
+    return trial, choose_pack(read_packs(trial, geo))
+
+
 def _fits(device: Device, sb: SuperBlock) -> float:
     """The share of the NAT's nodes that are in the main area, valid in the SIT, and say so themselves."""
     geo = Geometry.of(sb)
     try:
-        pack = choose_pack(read_packs(device, geo))
+        device, pack = _best_pack(device, geo)
         summaries = Summaries(device, geo, pack)
         nids, addrs, footers, _ = _nodes(device, geo, Nat(device, geo, pack, summaries.journals.nat))
         sit = Sit(device, geo, pack, summaries.journals.sit)
@@ -360,7 +375,7 @@ def _nodes(
 def _features(device: Device, sb: SuperBlock) -> int:
     """Features that the inodes use.  Checksums can't be: they depend on the identity that is gone."""
     geo = Geometry.of(sb)
-    pack = choose_pack(read_packs(device, geo))
+    device, pack = _best_pack(device, geo)
     summaries = Summaries(device, geo, pack)
     _, _, footers, blocks = _nodes(device, geo, Nat(device, geo, pack, summaries.journals.nat))
     inodes = blocks[footers["nid"] == footers["ino"]]
@@ -498,3 +513,44 @@ def _sit_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], NDArr
         latest[copy] = entries["mtime"].max(axis=1)
         busy |= (entries["vblocks"].reshape(-1)[: geo.segment_count_main] & SIT_VBLOCKS_MASK) > 0
     return latest[1] > latest[0], busy
+
+
+# -- a pack that is damaged ------------------------------------------------------------------------------------------
+
+
+def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, bytes]]:
+    """What would make a pack valid: its tail as its head, or a new checksum where only that contradicts."""
+    size = geo.block_size
+    start = geo.cp_blkaddr + index * geo.blocks_per_seg
+    try:
+        blocks = device.read_range(start, geo.blocks_per_seg, size)
+    except F2fsError:
+        return []
+    head = Checkpoint.parse(blocks[0])
+    for number in range(1 + geo.cp_payload, geo.blocks_per_seg):
+        block = blocks[number].tobytes()
+        tail = Checkpoint.parse(block)
+        if tail.cp_pack_total_block_count == number + 1 and _crc_right(block, tail):
+            return [(start * size, block)]
+    if geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg and _plausible(head, geo):
+        raw = bytearray(blocks[0].tobytes())
+        crc = checkpoint_crc(bytes(raw), head.checksum_offset)
+        raw[head.checksum_offset : head.checksum_offset + 4] = crc.to_bytes(4, "little")
+        return [(start * size, bytes(raw)), ((start + head.cp_pack_total_block_count - 1) * size, bytes(raw))]
+    return []
+
+
+def _crc_right(block: bytes, cp: Checkpoint) -> bool:
+    if not Checkpoint.size <= cp.checksum_offset <= len(block) - 4:
+        return False
+    stored = int.from_bytes(block[cp.checksum_offset : cp.checksum_offset + 4], "little")
+    return checkpoint_crc(block, cp.checksum_offset) == stored
+
+
+def _plausible(cp: Checkpoint, geo: Geometry) -> bool:
+    return (
+        Checkpoint.size <= cp.checksum_offset <= geo.block_size - 4
+        and cp.nat_ver_bitmap_bytesize == geo.segment_count_nat // 2 * geo.blocks_per_seg // 8
+        and cp.sit_ver_bitmap_bytesize == geo.segment_count_sit // 2 * geo.blocks_per_seg // 8
+        and 0 < cp.user_block_count < geo.segment_count_main * geo.blocks_per_seg
+    )

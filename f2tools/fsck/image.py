@@ -19,12 +19,19 @@ from numpy.typing import NDArray
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.device.overlay import Overlay
-from f2tools.errors import DeviceError, F2fsError, NotF2fs
-from f2tools.fsck.derive import better_copy, derived_pack, derived_superblock, mended_superblock, patches_of
+from f2tools.errors import DeviceError, NotF2fs
+from f2tools.fsck.derive import (
+    better_copy,
+    derived_pack,
+    derived_superblock,
+    mended_pack,
+    mended_superblock,
+    patches_of,
+)
 from f2tools.fsck.segments import Segments
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.super import SuperBlock
-from f2tools.volume.checkpoint import Pack, checkpoint_crc, choose_pack, read_packs
+from f2tools.volume.checkpoint import Pack, choose_pack, read_packs
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.nat import Nat
 from f2tools.volume.summary import Summaries
@@ -195,7 +202,7 @@ class Image:
             pass
         found: list[tuple[Pack, list[Patch]]] = []
         for index in range(2):
-            patches = _mended_pack(self.device, self.geo, index)
+            patches = mended_pack(self.device, self.geo, index)
             if patches:
                 trial = Overlay(self.device)
                 for offset, data in patches:
@@ -232,41 +239,3 @@ def open_image(path: str | Path, devices: Sequence[str | Path] = ()) -> Image:
     except BaseException:
         device.close()
         raise
-
-
-def _mended_pack(device: Device, geo: Geometry, index: int) -> list[Patch]:
-    """What would make a pack valid: its tail as its head, or a new checksum where only that contradicts."""
-    size = geo.block_size
-    start = geo.cp_blkaddr + index * geo.blocks_per_seg
-    try:
-        blocks = device.read_range(start, geo.blocks_per_seg, size)
-    except F2fsError:
-        return []
-    head = Checkpoint.parse(blocks[0])
-    for number in range(1 + geo.cp_payload, geo.blocks_per_seg):
-        block = blocks[number].tobytes()
-        tail = Checkpoint.parse(block)
-        if tail.cp_pack_total_block_count == number + 1 and _crc_right(block, tail):
-            return [(start * size, block)]
-    if geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg and _plausible(head, geo):
-        raw = bytearray(blocks[0].tobytes())
-        crc = checkpoint_crc(bytes(raw), head.checksum_offset)
-        raw[head.checksum_offset : head.checksum_offset + 4] = crc.to_bytes(4, "little")
-        return [(start * size, bytes(raw)), ((start + head.cp_pack_total_block_count - 1) * size, bytes(raw))]
-    return []
-
-
-def _crc_right(block: bytes, cp: Checkpoint) -> bool:
-    if not Checkpoint.size <= cp.checksum_offset <= len(block) - 4:
-        return False
-    stored = int.from_bytes(block[cp.checksum_offset : cp.checksum_offset + 4], "little")
-    return checkpoint_crc(block, cp.checksum_offset) == stored
-
-
-def _plausible(cp: Checkpoint, geo: Geometry) -> bool:
-    return (
-        Checkpoint.size <= cp.checksum_offset <= geo.block_size - 4
-        and cp.nat_ver_bitmap_bytesize == geo.segment_count_nat // 2 * geo.blocks_per_seg // 8
-        and cp.sit_ver_bitmap_bytesize == geo.segment_count_sit // 2 * geo.blocks_per_seg // 8
-        and 0 < cp.user_block_count < geo.segment_count_main * geo.blocks_per_seg
-    )

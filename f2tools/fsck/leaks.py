@@ -22,8 +22,9 @@ MOST_VERSIONS = 1 << 24  # an older block is no block of this volume, or of no u
 
 
 class LostNode(NamedTuple):
-    """A node block without an entry that leads to it, by its own footer."""
+    """A node block without an entry that leads to it, by its own footer; the later in order the more credible."""
 
+    named: bool  # by its summary too
     cp_ver: int
     blkaddr: int
     ino: int
@@ -60,7 +61,10 @@ class Leaks:
     def _segment(self, image: Image, segno: int, offsets: NDArray[Any], kind: int) -> None:
         start = int(image.geo.start_block(segno))
         if kind >= NR_CURSEG_DATA_TYPE:
-            self._add_nodes(image, start + offsets)
+            named = np.zeros(offsets.size, np.int64)
+            if not image.geo.feature & F2FS_FEATURE_RO:
+                named = summaries_of(image, np.array([segno]))[0][0]["nid"][offsets].astype(np.int64)
+            self._add_nodes(image, start + offsets, named)
             return
         if image.geo.feature & F2FS_FEATURE_RO:
             return
@@ -72,20 +76,22 @@ class Leaks:
                 self.data.setdefault((nid, int(entry["ofs_in_node"])), []).append(LostData(start + at, version))
                 self.versions[nid] = version
 
-    def _add_nodes(self, image: Image, blkaddrs: NDArray[np.int64]) -> None:
+    def _add_nodes(self, image: Image, blkaddrs: NDArray[np.int64], named: NDArray[np.int64]) -> None:
         blocks = image.read(blkaddrs)
         footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
         blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
-        for blkaddr, footer in zip(blkaddrs[~blank].tolist(), footers[~blank], strict=True):
+        agrees = named == footers["nid"]
+        for i in np.flatnonzero(~blank).tolist():
+            blkaddr, footer = int(blkaddrs[i]), footers[i]
             if 0 < footer["nid"] < image.geo.max_nid and footer["ino"]:
                 found = LostNode(
-                    int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]),
+                    bool(agrees[i]), int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]),
                     int(footer["flag"]) >> OFFSET_BIT_SHIFT,
                 )  # fmt: skip
                 self.nodes.setdefault(int(footer["nid"]), []).append(found)
 
     def node(self, nid: int) -> LostNode | None:
-        """The newest lost block of a node."""
+        """The newest lost block of a node, of those that a summary names if there are any."""
         found = self.nodes.get(nid)
         return max(found) if found else None
 
@@ -98,7 +104,7 @@ class Leaks:
         for i in range(first, last):
             footer = footers[i]
             offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
-            yield LostNode(int(footer["cp_ver"]) & 0xFFFFFFFF, int(blkaddrs[i]), int(footer["ino"]), offset)
+            yield LostNode(False, int(footer["cp_ver"]) & 0xFFFFFFFF, int(blkaddrs[i]), int(footer["ino"]), offset)
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         """(nids, block addresses, footers) of all such blocks, by nid, the newest first, later ones of a log first."""
