@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from f2tools.device.image import FileDevice, lock, open_fd, punch_hole
+from f2tools.device.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError
 
 SECTOR = 512  # the unit of the kernel's block layer, whatever the device's own sectors are
@@ -148,6 +149,8 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
     fd = open_fd(path, write, stat.S_IFBLK, os.O_EXCL if write else 0)
     if write:
         lock(fd, name)
+    else:
+        wait_for_last_checkpoint(fd, name)
     try:
         return BlockDevice(path, fd, write)
     except OSError as error:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from f2tools.device import mounted
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.errors import DeviceError
 
@@ -176,12 +177,23 @@ def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> in
     return fd
 
 
-def lock(fd: int, name: str) -> None:
-    """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed."""
+def lock(fd: int, name: str, shared: bool = False) -> None:
+    """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed.
+
+    With `shared`, as one of several who read.
+    """
+    wanted = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(fd, wanted)
+        except BlockingIOError:
+            mounted.wait_for_last_checkpoint(fd, name)
+            fcntl.flock(fd, wanted)
     except BlockingIOError:
         os.close(fd)
+        where = mounted.mounted_on(name)
+        if where is not None:
+            raise DeviceError(f"{name}: mounted on {where}; unmount it first (fusermount3 -u {where})") from None
         raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
     except OSError as error:
         # A file system without locks, such as some network ones, is no reason not to write.
@@ -198,6 +210,8 @@ def open_image(path: str | Path, write: bool = False) -> ImageFile:
     fd = open_fd(path, write, stat.S_IFREG)
     if write:
         lock(fd, name)
+    else:
+        mounted.wait_for_last_checkpoint(fd, name)
     return ImageFile(path, fd, os.fstat(fd).st_size, write)
 
 

@@ -1,4 +1,4 @@
-"""What a mounted volume does unasked: checkpoints, cleaning while nobody asks for anything, giving free segments back."""
+"""What a mounted volume does unasked: checkpoints, cleaning while nobody asks for anything, discards."""
 
 from __future__ import annotations
 

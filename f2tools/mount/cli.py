@@ -4,23 +4,161 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import device_option, image_argument
+from f2tools.options import device_option, json_option, print_json, printable
+
+if TYPE_CHECKING:
+    from f2tools.mount.session import Request
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@image_argument
-@click.argument("directory", type=click.Path(path_type=str))
-@click.option("-o", "options", multiple=True, metavar="OPTION,...", help="Mount options; see below.")
-@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground until the volume is unmounted.")
+@click.command()
+@click.argument("image", type=click.Path(path_type=str, readable=False))
+@click.argument("directory", type=click.Path(path_type=str), required=False)
+@click.option("-o", "options", multiple=True, metavar="OPTION,...", help="Mount options; see above.")
+@click.option("-f", "--foreground", is_flag=True, help="Serve in the foreground, until it is unmounted.")
+@click.option(
+    "--overlay",
+    type=click.Path(path_type=str),
+    metavar="FILE",
+    help="Leave the image as it is; changes go to FILE, which can be mounted with again.",
+)
+@click.option("--stats", is_flag=True, help="Show what a mount, named by its image or directory, is doing.")
 @device_option
-def mount(image: str, directory: str, options: tuple[str, ...], foreground: bool, devices: tuple[str, ...]) -> None:
-    """Mount an image as a file system, read and write."""
+@json_option
+def mount(
+    image: str,
+    directory: str | None,
+    options: tuple[str, ...],
+    foreground: bool,
+    overlay: str | None,
+    stats: bool,
+    devices: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Mount IMAGE on DIRECTORY, read and write, without a kernel driver for F2FS.
+
+    The command returns when the mount is usable. `fusermount3 -u DIRECTORY` unmounts it, with a checkpoint. What was
+    fsync'ed survives a crash at any moment: the next mount, or the kernel's, brings it back.
+
+    \b
+    Options for -o:
+      ro                    read-only; what was fsync'ed before a crash is shown
+      norecovery            read-only, as the last checkpoint has it
+      checkpoint=older      read-only, as the other checkpoint has it
+      sync                  every change is safe when the call returns
+      background_gc=on|off  clean while nobody asks for anything (default on)
+      active_logs=2|4|6     how many logs are written (default 6)
+      discard, nodiscard    give free segments back to the device (default discard)
+      relatime, noatime, strictatime
+      uid=N, gid=N, umask=N
+                            show every file as belonging to one user
+      allow_other           other users may use it too
+      overlay=FILE          as --overlay
+
+    \b
+    Example:
+      f2tools mount card.img /mnt/card
+      f2tools mount --stats /mnt/card
+      fusermount3 -u /mnt/card
+    """
+    if stats:
+        _show_stats(image, directory, as_json)
+        return
+    if as_json:
+        raise Usage("--json belongs to --stats")
+    if directory is None:
+        raise Usage("a directory to mount on is needed")
+    _mount(image, directory, options, devices, overlay, foreground)
+
+
+def _mount(
+    image: str,
+    directory: str,
+    texts: tuple[str, ...],
+    devices: tuple[str, ...],
+    overlay: str | None,
+    foreground: bool,
+) -> None:
+    from f2tools.mount.needed import require_fuse
     from f2tools.mount.options import parse_options
+
+    options = parse_options(texts)
+    _check_directory(directory)
+    require_fuse(options)
     from f2tools.mount.session import Request, serve
 
+    request = Request(
+        os.path.abspath(image), os.path.abspath(directory), options, [os.path.abspath(device) for device in devices],
+        None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
+    )  # fmt: skip
     logging.basicConfig(format="f2tools mount: %(message)s", level=logging.WARNING)
-    serve(Request(image, os.path.abspath(directory), parse_options(options), devices), lambda: None)
+    if foreground:
+        serve(request, lambda: _say(request))
+        return
+    from f2tools.mount.daemon import in_background
+
+    logging.disable(logging.CRITICAL)  # the process in the background speaks through this one until it is ready
+    error, code = in_background(
+        lambda ready: serve(request, lambda: (logging.disable(0), ready())[1]), request.warnings
+    )
+    _say(request)
+    if error is not None:
+        failure = F2fsError(error)
+        failure.exit_code = code
+        raise failure
+
+
+def _say(request: Request) -> None:
+    for text in request.warnings:
+        print(f"f2tools: {request.image}: {text}", file=sys.stderr)
+
+
+def _check_directory(directory: str) -> None:
+    try:
+        mode = os.stat(directory).st_mode
+    except OSError as error:
+        raise F2fsError(f"{directory}: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise F2fsError(f"{directory}: not a directory")
+
+
+def _show_stats(what: str, more: str | None, as_json: bool) -> None:
+    from f2tools.mount.status import ask, render
+
+    if more is not None:
+        raise Usage("--stats takes one image or directory")
+    numbers = ask(what)
+    if numbers is None:
+        raise F2fsError(f"{what}: not mounted by f2tools, or by another user")
+    if as_json:
+        print_json(numbers)
+    else:
+        click.echo(printable_lines(render(numbers)))
+
+
+def printable_lines(text: str) -> str:
+    """Every line for a terminal."""
+    return "\n".join(printable(line) for line in text.splitlines())
+
+
+def helper() -> None:
+    """`mount.fuse.f2tools IMAGE DIRECTORY [-sfnv] [-o OPTIONS]`, as mount(8) calls it."""
+    from f2tools.cli import run
+
+    words = sys.argv[1:]
+    names = [word for word in words if not word.startswith("-")]
+    options: list[str] = []
+    for at, word in enumerate(words):
+        if word == "-o" and at + 1 < len(words):
+            options += ["-o", words[at + 1]]
+            names.remove(words[at + 1])
+        elif word.startswith("-o") and len(word) > 2:
+            options += ["-o", word[2:]]
+    sys.argv[1:] = ["mount", *options, "--", *names]
+    run()

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import pyfuse3
@@ -133,10 +134,8 @@ class Loop:
 
     def wake(self) -> None:
         """Let the loop look around; may be called from a signal handler or a thread."""
-        try:
+        with suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
-        except BlockingIOError:
-            pass
 
     def stop(self, *_: object) -> None:
         """End the session after the request that is being served."""

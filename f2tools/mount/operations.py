@@ -19,7 +19,7 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext, SetattrFields, StatvfsData
 
 from f2tools.errors import Corrupt, F2fsError, Unsupported
-from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_NOATIME_FL, F2FS_NAME_LEN, F2FS_ROOT_INO
+from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_NAME_LEN, F2FS_NOATIME_FL, F2FS_ROOT_INO
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import Listed, Tree, blocks_of, rdev_of
 from f2tools.volume.inode import Inode
@@ -71,7 +71,7 @@ class FileSystem(pyfuse3.Operations):
         self._block_size = self.volume.geo.block_size
         self._plain = options.uid is None and options.gid is None and not options.umask
         self._updates_atime = tree.writable and options.atime != "noatime"
-        self.requests = 0
+        self.bytes_written = 0
         self._said: set[str] = set()
 
     # -- errors ---------------------------------------------------------------------------------------------------
@@ -231,7 +231,6 @@ class FileSystem(pyfuse3.Operations):
                 entry = _stand_in(item)
                 self._say_once(f"readdir: {os.fsdecode(name)!r}: {error}")
             if not pyfuse3.readdir_reply(token, pyfuse3.FileNameT(name), entry, item.after):
-                listing.keep(item)
                 break
             if not dots:
                 self._told(item.ino)
@@ -360,6 +359,7 @@ class FileSystem(pyfuse3.Operations):
     def write(self, fh: int, off: int, buf: bytes) -> int:
         ino = fh & ~UNPRIVILEGED
         written = self.volume.write_pages(ino, off, buf)
+        self.bytes_written += written
         if fh & UNPRIVILEGED:
             self._lose_privileges(self._inode(ino), 1)
         if self.options.sync:
@@ -380,9 +380,9 @@ class FileSystem(pyfuse3.Operations):
             return
         now = self.volume.clock()
         before = inode.atime_ns
-        if self.options.atime == "relatime" and before > inode.mtime_ns and before > inode.ctime_ns:
-            if now - before < DAY_NS:
-                return
+        fresh = before > inode.mtime_ns and before > inode.ctime_ns and now - before < DAY_NS
+        if fresh and self.options.atime == "relatime":
+            return
         self.volume.accessed(inode, now)
 
     def _lose_privileges(self, inode: Inode, uid: int) -> None:
@@ -462,26 +462,15 @@ class Listing:
     def __init__(self, ino: int) -> None:
         self.ino = ino
         self._kept: list[Listed] | None = None
-        self._running: Iterator[Listed] | None = None
-        self._put_back: Listed | None = None
 
     def items(self, tree: Tree, folder: Inode, position: int) -> Iterator[Listed]:
         """The entries from a position on."""
-        if not tree.writable:
-            return self._of_still(tree, folder, position)
         if position == 0:
-            self._kept = list(tree.entries(folder, 0)) if folder.has_inline_dentry else None
+            self._kept = list(tree.entries(folder, 0)) if folder.has_inline_dentry or not tree.writable else None
         if self._kept is not None:
-            return (item for item in self._kept if item.after > position)
+            waiting = (item for item in self._kept if item.after > position)
+            return waiting if not tree.writable else (i for i in waiting if tree.find(folder, i.name) == i.ino)
         return tree.entries(folder, position)
-
-    def _of_still(self, tree: Tree, folder: Inode, position: int) -> Iterator[Listed]:
-        if self._kept is None:
-            self._kept = list(tree.entries(folder, 0))
-        return (item for item in self._kept if item.after > position)
-
-    def keep(self, item: Listed) -> None:
-        """The reply had no room for this one."""
 
 
 def _ino(number: int) -> int:

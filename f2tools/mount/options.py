@@ -30,6 +30,7 @@ class MountOptions:
     gid: int | None = None
     umask: int = 0
     atime: Literal["relatime", "noatime", "strictatime"] = "relatime"
+    overlay: str | None = None
     for_kernel: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -78,6 +79,10 @@ def _parse(name: str, value: str | None) -> dict[str, object]:
         if value not in CHOICES[name]:
             raise Usage(f"-o {name}={value or ''}: one of {', '.join(CHOICES[name])} is needed")
         return {name: CHOICES[name][value]}
+    if name == "overlay":
+        if not value:
+            raise Usage("-o overlay=FILE: a file is needed")
+        return {name: value}
     if name in ("uid", "gid", "umask"):
         try:
             number = int(value or "", 8 if name == "umask" else 10)

@@ -5,27 +5,36 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyfuse3
 
 from f2tools.device import Device, open_device
-from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Unsupported
+from f2tools.device.image import FileDevice, lock
+from f2tools.device.mounted import mark_mounted, mounted_on
+from f2tools.device.multi import MultiDevice
+from f2tools.device.overlay import Overlay
+from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Where
+from f2tools.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.mount.background import Tending
 from f2tools.mount.loop import Loop
 from f2tools.mount.operations import FileSystem
 from f2tools.mount.options import MountOptions
+from f2tools.mount.status import Status, socket_path
 from f2tools.mount.tree import LiveTree, Tree
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import Policy, WritableVolume
 
 log = logging.getLogger("f2tools.mount")
 
+ENDING_SECONDS = 30.0  # how long an overlay that was mounted a moment ago may take to end
+
 
 @dataclass
 class Request:
-    """What is to be mounted, and how."""
+    """What is to be mounted, and how; `warnings` is what its user should know."""
 
     image: str
     directory: str
@@ -35,50 +44,145 @@ class Request:
     warnings: list[str] = field(default_factory=list)
 
 
+# -- opening --------------------------------------------------------------------------------------------------------
+
+
 def open_tree(request: Request) -> Tree:
     """The volume, recovered as a mount does it; read-only where it may not, or can't, be written."""
     options = request.options
-    if not options.read_only:
-        device = _open(request, write=True)
-        try:
-            return LiveTree(WritableVolume(device, Policy(active_logs=options.active_logs)))
-        except NotF2fs:
-            device.close()
-            raise
-        except (F2fsError, OSError) as error:
-            device.close()
-            request.warnings.append(f"mounted read-only: {error}")
-    device = _open(request, write=False)
+    if not options.read_only and request.overlay is None and not os.access(request.image, os.W_OK):
+        if os.access(request.image, os.R_OK):
+            request.warnings.append(f"mounted read-only: {request.image} can't be written by this user")
+    elif not options.read_only:
+        tree = _open_writable(request)
+        if tree is not None:
+            return tree
+    if options.checkpoint == "newest" and not options.norecovery:
+        tree = _open_recovered(request)
+        if tree is not None:
+            return tree
+    device = _open_below(request)
     try:
         volume = Volume(device, options.checkpoint)
-        volume.nat  # noqa: B018 - what can't be read at all is told now
         request.warnings += volume.warnings
+        volume.nodes.inode(3)  # what can't be used at all is told now
         return Tree(volume)
     except BaseException:
         device.close()
         raise
 
 
-def _open(request: Request, write: bool) -> Device:
-    return open_device(request.image, write=write, extra=list(request.devices))
+def _open_writable(request: Request) -> Tree | None:
+    device = _open_overlay(request, request.overlay) if request.overlay else _open_image(request)
+    try:
+        check_counts(Volume(device))
+        return LiveTree(WritableVolume(device, Policy(active_logs=request.options.active_logs)))
+    except NotF2fs:
+        device.close()
+        raise
+    except (F2fsError, OSError) as error:
+        device.close()
+        request.warnings.append(f"mounted read-only: {getattr(error, 'strerror', None) or error}")
+        return None
+    except BaseException:
+        device.close()
+        raise
+
+
+def _open_recovered(request: Request) -> Tree | None:
+    """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
+    device = Overlay(_open_below(request))
+    try:
+        volume = WritableVolume(device, fill_read_only=True)
+        request.warnings += volume.warnings
+        return LiveTree(volume, writable=False)
+    except NotF2fs:
+        device.close()
+        raise
+    except Exception:
+        device.close()
+        return None  # then as it lies there
+
+
+def _open_image(request: Request) -> Device:
+    device = open_device(request.image, write=True, extra=list(request.devices))
+    first = _first_file(device)
+    if first is not None:
+        mark_mounted(first.fd)
+    return device
+
+
+def _open_below(request: Request) -> Device:
+    """The image, which nobody may write meanwhile."""
+    device = open_device(request.image, extra=list(request.devices))
+    first = _first_file(device)
+    if first is not None:
+        try:
+            lock(first.fd, first.name, shared=True)
+        except DeviceError:
+            first.fd = -1
+            device.close()
+            raise
+    return device
+
+
+def _open_overlay(request: Request, path: str) -> Device:
+    deadline = time.monotonic() + ENDING_SECONDS
+    while True:
+        below = _open_below(request)
+        try:
+            return Overlay(below, path)
+        except DeviceError:
+            below.close()
+            # unmounted a moment ago, its last checkpoint is being written
+            if mounted_on(request.image) is not None or time.monotonic() > deadline or not os.path.exists(path):
+                raise
+            time.sleep(0.1)
+
+
+def _first_file(device: Device) -> FileDevice | None:
+    first = device.members[0] if isinstance(device, MultiDevice) else device
+    return first if isinstance(first, FileDevice) else None
+
+
+def check_counts(volume: Volume) -> None:
+    """Corrupt where the segment table and the checkpoint count differently: writing would make it worse."""
+    vblocks = volume.sit.vblocks
+    nodes = int(vblocks[volume.sit.types >= NR_CURSEG_DATA_TYPE].sum())
+    if nodes != volume.cp.valid_node_count:
+        text = f"the segment table has {nodes} node blocks, the checkpoint {volume.cp.valid_node_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+    if int(vblocks.sum()) > volume.cp.valid_block_count:
+        text = f"the segment table has {int(vblocks.sum())} blocks in use, the checkpoint {volume.cp.valid_block_count}"
+        raise Corrupt(Where(area="sit"), f"{text}; run f2tools fsck")
+
+
+# -- serving --------------------------------------------------------------------------------------------------------
 
 
 def serve(request: Request, ready: Callable[[], None]) -> None:
-    """Mount, say that it is `ready`, and serve until it is unmounted."""
+    """Mount, say that it is `ready`, and serve until it is unmounted; the volume is closed then."""
     tree = open_tree(request)
     try:
         files = FileSystem(tree, request.options)
-        for text in request.warnings:
-            log.warning("%s: %s", request.image, text)
+        place = socket_path(request.directory)  # from now on no path below the mount point may be looked at here
         _init(files, request)
         try:
-            volume = tree.volume if isinstance(tree.volume, WritableVolume) else None
+            volume = tree.volume if tree.writable else None
             tending = Tending(files, volume, request.options)
             loop = Loop(tending)
-            ready()
-            loop.run()
+            with Status(place, request, files, tending) as status:
+                if status.fd is not None:
+                    loop.add_reader(status.fd, status.answer)
+                ready()
+                loop.run()
         finally:
             pyfuse3.close(unmount=True)
+    except BaseException as error:
+        files_failed = f"the mount ended: {error or type(error).__name__}"
+        if tree.writable and not isinstance(error, OSError | F2fsError | SystemExit | KeyboardInterrupt):
+            tree.volume.stop_writing(files_failed)
+        raise
     finally:
         tree.close()
 
@@ -90,8 +194,5 @@ def _init(files: FileSystem, request: Request) -> None:
         options.add("ro")
     try:
         pyfuse3.init(files, request.directory, options)
-    except RuntimeError as error:
-        raise OSError(errno.EIO, f"the kernel did not take the mount ({error})", request.directory) from None
-
-
-__all__ = ["Corrupt", "DeviceError", "Request", "Unsupported", "open_tree", "serve"]
+    except RuntimeError:
+        raise OSError(errno.EIO, "FUSE refused the mount; see the line above", request.directory) from None

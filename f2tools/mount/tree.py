@@ -131,15 +131,20 @@ class Tree:
 
 
 class LiveTree(Tree):
-    """A volume that can change."""
+    """A volume that can change; without `writable` only by what recovery did to it."""
 
-    writable = True
-
-    def __init__(self, volume: WritableVolume) -> None:
+    def __init__(self, volume: WritableVolume, writable: bool = True) -> None:
         super().__init__(volume)
-        self.inode = volume.live
-        self._find = volume.names.find
-        self.casefolded = volume.names.casefolded
+        self.writable = writable
+
+    def inode(self, ino: int) -> Inode:
+        return self.volume.live(ino)
+
+    def _find(self, folder: Any, name: bytes) -> Dentry | None:
+        return self.volume.names.find(folder, name)
+
+    def casefolded(self, folder: Any) -> bool:
+        return self.volume.names.casefolded(folder)
 
     def preload(self, inos: list[int]) -> None:
         self.volume.nodes.preload(inos)
@@ -150,6 +155,12 @@ class LiveTree(Tree):
             dentries = DentryArea(area).entries(block)
             self.preload([dentry.ino for dentry in dentries])
             yield dentries
+
+    def close(self) -> None:
+        if self.writable:
+            self.volume.close()
+        else:
+            self.volume.abandon()
 
 
 def blocks_of(inode: Inode, block_size: int) -> int:

@@ -693,7 +693,7 @@ class WritableVolume(Volume):
     def set_times(
         self, ino: int, atime_ns: int | None = None, mtime_ns: int | None = None, ctime_ns: int | None = None
     ) -> None:
-        """Set times, and the ctime to now unless it is given: of an append-only file too, as its writer does.  EPERM."""
+        """Set times, the ctime to now unless it is given; of an append-only file too, as its writer does.  EPERM."""
         self._begin(1)
         inode = self.live(ino)
         if inode.i_flags & F2FS_IMMUTABLE_FL:

@@ -1,0 +1,67 @@
+"""Who holds an image as a mount: a mark that others see, and the wait for its last checkpoint.
+
+`umount` returns before the program that serves the mount has written its last checkpoint.  Whoever opens the image then
+waits for that, instead of reading an older state or being refused.  The mark is a lock on a byte far behind any image;
+it goes with the program, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from contextlib import suppress
+
+MARK_BYTE = (1 << 62) + 0xF2F5
+F_OFD_GETLK, F_OFD_SETLK = 36, 37
+WAIT_SECONDS = 120.0
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+def mark_mounted(fd: int) -> None:
+    """Say that this image is mounted, for as long as the descriptor, open for writing, stays open."""
+    with suppress(OSError):  # a file system without locks
+        fcntl.fcntl(fd, F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, MARK_BYTE, 1, 0))
+
+
+def is_marked(fd: int) -> bool:
+    """Whether another program serves the image as a mount, or is just ending one."""
+    try:
+        found = fcntl.fcntl(fd, F_OFD_GETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, MARK_BYTE, 1, 0))
+    except OSError:
+        return False
+    return _FLOCK.unpack(found)[0] != fcntl.F_UNLCK
+
+
+def mounted_on(path: str) -> str | None:
+    """Where an image is mounted by f2tools; None where it isn't."""
+    wanted = os.path.realpath(path)
+    return next((folder for source, folder in mounts() if os.path.realpath(source) == wanted), None)
+
+
+def mounts() -> list[tuple[str, str]]:
+    """(image, directory) of what f2tools has mounted."""
+    found: list[tuple[str, str]] = []
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            fields, _, rest = line.partition(b" - ")
+            kind, source = rest.split(b" ")[:2]
+            if kind == b"fuse.f2tools":
+                found.append((_unescaped(source), _unescaped(fields.split(b" ")[4])))
+    return found
+
+
+def wait_for_last_checkpoint(fd: int, name: str) -> None:
+    """Wait while the image is marked but mounted no more."""
+    if not is_marked(fd):
+        return
+    deadline = time.monotonic() + WAIT_SECONDS
+    while is_marked(fd) and mounted_on(name) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _unescaped(word: bytes) -> str:
+    r"""mountinfo writes blanks and backslashes as \ooo."""
+    parts = word.split(b"\\")
+    return os.fsdecode(parts[0] + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in parts[1:]))

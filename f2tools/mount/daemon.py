@@ -1,0 +1,114 @@
+"""Going into the background: the command ends when the mount is usable, or with the error that kept it from that."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from f2tools.errors import F2fsError
+
+log = logging.getLogger("f2tools.mount")
+
+
+class Waiting:
+    """The way from the process in the background to the one that waits for it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def tell(self, warnings: list[str], error: str | None = None, code: int = 0) -> None:
+        """End the wait; only the first time counts."""
+        if self._fd >= 0:
+            text = json.dumps({"warnings": warnings, "error": error, "code": code})
+            os.write(self._fd, text.encode())
+            os.close(self._fd)
+            self._fd = -1
+
+
+def in_background(work: Callable[[Callable[[], None]], None], warnings: list[str]) -> tuple[str | None, int]:
+    """Run `work` in a process of its own, in its own session: (error, exit code) once it has called `ready`, or failed.
+
+    `warnings` are what is to be said to the user by then.
+    """
+    read_fd, write_fd = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork() == 0:
+        os.close(read_fd)
+        _become_daemon(work, warnings, Waiting(write_fd))
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as reader:
+        said = reader.read()
+    if not said:
+        return "the process in the background ended without a word", 8
+    answer = json.loads(said)
+    warnings[:] = answer["warnings"]
+    return answer["error"], answer["code"]
+
+
+def _become_daemon(work: Callable[[Callable[[], None]], None], warnings: list[str], waiting: Waiting) -> NoReturn:
+    os.setsid()
+    if os.fork():  # so that it never gets a terminal
+        os._exit(0)
+    code = 0
+    try:
+
+        def ready() -> None:
+            os.chdir("/")
+            _log_to_system()
+            _let_go_of_streams()
+            waiting.tell(warnings)
+
+        work(ready)
+    except F2fsError as error:
+        code = _ended(waiting, warnings, str(error), error.exit_code)
+    except OSError as error:
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        code = _ended(waiting, warnings, f"{where}{error.strerror or error}", 1)
+    except BaseException as error:
+        log.critical("ended by an error", exc_info=error)
+        code = _ended(waiting, warnings, f"{type(error).__name__}: {error}", 8)
+    finally:
+        logging.shutdown()
+    os._exit(code)
+
+
+def _ended(waiting: Waiting, warnings: list[str], text: str, code: int) -> int:
+    log.error("%s", text)
+    waiting.tell(warnings, text, code)
+    return code
+
+
+def _let_go_of_streams() -> None:
+    """Whoever reads the command's output is told that it has ended."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    os.close(null)
+
+
+def _log_to_system() -> None:
+    """From now on there is nobody to read standard error."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    try:
+        handler = logging.handlers.SysLogHandler("/dev/log", logging.handlers.SysLogHandler.LOG_DAEMON)
+    except OSError:
+        handler = logging.FileHandler(log_file(), delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s f2tools mount[%(process)d]: %(message)s"))
+    else:
+        handler.setFormatter(logging.Formatter("f2tools mount[%(process)d]: %(message)s"))
+    root.addHandler(handler)
+
+
+def log_file() -> str:
+    """Where a mount in the background writes to on a machine without syslog."""
+    from f2tools.mount.status import runtime_folder
+
+    return os.fspath(runtime_folder() / "mount.log")

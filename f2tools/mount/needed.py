@@ -1,0 +1,51 @@
+"""What a mount takes beside this package, and what to do where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from f2tools.errors import F2fsError
+from f2tools.mount.options import MountOptions
+
+FUSE_CONF = "/etc/fuse.conf"
+
+
+def require_fuse(options: MountOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> None:
+    """F2fsError that names every package and permission that is missing."""
+    missing = list(what_is_missing(options, device, conf))
+    if missing:
+        raise F2fsError("this machine can't mount it:\n" + "\n".join(f"  {text}" for text in missing))
+
+
+def what_is_missing(options: MountOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> Iterator[str]:
+    """A sentence for each thing."""
+    try:
+        import pyfuse3  # noqa: F401
+    except ModuleNotFoundError as error:
+        yield (
+            f"the Python package {error.name} is not installed: pip install 'f2tools[mount]'\n"
+            "    (it is compiled then: that takes gcc, pkg-config, libfuse3-dev and Python's headers, python3-dev)"
+        )
+    except ImportError as error:
+        yield f"pyfuse3 does not load ({error}): install libfuse 3 (Debian: apt install fuse3)"
+    if not os.path.exists(device):
+        yield (
+            f"{device} is not there: modprobe fuse; in a container it must be given"
+            " (docker run --device /dev/fuse --cap-add SYS_ADMIN)"
+        )
+    elif not os.access(device, os.R_OK | os.W_OK):
+        yield f"{device} can't be opened by this user: its permissions should be 0666"
+    if shutil.which("fusermount3") is None and os.geteuid() != 0:
+        yield "fusermount3 is not installed, which mounts for users other than root (Debian: apt install fuse3)"
+    if os.geteuid() != 0 and "allow_other" in options.for_kernel and not _user_allow_other(conf):
+        yield f"-o allow_other takes the line user_allow_other in {conf}, which root can add"
+
+
+def _user_allow_other(conf: str) -> bool:
+    try:
+        with open(conf, encoding="utf-8", errors="replace") as lines:
+            return any(line.strip() == "user_allow_other" for line in lines)
+    except OSError:
+        return False

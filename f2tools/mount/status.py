@@ -1,0 +1,209 @@
+"""What a mount is doing, for who asks: a socket by the mount point's name, and the numbers that it hands out.
+
+The numbers are those of /sys/kernel/debug/f2fs/status, with the kernel's names where it has one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from f2tools.device.mounted import mounts
+
+if TYPE_CHECKING:
+    from f2tools.mount.background import Tending
+    from f2tools.mount.operations import FileSystem
+    from f2tools.mount.session import Request
+    from f2tools.volume.writer import WritableVolume
+
+LOGS = ("hot data", "warm data", "cold data", "hot node", "warm node", "cold node")
+
+
+class Status:
+    """Listens while a `with` lasts; `fd` is None where there is no place for a socket."""
+
+    def __init__(self, path: Path, request: Request, files: FileSystem, tending: Tending) -> None:
+        self._request = request
+        self._files = files
+        self._tending = tending
+        self._since = time.monotonic()
+        self._path = path
+        self._socket: socket.socket | None = None
+
+    @property
+    def fd(self) -> int | None:
+        return None if self._socket is None else self._socket.fileno()
+
+    def __enter__(self) -> Status:
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listening.bind(os.fspath(self._path))
+            listening.listen(4)
+            listening.setblocking(False)
+            self._socket = listening
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            with suppress(OSError):
+                self._path.unlink()
+
+    def answer(self) -> None:
+        """Somebody asks."""
+        assert self._socket is not None
+        with suppress(OSError):
+            connection, _ = self._socket.accept()
+            with connection:
+                connection.settimeout(1.0)
+                connection.sendall(json.dumps(self.numbers()).encode())
+
+    def numbers(self) -> dict[str, Any]:
+        """Everything that is known, for JSON."""
+        files, tending = self._files, self._tending
+        said: dict[str, Any] = {
+            "image": os.path.abspath(self._request.image),
+            "directory": self._request.directory,
+            "pid": os.getpid(),
+            "mounted_seconds": round(time.monotonic() - self._since, 1),
+            "read_only": not files.tree.writable or bool(files.volume.broken),
+        }
+        if not files.tree.writable:
+            return said
+        volume = files.volume
+        said |= numbers_of(volume)
+        written = volume.segments.written_blocks
+        given = files.bytes_written // volume.geo.block_size
+        said |= {
+            "broken": volume.broken,
+            "checkpoints": tending.checkpoints,
+            "cleaned": {
+                "sections": volume.cleaner.done.sections,
+                "in_background": tending.sections_cleaned,
+                "data_blocks": volume.cleaner.done.data_blocks,
+                "node_blocks": volume.cleaner.done.node_blocks,
+            },
+            "discarded_bytes": tending.discarded_bytes,
+            "blocks_given": given,
+            "blocks_written": written,
+            "waf": round(written / given, 3) if given else None,
+            "in_memory": {"pages": volume.files.page_count, "nodes": len(volume.nodes.dirty)},
+        }
+        return said
+
+
+def numbers_of(volume: WritableVolume) -> dict[str, Any]:
+    """Space and segments of a volume, for JSON."""
+    segments, space, geo = volume.segments, volume.space, volume.geo
+    per = geo.blocks_per_seg
+    count = geo.segment_count_main
+    full = int((segments.vblocks == per).sum())
+    free = segments.free_segment_count
+    prefree = int(segments.prefree.sum())
+    return {
+        "utilisation_percent": round(100 * space.valid_blocks / max(1, space.user_blocks), 1),
+        "blocks": {"user": space.user_blocks, "valid": space.valid_blocks, "free": space.free_blocks},
+        "nodes": space.valid_nodes,
+        "inodes": space.valid_inodes,
+        "segments": {
+            "main": count,
+            "valid": full,
+            "dirty": max(0, count - full - free),
+            "prefree": prefree,
+            "free": free - prefree,
+        },
+        "sections": {
+            "main": segments.sections,
+            "free": segments.free_sections,
+            "reserved": segments.reserved_sections,
+        },
+        "logs": [
+            {
+                "name": name,
+                "segno": curseg.segno,
+                "secno": curseg.segno // geo.segs_per_sec,
+                "next_blkoff": curseg.next_blkoff,
+                "threaded": curseg.holes is not None,
+                "blocks_written": segments.written_by_log[curseg.kind],
+            }
+            for name, curseg in zip(LOGS, segments.cursegs, strict=True)
+        ],
+    }
+
+
+# -- asking ---------------------------------------------------------------------------------------------------------
+
+
+def runtime_folder() -> Path:
+    """Where sockets of this user's mounts are."""
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    if given and os.path.isabs(given):
+        return Path(given) / "f2tools"
+    return Path("/run/f2tools") if os.geteuid() == 0 else Path(f"/tmp/f2tools-{os.getuid()}")
+
+
+def socket_path(directory: str) -> Path:
+    """The socket of what is mounted on a directory, by its real path; whoever serves it must not ask for that then."""
+    return _socket_of(os.path.realpath(directory))
+
+
+def _socket_of(real: str) -> Path:
+    return runtime_folder() / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:24]}.sock"
+
+
+def ask(what: str) -> dict[str, Any] | None:
+    """The numbers of a mount, by its directory or its image; None where nothing is mounted there, or nobody answers."""
+    wanted = os.path.realpath(what)
+    for image, directory in mounts():
+        if wanted not in (os.path.realpath(image), directory):
+            continue
+        with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(10.0)
+            asking.connect(os.fspath(_socket_of(directory)))
+            said = b""
+            while piece := asking.recv(65536):
+                said += piece
+            return json.loads(said)
+    return None
+
+
+def render(numbers: dict[str, Any]) -> str:
+    """The numbers for people."""
+    how = "read-only" if numbers["read_only"] else "read and write"
+    lines = [f"{numbers['image']} on {numbers['directory']}, {how}, for {numbers['mounted_seconds']:.0f} s"]
+    if "blocks" not in numbers:
+        return lines[0]
+    blocks, segments, sections = numbers["blocks"], numbers["segments"], numbers["sections"]
+    if numbers["broken"]:
+        lines.append(f"  stopped writing: {numbers['broken']}")
+    lines += [
+        f"  utilisation  {numbers['utilisation_percent']} % ({blocks['valid']} of {blocks['user']} blocks,"
+        f" {numbers['nodes']} nodes, {numbers['inodes']} inodes)",
+        f"  segments     {segments['main']}: {segments['valid']} full, {segments['dirty']} dirty,"
+        f" {segments['prefree']} prefree, {segments['free']} free",
+        f"  sections     {sections['main']}: {sections['free']} free, {sections['reserved']} reserved",
+        f"  {'log':12} {'segno':>8} {'next':>5} {'blocks written':>15}",
+    ]
+    lines += [
+        f"  {item['name']:12} {item['segno']:8} {item['next_blkoff']:5} {item['blocks_written']:15}"
+        + (" threaded" if item["threaded"] else "")
+        for item in numbers["logs"]
+    ]
+    cleaned, memory = numbers["cleaned"], numbers["in_memory"]
+    waf = "-" if numbers["waf"] is None else numbers["waf"]
+    lines += [
+        f"  written      {numbers['blocks_written']} blocks for {numbers['blocks_given']} given (WAF {waf})",
+        f"  checkpoints  {numbers['checkpoints']} by the clock; discarded {numbers['discarded_bytes']} bytes",
+        f"  cleaned      {cleaned['sections']} sections, {cleaned['in_background']} of them in the background;"
+        f" moved {cleaned['data_blocks']} data and {cleaned['node_blocks']} node blocks",
+        f"  in memory    {memory['pages']} dirty pages, {memory['nodes']} dirty nodes",
+    ]
+    return "\n".join(lines)
