@@ -50,15 +50,15 @@ class MultiDevice(Device):
         self.size_bytes = end
 
     def resize(self, size_bytes: int) -> None:
-        """Let the share of the last member, and it with that, end at this byte of the volume.
+        """Let the share of the last member end at this byte of the volume, and the member with it.
 
-        A member that is longer than its grown share stays as it is.
+        Only a member that is longer than a share that grows stays as it is.
         """
         first, share = self._shares[-1]
         if len(self._shares) != len(self.members) or size_bytes < first:
             raise DeviceError(f"{self.name}: only the last device of a volume can change its size")
         member, wanted = self.members[-1], size_bytes - first
-        if member.size_bytes < wanted or (wanted < share and member.size_bytes > wanted):
+        if member.size_bytes < wanted or (wanted <= share and member.size_bytes > wanted):
             member.resize(wanted)
         self._shares[-1] = (first, wanted)
         self.size_bytes = size_bytes

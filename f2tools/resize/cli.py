@@ -147,13 +147,14 @@ def _resize(
     image: str, devices: tuple[str, ...], wanted: int | None, areas: Mode, dry_run: bool, undo: str | None, keep: bool
 ) -> Outcome:
     from f2tools.device import open_for_change
+    from f2tools.resize.resize import cut_file
     from f2tools.resize.resize import resize as resize_volume
-    from f2tools.resize.resize import set_file_size
 
     with open_for_change(image, extra=devices, dry_run=dry_run, undo=undo) as device, _bar() as bar:
         outcome = resize_volume(device, wanted, areas, bar.advance, bar.begin)
-        if not keep and stat.S_ISREG(os.stat((image, *devices)[-1]).st_mode):
-            set_file_size(device, outcome)
+        last = (image, *devices)[-1]
+        if not keep and stat.S_ISREG(os.stat(last).st_mode):
+            cut_file(device, outcome, max(device.size_bytes, _size_of(last)) if not devices else _size_of(last))
     return outcome
 
 

@@ -33,7 +33,7 @@ from f2tools.volume.areas import Reserve, best_reserve
 from f2tools.volume.gc import Pinned, make_room
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.super import choose_superblock, devices_of, read_superblocks
+from f2tools.volume.super import choose_superblock, devices_of, read_superblocks, shares_of
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import DIRTY_NODES_HELD, WritableVolume
 
@@ -65,13 +65,14 @@ class Outcome:
     plan: Plan
     blocks_moved: int
     blocks_written: int  # to the main area, nodes that point to what moved included
+    last_bytes: int  # of the volume's only device, or of its last one
     before: Usage
     after: Usage
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; addresses and counts are in blocks unless named."""
         return {
-            "size_bytes": self.plan.size_bytes,
+            "size_bytes": self.last_bytes,
             "steps": [_step_dict(step) for step in self.plan.steps],
             "areas_moved": self.plan.moves_areas,
             "blocks_moved": self.blocks_moved,
@@ -116,11 +117,6 @@ def usage_of(volume: Volume) -> Usage:
     """Where everything is on a volume that was made safe."""
     vblocks = volume.sit.vblocks.astype(np.int32)
     return Usage(volume.geo, vblocks, volume.cp.user_block_count, volume.cp.valid_block_count)
-
-
-def last_device_bytes(state: State) -> int:
-    """Bytes of the volume's only device, or of its last one."""
-    return state.geometry.block_count * state.geometry.block_size - _start_of_last(state)
 
 
 def bytes_with(state: State, last_bytes: int) -> int:
@@ -185,8 +181,8 @@ def resize(
     with Volume(_Kept(device)) as volume:
         before = usage_of(volume)
     plan = minimum(state, mode) if last_bytes is None else make_plan(state, bytes_with(state, last_bytes), mode)
-    if plan.steps and plan.after.end_blkaddr * plan.after.block_size > device.size_bytes:
-        device.resize(max(plan.after.end_blkaddr * plan.after.block_size, plan.size_bytes))
+    if plan.steps and plan.size_bytes > device.size_bytes:
+        device.resize(plan.size_bytes)
     if total is not None:
         total(_to_move(device, plan))
     run = _Run(device, tell)
@@ -196,7 +192,7 @@ def resize(
         run.finish()
     with Volume(_Kept(device)) as volume:
         after = usage_of(volume)
-    return Outcome(plan, run.moved, run.written, before, after)
+    return Outcome(plan, run.moved, run.written, plan.size_bytes - bytes_with(state, 0), before, after)
 
 
 def heal_superblocks(device: Device) -> None:
@@ -347,7 +343,6 @@ def empty(volume: WritableVolume, start: int, end: int, advance: Advance) -> int
     segments.bar(outside)
     moved = 0
     while (sections := _used(volume, outside)).size:
-        before = moved
         for section in sections.tolist():
             _leave(volume, outside)
             _make_room(volume)
@@ -358,7 +353,7 @@ def empty(volume: WritableVolume, start: int, end: int, advance: Advance) -> int
             moved += count
             advance(count)
         volume.checkpoint()
-        if moved == before:
+        if np.array_equal(sections, _used(volume, outside)):
             raise F2fsError("blocks stay that nothing points to; run f2tools fsck")
     _leave(volume, outside)
     volume.checkpoint(unmount=True)
@@ -411,11 +406,18 @@ def _who_is_pinned(volume: WritableVolume, section: int) -> str:
     return "a pinned file lies in a part that has to be emptied"
 
 
-def set_file_size(device: Device, outcome: Outcome) -> None:
-    """Cut what the volume does not use any more off the end of a file; DeviceError where the size is fixed."""
-    if device.size_bytes > outcome.plan.size_bytes:
-        device.resize(outcome.plan.size_bytes)
-        device.flush()
+def cut_file(device: Device, outcome: Outcome, file_bytes: int) -> None:
+    """Cut off what the volume does not use any more of its file, or its last one, which has so many bytes."""
+    first = outcome.plan.size_bytes - outcome.last_bytes
+    if file_bytes <= outcome.last_bytes:
+        return
+    set_layout = getattr(device, "set_layout", None)
+    if set_layout is not None:  # as if the volume still had all of it, so that an undo log keeps what goes
+        with Volume(_Kept(device)) as volume:
+            shares = shares_of(volume.sb, volume.geo)
+        set_layout([*shares[:-1], (first, file_bytes)])
+    device.resize(outcome.plan.size_bytes)
+    device.flush()
 
 
-__all__ = ["Outcome", "resize", "state_of"]
+__all__ = ["Outcome", "cut_file", "resize", "state_of"]

@@ -187,10 +187,15 @@ def lay_out_devices(device: Device, sb: SuperBlock, geo: Geometry) -> None:
     if set_layout is None:
         names = ", ".join(path for path, _ in table[1:])
         raise Usage(f"this volume is on {len(table)} devices; name the others ({names}) with --device")
+    set_layout(shares_of(sb, geo))
+
+
+def shares_of(sb: SuperBlock, geo: Geometry) -> list[tuple[int, int]]:
+    """(first byte, number of bytes) of the volume that each of its devices holds; empty for a volume on one."""
     parts: list[tuple[int, int]] = []
     at = 0
-    for index, (_, segments) in enumerate(table):
+    for index, (_, segments) in enumerate(devices_of(sb)):
         count = segments * geo.blocks_per_seg + (geo.segment0_blkaddr if index == 0 else 0)
         parts.append((at * geo.block_size, count * geo.block_size))
         at += count
-    set_layout(parts)
+    return parts
