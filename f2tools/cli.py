@@ -35,6 +35,7 @@ TOOLS = {
     "setfacl": ("f2tools.edit.cli:setfacl", "Change ACLs in an image."),
     "chattr": ("f2tools.edit.cli:chattr", "Set flags and projects in an image."),
     "mount": ("f2tools.mount.cli:mount", "Mount an image as a file system, through FUSE."),
+    "scan": ("f2tools.forensics.cli:scan", "Index all that the log still holds."),
     "undelete": ("f2tools.forensics.cli:undelete", "Bring back deleted files and older versions."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
@@ -42,7 +43,7 @@ SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace"),
     "Use": ("mount",),
     "Check and rescue": ("fsck", "recover", "undo"),
-    "Examine the past": ("undelete",),
+    "Examine the past": ("scan", "undelete"),
     "Tend": ("clean", "defrag", "resize"),
     "Change files in an image": (
         "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",

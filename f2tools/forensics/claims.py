@@ -26,7 +26,7 @@ _INLINE_AT = 3
 
 
 class Claims:
-    """Arrays by block of the main area: nid and ofs_in_node of the last claim, and rank + 1 of the node that made it."""
+    """Arrays by block of the main area: nid and ofs_in_node of the last claim, rank + 1 of the node that made it."""
 
     def __init__(self, past: Past, limit: int | None = None) -> None:
         geo = past.geo

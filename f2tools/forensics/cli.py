@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.options import device_option, image_argument, printable, progress
+from f2tools.errors import F2fsError
+from f2tools.options import (
+    device_option,
+    human_size,
+    image_argument,
+    json_option,
+    print_json,
+    printable,
+    progress,
+    require,
+)
 
 if TYPE_CHECKING:
-    from f2tools.forensics.undelete import Found
+    from f2tools.forensics.index import Index
+    from f2tools.forensics.undelete import Found, Undelete
     from f2tools.volume.volume import Volume
 
 
@@ -31,50 +43,132 @@ def _open(image: str, devices: tuple[str, ...]) -> Volume:
     return volume
 
 
+@contextmanager
+def _indexed(image: str, devices: tuple[str, ...], index_path: str | None) -> Iterator[tuple[Volume, Index]]:
+    from f2tools.forensics.index import open_index
+
+    with _open(image, devices) as volume:
+        geo = volume.geo
+        with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
+            index = open_index(volume, index_path, bar.advance)
+        with index:
+            yield volume, index
+
+
+@click.command()
+@image_argument
+@click.option("-o", "--output", metavar="INDEX", help="The file to write.  [default: IMAGE's name and .f2index, here]")
+@device_option
+@json_option
+def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool) -> None:
+    """Find every node and directory block of IMAGE, live or not, and keep them in an index.
+
+    The index is an SQLite database; undelete, history and timeline take it with --index.
+
+    \b
+    Example:
+      f2tools scan card.img -o card.f2index
+    """
+    import os
+    import time
+
+    from f2tools.forensics.index import build_index, figures
+
+    path = output or os.path.basename(image.rstrip("/")) + ".f2index"
+    started = time.monotonic()
+    with _open(image, devices) as volume:
+        geo = volume.geo
+        with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
+            index = build_index(volume, path, bar.advance)
+        with index:
+            found = figures(index)
+    if as_json:
+        print_json({"index": path, **found})
+        return
+    taken = time.monotonic() - started
+    rate = found["bytes_read"] / taken if taken else 0
+    click.echo(
+        f"{found['nodes']} node blocks ({found['live']} live), {found['inodes']} of them inodes; "
+        f"{found['dirblocks']} directory blocks with {found['names']} names"
+    )
+    click.echo(f"{human_size(found['bytes_read'])} read in {taken:.1f} s, {human_size(rate)}/s -> {path}")
+
+
 @click.command()
 @image_argument
 @click.argument("pattern", required=False)
 @click.option("-o", "--output", "target", metavar="DIR", help="Put the files below DIR; made if need be.")
-@click.option("--list", "listing", is_flag=True, help="Only list what can be brought back.")
-@click.option("--versions", is_flag=True, help="Older versions of living and of deleted files too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--list", "listing", is_flag=True, help="Only list what can be brought back; so it is without -o.")
+@click.option("--versions", is_flag=True, help="Older versions too, of living and of deleted files.")
+@click.option(
+    "--grade", "least", type=click.Choice(["certain", "probable", "partial", "name only"]), default="name only",
+    show_default=True, help="The lowest grade to show or write.",
+)  # fmt: skip
+@click.option("--owner/--no-owner", default=None, help="Set owners and groups.  [default: when root]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @index_option
 @device_option
 def undelete(
-    image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, as_json: bool,
-    index_path: str | None, devices: tuple[str, ...],
+    image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, owner: bool | None,
+    as_json: bool, index_path: str | None, devices: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Bring back deleted files."""
-    from f2tools.forensics.index import open_index
-    from f2tools.forensics.undelete import Undelete
+    """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
 
-    with _open(image, devices) as volume, open_index(volume, index_path) as index:
+    PATTERN selects by path or name, as in a shell; of a folder, all that was in it.
+
+    \b
+    Grades:
+      certain    the exact inode, and nothing newer claims its blocks
+      probable   whole, but something speaks against being sure; the reasons say what
+      partial    ranges are missing; they become holes
+      name only  nothing but the name (and what the inode said) is left
+
+    \b
+    Example:
+      f2tools undelete card.img
+      f2tools undelete card.img 'DCIM/*.jpg' -o rescued
+    """
+    require(not (listing and target), "--list and -o DIR contradict each other")
+    from f2tools.forensics.restore import Restorer
+    from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
+
+    with _indexed(image, devices, index_path) as (volume, index):
         run = Undelete(volume, index)
-        for found in run.deleted():
-            run.digest(found)
-            click.echo(json.dumps(as_dict(found)))
-        if versions:
-            for found in run.older():
-                run.digest(found)
-                click.echo(json.dumps(as_dict(found)))
+        with Restorer(volume, run.contents, target, owner) if target else nullcontext() as restorer:
+            counts: dict[str, int] = dict.fromkeys(GRADES, 0)
+            for found in _found(run, versions):
+                if not selected(found, pattern) or GRADES.index(found.grade) > GRADES.index(least):
+                    continue
+                if restorer is not None:
+                    restorer.put(found)
+                elif as_json and found.state != "older":
+                    run.digest(found)
+                counts[found.grade] += 1
+                click.echo(json.dumps(as_dict(found)) if as_json else _line(found))
+    if not as_json:
+        click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()), err=True)
+    if restorer is not None:
+        for item in (*restorer.report.lost, *restorer.report.partial):
+            click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
+        if not restorer.report.complete:
+            click.get_current_context().exit(1)
 
 
-def as_dict(found: Found) -> dict[str, Any]:
-    inode = found.inode
-    return {
-        "path": found.path.decode("utf-8", "surrogateescape"),
-        "ino": found.ino,
-        "generation": inode.generation if inode else None,
-        "type": found.type,
-        "size": inode.size if inode else None,
-        "mtime_ns": inode.mtime_ns if inode else None,
-        "sha256": found.sha256,
-        "grade": found.grade,
-        "reasons": found.reasons,
-        "file": found.file,
-        "version": found.version,
-        "state": found.state,
-    }
+def _found(run: Undelete, versions: bool) -> Iterator[Found]:
+    yield from run.deleted()
+    if versions:
+        yield from run.older()
 
 
-_ = (printable, progress)
+def _line(found: Found) -> str:
+    from f2tools.forensics.times import local_time
+
+    name = printable(found.path.decode("utf-8", "surrogateescape"))
+    number = f"  (version {found.version})" if found.version is not None else ""
+    if found.inode is None:
+        return f"{found.grade:9}  {found.type:7} {'':>10}  {'':19}  {name}"
+    when = local_time(found.inode.mtime_ns)
+    return f"{found.grade:9}  {found.type:7} {human_size(found.inode.size):>10}  {when}  {name}{number}"
+
+
+__all__ = ["F2fsError", "scan", "undelete"]

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.past import InodeVersion, Life, Past, PastVolume
-from f2tools.layout.constants import COMPRESS_ADDR, F2FS_DATA_EXIST, F2FS_DEVICE_ALIAS_FL, LFS, NEW_ADDR, NULL_ADDR, SUM_TYPE_DATA
+from f2tools.layout.constants import (
+    COMPRESS_ADDR,
+    F2FS_DATA_EXIST,
+    F2FS_DEVICE_ALIAS_FL,
+    LFS,
+    NEW_ADDR,
+    NULL_ADDR,
+    SUM_TYPE_DATA,
+)
 from f2tools.volume.data import Cluster, Extent
 from f2tools.volume.inode import Inode
 from f2tools.volume.node import footers_of
@@ -25,6 +33,7 @@ from f2tools.volume.node import footers_of
 BATCH = 1024
 READ_BLOCKS = 256
 WRITTEN_BACK_NS = 60_000_000_000  # the kernel writes data back after 30 s, and looks every 5
+HASHED_TIMES = 64  # a file may be so many times larger than the main area and is still hashed
 SAMPLE = 4096  # blocks looked at to see whether a volume discards
 ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4"), ("rank", "i8")])
 # states of a block, the worst one that applies
@@ -374,7 +383,6 @@ class Contents:
             if data:
                 yield 0, data
             return
-        size = self.geo.block_size
         for item in self._items(content):
             if isinstance(item, Extent) and item.count > READ_BLOCKS:
                 items: list[Any] = [
@@ -389,7 +397,6 @@ class Contents:
                     end = min(len(data), inode.i_size - offset)
                     if end > 0:
                         yield offset, data[:end]
-        del size
 
     def _spend(self, inode: Inode, blocks: int) -> None:
         if blocks > self.left:
@@ -418,18 +425,22 @@ class Contents:
         extents = _extents(plain["fofs"], plain["blkaddr"].astype(np.int64))
         yield from sorted([*extents, *clusters], key=lambda item: item.fofs)
 
+    def hashable(self, content: Content) -> bool:
+        """Whether it makes sense to hash a file of that size: holes count, and forged ones are without bounds."""
+        return content.inode.i_size <= HASHED_TIMES * self._node_rank.size * self.geo.block_size
+
     def digest(self, content: Content) -> str | None:
         """SHA-256 of the content with holes and gaps as zeros; None for an absurd size."""
         size = content.inode.i_size
-        if size > 64 * self._node_rank.size * self.geo.block_size:
+        if not self.hashable(content):
             return None
         hashed = hashlib.sha256()
         at = 0
         for offset, data in self.chunks(content):
-            _zeros(hashed, offset - at)
+            zeros_into(hashed, offset - at)
             hashed.update(data)
             at = offset + len(data)
-        _zeros(hashed, size - at)
+        zeros_into(hashed, size - at)
         return hashed.hexdigest()
 
 
@@ -448,7 +459,8 @@ def _addresses(mapped: FileMap) -> dict[int, int]:
     return dict(zip(mapped.rows["fofs"].tolist(), mapped.rows["blkaddr"].tolist(), strict=True))
 
 
-def _zeros(hashed: Any, count: int) -> None:
+def zeros_into(hashed: Any, count: int) -> None:
+    """Hash that many zeros."""
     while count > 0:
         hashed.update(_ZEROS[: min(count, len(_ZEROS))])
         count -= len(_ZEROS)

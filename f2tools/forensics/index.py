@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.errors import F2fsError, Usage
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
@@ -202,6 +202,21 @@ def build_index(
     return Index(db, name)
 
 
+def figures(index: Index) -> dict[str, int]:
+    """What a scan found, in numbers."""
+    said = index.meta()
+    return {
+        "nodes": said["nodes"],
+        "live": index.db.execute("SELECT count(*) FROM node WHERE live").fetchone()[0],
+        "inodes": index.count("inode"),
+        "dirblocks": index.count("dirblock"),
+        "names": index.count("dentry"),
+        "unreadable": index.db.execute("SELECT coalesce(sum(count), 0) FROM unreadable").fetchone()[0],
+        "blocks_read": said["blocks_read"],
+        "bytes_read": said["bytes_read"],
+    }
+
+
 def _identity(volume: Volume) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -274,9 +289,7 @@ class _Builder:
                 extras["i_crtime"].tolist(), extras["i_crtime_nsec"].tolist(), has_crtime.tolist(), strict=True
             )
         ]
-        names = [
-            name[:length] for name, length in zip(_raw_names(blocks), heads["i_namelen"].tolist(), strict=True)
-        ]
+        names = [name[:length] for name, length in zip(_raw_names(blocks), heads["i_namelen"].tolist(), strict=True)]
         columns = [
             blkaddrs.tolist(), heads["footer"]["ino"].tolist(), heads["i_generation"].tolist(),
             heads["i_mode"].tolist(), heads["i_links"].tolist(), heads["i_uid"].tolist(), heads["i_gid"].tolist(),
@@ -468,9 +481,3 @@ def _times(heads: Any, name: str) -> Iterator[int]:
 def _raw_names(blocks: NDArray[np.uint8]) -> list[bytes]:
     at = InodeLayout.offset_of("i_name")
     return [row.tobytes() for row in blocks[:, at : at + 255]]
-
-
-def require_supported(volume: Volume) -> None:
-    """Unsupported for what has no log to look into."""
-    if not volume.geo.segment_count_main:
-        raise Unsupported("the volume has no main area")

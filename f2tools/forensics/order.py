@@ -23,7 +23,9 @@ def age(cp_ver: NDArray[Any], newest: int) -> NDArray[np.int64]:
     return ((low.astype(np.int64) - (newest & _LOW) + (1 << 31)) & _LOW) - (1 << 31)
 
 
-def write_order(blkaddrs: NDArray[np.int64], ages: NDArray[np.int64], following: NDArray[np.int64]) -> NDArray[np.int64]:
+def write_order(
+    blkaddrs: NDArray[np.int64], ages: NDArray[np.int64], following: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Indices of node blocks in the order in which they were written; `blkaddrs` ascending and unique.
 
     Chains of one age that nothing links are put in the order of their addresses.

@@ -1,7 +1,7 @@
 """The nodes of an image in the order of writing, and the volume as it was at any point of that order.
 
-A *rank* is a position in this order; an *age* is a cp_ver relative to the newest checkpoint (0: written after it, -1: in
-the interval that it ended).  A *life* is one use of an inode number, told apart by i_generation; its *versions* are the
+A *rank* is a position in this order; an *age* is a cp_ver relative to the newest checkpoint (0: written after it, -1:
+in the interval that it ended).  A *life* is one use of an inode number, told apart by i_generation; its *versions* are the
 inode blocks that are still there.
 """
 
@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -192,15 +193,15 @@ class Past:
                 if version.live:
                     life.live, life.orphan = ino not in orphans, ino in orphans
             found = sorted(lives.values(), key=lambda item: item.first.rank)
-            for before, after in zip(found, found[1:], strict=False):
+            for before, after in pairwise(found):
                 before.ends = after.first.age
             result += found
         return result
 
     def _versions(self) -> list[InodeVersion]:
         rows = self.index.db.execute(
-            "SELECT blkaddr, ino, generation, mode, links, uid, gid, size, blocks, atime_ns, ctime_ns, mtime_ns, crtime_ns,"
-            " flags, advise, inline_flags, pino, name FROM inode"
+            "SELECT blkaddr, ino, generation, mode, links, uid, gid, size, blocks, atime_ns, ctime_ns, mtime_ns,"
+            " crtime_ns, flags, advise, inline_flags, pino, name FROM inode"
         )
         ranks = {int(addr): rank for rank, addr in enumerate(self.nodes["blkaddr"].tolist())}
         reserved = {self.volume.sb.node_ino, self.volume.sb.meta_ino}
@@ -350,7 +351,6 @@ class PastVolume(Volume):
 
     def __init__(self, base: Volume, nat: Any) -> None:
         kept = ("device", "keyring", "super_copies", "sb", "geo", "packs", "pack", "cp", "summaries", "sit")
-        base.summaries, base.sit  # noqa: B018 - read once, for all
         vars(self).update({name: getattr(base, name) for name in kept})
         self.warnings = []
         vars(self)["nat"] = nat

@@ -5,8 +5,10 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
+from f2tools.copyout.walk import shown
 from f2tools.errors import F2fsError
 from f2tools.forensics.content import Content, Contents
 from f2tools.forensics.index import Index
@@ -103,16 +105,18 @@ class Undelete:
                 current = newest in versions
                 for found in self._candidates(life, versions, current, living):
                     self.digest(found)
-                    for path in self._older_paths(life, versions, current, living):
+                    for path, sure in self._older_paths(life, versions, current, living):
                         key = (path, found.inode.size, found.inode.mtime_ns, found.sha256) if found.inode else None
                         if key is None or key in met:
                             continue
                         met.add(key)
-                        yield replace(found, path=path, paths=[path], version=number, reasons=list(found.reasons))
+                        item = replace(found, path=path, paths=[path], version=number, reasons=list(found.reasons))
+                        if not sure:
+                            item.reasons.append("the path is from a freed entry, which may have been another file's")
+                            item.grade = max(item.grade, PROBABLE, key=GRADES.index)
+                        yield item
 
-    def _candidates(
-        self, life: Life, versions: list[InodeVersion], current: bool, living: bool
-    ) -> list[Found]:
+    def _candidates(self, life: Life, versions: list[InodeVersion], current: bool, living: bool) -> list[Found]:
         """A version with each content that it may have had, the best first."""
         by_content: dict[tuple[Any, ...], Found] = {}
         for version in reversed(versions):
@@ -125,19 +129,19 @@ class Undelete:
                 by_content[key] = found
         return sorted(by_content.values(), key=_quality)
 
-    def _older_paths(self, life: Life, versions: list[InodeVersion], current: bool, living: bool) -> list[bytes]:
-        """The paths that a state had: when it was written, and when its content was, which may be long before."""
+    def _older_paths(
+        self, life: Life, versions: list[InodeVersion], current: bool, living: bool
+    ) -> list[tuple[bytes, bool]]:
+        """The paths that a state had, and whether that is sure: when it was written, and when its content was."""
         first = versions[0]
-        paths = [] if current else [self.names.paths(life, first, first=True)[0]]
+        written = self.names.paths(life, first, first=True)[0]
+        paths = [] if current else [(written, True)]
         begun = self.past.age_of(first.mtime_ns)
         if begun is not None and begun < first.age:
-            for path in self.names.paths_at(life, first, begun):
-                if path not in paths:
-                    paths.append(path)
+            paths += [(path, True) for path in self.names.paths_at(life, first, begun) if (path, True) not in paths]
         if current and living and first.ctime_ns > first.mtime_ns:
-            if not paths:
-                paths.append(self.names.paths(life, first, first=True)[0])
-            paths += [path for path in self._former_names(life, first) if path not in paths]
+            paths = paths or [(written, True)]
+            paths += [(path, False) for path in self._former_names(life, first) if (path, True) not in paths]
         return paths
 
     def _former_names(self, life: Life, version: InodeVersion) -> list[bytes]:
@@ -185,11 +189,10 @@ class Undelete:
         else:
             grade = self._grade(life, version, content, reasons)
         paths = self.names.paths(life, version)
-        result = Found(
+        return Found(
             paths[0], paths, life.ino, _TYPES.get(stat.S_IFMT(version.mode), "unknown"), grade, reasons, state,
             life=life, inode=version, content=content,
         )  # fmt: skip
-        return result
 
     def _grade(self, life: Life, version: InodeVersion, content: Content, reasons: list[str]) -> str:
         reasons += content.reasons
@@ -226,8 +229,8 @@ class Undelete:
         if content is None or found.type not in ("file", "symlink") or (content.gaps and not content.have):
             return
         try:
-            if content.inode.encrypted:
-                found.reasons.append("encrypted; there is no key")
+            if content.volume.locked(content.inode):
+                found.reasons.append(f"the content is {content.volume.secrets.why_locked(content.inode)}")
                 return
             found.sha256 = self.contents.digest(content)
             if found.type == "symlink" and content.whole and content.inode.i_size <= self.volume.geo.block_size:
@@ -244,11 +247,13 @@ class Undelete:
         for life in self.past.lives:
             known.update((link.dir, link.name, life.ino) for link in self.names.of_life[life.ino, life.generation])
             known.update((version.pino, version.name, life.ino) for version in life.versions)
-        rows = self.past.index.db.execute("SELECT dir, name, ino, file_type, used, freed FROM dentry ORDER BY dir, name, ino")
-        for directory, name, ino, file_type, _, _ in rows:
+        rows = self.past.index.db.execute(
+            "SELECT dir, name, ino, file_type, used, freed FROM dentry ORDER BY dir, name, ino"
+        )
+        for directory, name, ino, kind, _, _ in rows:
             if (directory, name, ino) in known:
                 continue
-            found = self._name_only(directory, name, ino, file_type)
+            found = self._name_only(directory, name, ino, kind)
             if found is not None:
                 yield found
 
@@ -260,7 +265,7 @@ class Undelete:
         age = min(max(ages, default=0), 0)
         if living:
             now = self.names.paths(living[-1], living[-1].last)[0]
-            reasons.append(f"the inode number is in use: {now.decode('utf-8', 'surrogateescape')}")
+            reasons.append(f"the inode number is in use: {shown(now)}")
         parent = self.names.directory_path(directory, age) if directory else b"#"
         path = (parent + b"/" if parent else b"") + self.names.shown(directory, name)
         kind = FT_NAMES[file_type] if file_type < len(FT_NAMES) else "unknown"
@@ -285,3 +290,52 @@ def _state(version: InodeVersion) -> tuple[Any, ...]:
         version.size, version.mtime_ns, version.ctime_ns, version.mode, version.links, version.uid, version.gid,
         version.pino, version.name,
     )  # fmt: skip
+
+
+def selected(found: Found, pattern: str | None) -> bool:
+    """Whether a path or name is like a pattern, or lies below a folder that is."""
+    if not pattern:
+        return True
+    path = shown(found.path)
+    wanted = pattern.strip("/")
+    parts = path.split("/")
+    if fnmatchcase(parts[-1], wanted):
+        return True
+    return any(fnmatchcase("/".join(parts[: count + 1]), wanted) for count in range(len(parts)))
+
+
+def as_dict(found: Found) -> dict[str, Any]:
+    """For JSON: the fields that scripts rely on, then what else is known."""
+    inode, content = found.inode, found.content
+    result: dict[str, Any] = {
+        "path": shown(found.path),
+        "ino": found.ino,
+        "size": inode.size if inode else None,
+        "mtime_ns": inode.mtime_ns if inode else None,
+        "sha256": found.sha256,
+        "grade": found.grade,
+        "reasons": found.reasons,
+        "file": found.file,
+    }
+    if found.version is not None:
+        result["version"] = found.version
+    result |= {"type": found.type, "state": found.state, "generation": inode.generation if inode else None}
+    if inode is not None:
+        result |= {
+            "atime_ns": inode.atime_ns,
+            "ctime_ns": inode.ctime_ns,
+            "crtime_ns": inode.crtime_ns,
+            "mode": f"{inode.mode & 0o7777:04o}",
+            "uid": inode.uid,
+            "gid": inode.gid,
+            "links": inode.links,
+            "cp_ver": inode.cp_ver,
+            "blkaddr": inode.blkaddr,
+        }
+    if content is not None and content.gaps:
+        result["missing"] = [{"offset": first, "length": length} for first, length in content.gaps]
+    if found.target is not None:
+        result["target"] = shown(found.target)
+    if len(found.paths) > 1:
+        result["more_paths"] = [shown(path) for path in found.paths[1:]]
+    return result

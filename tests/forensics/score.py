@@ -116,7 +116,10 @@ def _older(result: Score, truth: Any, by_key: dict[Any, Any]) -> None:
                 result.older_back += 1
                 result.older_grades[good[0]["grade"]] += 1
             else:
-                near = [(i["path"], i["size"], i["mtime_ns"], i["grade"], i["sha256"] == version.get("sha256")) for i in items]
+                near = [
+                    (i["path"], i["size"], i["mtime_ns"], i["grade"], i["sha256"] == version.get("sha256"))
+                    for i in items
+                ]
                 result.older_missed.append(f"{ino} {version['paths']} {version['size']} {version['mtime_ns']}: {near}")
 
 
@@ -137,7 +140,9 @@ def _certain(result: Score, truth: Any, versions: list[Any], found: list[dict[st
             continue
         same = {sha for size, mtime, sha in states if (size, mtime) == (item["size"], item["mtime_ns"])}
         if same and item["sha256"] not in same:
-            result.wrong_certain.append(f"{item['path']} ino {item['ino']} {item['size']} {item['mtime_ns']} {item['reasons']}")
+            result.wrong_certain.append(
+                f"{item['path']} ino {item['ino']} {item['size']} {item['mtime_ns']} {item['reasons']}"
+            )
 
 
 def _same(item: dict[str, Any], version: dict[str, Any]) -> bool:
@@ -164,7 +169,8 @@ def _words(grades: Counter[str]) -> str:
 
 def main(cases: list[str]) -> None:
     """Print a row for each case, as a table."""
-    print("| case | deleted files back | in grade | empty | names of the rest | older versions back | in grade | wrong in certain |")
+    print("| case | deleted files back | in grade | empty | names of the rest", end="")
+    print(" | older versions back | in grade | wrong in certain |")
     print("|---|---|---|---|---|---|---|---|")
     details = "-v" in cases
     with tempfile.TemporaryDirectory() as folder:

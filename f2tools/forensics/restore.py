@@ -1,0 +1,227 @@
+"""Putting found files below a folder, under their old paths, and nowhere else.
+
+Every name is made relative to an open directory, never through a symbolic link, and new: where something of that name
+is there already, a number is put behind it.  Gaps in a file become holes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from contextlib import suppress
+from typing import Any
+
+from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull
+from f2tools.copyout.walk import Lost, name_problem
+from f2tools.errors import F2fsError
+from f2tools.forensics.content import Contents, zeros_into
+from f2tools.forensics.undelete import NAME_ONLY, Found
+from f2tools.volume.volume import Volume
+
+NAME_MAX = 255
+MAX_LEVELS = 200
+TRIES = 10_000
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class Restorer:
+    """Writes what was found below one folder; `report` says what was made."""
+
+    def __init__(self, volume: Volume, contents: Contents, target: str, owner: bool | None = None) -> None:
+        self.contents = contents
+        self.target = target
+        self.report = Report(target)
+        with suppress(FileExistsError):
+            os.mkdir(target, 0o755)
+        self._top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._maker = Maker(volume, self.report, owner, force=False)
+        self._maker.top_fd = self._top
+        self._folders: dict[tuple[bytes, ...], bytes] = {}  # folders of the image -> their names below the target
+        self._finish: list[tuple[bytes, Found]] = []
+        self._umask = os.umask(0)
+
+    def close(self) -> None:
+        """Give the restored folders their times and modes, the deepest first."""
+        try:
+            for path, found in sorted(self._finish, key=lambda item: -item[0].count(b"/")):
+                fd = self._open(path)
+                try:
+                    self._attributes(fd, found, path)
+                finally:
+                    os.close(fd)
+        finally:
+            os.umask(self._umask)
+            os.close(self._top)
+
+    def __enter__(self) -> Restorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self, found: Found) -> None:
+        """Write one file, link or folder; fills in `file` and `sha256`.  What fails is noted in the report."""
+        content = found.content
+        if content is None or found.inode is None or found.grade == NAME_ONLY:
+            return
+        if found.type in ("file", "symlink") and content.volume.locked(content.inode):
+            found.reasons.append(f"the content is {content.volume.secrets.why_locked(content.inode)}")
+            return
+        parts = [_usable(part) for part in found.path.split(b"/")][-MAX_LEVELS:]
+        if found.version is not None:
+            parts[-1] = _suffixed(parts[-1], b"~v%d" % found.version)
+        try:
+            if found.type == "dir":
+                path = self._folder(tuple(parts))
+                self._finish.append((path, found))
+                self.report.directories += 1
+            else:
+                path = self._file(found, parts)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise TargetFull(f"{self.target}: {os.strerror(error.errno or 0)}; the rest was not tried") from None
+            self.report.lost.append(Lost(found.path, f"can't be made: {error.strerror}"))
+            return
+        except F2fsError as error:
+            if isinstance(error, TargetFull):
+                raise
+            self.report.lost.append(Lost(found.path, str(error)))
+            return
+        if path:
+            found.file = os.path.join(self.target, os.fsdecode(path))
+
+    # -- folders ----------------------------------------------------------------------------------------------------
+
+    def _folder(self, parts: tuple[bytes, ...]) -> bytes:
+        """The folder for these names, made if need be; its path below the target."""
+        if not parts:
+            return b""
+        if parts in self._folders:
+            return self._folders[parts]
+        above = self._folder(parts[:-1])
+        fd = self._open(above)
+        try:
+            name = self._new(parts[-1], lambda name: self._enter(fd, name))
+        finally:
+            os.close(fd)
+        path = above + b"/" + name if above else name
+        self._folders[parts] = path
+        return path
+
+    def _enter(self, fd: int, name: bytes) -> None:
+        try:
+            os.mkdir(name, 0o755, dir_fd=fd)
+        except FileExistsError:  # a folder may be there from before; anything else is left alone
+            try:
+                os.close(os.open(name, OPEN_FOLDER, dir_fd=fd))
+            except OSError:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+
+    def _open(self, path: bytes) -> int:
+        """A folder below the target, by its path there."""
+        fd = os.dup(self._top)
+        for part in path.split(b"/") if path else ():
+            try:
+                below = os.open(part, OPEN_FOLDER, dir_fd=fd)
+            finally:
+                os.close(fd)
+            fd = below
+        return fd
+
+    def _new(self, name: bytes, make: Any) -> bytes:
+        """Call `make` with a name that is free: the one given, or with a number behind it."""
+        for number in range(1, TRIES):
+            candidate = name if number == 1 else _suffixed(name, b"~%d" % number)
+            try:
+                make(candidate)
+            except FileExistsError:
+                continue
+            return candidate
+        raise FileExistsError(errno.EEXIST, "too many of that name")
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def _file(self, found: Found, parts: list[bytes]) -> bytes:
+        above = self._folder(tuple(parts[:-1]))
+        fd = self._open(above)
+        try:
+            folder = Folder(above, fd)
+            if found.type != "file":
+                return self._other(found, folder, parts[-1])
+            opened: list[int] = []
+            name = self._new(parts[-1], lambda name: opened.append(os.open(name, _NEW_FILE, 0o600, dir_fd=fd)))
+            path = above + b"/" + name if above else name
+            try:
+                found.sha256 = self._write(opened[0], found)
+                self._attributes(opened[0], found, path)
+                self.report.files += 1
+            finally:
+                os.close(opened[0])
+            return path
+        finally:
+            os.close(fd)
+
+    def _write(self, fd: int, found: Found) -> str | None:
+        """Content with holes and gaps as holes; returns its SHA-256, None where it could not be read to its end."""
+        assert found.content is not None
+        size = found.content.inode.i_size
+        os.ftruncate(fd, size)
+        hashed = hashlib.sha256() if self.contents.hashable(found.content) else None
+        at = 0
+        try:
+            for offset, data in self.contents.chunks(found.content):
+                done = 0
+                while done < len(data):
+                    done += os.pwrite(fd, data[done:], offset + done)
+                if hashed is not None:
+                    zeros_into(hashed, offset - at)
+                    hashed.update(data)
+                at = offset + len(data)
+                self.report.bytes += len(data)
+        except F2fsError as error:
+            self.report.partial.append(Lost(found.path, str(error)))
+            return None
+        if hashed is None:
+            return None
+        zeros_into(hashed, size - at)
+        return hashed.hexdigest()
+
+    def _other(self, found: Found, folder: Folder, name: bytes) -> bytes:
+        """A symbolic link or special file, by the maker that all tools share."""
+        assert found.content is not None
+        if found.type == "symlink" and not found.content.whole:
+            return b""
+        free = name
+        for number in range(2, TRIES):
+            try:
+                os.stat(free, dir_fd=folder.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                break
+            free = _suffixed(name, b"~%d" % number)
+        self._maker.volume = found.content.volume
+        before = self.report.symlinks + self.report.specials
+        self._maker.linked.clear()
+        self._maker.other(folder, free, found.content.inode)
+        if self.report.symlinks + self.report.specials == before:
+            return b""
+        return folder.path + b"/" + free if folder.path else free
+
+    def _attributes(self, fd: int, found: Found, path: bytes) -> None:
+        assert found.content is not None
+        inode = found.content.inode
+        self._maker.volume = found.content.volume
+        os.fchmod(fd, inode.i_mode & 0o777)
+        self._maker.finish(fd, inode, lambda: path)
+
+
+def _usable(name: bytes) -> bytes:
+    """A name as it can be made: what no file may be called is changed so far that it can."""
+    if name_problem(name) is not None:
+        name = b"#" + name.replace(b"/", b"#").replace(b"\0", b"#")
+    return name[:NAME_MAX]
+
+
+def _suffixed(name: bytes, suffix: bytes) -> bytes:
+    return name[: NAME_MAX - len(suffix)] + suffix
