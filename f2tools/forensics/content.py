@@ -192,7 +192,7 @@ class Contents:
         later = claims.rank[index].astype(np.int64) - 1
         types, owner, known = self.past.owners.of(addrs)
         agrees = (types == SUM_TYPE_DATA) & (owner["nid"] == some["nid"]) & (owner["ofs_in_node"] == some["ofs"])
-        unsure = self._unsure_blocks(addrs)
+        unsure = self.unsure(addrs)
         worst[known & ~agrees & ~unsure] = FOREIGN
         np.maximum(worst, np.where(unsure & ~self._since(later), DOUBTFUL, 0), out=worst, casting="unsafe")
         np.maximum(worst, np.where(~known, DOUBTFUL, 0), out=worst, casting="unsafe")
@@ -233,8 +233,8 @@ class Contents:
             unsure[curseg.segno] = True
         return unsure
 
-    def _unsure_blocks(self, addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which blocks may hold what was written after the newest checkpoint."""
+    def unsure(self, addrs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which blocks of the main area may hold what was written after the newest checkpoint."""
         segnos = self.geo.segno(addrs)
         unsure = self._unsure[segnos]
         if not unsure.any():

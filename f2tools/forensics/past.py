@@ -172,6 +172,10 @@ class Past:
         log = 0 if version.is_dir else 1
         return any(kind == log and first <= until and last >= version.age for kind, first, last in self._lost_spans)
 
+    def may_be_lost_before(self, age_: int) -> bool:
+        """Whether nodes of files or directories that were the newest at an age were overwritten since."""
+        return any(kind < 2 and first <= age_ for kind, first, _ in self._lost_spans)
+
     # -- inodes ---------------------------------------------------------------------------------------------------
 
     @cached_property
