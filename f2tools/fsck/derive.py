@@ -33,6 +33,7 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_ENCRYPT,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_INODE_CRTIME,
     F2FS_FEATURE_PRJQUOTA,
     F2FS_FEATURE_SB_CHKSUM,
@@ -47,7 +48,7 @@ from f2tools.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
-from f2tools.layout.hashes import f2fs_crc32
+from f2tools.layout.hashes import f2fs_crc32, inode_checksum
 from f2tools.layout.nat import NatBlock
 from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
@@ -72,27 +73,49 @@ LAYOUT_FIELDS = (
     "segment_count_nat", "segment_count_ssa", "segment_count_main", "cp_blkaddr", "sit_blkaddr", "nat_blkaddr",
     "ssa_blkaddr", "main_blkaddr", "cp_payload", "feature", "block_count",
 )  # fmt: skip
+CHECKSUM_AT = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 PADDING = 64  # segments by which alignment to zones may lengthen the SSA
 
 
 def mended_superblock(device: Device) -> SuperBlock | None:
     """What both copies make together, if that holds together and the areas are where it says; else None."""
+    scores: dict[tuple[int, ...], float] = {}
     found: list[tuple[float, SuperBlock]] = []
-    seen: set[bytes] = set()
     for raw in _remains(device):
-        for sb in _variants(raw, device):
-            built = sb.build()
-            if built in seen or sb.feature & ~KNOWN_FEATURES or list(problems_of(sb, built)):
+        for number, sb in enumerate(_variants(raw, device)):
+            if list(problems_of(sb, sb.build())):
                 continue
-            seen.add(built)
-            share = _fits(device, sb) or _leads_to_nodes(device, sb)
-            if share == 1:
-                return sb
-            found.append((share, sb))
-            if len(found) >= MOST_VARIANTS:
-                break
+            layout = tuple(getattr(sb, name) for name in LAYOUT_FIELDS if name not in ("feature", "block_count"))
+            if layout not in scores and len(scores) < MOST_VARIANTS:
+                scores[layout] = _fits(device, sb) or _leads_to_nodes(device, sb)
+                # a copy that agrees with itself but for its checksum is as good as some nodes in the right place
+                as_it_was = number == 0 and sum(_signs(raw, 1 << sb.log_blocksize)) >= 8
+                found.append((max(scores[layout], 0.4 if as_it_was else 0.0), sb))
+                if scores[layout] == 1:
+                    return _with_identity(device, sb)
     best = max(found, key=lambda item: item[0], default=None)
-    return best[1] if best is not None and best[0] > 0.5 else None
+    return _with_identity(device, best[1]) if best is not None and best[0] > 0.3 else None
+
+
+def _with_identity(device: Device, sb: SuperBlock) -> SuperBlock:
+    """The superblock with the uuid, of those of both copies, that the inodes were sealed with."""
+    if not sb.feature & F2FS_FEATURE_INODE_CHKSUM:
+        return sb
+    uuids = [sb.uuid]
+    for offset in (F2FS_SUPER_OFFSET, (1 << sb.log_blocksize) + F2FS_SUPER_OFFSET):
+        with suppress(F2fsError):
+            uuids.append(SuperBlock.parse(device.pread(offset, SuperBlock.size)).uuid)
+    sb.uuid = max(uuids, key=lambda uuid: sealed_with(device, sb, uuid))
+    if sb.feature & F2FS_FEATURE_SB_CHKSUM:
+        sb.crc = f2fs_crc32(sb.build()[:CRC_OFFSET])
+    return sb
+
+
+def sealed_with(device: Device, sb: SuperBlock, uuid: bytes) -> int:
+    """How many inodes of a small sample have a checksum that is right with this uuid."""
+    blocks = _some_inodes(device, sb)
+    stored = blocks[:, CHECKSUM_AT : CHECKSUM_AT + 4].copy().view("<u4")[:, 0].tolist()
+    return sum(inode_checksum(uuid, block.tobytes()) == crc for block, crc in zip(blocks, stored, strict=True))
 
 
 def _remains(device: Device) -> Iterator[bytes]:
@@ -121,13 +144,17 @@ def _remains(device: Device) -> Iterator[bytes]:
 
 def _likely(raw: bytes, size: int) -> bool:
     """Whether some of the fields that every volume has alike are there."""
+    signs = _signs(raw, size)
+    return sum(signs) >= len(signs) // 2
+
+
+def _signs(raw: bytes, size: int) -> tuple[bool, ...]:
     sb = SuperBlock.parse(raw)
-    signs = (
+    return (
         sb.magic == F2FS_SUPER_MAGIC, 1 << min(sb.log_blocksize, 20) == size, sb.log_blocks_per_seg == 9,
         sb.root_ino == 3, sb.node_ino == 1, sb.meta_ino == 2, sb.segment_count_ckpt == 2, sb.major_ver == 1,
         0 < sb.segment_count_main < sb.segment_count < 1 << 24, sb.cp_blkaddr == sb.segment0_blkaddr != 0,
     )  # fmt: skip
-    return sum(signs) >= len(signs) // 2
 
 
 def _variants(raw: bytes, device: Device) -> Iterator[SuperBlock]:
@@ -202,8 +229,11 @@ def _main_from_rest(sb: SuperBlock) -> None:
 
 def better_copy(device: Device, first: SuperBlock, second: SuperBlock) -> int:
     """Which of two valid copies that differ is the right one: what areas and inodes bear out; the first if equal."""
-    different = [name for name in LAYOUT_FIELDS if getattr(first, name) != getattr(second, name)]
-    if not different:
+    if first.uuid != second.uuid and first.feature & F2FS_FEATURE_INODE_CHKSUM:
+        sealed = [sealed_with(device, first, sb.uuid) for sb in (first, second)]
+        if sealed[0] != sealed[1]:
+            return int(sealed[1] > sealed[0])
+    if all(getattr(first, name) == getattr(second, name) for name in LAYOUT_FIELDS):
         return 0
     scores = [_evidence(device, sb) for sb in (first, second)]
     return int(scores[1] > scores[0])
@@ -223,6 +253,12 @@ def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
 
 def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
     """(inodes with extra attributes, inodes) in a small sample."""
+    blocks = _some_inodes(device, sb)
+    return int(np.count_nonzero(blocks[:, 3] & F2FS_EXTRA_ATTR)), len(blocks)
+
+
+def _some_inodes(device: Device, sb: SuperBlock) -> NDArray[np.uint8]:
+    """Some inodes, spread over the table; none where nothing can be read."""
     geo = Geometry.of(sb)
     try:
         device, pack = _best_pack(device, geo)
@@ -230,17 +266,14 @@ def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
         nat = Nat(device, geo, pack, summaries.journals.nat)
         nids = nat.used()
         nids = nids[nids > 2]
-        some = (
-            nids[np.unique(np.linspace(0, max(0, nids.size - 1), SMALL_SAMPLE).astype(np.int64))] if nids.size else nids
-        )
+        some = nids[:: max(1, nids.size // SMALL_SAMPLE)]
         addrs = nat.lookup(some)["block_addr"].astype(np.int64)
         some, addrs = some[geo.in_main(addrs)], addrs[geo.in_main(addrs)]
         blocks = device.read_blocks(addrs, geo.block_size)
     except (F2fsError, IndexError, ValueError):
-        return 0, 0
+        return np.zeros((0, geo.block_size), np.uint8)
     footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
-    inodes = (footers["nid"] == some) & (footers["ino"] == some)
-    return int(np.count_nonzero(blocks[inodes, 3] & F2FS_EXTRA_ATTR)), int(inodes.sum())
+    return blocks[(footers["nid"] == some) & (footers["ino"] == some)]
 
 
 def _leads_to_nodes(device: Device, sb: SuperBlock) -> float:

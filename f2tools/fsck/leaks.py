@@ -106,6 +106,12 @@ class Leaks:
             offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
             yield LostNode(False, int(footer["cp_ver"]) & 0xFFFFFFFF, int(blkaddrs[i]), int(footer["ino"]), offset)
 
+    def newest_old(self) -> dict[int, LostNode]:
+        """The newest such copy of every nid."""
+        next(self.old_nodes(0), None)
+        assert self._old is not None
+        return {nid: next(self.old_nodes(nid)) for nid in np.unique(self._old[0]).tolist()}
+
     def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         """(nids, block addresses, footers) of all such blocks, by nid, the newest first, later ones of a log first."""
         image, geo = self._image, self._image.geo

@@ -23,6 +23,7 @@ from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.leaks import LostNode
 from f2tools.fsck.owners import ALIAS, NODE
 from f2tools.fsck.scan import UNKNOWN
 from f2tools.fsck.work import Work, leads_to_nodes, set_field
@@ -169,39 +170,48 @@ def find_child(work: Work, finding: Finding) -> bool:
 
 
 def lost_nodes(work: Work, finding: Finding) -> bool:
-    """As many nodes as the checkpoint counts and the table lacks: valid blocks whose footer and summary agree.
+    """As many nodes as the checkpoint counts and the table lacks, of those whose footer and summary agree.
 
-    Among more of them those count that the table's other copy knows, then the newest.
+    Valid blocks count first; then, where the segment table was lost too, any that the log has.  Among those the ones
+    that the table's other copy knows, whose parent is there, that are newer.
     """
     missing = int(finding.found or 0) - int(finding.expected or 0)
-    lost = [nid for nid in work.leaks.nodes if work.scan.row_of(nid) < 0 and nid not in work.adopted]
-    named = summaries_of_blocks(work, [max(work.leaks.nodes[nid]).blkaddr for nid in lost])
-    lost = [nid for nid, name in zip(lost, named, strict=True) if name == nid]
-    if not lost or (missing <= 0 and not work.image.pack_derived):
+    everything = work.image.pack_derived
+    if missing <= 0 and not everything:
         return False
-
-    def rank(nid: int) -> tuple[bool, int]:
-        newest = max(work.leaks.nodes[nid])
-        return work.other_nat_copy(nid)[1:] == (newest.ino, newest.blkaddr), newest.cp_ver
-
-    some = sorted(lost, key=rank, reverse=True)
-    count = sum(work.adopt(nid) for nid in (some if work.image.pack_derived else some[:missing]))
+    valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
+    count = _adopt_best(work, valid, len(valid) if everything else missing)
+    if count < missing:
+        count += _adopt_best(work, work.leaks.newest_old(), missing - count)
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
 
 
+def _adopt_best(work: Work, found: dict[int, LostNode], most: int) -> int:
+    """Let the NAT lead to at most so many of these nodes; the number of them."""
+    lost = [nid for nid in found if work.scan.row_of(nid) < 0 and nid not in work.adopted]
+    named = summaries_of_blocks(work, [found[nid].blkaddr for nid in lost])
+    lost = [nid for nid, name in zip(lost, named, strict=True) if name == nid]
+
+    def rank(nid: int) -> tuple[bool, bool, int]:
+        node = found[nid]
+        known = work.other_nat_copy(nid)[1:] == (node.ino, node.blkaddr)
+        owned = node.ino != nid and (node.ino in found or work.scan.row_of(node.ino) >= 0)
+        return known, owned or nid == node.ino, node.cp_ver
+
+    return sum(work.take(nid, found[nid]) for nid in sorted(lost, key=rank, reverse=True)[:most])
+
+
 def summaries_of_blocks(work: Work, blkaddrs: list[int]) -> list[int]:
     """The nids that the summaries name for these blocks."""
     geo = work.image.geo
-    if geo.feature & F2FS_FEATURE_RO:
+    if geo.feature & F2FS_FEATURE_RO or not blkaddrs:
         return [0] * len(blkaddrs)
-    named: list[int] = []
-    for blkaddr in blkaddrs:
-        segno, at = divmod(blkaddr - geo.main_blkaddr, geo.blocks_per_seg)
-        entries, _ = summaries_of(work.image, np.array([segno]))
-        named.append(int(entries[0, at]["nid"]))
-    return named
+    segno, at = np.divmod(np.array(blkaddrs) - geo.main_blkaddr, geo.blocks_per_seg)
+    segnos, inverse = np.unique(segno, return_inverse=True)
+    entries, _ = summaries_of(work.image, segnos)
+    return entries["nid"][inverse, at].tolist()
 
 
 # -- group 2: correct fields ------------------------------------------------------------------------------------------

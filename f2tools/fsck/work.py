@@ -69,9 +69,16 @@ class Work:
         found = self.leaks.node(nid)
         if found is None:
             return self.adopt_old(nid)
+        return self.take(nid, found)
+
+    def take(self, nid: int, found: LostNode) -> bool:
+        """Let the NAT lead to this block."""
+        if nid in self.adopted or nid in self._freed:
+            return False
         version = self.leaks.versions.get(nid, self.other_nat_copy(nid)[0])
         self.surgery.set_nat(nid, found.ino, found.blkaddr, version)
         self.adopted.add(nid)
+        self._leave_taken(nid, found)
         return True
 
     def free(self, nid: int) -> None:
