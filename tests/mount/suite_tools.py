@@ -82,7 +82,7 @@ def fio_verify(folder: Path, mib: int) -> None:
         command = [
             fio, "--name=v", f"--directory={folder}", f"--size={mib}m", "--bs=4k", f"--ioengine={engine}",
             f"--direct={direct}", f"--rw={pattern}", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1",
-            "--randseed=7", "--output-format=json",
+            "--randseed=7", "--verify_state_save=0", "--output-format=json",
         ]  # fmt: skip
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False)
         said = done.stdout.decode(errors="replace")

@@ -32,8 +32,11 @@ REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("suites")
 LEFT: list[tuple[str, Path, dict[str, Any]]] = []
 
-# Cases that no file system behind FUSE passes, with the reason.
-IMPOSSIBLE: dict[str, str] = {}
+
+def without_holes(entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A tree's facts but for where its files have holes: pyfuse3 hands on no lseek."""
+    left_out = "segments", "segment_sha256"
+    return {path: {k: v for k, v in fact.items() if k not in left_out} for path, fact in facts(entries).items()}
 
 
 @contextmanager
@@ -43,7 +46,7 @@ def volume(name: str, work: Path, size: str = "256M", format_options: str = "") 
     subprocess.run(["f2tools", "mkfs", "-q", image, "--size", size, *format_options.split()], check=True)
     with mounted(image, work / name, "-o", "default_permissions,allow_other") as mount:
         yield mount
-        tree = facts(folder_of(mount.folder, work))
+        tree = without_holes(folder_of(mount.folder, work))
     done = subprocess.run(["f2tools", "fsck", image], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     judges.fsck_clean(image)
@@ -61,12 +64,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_pjdfstest_fails_only_where_fuse_does(work: Path) -> None:
+def test_pjdfstest_has_no_complaint(work: Path) -> None:
     with volume("pjdfstest", work) as mount:
         cases, said = pjdfstest(mount.folder, work)
-        failed = {name for name, outcome in cases.items() if outcome == "FAILED"}
-        assert failed <= IMPOSSIBLE.keys(), f"{sorted(failed - IMPOSSIBLE.keys())}\n{said[-6000:]}"
-        assert len(cases) - len(failed) - sum(outcome == "skipped" for outcome in cases.values()) >= 378
+        failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
+        assert not failed, f"{failed}\n{said[-6000:]}"
+        # Skipped are those that need a remount, file flags of the BSDs, or a second file system.
+        assert sum(outcome == "ok" for outcome in cases.values()) >= 382, said
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["read-and-write", "mmap"])
@@ -150,6 +154,6 @@ def test_the_real_kernel_shows_the_trees_that_the_mounts_showed(request: pytest.
     result = guest.run(script, [image for _, image, _ in LEFT]).must_succeed()
     assert_quiet(result)
     for number, (name, image, tree) in enumerate(LEFT):
-        kernel = facts(json.loads((result.out / f"{number}.json").read_text())["entries"])
+        kernel = without_holes(json.loads((result.out / f"{number}.json").read_text())["entries"])
         assert kernel == tree, name
         judges.fsck_clean(image)
