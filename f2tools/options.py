@@ -82,9 +82,31 @@ def human_size(count: float) -> str:
     return f"{count:.0f} B" if power == 0 else f"{count:.4g} {units[power]}"
 
 
+OFFSET = "f2tools.offset"  # in the context: where in the image the volume begins
+
+
 def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The image or device that a command works on."""
-    return click.argument("image", type=click.Path(path_type=str, readable=False))(command)
+    """The image or device that a command works on; `--offset` makes it IMAGE@+BYTES, as `open_device` takes it."""
+    argument = click.argument("image", type=click.Path(path_type=str, readable=False), callback=_at_offset)
+    option = click.option(
+        "--offset",
+        type=Size(),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_offset,
+        metavar="BYTES",
+        help="Where in IMAGE the volume begins.  IMAGE@2 and IMAGE@NAME are partitions.",
+    )
+    return argument(option(command))
+
+
+def _keep_offset(ctx: click.Context, _param: click.Parameter, offset: int | None) -> None:
+    ctx.meta[OFFSET] = offset
+
+
+def _at_offset(ctx: click.Context, _param: click.Parameter, image: str) -> str:
+    offset = ctx.meta.get(OFFSET)
+    return image if offset is None else f"{image}@+{offset}"
 
 
 def device_option(command: Callable[..., Any]) -> Callable[..., Any]:

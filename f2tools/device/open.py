@@ -1,4 +1,7 @@
-"""Open whatever a path names: it need not be said what kind of place it is."""
+"""Open whatever a path names: it need not be said what kind of place it is.
+
+`IMAGE@PART` names a partition of a disk, by its number, its name or its GUID, and `IMAGE@+BYTES` what begins there.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from f2tools.device.image import create_image, kind_of, open_image
 from f2tools.errors import Unsupported, Usage
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
+HEAD = 512  # bytes by which an image is told
+# what `containers` knows more of; a raw image of F2FS begins with zeros or boot code
+CONTAINER_STARTS = (b"EVF", b"QFI\xfb", b"KDMV", b"COWD", b"# Disk D", b"vhdxfile", b"conectix", b"AFF10", b"<<< ")
 
 
 def open_device(
@@ -20,8 +26,12 @@ def open_device(
     write: bool = False,
     extra: Sequence[str | Path] = (),
     create_size: int | None = None,
+    whole: bool = False,
 ) -> Device:
-    """An image file, a block device or an Android sparse image; with `extra`, several of them as one volume.
+    """An image, a block device, or a partition of one; with `extra`, several of them as one volume.
+
+    An image may be raw, in pieces, Android sparse, or a container such as E01 or qcow2; only raw ones are written to.
+    Of a disk with one F2FS partition that one is opened, unless the `whole` is wanted.
 
     Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; DeviceError where
     there is something by that name.  Usage where the same place is named twice.
@@ -29,8 +39,8 @@ def open_device(
     _check_distinct([path, *extra])
     others: list[Device] = []
     try:
-        others += (_open_one(one, write or create_size is not None) for one in extra)
-        first = create_image(path, create_size) if create_size is not None else _open_one(path, write)
+        others += (_open_one(one, write or create_size is not None, True) for one in extra)
+        first = create_image(path, create_size) if create_size is not None else _open_one(path, write, whole)
     except BaseException:
         for device in others:
             device.close()
@@ -63,20 +73,72 @@ def open_for_change(
         raise
 
 
-def _open_one(path: str | Path, write: bool) -> Device:
-    if kind_of(path) == stat.S_IFBLK:
+def file_and_part(path: str | Path) -> tuple[str, str]:
+    """`IMAGE@PART` taken apart; PART is empty for what has none, or where a file is really called like that."""
+    name = os.fspath(path)
+    if "@" not in name or "\0" in name or os.path.lexists(name):
+        return name, ""
+    image, _, part = name.rpartition("@")
+    return (image, part) if part and os.path.lexists(image) else (name, "")
+
+
+def _open_one(path: str | Path, write: bool, whole: bool) -> Device:
+    name, part = file_and_part(path)
+    device = _open_disk(name, write)
+    if not part and whole:
+        return device
+    from f2tools.device.partition import choose, the_only_volume
+
+    return choose(device, part) if part else the_only_volume(device)
+
+
+def _open_disk(name: str, write: bool) -> Device:
+    if kind_of(name) == stat.S_IFBLK:
         from f2tools.device.block import open_block
 
-        return open_block(path, write)
-    image = open_image(path, write)
-    if image.size_bytes < 4 or image.pread(0, 4) != SPARSE_MAGIC:
+        return open_block(name, write)
+    image = open_image(name, write)
+    try:
+        other = _open_other(name, image, write)
+    except BaseException:
+        image.close()
+        raise
+    if other is None:
         return image
     image.close()
-    if write:
-        raise Unsupported(f"{os.fspath(path)}: an Android sparse image can't be changed in place; convert it first")
-    from f2tools.device.sparse import open_sparse
+    return other
 
-    return open_sparse(path)
+
+def _open_other(name: str, image: Device, write: bool) -> Device | None:
+    """What is in an image that isn't raw, or is only the first piece of one; None for a raw one."""
+    from f2tools.device.split import open_split, pieces_of, refuse_writing
+
+    head = image.pread(0, min(HEAD, image.size_bytes))
+    if head.startswith(SPARSE_MAGIC):
+        if write:
+            raise Unsupported(f"{name}: an Android sparse image can't be changed in place; convert it first")
+        from f2tools.device.sparse import open_sparse
+
+        return open_sparse(name)
+    if head.startswith(CONTAINER_STARTS):
+        from f2tools.device.containers import kind_of_container, open_container
+        from f2tools.device.qcow2 import MAGIC, open_qcow2
+
+        if head.startswith(MAGIC):
+            if write:
+                refuse_writing(name, "a qcow2 image")
+            return open_qcow2(name)
+        kind = kind_of_container(head)
+        if kind is not None:
+            if write:
+                refuse_writing(name, kind.name)
+            return open_container(name, kind)
+    pieces = pieces_of(name)
+    if not pieces:
+        return None
+    if write:
+        refuse_writing(name, f"an image in {len(pieces)} pieces")
+    return open_split(pieces)
 
 
 def _check_distinct(paths: Sequence[str | Path]) -> None:

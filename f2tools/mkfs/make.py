@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from f2tools.device import Device, open_device
 from f2tools.device.image import ImageFile
+from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, Usage
 from f2tools.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
@@ -320,15 +321,16 @@ class _Targets:
         request = self._request
         if request.sparse_size is not None:
             return self._sparse_target(named.path, request.sparse_size)
-        if not os.path.lexists(named.path):
+        behind, _ = file_and_part(named.path)
+        if not os.path.lexists(behind):
             if size is None:
                 raise Usage(f"{named.path} does not exist; --size 1G makes it")
             self._creatable(named.path)
             return _Target(named.path, size, alias=named.alias, fresh=True)
-        busy = in_use(named.path)
+        busy = in_use(behind)
         if busy:
             raise DeviceError(f"{named.path}: {busy}")
-        device = self._stack.enter_context(open_device(named.path, write=not request.dry_run))
+        device = self._stack.enter_context(open_device(named.path, write=not request.dry_run, whole=True))
         target = _Target(named.path, device.size_bytes, alias=named.alias, device=device)
         self._take_size(target, size)
         self._look_at_device(target, device)

@@ -1,0 +1,162 @@
+"""Split images and containers: what other tools wrapped is read byte for byte, and never written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import f2tools
+from f2tools.device import open_device
+from f2tools.device.split import pieces_of
+from f2tools.errors import DeviceError, F2fsError, Unsupported
+from tests.dump.craft import f2
+
+DATA = Path(__file__).parent / "data"
+CONTAINERS = ("small.qcow2", "small-zstd.qcow2", "small.vmdk", "small.vhdx", "small.E01")
+PLAIN = "ba6f8afa16eec851993ecb9f6b726d6538ad55af1762e5747335d706d34e999e"
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    path = folder / name
+    with (DATA / f"{name}.zst").open("rb") as packed, path.open("wb") as out:
+        zstandard.ZstdDecompressor().copy_stream(packed, out)
+    return path
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_container_holds_the_volume_that_was_put_in(name: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    before = path.stat()
+    digest = hashlib.sha256()
+    with open_device(path) as device:
+        assert device.read_only
+        for offset in range(0, device.size_bytes, 1 << 22):
+            digest.update(device.pread(offset, min(1 << 22, device.size_bytes - offset)))
+        assert digest.hexdigest() == PLAIN
+        draw = random.Random(3)
+        whole = device.pread(8 << 20, 4 << 20)
+        for _ in range(60):
+            at, length = draw.randrange(3 << 20), draw.randrange(1 << 18)
+            assert device.pread((8 << 20) + at, length) == whole[at : at + length]
+        if "qcow2" in name:  # which knows its holes
+            image = bytearray(device.size_bytes)
+            for at, length in device.data_ranges(0, device.size_bytes):
+                image[at : at + length] = device.pread(at, length)
+            assert hashlib.sha256(image).hexdigest() == PLAIN
+        with pytest.raises(DeviceError, match="past its end"):
+            device.pread(device.size_bytes - 1, 2)
+        with pytest.raises(DeviceError, match="read-only"):
+            device.pwrite(0, b"x")
+    with f2tools.open(path) as volume:
+        assert volume.path("/hello.txt").read() == b"hello from inside\n"
+    after = path.stat()
+    assert (after.st_mtime_ns, after.st_atime_ns, after.st_size) == (
+        before.st_mtime_ns,
+        before.st_atime_ns,
+        before.st_size,
+    )
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_what_writes_refuses_a_container(name: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    for command in (("mkfs", "-f", path), ("rm", f"{path}:/hello.txt"), ("clean", path)):
+        result = f2(*command)
+        assert result.code != 0
+        assert "is only read" in result.err, command
+    assert f2("fsck", path).code == 0
+
+
+def test_a_container_that_is_cut_off_or_damaged_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    draw = random.Random(11)
+    for name in CONTAINERS:
+        content = unpacked(name, tmp_path).read_bytes()
+        for number in range(6):
+            broken = bytearray(content)
+            if number % 2:
+                broken = broken[: draw.randrange(8, len(broken))]
+            else:
+                for _ in range(50):
+                    broken[draw.randrange(8, min(len(broken), 1 << 16))] = draw.randrange(256)
+            path = tmp_path / f"broken{number}{Path(name).suffix}"
+            path.write_bytes(broken)
+            try:
+                with open_device(path) as device:
+                    device.pread(0, min(device.size_bytes, 1 << 20))
+            except F2fsError:
+                pass
+            path.unlink()
+
+
+def test_without_the_library_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyewf", None)
+    path = unpacked("small.E01", tmp_path)
+    with pytest.raises(Unsupported, match=r"pip install 'f2tools\[containers\]'"):
+        open_device(path)
+
+
+def test_a_virtualbox_image_is_named_and_refused(tmp_path: Path) -> None:
+    (tmp_path / "disk.vdi").write_bytes(b"<<< Oracle VM VirtualBox Disk Image >>>\n".ljust(4096, b"\0"))
+    with pytest.raises(Unsupported, match="VirtualBox"):
+        open_device(tmp_path / "disk.vdi")
+
+
+def test_a_qcow2_image_on_top_of_another_one_shows_what_is_below(tmp_path: Path) -> None:
+    import struct
+
+    below = unpacked("small.qcow2", tmp_path)
+    size, name = 48 << 20, below.name.encode()
+    head = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 72, len(name), 16, size, 0, 1, 65536, 131072, 1, 0, 0)
+    table = struct.pack(">Q", 3 << 16)  # one table of clusters, with one cluster of zeros
+    over = tmp_path / "over.qcow2"
+    first = struct.pack(">Q", 4 << 16).ljust(65536, b"\0")
+    over.write_bytes((head + name).ljust(65536, b"\0") + table.ljust(131072, b"\0") + first + b"\x77" * 65536)
+    with open_device(over, whole=True) as device, open_device(below) as plain:
+        assert device.pread(0, 65536) == b"\x77" * 65536
+        assert device.pread(65536, 4 << 20) == plain.pread(65536, 4 << 20)
+        assert device.pread(65000, 2000) == b"\x77" * 536 + plain.pread(65536, 1464)
+    over.write_bytes(
+        head.replace(struct.pack(">I", len(name)), struct.pack(">I", 10)) + b"over.qcow2".ljust(300000, b"\0")
+    )
+    with pytest.raises(DeviceError, match="builds on"):
+        open_device(over)
+
+
+def test_a_split_image_is_read_as_one(tmp_path: Path) -> None:
+    image = unpacked("small.img", tmp_path).read_bytes()
+    for number, at in enumerate(range(0, len(image), 10_000_001), 1):
+        (tmp_path / f"disk.{number:03}").write_bytes(image[at : at + 10_000_001])
+    (tmp_path / "disk.001.txt").write_text("a log")
+    first = tmp_path / "disk.001"
+    with open_device(first) as device:
+        assert device.size_bytes == len(image)
+        assert device.pread(0, len(image)) == image
+        assert device.pread(9_999_990, 10_000_100) == image[9_999_990:20_000_090]
+        assert device.extent_source(9_999_990, 100) is None
+        with pytest.raises(DeviceError):
+            device.pread(len(image) - 1, 2)
+    assert f2("dump", "cat", first, "/hello.txt").out == b"hello from inside\n"
+    assert f2("dump", "extract", first, "-o", tmp_path / "out").code == 0
+    assert (tmp_path / "out/docs/noise").stat().st_size == 30000
+    result = f2("mkfs", "-f", first)
+    assert result.code != 0
+    assert "pieces is only read" in result.err
+    os.unlink(tmp_path / "disk.003")
+    with pytest.raises(DeviceError, match=r"disk\.003: this piece"):
+        open_device(first)
+
+
+def test_what_only_looks_like_a_piece_is_an_image(tmp_path: Path) -> None:
+    for name in ("one.001", "two.1", "two.2", "three.002", "three.003"):
+        (tmp_path / name).write_bytes(bytes(4096))
+    assert [pieces_of(tmp_path / name) for name in ("one.001", "two.1", "three.002")] == [[], [], []]
+    (tmp_path / "zero.000").touch()
+    (tmp_path / "zero.001").touch()
+    assert len(pieces_of(tmp_path / "zero.000")) == 2
+    assert pieces_of(tmp_path / "zero.001") == []

@@ -1,0 +1,223 @@
+"""Partitioned disks: what sfdisk wrote is what is read, and nothing outside of a partition is ever touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import uuid
+import zlib
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import f2tools
+from f2tools.device import open_device
+from f2tools.device.image import create_image
+from f2tools.device.open import file_and_part
+from f2tools.device.partition import Partition, Slice, read_partitions
+from f2tools.errors import DeviceError, NotF2fs, Usage
+from tests import images
+from tests.dump.craft import f2
+
+DATA = Path(__file__).parent / "data"
+MIB = 1 << 20
+
+
+def disk(kind: str, folder: Path, volumes: dict[int, str] | None = None) -> Path:
+    """A disk with that table, and reference images at these sectors."""
+    path = folder / f"{kind}.img"
+    with path.open("wb") as out, (DATA / f"{kind}.zst").open("rb") as packed:
+        reader = zstandard.ZstdDecompressor().stream_reader(packed)
+        at = 0
+        while chunk := reader.read(MIB):
+            if chunk.count(0) != len(chunk):
+                out.seek(at)
+                out.write(chunk)
+            at += len(chunk)
+        out.truncate(at)
+        for sector, name in (volumes or {}).items():
+            with images.reference(name).path.open("rb") as image:
+                out.seek(sector * 512)
+                out.write(image.read())
+    return path
+
+
+def places(path: Path) -> list[tuple[int, int, int, str]]:
+    with open_device(path, whole=True) as device:
+        return [(one.number, one.start // 512, one.length // 512, one.name) for one in read_partitions(device)]
+
+
+def test_a_gpt_is_what_sfdisk_wrote(tmp_path: Path) -> None:
+    wanted = [(1, 2048, 8192, "boot"), (2, 16384, 131072, "userdata"), (3, 163840, 131072, "spare µSD")]
+    path = disk("gpt", tmp_path)
+    assert places(path) == wanted
+    with path.open("r+b") as file:  # the first copy damaged
+        file.seek(512 + 40)
+        file.write(b"\xff")
+    assert places(path) == wanted
+    with path.open("r+b") as file:
+        file.seek(-512 + 40, 2)
+        file.write(b"\xff")
+    assert places(path) == []
+
+
+def test_an_mbr_with_logical_partitions_is_what_sfdisk_wrote(tmp_path: Path) -> None:
+    wanted = [(1, 2048, 8192, ""), (5, 18432, 131072, ""), (6, 163840, 131072, "")]
+    assert places(disk("mbr", tmp_path)) == wanted
+
+
+def gpt_4k(path: Path) -> None:
+    """A disk of 96 MiB with sectors of 4096 bytes and one partition from sector 2048 on."""
+    entry = uuid.UUID(int=1).bytes_le + uuid.UUID(int=2).bytes_le + struct.pack("<QQQ", 2048, 2048 + 16383, 0)
+    table = (entry + "data".encode("utf-16-le").ljust(72, b"\0")).ljust(128 * 128, b"\0")
+    head = struct.pack("<8sIIIIQQQQ16sQIII", b"EFI PART", 0x10000, 92, 0, 0, 1, 0, 6, 0, bytes(16), 2, 128, 128,
+                       zlib.crc32(table))  # fmt: skip
+    head = head[:16] + struct.pack("<I", zlib.crc32(head)) + head[20:]
+    with path.open("wb") as out:
+        out.truncate(96 * MIB)
+        out.seek(4096)
+        out.write(head)
+        out.seek(2 * 4096)
+        out.write(table)
+
+
+def test_a_gpt_with_sectors_of_4096_bytes_is_read_too(tmp_path: Path) -> None:
+    gpt_4k(tmp_path / "disk")
+    with open_device(tmp_path / "disk") as device:
+        found = read_partitions(device)
+    assert [(one.number, one.start, one.length, one.name) for one in found] == [(1, 8 * MIB, 64 * MIB, "data")]
+
+
+@pytest.mark.parametrize(("kind", "part"), [("gpt", "2"), ("gpt", "userdata"), ("mbr", "5"), ("mbr", "+9437184")])
+def test_a_partition_is_named_after_the_image(kind: str, part: str, tmp_path: Path) -> None:
+    case = images.reference("base")
+    path = disk(kind, tmp_path, {16384 if kind == "gpt" else 18432: "base"})
+    result = f2("dump", "manifest", f"{path}@{part}")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["entries"] == case.manifest()["entries"]
+
+
+def test_a_name_a_guid_and_an_offset_lead_to_the_same_volume(tmp_path: Path) -> None:
+    path = disk("gpt", tmp_path, {16384: "base", 163840: "casefold"})
+    base, plain = (f2("dump", "info", images.reference(name).path, "--json").out for name in ("base", "casefold"))
+    for part in ("@2", "@11111111-2222-3333-4444-555555555502", "@+8388608", "@+0x800000"):
+        assert json.loads(f2("dump", "info", f"{path}{part}", "--json").out)["uuid"] == json.loads(base)["uuid"]
+    assert json.loads(f2("dump", "info", path, "--offset", "8M", "--json").out)["uuid"] == json.loads(base)["uuid"]
+    found = json.loads(f2("dump", "info", f"{path}@spare µSD", "--json").out)
+    assert found["uuid"] == json.loads(plain)["uuid"]
+    assert found["device_bytes"] == 64 * MIB
+
+
+def test_the_only_volume_of_a_disk_need_not_be_named_but_one_of_several_must(tmp_path: Path) -> None:
+    path = disk("gpt", tmp_path, {163840: "casefold"})
+    with f2tools.open(path) as volume:
+        assert volume.device.name == f"{path}@3"
+        assert not volume.warnings
+    disk("gpt", tmp_path, {16384: "base", 163840: "casefold"})
+    result = f2("dump", "ls", path)
+    assert result.code == 2
+    assert "@2 'userdata'" in result.err
+    assert "@3 'spare µSD'" in result.err
+    assert "@1" not in result.err
+    result = f2("dump", "ls", f"{path}@4")
+    assert (result.code, "@1 'boot'" in result.err) == (2, True)
+    assert f2("dump", "ls", f"{path}@1").code == 8
+    with pytest.raises(NotF2fs):
+        f2tools.open(disk("mbr", tmp_path))
+
+
+def test_a_file_with_an_at_in_its_name_is_just_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / "a@2").write_bytes(b"")
+    assert file_and_part(tmp_path / "a@2") == (f"{tmp_path}/a@2", "")
+    assert file_and_part(tmp_path / "a@3") == (f"{tmp_path}/a", "3")
+    assert file_and_part(tmp_path / "b@3") == (f"{tmp_path}/b@3", "")
+    assert file_and_part(tmp_path / "a@") == (f"{tmp_path}/a@", "")
+
+
+def _painted(path: Path) -> None:
+    """Everything on the disk that lies outside of partition 2 and is zero gets a colour."""
+    content = bytearray(path.read_bytes())
+    first, end = 16384 * 512, (16384 + 131072) * 512
+    for low, high in ((64 * 512, first), (end, len(content) - 64 * 512)):
+        content[low:high] = b"\xa5" * (high - low)
+    path.write_bytes(content)
+
+
+def _outside(path: Path) -> str:
+    content = path.read_bytes()
+    return hashlib.sha256(content[: 16384 * 512] + content[(16384 + 131072) * 512 :]).hexdigest()
+
+
+def test_what_is_written_to_a_partition_stays_inside(tmp_path: Path) -> None:
+    path = disk("gpt", tmp_path)
+    _painted(path)
+    before = _outside(path)
+    part = f"{path}@userdata"
+    (tmp_path / "file").write_bytes(b"x" * 3 * MIB)
+    assert f2("mkfs", "-q", part).code == 0
+    assert f2("cp", tmp_path / "file", f"{part}:/file").code == 0
+    with f2tools.open(part, write=True) as volume:
+        ino = volume.create(volume.root.inode.ino, b"more", 0o644)
+        for at in range(2):
+            volume.write(ino, at * 4 * MIB, b"y" * 4 * MIB)
+    with f2tools.open(path) as volume:
+        assert volume.path("/more").inode.i_size == 8 * MIB
+        assert volume.path("/file").read() == b"x" * 3 * MIB
+        offset = volume.geo.main_blkaddr * 4096
+    with path.open("r+b") as file:  # damage that fsck mends, inside
+        file.seek(16384 * 512 + 1024 + 64)
+        file.write(b"\xff" * 8)
+    assert offset
+    assert f2("fsck", "-y", part).code in (0, 1)
+    assert f2("clean", part).code == 0
+    assert _outside(path) == before
+    assert f2("fsck", part).code == 0
+
+
+def test_a_slice_refuses_what_lies_outside(tmp_path: Path) -> None:
+    with create_image(tmp_path / "disk", 64 * 1024) as base, Slice(base, 4096, 8192) as part:
+        part.pwrite(0, b"a" * 8192)
+        assert part.pread(8191, 1) == b"a"
+        for change in (
+            lambda: part.pwrite(8191, b"bb"),
+            lambda: part.pwrite(-1, b"b"),
+            lambda: part.discard(4096, 8192),
+            lambda: part.write_zeroes(8192, 1),
+            lambda: part.trim(0, 8193),
+            lambda: part.resize(16384),
+            lambda: part.pread(8192, 1),
+            lambda: part.extent_source(8000, 4096),
+        ):
+            with pytest.raises(DeviceError):
+                change()
+        assert list(part.data_ranges(0, 8192)) == [(0, 8192)]
+        assert base.pread(4095, 1) == base.pread(4096 + 8192, 1) == b"\0"
+        assert Slice(base, 60 * 1024, 1 << 30).size_bytes == 4096
+        with pytest.raises(DeviceError, match="begins at byte"):
+            Slice(base, 64 * 1024)
+
+
+def test_tables_made_to_hurt_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "disk"
+    sector = bytearray(512)
+    sector[510:] = b"\x55\xaa"
+    sector[446:462] = struct.pack("<B3xB3xII", 0, 0x05, 1, 8)
+    again = bytearray(sector)
+    again[446:462] = struct.pack("<B3xB3xII", 0, 0x83, 1, 0xFFFFFFFF)
+    again[462:478] = struct.pack("<B3xB3xII", 0, 0x05, 0, 8)  # leads to itself
+    path.write_bytes(bytes(sector) + bytes(again) + bytes(8192))
+    with open_device(path, whole=True) as device:
+        assert read_partitions(device) == [Partition(5, 1024, 0xFFFFFFFF * 512, "0x83")]
+    with pytest.raises(Usage):
+        open_device(f"{path}@7")
+    with open_device(f"{path}@5") as device:
+        assert device.size_bytes == path.stat().st_size - 1024
+    head = struct.pack(
+        "<8sIIIIQQQQ16sQIII", b"EFI PART", 0x10000, 92, 0, 0, 1, 0, 6, 0, bytes(16), 2, 1 << 30, 1 << 30, 0
+    )
+    head = head[:16] + struct.pack("<I", zlib.crc32(head)) + head[20:]
+    path.write_bytes(bytes(512) + head + bytes(8192))
+    assert places(path) == []
