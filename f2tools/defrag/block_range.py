@@ -111,22 +111,20 @@ class _RangeMover:
         owners = self._owners(old)
         inos = self._inos(old, owners, kinds < NR_CURSEG_DATA_TYPE)
         before = [map_file(volume, volume.live(ino), b"") for ino in inos]
-        nodes = 0
-        for kind in np.unique(kinds).tolist():
-            here = kinds == kind
-            if kind < NR_CURSEG_DATA_TYPE:
-                self._move_data(old[here], fresh[here], owners[here], kind)
-            else:
-                self._move_nodes(old[here], fresh[here], owners[here], kind)
-                nodes += int(here.sum())
-            self._advance(int(here.sum()))
+        data = kinds < NR_CURSEG_DATA_TYPE
+        self._point(old[data], fresh[data], owners[data])
         after = [map_file(volume, volume.live(ino), b"") for ino in inos]
         worse = [new.ino for was, new in zip(before, after, strict=True) if new.fragments > was.fragments]
-        if worse and not force:
+        if worse and not force:  # so far nothing but memory has changed
             raise Worse(
                 f"{len(worse)} files would have more fragments than before, inode {worse[0]} for one; nothing was "
                 "moved; --force moves all the same"
             )
+        for kind in np.unique(kinds).tolist():
+            here = kinds == kind
+            self._copy(old[here], fresh[here], owners[here], kind)
+            self._advance(int(here.sum()))
+        nodes = int((~data).sum())
         if old.size:
             self._mover.checkpoint(unmount=True)
         first, last = (int(fresh.min()), int(fresh.max())) if fresh.size else (0, 0)
@@ -172,9 +170,8 @@ class _RangeMover:
             raise Corrupt(Where(blkaddr=int(old[wrong][0])), "a node block that the NAT doesn't know; run f2tools fsck")
         return inos
 
-    def _move_data(
-        self, old: NDArray[np.int64], fresh: NDArray[np.int64], owners: NDArray[np.void], kind: int
-    ) -> None:
+    def _point(self, old: NDArray[np.int64], fresh: NDArray[np.int64], owners: NDArray[np.void]) -> None:
+        """Let the nodes of data blocks point to the new places."""
         volume = self._volume
         nids = owners["nid"].astype(np.int64)
         for nid in np.unique(nids).tolist():
@@ -190,16 +187,15 @@ class _RangeMover:
             inode.forget_extent()
             volume.nodes.mark_dirty(nid, ino)
             volume.nodes.touch(inode)
-        copy_blocks(volume, old, fresh, owners, kind)
 
-    def _move_nodes(
-        self, old: NDArray[np.int64], fresh: NDArray[np.int64], owners: NDArray[np.void], kind: int
-    ) -> None:
-        """Node blocks as they are, or as data that moved before has changed them."""
+    def _copy(self, old: NDArray[np.int64], fresh: NDArray[np.int64], owners: NDArray[np.void], kind: int) -> None:
+        """Copy blocks of one log; nodes as they are, or as data that moves has changed them."""
         volume, size = self._volume, self._volume.geo.block_size
         nids = owners["nid"].astype(np.int64)
         inos = volume.nat.lookup(nids)["ino"].astype(np.int64)
         copy_blocks(volume, old, fresh, owners, kind)
+        if kind < NR_CURSEG_DATA_TYPE:
+            return
         for nid, ino, place in zip(nids.tolist(), inos.tolist(), fresh.tolist(), strict=True):
             if nid in volume.nodes.dirty:
                 block = volume.nodes.block(nid, ino)

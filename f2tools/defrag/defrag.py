@@ -24,6 +24,7 @@ NO_RUN = "no free run is long enough, nor can sections be emptied for one; f2too
 NO_ROOM = "no free sections for the nodes"
 PARTLY = "no free run is long enough for all of it"
 PINNED = "pinned"
+EMPTYING_ROUNDS = 64  # each looks through the whole volume
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Defrag:
         self._section_blocks = volume.geo.segs_per_sec * volume.geo.blocks_per_seg
         self._moved: set[int] = set()
         self._emptied = 0
+        self._rounds = 0
 
     # -- all in one piece ---------------------------------------------------------------------------------------------
 
@@ -194,8 +196,9 @@ class Defrag:
         """Empty sections for the smallest file that has no room; whether that was done."""
         from f2tools.defrag.empty import Emptier
 
-        if self._volume.geo.feature & F2FS_FEATURE_BLKZONED:
-            return False  # there is no hole to move into
+        if self._volume.geo.feature & F2FS_FEATURE_BLKZONED or self._rounds == EMPTYING_ROUNDS:
+            return False  # in zones there is no hole to move into
+        self._rounds += 1
         emptier = Emptier(self._volume, self._stays)
         for file in queue:
             found = emptier.plan(file)

@@ -66,12 +66,22 @@ class Emptier:
         return np.where(stays | (known != valid), NEVER, valid)
 
     def plan(self, file: FileMap) -> tuple[list[Task], list[int]] | None:
-        """How to win a run for a file, and which sections that empties; None where it can't be done."""
-        wanted = -(-file.blocks // self._per)
-        if wanted > self._valid.size or file.fragments < 2:
-            return None
-        costs = sliding_window_view(self._valid, wanted).sum(axis=1)
+        """How to win a run for a file, or for a part of it, and which sections that empties; None where it can't be.
+
+        The longest run that can be won of those for the whole file, half of it, and so on down to one section.
+        """
+        wanted = min(-(-file.blocks // self._per), self._valid.size)
         mine = self._of_file(file)
+        while wanted:
+            found = self._window(wanted, mine)
+            if found is not None or wanted == 1:
+                return found
+            wanted //= 2
+        return None
+
+    def _window(self, wanted: int, mine: NDArray[np.int64]) -> tuple[list[Task], list[int]] | None:
+        """So many neighbouring sections that can be emptied, those that cost least."""
+        costs = sliding_window_view(self._valid, wanted).sum(axis=1)
         for at in np.argsort(costs, kind="stable")[:WINDOWS_TRIED].tolist():
             if costs[at] >= min(NEVER, wanted * self._per):
                 return None
