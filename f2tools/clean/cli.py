@@ -25,6 +25,7 @@ from f2tools.options import (
 
 if TYPE_CHECKING:
     from f2tools.clean.clean import Outcome
+    from f2tools.pictures.svg import Picture
 
 
 class Percent(click.ParamType):
@@ -56,13 +57,38 @@ class Percent(click.ParamType):
 @click.option("--discard", is_flag=True, help="Give the segments that became free back: an image file shrinks.")
 @click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw the histogram into FILE.")
 @click.option("--png", type=click.Path(path_type=str), metavar="FILE", help="Draw it as PNG; needs f2tools[png].")
+@click.option("--simulate", is_flag=True, help="Compare policies and numbers of logs under a load; change nothing.")
+@click.option(
+    "--workload",
+    type=click.Choice(["uniform", "zipf", "hot-cold"]),
+    default="uniform",
+    show_default=True,
+    help="With --simulate: which blocks of files are overwritten, all alike, by a Zipf law, or mostly a tenth.",
+)
+@click.option(
+    "--times",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="N",
+    help="With --simulate: how often the data of the volume is overwritten.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="N",
+    help="With --simulate: how long that takes; sections get older with it.",
+)
 @device_option
 @dry_run_option
 @undo_option
 @json_option
 def clean(
     image: str, policy: str, target_free: float | None, sections: int | None, discard: bool, svg: str | None,
-    png: str | None, devices: tuple[str, ...], dry_run: bool, undo: str | None, as_json: bool,
+    png: str | None, simulate: bool, workload: str, times: float, days: float, devices: tuple[str, ...], dry_run: bool,
+    undo: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Win free sections: move the valid blocks of dirty sections together, as the kernel's cleaner does.
 
@@ -71,21 +97,30 @@ def clean(
     and after.  The waf is what filling the sections won costs in all: the blocks that go there and those that cleaning
     wrote, per block that goes there.  Exit code 1 when a target was not reached.
 
+    --simulate changes nothing.  It overwrites single blocks of the files, in a model of the volume as it is, once for
+    each policy with 6, 4 and 2 logs, adaptive logging on and off, and says what each costs.
+
     \b
     Examples:
       f2tools clean card.img --dry-run
       f2tools clean card.img --target-free 20% --policy cost-benefit --undo before.undo
       f2tools clean card.img --discard --svg histogram.svg
+      f2tools clean card.img --simulate --workload hot-cold --svg waf.svg
     """
     if target_free is not None and sections is not None:
         raise Usage("--target-free and --sections exclude each other")
     if dry_run and undo:
         raise Usage("--dry-run writes nothing that --undo could keep")
+    if simulate and (target_free is not None or sections is not None or discard or undo):
+        raise Usage("--simulate changes nothing; --target-free, --sections, --discard and --undo are for cleaning")
     if png:
         from f2tools.pictures.png import need_matplotlib
 
         need_matplotlib()
     with _unfinished(svg) as svg_file, _unfinished(png) as png_file:
+        if simulate:
+            _simulate(image, devices, workload, times, days, as_json, svg_file, png_file)
+            return
         outcome = _clean(image, devices, policy, target_free, sections, discard, dry_run, undo)
         _draw(image, outcome, svg_file, png_file)
     if as_json:
@@ -141,7 +176,31 @@ def _draw(image: str, outcome: Outcome, svg: IO[bytes] | None, png: IO[bytes] | 
     from f2tools.clean.histogram import picture
 
     title = f"{printable(os.path.basename(image))}: {outcome.sections} sections cleaned, {outcome.policy}"
-    shown = picture(outcome.before.histogram, outcome.after.histogram, title)
+    _draw_into(picture(outcome.before.histogram, outcome.after.histogram, title), svg, png)
+
+
+def _simulate(
+    image: str, devices: tuple[str, ...], workload: str, times: float, days: float, as_json: bool,
+    svg: IO[bytes] | None, png: IO[bytes] | None,
+) -> None:  # fmt: skip
+    from f2tools.clean.simulate import Load, lines_of, load_blocks, picture, settings
+    from f2tools.clean.simulate import simulate as run
+    from f2tools.volume.recovered import open_recovered
+
+    load = Load(workload, times, days)
+    with open_recovered(image, devices) as volume:
+        blocks = load_blocks(volume, load)
+        with progress("blocks written", blocks * len(settings())) as bar:
+            costs = run(volume, load, advance=bar.advance)
+    _draw_into(picture(costs, f"{printable(os.path.basename(image))}: {workload}, {times:g} times"), svg, png)
+    if as_json:
+        print_json({"image": image, "load": {**vars(load), "blocks": blocks}, "costs": [c.as_dict() for c in costs]})
+        return
+    for line in lines_of(costs, load, blocks):
+        click.echo(line)
+
+
+def _draw_into(shown: Picture, svg: IO[bytes] | None, png: IO[bytes] | None) -> None:
     if svg:
         from f2tools.pictures.svg import document
 

@@ -136,17 +136,12 @@ class Pinned(Exception):
     """A section holds blocks that must stay where they are."""
 
 
-class Cleaner:
-    """Cleans sections of one volume."""
+class SectionCleaner:
+    """Chooses sections and empties them; what a block is and how it is moved is left to who derives from this."""
 
-    def __init__(
-        self, device: Device, geo: Geometry, nodes: NodeManager, segments: SegmentManager, data: FileData
-    ) -> None:
-        self._device = device
+    def __init__(self, geo: Geometry, segments: SegmentManager) -> None:
         self.geo = geo
-        self._nodes = nodes
         self._segments = segments
-        self._data = data
         self.done = Cleaned()
         self._unmovable: set[int] = set()
 
@@ -164,10 +159,15 @@ class Cleaner:
         found = np.flatnonzero(usable)
         return found, valid[found].astype(np.int64)
 
-    def greedy(self) -> int | None:
-        """The section with the fewest valid blocks; what the kernel takes when space has run out."""
-        sections, valid = self.candidates()
-        return int(sections[np.argmin(valid)]) if sections.size else None
+    def victim(self) -> int | None:
+        """What is cleaned next when room has run out: by the volume's policy, and where that finds all sections too
+        young the one with the fewest valid blocks."""
+        name = self._segments.policy.victim
+        found = POLICIES[name](self.look()) if name != "greedy" else None
+        if found is None:
+            sections, valid = self.candidates()
+            return int(sections[np.argmin(valid)]) if sections.size else None
+        return found
 
     def look(self) -> Candidates:
         """What `candidates` has, with all that a policy may ask for."""
@@ -229,6 +229,22 @@ class Cleaner:
             self._segments.protected = set()
         self.done.sections += 1
         return moved
+
+    def _clean_segment(self, segno: int) -> int:
+        """Move what is valid in a segment: how many blocks; Pinned when something in it may not move."""
+        raise NotImplementedError
+
+
+class Cleaner(SectionCleaner):
+    """Cleans sections of one volume."""
+
+    def __init__(
+        self, device: Device, geo: Geometry, nodes: NodeManager, segments: SegmentManager, data: FileData
+    ) -> None:
+        super().__init__(geo, segments)
+        self._device = device
+        self._nodes = nodes
+        self._data = data
 
     def _clean_segment(self, segno: int) -> int:
         offsets = np.flatnonzero(np.unpackbits(self._segments.valid_map[segno]))
@@ -311,9 +327,9 @@ class Cleaner:
 
 
 def make_room(
-    cleaner: Cleaner, segments: SegmentManager, enough: Callable[[int], bool], checkpoint: Callable[[], None]
+    cleaner: SectionCleaner, segments: SegmentManager, enough: Callable[[int], bool], checkpoint: Callable[[], None]
 ) -> bool:
-    """Foreground cleaning, fewest valid blocks first, until there is `enough`; False when nothing more can be won.
+    """Foreground cleaning by the volume's policy until there is `enough`; False when nothing more can be won.
 
     `enough` is told how many sections to count as free beside the free ones.  What is cleaned becomes free with the
     next checkpoint, so several sections are cleaned before one where there is room to move into.
@@ -327,7 +343,7 @@ def make_room(
         if emptied and (emptied >= BATCH_SECTIONS or segments.free_sections <= 2 or enough(emptied)):
             checkpoint()
             continue
-        section = cleaner.greedy()
+        section = cleaner.victim()
         left -= 1
         if section is None or left < 0:
             if not emptied:

@@ -57,6 +57,7 @@ class Policy:
     min_free_percent: float = 5.0  # of all sections, beside the reserve; at or below it, threaded logging
     node_ssr: bool = False  # thread nodes too, which the kernel recovers when CP_CRC_RECOVERY is set
     ipu: str = "fsync"  # overwrite in place: "never", "fsync" (a few blocks before an fsync) or "always"
+    victim: str = "greedy"  # which section is cleaned when room runs out: a name in gc.POLICIES
 
     def __post_init__(self) -> None:
         if self.active_logs not in (2, 4, 6):
@@ -141,6 +142,7 @@ class SegmentManager:
         self.in_use = self.vblocks > 0
         self.prefree = np.zeros(count, np.bool_)
         self.written_blocks = 0  # of the main area, since the volume was opened
+        self.threaded_blocks = 0  # of those, what went into holes
         self.written_by_log = [0] * NR_CURSEG_TYPE  # of those, what the logs took; the rest was overwritten in place
         self.cursegs = [self._reopened(kind, pack) for kind in range(NR_CURSEG_TYPE)]
         for curseg in self.cursegs:
@@ -258,6 +260,7 @@ class SegmentManager:
                 self._open_next(curseg)
             offsets = self._take(curseg, owners.size - at)
             curseg.entries[offsets] = owners[at : at + offsets.size]
+            self.threaded_blocks += 0 if curseg.holes is None else offsets.size
             self._mark_valid(curseg.segno, offsets)
             blkaddrs[at : at + offsets.size] = self.geo.start_block(curseg.segno) + offsets
             at += offsets.size
