@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,18 +128,17 @@ def _remains(device: Device) -> Iterator[bytes]:
                 copies.append(device.pread(offset, SuperBlock.size))
         likely = [raw for raw in copies if _likely(raw, size)]
         yield from likely
-        if len(copies) < 2 or not likely:
+        if len(likely) < 2:
             continue
         fields = [item for item in SuperBlock.fields if item.name in LAYOUT_FIELDS]
         differ = [
             f for f in fields if copies[0][f.offset : f.offset + f.size] != copies[1][f.offset : f.offset + f.size]
         ]
-        for choice in range(1, 1 << min(len(differ), MOST_MIXED)):
-            raw = bytearray(likely[0])
-            other = copies[1] if likely[0] is copies[0] else copies[0]
-            for number, item in enumerate(differ[:MOST_MIXED]):
-                if choice >> number & 1:
-                    raw[item.offset : item.offset + item.size] = other[item.offset : item.offset + item.size]
+        some = differ[:MOST_MIXED]
+        for choice in (*combinations(some, 1), *combinations(some, 2)):
+            raw = bytearray(copies[0])
+            for item in choice:
+                raw[item.offset : item.offset + item.size] = copies[1][item.offset : item.offset + item.size]
             yield bytes(raw)
 
 

@@ -36,7 +36,7 @@ from f2tools.volume.quota import quota_inos
 from f2tools.volume.super import unknown_features
 from f2tools.volume.writer import WritableVolume
 
-MAX_ROUNDS = 24
+MAX_ROUNDS = 400  # a lost tree comes back level by level
 SAME_AGAIN = 2  # times that the same findings may come back
 
 
