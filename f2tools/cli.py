@@ -36,6 +36,8 @@ TOOLS = {
     "chattr": ("f2tools.edit.cli:chattr", "Set flags and projects in an image."),
     "mount": ("f2tools.mount.cli:mount", "Mount an image as a file system, through FUSE."),
     "scan": ("f2tools.forensics.cli:scan", "Index all that the log still holds."),
+    "history": ("f2tools.forensics.cli:history", "All versions of a file or directory that are left."),
+    "timeline": ("f2tools.forensics.cli:timeline", "When what happened, for living, deleted and older files."),
     "undelete": ("f2tools.forensics.cli:undelete", "Bring back deleted files and older versions."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
@@ -43,7 +45,7 @@ SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace"),
     "Use": ("mount",),
     "Check and rescue": ("fsck", "recover", "undo"),
-    "Examine the past": ("scan", "undelete"),
+    "Examine the past": ("scan", "history", "timeline", "undelete"),
     "Tend": ("clean", "defrag", "resize"),
     "Change files in an image": (
         "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",

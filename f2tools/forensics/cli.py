@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import F2fsError
 from f2tools.options import (
     device_option,
     human_size,
     image_argument,
     json_option,
+    key_option,
     print_json,
     printable,
     progress,
@@ -22,6 +22,7 @@ from f2tools.options import (
 )
 
 if TYPE_CHECKING:
+    from f2tools.forensics.history import History, Version
     from f2tools.forensics.index import Index
     from f2tools.forensics.undelete import Found, Undelete
     from f2tools.volume.volume import Volume
@@ -34,20 +35,22 @@ def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _open(image: str, devices: tuple[str, ...]) -> Volume:
+def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...] = ()) -> Volume:
     import f2tools
 
-    volume = f2tools.open(image, devices)
+    volume = f2tools.open(image, devices, keys=keys)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {text}", err=True)
     return volume
 
 
 @contextmanager
-def _indexed(image: str, devices: tuple[str, ...], index_path: str | None) -> Iterator[tuple[Volume, Index]]:
+def _indexed(
+    image: str, devices: tuple[str, ...], index_path: str | None, keys: tuple[str, ...] = ()
+) -> Iterator[tuple[Volume, Index]]:
     from f2tools.forensics.index import open_index
 
-    with _open(image, devices) as volume:
+    with _open(image, devices, keys) as volume:
         geo = volume.geo
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = open_index(volume, index_path, bar.advance)
@@ -107,10 +110,11 @@ def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool
 @click.option("--owner/--no-owner", default=None, help="Set owners and groups.  [default: when root]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @index_option
+@key_option
 @device_option
 def undelete(
     image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, owner: bool | None,
-    as_json: bool, index_path: str | None, devices: tuple[str, ...],
+    as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
 
@@ -132,7 +136,7 @@ def undelete(
     from f2tools.forensics.restore import Restorer
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
 
-    with _indexed(image, devices, index_path) as (volume, index):
+    with _indexed(image, devices, index_path, keys) as (volume, index):
         run = Undelete(volume, index)
         with Restorer(volume, run.contents, target, owner) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
@@ -171,4 +175,119 @@ def _line(found: Found) -> str:
     return f"{found.grade:9}  {found.type:7} {human_size(found.inode.size):>10}  {when}  {name}{number}"
 
 
-__all__ = ["F2fsError", "scan", "undelete"]
+@click.command()
+@image_argument
+@click.argument("what", metavar="PATH|INO")
+@click.option("--extract", "wanted", metavar="VERSION", help="Write the content of this version.")
+@click.option("-o", "--output", metavar="FILE", help="With --extract: write here, a new file.  [default: stdout]")
+@click.option("--diff", "pair", nargs=2, metavar="A B", help="Show how two versions differ.")
+@index_option
+@key_option
+@device_option
+@json_option
+def history(
+    image: str, what: str, wanted: str | None, output: str | None, pair: tuple[str, str] | None,
+    index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """All versions of a file or directory that are left, oldest first, and what changed.
+
+    PATH is any path that it ever had; a number is an inode number, of which all uses are shown.
+
+    \b
+    Example:
+      f2tools history card.img /docs/letter.txt
+      f2tools history card.img /docs/letter.txt --extract 2 -o letter-2.txt
+      f2tools history card.img /docs/letter.txt --diff 1 2
+    """
+    require(not (wanted and pair), "--extract and --diff contradict each other")
+    require(not output or wanted is not None, "-o FILE goes with --extract")
+    from f2tools.forensics.history import History
+    from f2tools.forensics.undelete import Undelete
+
+    with _indexed(image, devices, index_path, keys) as (volume, index):
+        found = History(Undelete(volume, index))
+        versions = found.of(what)
+        if wanted is not None:
+            _extract(found, found.pick(versions, wanted), output)
+        elif pair:
+            for line in found.diff(*(found.pick(versions, name) for name in pair)):
+                click.echo(printable(line))
+        elif as_json:
+            print_json([version.as_dict() for version in versions])
+        else:
+            for version in versions:
+                _show_version(version)
+
+
+def _show_version(version: Version) -> None:
+    import stat
+
+    from f2tools.copyout.walk import shown
+    from f2tools.forensics.times import iso
+
+    inode = version.inode
+    click.echo(
+        f"{version.id:>6}  {version.state:8}  cp {inode.cp_ver}  {stat.filemode(inode.mode)} {inode.uid}:{inode.gid}"
+        f" {inode.size:>10}  {iso(inode.mtime_ns)}  {printable(shown(version.paths[0]))}"
+    )
+    click.echo(f"{'':8}{printable('; '.join(version.changes))}")
+
+
+def _extract(found: History, version: Version, output: str | None) -> None:
+    import sys
+
+    chosen = found.found(version)
+    assert chosen.inode is not None
+    click.echo(f"f2tools: {chosen.grade}: {'; '.join(chosen.reasons)}", err=True)
+    with open(output, "xb") if output else nullcontext(sys.stdout.buffer) as out:
+        at = 0
+        for offset, data in found.content(chosen):
+            _pad(out, offset - at, bool(output))
+            out.write(data)
+            at = offset + len(data)
+        _pad(out, chosen.inode.size - at, bool(output))
+        if output:
+            out.truncate(chosen.inode.size)
+    if chosen.grade in ("partial", "name only"):
+        click.get_current_context().exit(1)
+
+
+def _pad(out: Any, count: int, seekable: bool) -> None:
+    """Zeros, or a hole where there can be one."""
+    if seekable:
+        out.seek(max(0, count), 1)
+        return
+    while count > 0:
+        out.write(bytes(min(count, 1 << 20)))
+        count -= 1 << 20
+
+
+@click.command()
+@image_argument
+@click.option(
+    "--format", "form", type=click.Choice(["bodyfile", "csv", "jsonl", "dfxml"]), default="csv", show_default=True,
+    help="bodyfile is for mactime of The Sleuth Kit.",
+)  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@index_option
+@key_option
+@device_option
+def timeline(
+    image: str, form: str, output: str | None, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...]
+) -> None:
+    """When files were made, written, changed and deleted: living and deleted ones, and older versions.
+
+    Each line says which of these it is.
+
+    \b
+    Example:
+      f2tools timeline card.img --format bodyfile | mactime -b - -d
+    """
+    from f2tools.forensics.timeline import write
+    from f2tools.forensics.undelete import Undelete
+
+    with _indexed(image, devices, index_path, keys) as (volume, index):
+        run = Undelete(volume, index)
+        with click.open_file(output or "-", "w", encoding="utf-8", errors="surrogateescape") as out:
+            for line in write(run, form):
+                out.write(line + "\n")

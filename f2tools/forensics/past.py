@@ -1,8 +1,8 @@
 """The nodes of an image in the order of writing, and the volume as it was at any point of that order.
 
 A *rank* is a position in this order; an *age* is a cp_ver relative to the newest checkpoint (0: written after it, -1:
-in the interval that it ended).  A *life* is one use of an inode number, told apart by i_generation; its *versions* are the
-inode blocks that are still there.
+in the interval that it ended).  A *life* is one use of an inode number, told apart by i_generation; its *versions* are
+the inode blocks that are still there.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Undelete:
             living = self.is_living(life)
             newest = life.last if living else self.last_state(life)
             met: set[tuple[bytes, int, int, str | None]] = set()
-            for number, versions in enumerate(self.states(life), 1):
+            for number, versions in enumerate(self.states(life), self.number_before(life) + 1):
                 current = newest in versions
                 for found in self._candidates(life, versions, current, living):
                     self.digest(found)
@@ -127,7 +127,7 @@ class Undelete:
             key = _content_key(content)
             if key not in by_content or GRADES.index(found.grade) < GRADES.index(by_content[key].grade):
                 by_content[key] = found
-        return sorted(by_content.values(), key=_quality)
+        return sorted(by_content.values(), key=self.quality)
 
     def _older_paths(
         self, life: Life, versions: list[InodeVersion], current: bool, living: bool
@@ -156,6 +156,15 @@ class Undelete:
             for directory, name, found in rows
             if directory and found == kind and (directory, name) not in mine
         ]
+
+    def quality(self, found: Found) -> tuple[int, int]:
+        """The smaller the better: by grade, then by how much is there."""
+        return GRADES.index(found.grade), -(found.content.have if found.content else 0)
+
+    def number_before(self, life: Life) -> int:
+        """How many versions the lives of a number before this one have: versions are counted over all of them."""
+        lives = self.past.lives_of[life.ino]
+        return sum(len(self.states(other)) for other in lives[: lives.index(life)])
 
     def states(self, life: Life) -> list[list[InodeVersion]]:
         """The versions of a life, those in one list that agree in size, mtime, ctime and name."""
@@ -279,10 +288,6 @@ def _content_key(content: Content | None) -> tuple[Any, ...]:
     if content.inode.has_inline_data:
         return (content.inode.inline_area.tobytes(), content.inode.i_size)
     return (tuple(content.addresses().items()), content.inode.i_size)
-
-
-def _quality(found: Found) -> tuple[int, int]:
-    return GRADES.index(found.grade), -(found.content.have if found.content else 0)
 
 
 def _state(version: InodeVersion) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """The tree as of any checkpoint of which enough is left: a volume whose node addresses are those of that moment.
 
-A checkpoint that is still on the disk is read as it lies.  An older one is rebuilt from the log: of each node the newest
-block written before it.  Blocks that were written to since are known by later claims and by the summaries; reading one
-is an error, so that nothing newer is passed off as old.  What was overwritten in place can't be told.
+A checkpoint that is still on the disk is read as it lies.  An older one is rebuilt from the log: of each node the
+newest block written before it.  Blocks that were written to since are known by later claims and by the summaries;
+reading one is an error, so that nothing newer is passed off as old.  What was overwritten in place can't be told.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.copyout.walk import Lost, walk
+from f2tools.copyout.walk import Found, Lost, walk
 from f2tools.device import Device
 from f2tools.device.base import Wrapper, byte_view
-from f2tools.errors import Corrupt, DeviceError, F2fsError, Usage
+from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.forensics.claims import Claims
-from f2tools.forensics.content import Contents
+from f2tools.forensics.content import REWRITTEN, Contents
 from f2tools.forensics.index import Index, open_index
 from f2tools.forensics.past import Past, PastVolume, TimeNat
 from f2tools.forensics.times import iso, parse_time
-from f2tools.layout.constants import NEW_ADDR, SUM_TYPE_DATA
-from f2tools.volume.data import Extent
+from f2tools.layout.constants import SUM_TYPE_DATA
 from f2tools.volume.volume import Volume
 
 CHUNK = 1 << 16
@@ -41,6 +40,7 @@ class Sureness:
     files: int = 0
     lost: list[Lost] = field(default_factory=list)  # names and directories that can't be read
     gaps: list[bytes] = field(default_factory=list)  # files of which blocks are gone
+    doubtful: list[bytes] = field(default_factory=list)  # files that share blocks with a later version of other mtime
     overwritten: bool = False  # newer nodes of that time may have been overwritten
 
     @property
@@ -59,6 +59,8 @@ class Sureness:
             parts.append(f"{len(self.lost)} names lost")
         if self.gaps:
             parts.append(f"{len(self.gaps)} files with gaps")
+        if self.doubtful:
+            parts.append(f"{len(self.doubtful)} files that may have been overwritten in place later")
         if self.overwritten:
             parts.append("some nodes of that time may have been overwritten")
         return f"checkpoint {self.cp_ver} was rebuilt from the log ({self.grade}): {', '.join(parts)}"
@@ -83,9 +85,9 @@ class Faded(Wrapper):
     def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
         return None if self._bad_in(offset, length) is not None else self.base.extent_source(offset, length)
 
-    def bad_blocks(self, blkaddr: int, count: int) -> bool:
-        """Whether some of these blocks can't be read."""
-        return self._bad_in(blkaddr * self._size, count * self._size) is not None
+    def any_bad(self, blkaddrs: NDArray[Any]) -> bool:
+        """Whether some of these blocks of the main area can't be read."""
+        return bool(self._bad[blkaddrs.astype(np.int64) - self._first].any())
 
     def _bad_in(self, offset: int, length: int) -> int | None:
         low = max(0, offset // self._size - self._first)
@@ -150,17 +152,18 @@ def view_of(past: Past, cp_ver: int) -> tuple[Volume, Sureness]:
     age = cp_ver - base.cp.checkpoint_ver - 1
     limit = past.rank_at(age)
     view = PastVolume(base, TimeNat(past, limit))
-    view.device = Faded(base.device, past.geo.block_size, past.geo.main_blkaddr, _written_since(past, limit))
-    sure = _look_through(past, view, cp_ver, age)
+    contents = Contents(past)
+    bad = _written_since(past, contents, limit)
+    view.device = Faded(base.device, past.geo.block_size, past.geo.main_blkaddr, bad)
+    sure = _look_through(past, contents, view, cp_ver, age)
     view.warnings = [*base.warnings, sure.words()]
     return view, sure
 
 
-def _written_since(past: Past, limit: int) -> NDArray[np.bool_]:
+def _written_since(past: Past, contents: Contents, limit: int) -> NDArray[np.bool_]:
     """Blocks of the main area that held data of some node before a rank, and hold something else now."""
     geo = past.geo
-    then, contents = Claims(past, limit), Contents(past)
-    now = contents.claims
+    then, now = Claims(past, limit), contents.claims
     claimed = np.flatnonzero(then.rank)
     bad = np.zeros(then.rank.size, np.bool_)
     for first in range(0, claimed.size, CHUNK):
@@ -168,7 +171,9 @@ def _written_since(past: Past, limit: int) -> NDArray[np.bool_]:
         addrs = index + geo.main_blkaddr
         wrong = (then.nid[index] != now.nid[index]) | (then.ofs[index] != now.ofs[index])
         types, owner, known = past.owners.of(addrs)
-        agrees = (types == SUM_TYPE_DATA) & (owner["nid"] == then.nid[index]) & (owner["ofs_in_node"] == then.ofs[index])
+        agrees = (
+            (types == SUM_TYPE_DATA) & (owner["nid"] == then.nid[index]) & (owner["ofs_in_node"] == then.ofs[index])
+        )
         wrong |= known & ~agrees & ~contents.unsure(addrs)
         free = np.flatnonzero(~wrong & ~past.volume.sit.valid(addrs))
         if free.size and contents.discards:
@@ -180,35 +185,40 @@ def _written_since(past: Past, limit: int) -> NDArray[np.bool_]:
     return bad
 
 
-def _look_through(past: Past, view: Volume, cp_ver: int, age: int) -> Sureness:
+def _look_through(past: Past, contents: Contents, view: PastVolume, cp_ver: int, age: int) -> Sureness:
     """Walk the tree of a view and see what of it is there."""
     sure = Sureness(cp_ver, exact=False)
     sure.overwritten = past.may_be_lost_before(age)
-    device = view.device
     try:
         for found in walk(view, view.root, sure.lost):
             if found.inode.is_dir:
                 sure.directories += 1
                 continue
             sure.files += 1
-            if found.inode.is_file and _has_gaps(view, found.inode, device):
-                sure.gaps.append(found.path)
+            if found.inode.is_file:
+                _look_at(past, contents, view, age, found, sure)
     except F2fsError as error:
         sure.lost.append(Lost(b"/", str(error)))
     return sure
 
 
-def _has_gaps(view: Volume, inode: Any, device: Any) -> bool:
+def _look_at(past: Past, contents: Contents, view: PastVolume, age: int, found: Found, sure: Sureness) -> None:
+    """Whether the blocks of a file are still what they were."""
+    life = past.life_at(found.inode.ino, age)
     try:
-        if inode.has_inline_data:
-            return False
-        return any(
-            device.bad_blocks(item.blkaddr, item.count)
-            for item in view.data.layout(inode)
-            if isinstance(item, Extent) and item.blkaddr != NEW_ADDR
-        )
-    except (Corrupt, DeviceError):
-        return True
+        mapped = contents.map(view, found.inode)
+        if life is None:
+            return
+        states = contents.states(mapped.rows, life, past.version_at(life, age))
+    except F2fsError:
+        sure.gaps.append(found.path)
+        return
+    addrs = mapped.rows["blkaddr"]
+    device: Any = view.device
+    if mapped.missing or device.any_bad(addrs[past.geo.in_main(addrs.astype(np.int64))]):
+        sure.gaps.append(found.path)
+    elif (states == REWRITTEN).any():
+        sure.doubtful.append(found.path)
 
 
 def open_as_of(
@@ -223,4 +233,3 @@ def open_as_of(
     except BaseException:
         volume.close()
         raise
-
