@@ -140,6 +140,15 @@ def recovered_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def as_of_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Look at the volume as it was."""
+    return click.option(
+        "--as-of",
+        metavar="CP_VER|TIME",
+        help="Show the tree as of a checkpoint version or a time (UTC), rebuilt from the log as far as it goes.",
+    )(command)
+
+
 def key_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Master keys of encrypted files, as `keys`."""
     return click.option(

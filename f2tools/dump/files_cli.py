@@ -14,6 +14,7 @@ import click
 
 from f2tools.errors import F2fsError
 from f2tools.options import (
+    as_of_option,
     checkpoint_option,
     device_option,
     human_size,
@@ -41,21 +42,36 @@ class Opening(NamedTuple):
     checkpoint: Any
     recovered: bool
     keys: tuple[str, ...]
+    as_of: str | None
 
 
 def _volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
-    def run(*, devices: tuple[str, ...], checkpoint: Any, recovered: bool, keys: tuple[str, ...], **others: Any) -> Any:
-        return command(opening=Opening(devices, checkpoint, recovered, keys), **others)
+    def run(
+        *,
+        devices: tuple[str, ...],
+        checkpoint: Any,
+        recovered: bool,
+        keys: tuple[str, ...],
+        as_of: str | None,
+        **others: Any,
+    ) -> Any:
+        require(not (as_of and (recovered or checkpoint != "newest")), "--as-of says by itself which state is meant")
+        return command(opening=Opening(devices, checkpoint, recovered, keys, as_of), **others)
 
-    return device_option(checkpoint_option(recovered_option(key_option(json_option(run)))))
+    return device_option(checkpoint_option(recovered_option(as_of_option(key_option(json_option(run))))))
 
 
 def _open(image: str, opening: Opening) -> Volume:
     import f2tools
 
-    devices, checkpoint, recovered, keys = opening
-    volume = f2tools.open(image, devices, checkpoint, recovered=recovered, keys=keys)
+    devices, checkpoint, recovered, keys, as_of = opening
+    if as_of is not None:
+        from f2tools.forensics.view import open_as_of
+
+        volume = open_as_of(image, as_of, devices, keys=keys)
+    else:
+        volume = f2tools.open(image, devices, checkpoint, recovered=recovered, keys=keys)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {text}", err=True)
     return volume
