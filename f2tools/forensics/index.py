@@ -25,6 +25,8 @@ from f2tools.forensics.slots import DOTS, read_slots
 from f2tools.layout.constants import (
     CURSEG_HOT_NODE,
     F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_ENCRYPT,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_INLINE_DENTRY,
     NR_CURSEG_TYPE,
@@ -98,9 +100,10 @@ CREATE TABLE dirblock (          -- blocks of directories by their form, and ino
 );
 CREATE TABLE dentry (            -- distinct entries of all dirblocks, '.' and '..' left out
     dir INTEGER,                 -- 0: not known
-    name BLOB,
+    name BLOB,                   -- as on the disk: of an encrypted directory, ciphertext
     ino INTEGER,
     file_type INTEGER,
+    hash INTEGER,
     used INTEGER,                -- 1: its bits are set in some block
     freed INTEGER,               -- 1: its bits are cleared in some block
     blkaddr INTEGER,             -- one of the blocks
@@ -236,6 +239,8 @@ class _Builder:
         self.found: list[NDArray[Any]] = []
         self.nameless: list[NDArray[np.int64]] = []  # directory blocks without `.`
         self.owners = SegmentOwners(volume)
+        both = F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_CASEFOLD
+        self.keyed = volume.geo.feature & both == both
 
     def run(self, advance: Callable[[int], None] | None) -> None:
         for window in scan_main(self.volume, self.passed, advance):
@@ -322,12 +327,13 @@ class _Builder:
         """Insert what an area holds.  A block is a directory's when some entry has the hash of its name."""
         slots = list(read_slots(area, self.geo.max_nid))
         good = sum(slot.sound for slot in slots)
-        if not inline and not last and 2 * good < len(slots):
+        keyed = self.keyed and any(slot.live for slot in slots)  # hashes that only a key could tell
+        if not inline and not last and 2 * good < len(slots) and not keyed:
             return
         dots = {slot.name: slot.ino for slot in slots if slot.name in DOTS and slot.slot < 2}
         owner = ino if ino is not None else dots.get(b".")
         if owner is None and not last:
-            if good:
+            if good or keyed:
                 self.nameless.append(np.array([blkaddr], np.int64))
             return
         entries = [slot for slot in slots if slot.name not in DOTS]
@@ -339,10 +345,20 @@ class _Builder:
             ),
         )  # fmt: skip
         self.db.executemany(
-            "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET used = used | excluded.used, freed = freed | excluded.freed",
             (
-                (owner or 0, slot.name, slot.ino, slot.file_type, slot.live, not slot.live, blkaddr, slot.slot)
+                (
+                    owner or 0,
+                    slot.name,
+                    slot.ino,
+                    slot.file_type,
+                    slot.hash_code,
+                    slot.live,
+                    not slot.live,
+                    blkaddr,
+                    slot.slot,
+                )
                 for slot in entries
             ),
         )
@@ -432,7 +448,13 @@ class _Builder:
                 ino = None
                 if known[i] and sorted_nids.size and sorted_nids[at[i]] == wanted[i]:
                     ino = int(nodes["ino"][order[at[i]]])
+                if self.keyed and not self._is_directory(ino):
+                    continue
                 self._entries(blkaddr, blocks[i], ino, False, "ssa", last=True)
+
+    def _is_directory(self, ino: int | None) -> bool:
+        query = "SELECT 1 FROM inode WHERE ino = ? AND mode & 61440 = 16384"
+        return ino is not None and self.db.execute(query, (ino,)).fetchone() is not None
 
     def _name_inodes(self) -> None:
         self.db.execute(

@@ -15,8 +15,10 @@ from f2tools.errors import F2fsError
 from f2tools.forensics.content import LOST, Contents
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 from f2tools.forensics.slots import DOTS, Slot, read_slots
-from f2tools.layout.constants import F2FS_ROOT_INO
+from f2tools.layout.constants import F2FS_ROOT_INO, FADVISE_ENCRYPT_BIT
+from f2tools.volume.dentries import name_hash
 from f2tools.volume.dir import nokey_name
+from f2tools.volume.fscrypt import NAME_MIN_BYTES, FileKey
 from f2tools.volume.inode import Inode
 
 MAX_DEPTH = 512
@@ -44,8 +46,7 @@ class Names:
         self.past = past
         self.contents = contents
         self.links: dict[int, list[Link]] = defaultdict(list)  # by inode number, in the order of time
-        self._parsed: dict[int, list[Slot]] = {}
-        self._encoded: dict[int, bool] = {}
+        self._keys: dict[int, tuple[bool, FileKey | None]] = {}
         for ino, lives in past.lives_of.items():
             if any(version.is_dir for life in lives for version in life.versions):
                 self._directory(ino)
@@ -137,16 +138,36 @@ class Names:
 
     # -- paths ------------------------------------------------------------------------------------------------------
 
-    def shown(self, directory: int, name: bytes, code: int | None = None) -> bytes:
-        """A name as it is shown: those of encrypted directories are encoded."""
-        if directory not in self._encoded:
-            lives = self.past.lives_of.get(directory, [])
-            self._encoded[directory] = bool(lives) and bool(lives[-1].last.advise & 0x04)
-        if not self._encoded[directory]:
+    def shown(self, directory: int, name: bytes) -> bytes:
+        """A name as it is shown: that of an encrypted directory decrypted, or encoded where there is no key."""
+        if directory not in self._keys:
+            self._keys[directory] = self._key_of(directory)
+        encrypted, key = self._keys[directory]
+        if not encrypted or name in DOTS:
             return name
-        from f2tools.volume.dentries import name_hash
+        if key is not None and len(name) >= NAME_MIN_BYTES:
+            return key.decrypt_name(name)
+        return nokey_name(name, self._code(directory, name))
 
-        return nokey_name(name, name_hash(name) if code is None else code)
+    def _key_of(self, directory: int) -> tuple[bool, FileKey | None]:
+        """Whether names in a directory are ciphertext, and the key for them if it was given."""
+        for life in reversed(self.past.lives_of.get(directory, [])):
+            version = life.last
+            if not version.is_dir or not version.advise & FADVISE_ENCRYPT_BIT:
+                continue
+            try:
+                inode = self.past.inode(version)
+            except F2fsError:
+                return True, None
+            return True, self.past.volume_of(life, version, self.past.nodes.size).secrets.of(inode)
+        return False, None
+
+    def _code(self, directory: int, name: bytes) -> int:
+        """The hash that stands with a name; only a key could compute that of an encrypted name that ignores case."""
+        row = self.past.index.db.execute(
+            "SELECT hash FROM dentry WHERE dir = ? AND name = ?", (directory, name)
+        ).fetchone()
+        return row[0] if row else name_hash(name)
 
     def link_at(self, life: Life, age: int) -> Link | None:
         """The name of a life at an age; else the last one before, else the first one."""

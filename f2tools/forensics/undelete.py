@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import Any
 
 from f2tools.copyout.walk import shown
@@ -17,7 +18,7 @@ from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 from f2tools.layout.constants import FT_NAMES
 from f2tools.volume.directory import file_type
 from f2tools.volume.recovery import find_fsync_chain
-from f2tools.volume.volume import Volume
+from f2tools.volume.volume import File, Volume
 
 CERTAIN, PROBABLE, PARTIAL, NAME_ONLY = GRADES = ("certain", "probable", "partial", "name only")
 _TYPES = {
@@ -241,9 +242,11 @@ class Undelete:
             if content.volume.locked(content.inode):
                 found.reasons.append(f"the content is {content.volume.secrets.why_locked(content.inode)}")
                 return
-            found.sha256 = self.contents.digest(content)
-            if found.type == "symlink" and content.whole and content.inode.i_size <= self.volume.geo.block_size:
-                found.target = b"".join(bytes(data) for _, data in self.contents.chunks(content))
+            if found.type == "file":
+                found.sha256 = self.contents.digest(content)
+            elif content.whole:
+                found.target = File(content.volume, content.inode).readlink()
+                found.sha256 = sha256(found.target).hexdigest()
         except F2fsError as error:
             found.grade = PARTIAL
             found.reasons.append(str(error))
