@@ -220,8 +220,8 @@ def _lay_pack(
     device.pwrite(blkaddr * size, head + summaries.tobytes() + head[:size])
     if cp.ckpt_flags & CP_NAT_BITS_FLAG:
         crc = int.from_bytes(head[cp.checksum_offset : cp.checksum_offset + 4], "little")
-        used = np.zeros(after.max_nid, np.bool_)
-        both = min(volume.geo.max_nid, after.max_nid)
-        used[:both] = volume.nat.entries()["block_addr"][:both] != 0
+        used = np.zeros((after.nat_blocks, after.nat_entries_per_block), np.bool_)
+        both = min(volume.geo.nat_blocks, after.nat_blocks)
+        used[:both] = volume.nat.in_use()[:both]
         raw = nat_bits_of(after, used, crc, cp.checkpoint_ver)
         device.pwrite((blkaddr + BLOCKS_PER_SEG - nat_bits_blocks(after)) * size, raw)

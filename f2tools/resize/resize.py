@@ -132,11 +132,11 @@ def _start_of_last(state: State) -> int:
 
 
 def _state(volume: WritableVolume) -> State:
-    used = volume.nat.used()
+    used = np.flatnonzero(volume.nat.in_use().any(axis=1))  # blocks
     return State(
         geometry=volume.geo,
         valid_blocks=max(volume.space.valid_blocks, int(volume.segments.vblocks.sum())),
-        max_used_nid=int(used[-1]) if used.size else 0,
+        max_used_nid=(int(used[-1]) + 1) * volume.geo.nat_entries_per_block - 1 if used.size else 0,
         large_nat_bitmap=bool(volume.cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG),
         device_segments=tuple(count for _, count in devices_of(volume.sb)),
     )

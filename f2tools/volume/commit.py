@@ -280,7 +280,7 @@ class Committer:
 
     def _write_nat_bits(self, blkaddr: int, crc: int, version: int) -> None:
         geo = self._geo
-        raw = nat_bits_of(geo, self._nat.entries()["block_addr"] != 0, crc, version)
+        raw = nat_bits_of(geo, self._nat.in_use(), crc, version)
         self._device.pwrite((blkaddr + geo.blocks_per_seg - nat_bits_blocks(geo)) * geo.block_size, raw)
 
 
@@ -312,11 +312,10 @@ def nat_bits_blocks(geo: Geometry) -> int:
 def nat_bits_of(geo: Geometry, used: NDArray[np.bool_], crc: int, version: int) -> bytes:
     """Which NAT blocks are full and which are empty; see f2fs_enable_nat_bits() and __update_nat_bits().
 
-    used: whether each nid has a node, shape (max_nid,).
+    used: whether each nid has a node, shape (nat_blocks, entries in a block).
     """
-    table: NDArray[Any] = np.array(used).reshape((geo.nat_blocks, -1))
-    table[0, 0] = True  # nid 0 is never free
-    full, empty = np.all(table, axis=1), ~np.any(table, axis=1)
+    full, empty = np.all(used, axis=1), ~np.any(used, axis=1)
+    full[0] = used[0, 1:].all()  # nid 0 is never free
     empty[0] = False
     raw = bytearray(nat_bits_blocks(geo) * geo.block_size)
     raw[:8] = ((crc << 32 | version) & (1 << 64) - 1).to_bytes(8, "little")

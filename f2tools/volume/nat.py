@@ -69,6 +69,11 @@ class Nat:
         self.load()
         return np.flatnonzero(self._rows["block_addr"].reshape(-1))
 
+    def in_use(self) -> NDArray[np.bool_]:
+        """Whether each nid has an address, shape (nat_blocks, entries in a block)."""
+        self.load()
+        return self._rows["block_addr"] != 0
+
     def _fetch(self, numbers: NDArray[Any]) -> None:
         fresh = (
             self._blocks

@@ -328,7 +328,7 @@ def test_a_rehearsal_says_exactly_what_happens_and_writes_nothing(size: str, cop
 def test_undo_gives_every_byte_back(size: str, copy: Path, tmp_path: Path) -> None:
     before = copy.read_bytes()
     run(copy, size, "--undo", tmp_path / "undo")
-    assert copy.read_bytes() != before
+    assert size_of(copy) != len(before)
     assert f2("undo", tmp_path / "undo", copy).code == 0
     assert copy.read_bytes() == before
 
