@@ -65,7 +65,7 @@ class FileDevice(Device):
         if self.read_only:
             return
         try:
-            os.fsync(self.fd)
+            os.fdatasync(self.fd)  # not the times of the image file
         except OSError as error:
             raise DeviceError(f"{self.name}: flushing failed: {error.strerror}") from None
 
@@ -111,6 +111,10 @@ class ImageFile(FileDevice):
             return
         for start, size in list(self.data_ranges(offset, length)):  # what is a hole stays one
             super().write_zeroes(start, size)
+
+    @property
+    def resizable(self) -> bool:
+        return True
 
     def resize(self, size_bytes: int) -> None:
         """Make the file longer (with a hole) or shorter."""

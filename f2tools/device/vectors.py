@@ -93,6 +93,9 @@ def write_blocks(device: Device, blkaddrs: NDArray[Any], data: NDArray[np.uint8]
     """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
     wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
     rows = np.asarray(data, np.uint8).reshape(wanted.size, block_size)
+    if 0 < wanted.size <= WRITE_RUN // block_size and _is_run(wanted):
+        device.pwrite(int(wanted[0]) * block_size, np.ascontiguousarray(rows))
+        return
     order = np.argsort(wanted, kind="stable")
     rising = wanted[order]
     last = np.append(rising[1:] != rising[:-1], True)[: rising.size]
@@ -107,6 +110,12 @@ def write_blocks(device: Device, blkaddrs: NDArray[Any], data: NDArray[np.uint8]
             else:
                 run = rows[order[at:stop]]
             device.pwrite(int(rising[at]) * block_size, np.ascontiguousarray(run))
+
+
+def _is_run(wanted: NDArray[np.int64]) -> bool:
+    """Whether addresses follow each other one by one."""
+    first, count = int(wanted[0]), wanted.size
+    return count == 1 or (int(wanted[-1]) - first == count - 1 and bool((np.diff(wanted) == 1).all()))
 
 
 def _unique(rising: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

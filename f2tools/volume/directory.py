@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -25,13 +26,16 @@ from f2tools.layout.constants import (
     NEW_ADDR,
     NULL_ADDR,
 )
-from f2tools.volume.dentries import Dentry, DentryArea, bucket_blocks, inline_to_blocks, name_hash, slots_for
+from f2tools.volume.dentries import Dentry, DentryArea, bucket_blocks, inline_to_blocks, name_hash, name_hashes, slots_for
 from f2tools.volume.filedata import FileData
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.mapping import Mapper
 from f2tools.volume.nodecache import LiveInode, NodeManager
 
 CLEAN_BLOCKS_HELD = 4096
+ASKED_OFTEN = 8  # for a name, before all names of a directory are kept
+NAMES_HELD = 500_000
+SLOT_BITS = 16
 _TYPES = {
     stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFCHR: 3, stat.S_IFBLK: 4, stat.S_IFIFO: 5, stat.S_IFSOCK: 6,
     stat.S_IFLNK: 7,
@@ -51,6 +55,14 @@ class Place(NamedTuple):
     depth: int
 
 
+class Names:
+    """Where the names of a directory are that is asked for many, and which of its blocks were seen to have no room."""
+
+    def __init__(self, places: dict[bytes, int]) -> None:
+        self.places = places  # name -> block << SLOT_BITS | slot
+        self.full: dict[int, int] = {}  # block -> so many slots don't fit
+
+
 class Directories:
     """Looks names up and changes them; one for a volume."""
 
@@ -61,6 +73,8 @@ class Directories:
         self._data = data
         self._strict = bool(encoding_flags & F2FS_ENC_STRICT_MODE_FL)
         self._clean: dict[tuple[int, int], NDArray[np.uint8]] = {}
+        self._names: dict[int, Names] = {}
+        self._asked: dict[int, int] = {}  # how often for a name in a directory
 
     # -- names ----------------------------------------------------------------------------------------------------
 
@@ -93,6 +107,10 @@ class Directories:
         if not inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         folding = self.casefolded(inode)
+        if not folding and known_hash is None and not inode.has_inline_dentry and name not in (b".", b".."):
+            names = self._names.get(inode.ino) or self._names_if_worth(inode)
+            if names is not None:
+                return self._found(inode, name, names)
         same = _same_folded(name) if folding and known_hash is None and name not in (b".", b"..") else None
         code = name_hash(name, folding) if known_hash is None else known_hash
         if inode.has_inline_dentry:
@@ -107,6 +125,42 @@ class Directories:
                 if found is not None:
                     return found
         return None
+
+    def _found(self, inode: LiveInode, name: bytes, names: Names) -> Dentry | None:
+        place = names.places.get(name)
+        if place is None:
+            return None
+        number, slot = place >> SLOT_BITS, place & (1 << SLOT_BITS) - 1
+        block = self._block(inode, number)
+        assert block is not None
+        code, ino, _, kind = DentryArea(block).entry_at(slot)
+        return Dentry(name, ino, kind, code, number, slot)
+
+    def _names_if_worth(self, inode: LiveInode) -> Names | None:
+        """The names of a directory of several blocks, once it was asked often."""
+        asked = self._asked[inode.ino] = self._asked.get(inode.ino, 0) + 1
+        if asked < ASKED_OFTEN or inode.i_size <= 2 * self.geo.block_size:
+            return None
+        self._asked.pop(inode.ino)
+        if sum(len(names.places) for names in self._names.values()) > NAMES_HELD:
+            self._names.clear()
+        found = [entry for number, area in self.areas(inode) for entry in DentryArea(area).entries(number)]
+        found = [entry for entry in found if entry.name not in (b".", b"..")]
+        codes = name_hashes([entry.name for entry in found]).tolist()
+        places: dict[bytes, int] = {}
+        for entry, code in zip(found, codes, strict=True):
+            if entry.hash_code == code and entry.block in self._bucket(inode, code):
+                places[entry.name] = entry.block << SLOT_BITS | entry.slot
+        if len(places) < len(found):  # names twice, or where they don't belong: only looking finds what the kernel does
+            self._asked[inode.ino] = -sys.maxsize
+            return None
+        names = self._names[inode.ino] = Names(places)
+        return names
+
+    def forget_names(self, ino: int) -> None:
+        """The directory is gone; another one may get its number."""
+        self._names.pop(ino, None)
+        self._asked.pop(ino, None)
 
     def _bucket(self, inode: LiveInode, code: int) -> Iterator[int]:
         """The blocks in which a name with this hash may be."""
@@ -178,12 +232,17 @@ class Directories:
                 return Place(-1, slot, 0)
             self._leave_inode(inode)
         size = self.geo.block_size
+        names = self._names.get(inode.ino)
+        full = {} if names is None else names.full
         for level in range(MAX_DIR_HASH_DEPTH):
             first, count = bucket_blocks(level, inode.i_dir_level, code)
             for number in range(first, first + count):
+                if full.get(number, slots + 1) <= slots:
+                    continue
                 block = self._block(inode, number)
                 slot = 0 if block is None else DentryArea(block).room_for(slots)
                 if slot is None:
+                    full[number] = slots
                     continue
                 if block is None:
                     self._mapper.reserve(inode, np.array([number]))
@@ -199,6 +258,9 @@ class Directories:
         """Write an entry where `room` said."""
         code = name_hash(name, self.casefolded(inode)) if known_hash is None else known_hash
         self._area(inode, place.block).put(place.slot, name, code, ino, kind)
+        names = self._names.get(inode.ino)
+        if names is not None:
+            names.places.setdefault(name, place.block << SLOT_BITS | place.slot)
         if inode.i_current_depth != place.depth:
             inode.set(i_current_depth=place.depth)
         self._nodes.touch(inode)
@@ -207,6 +269,11 @@ class Directories:
         """Remove an entry; a block that becomes empty is given back."""
         area = self._area(inode, entry.block)
         area.clear(entry.slot)
+        names = self._names.get(inode.ino)
+        if names is not None:
+            names.full.pop(entry.block, None)
+            if names.places.get(entry.name) == entry.block << SLOT_BITS | entry.slot:
+                del names.places[entry.name]
         if entry.block >= 0 and area.is_unused():
             self._data.drop_pages(inode.ino, entry.block, entry.block + 1)
             self._mapper.release(inode, entry.block, entry.block + 1)
@@ -225,6 +292,7 @@ class Directories:
 
     def fill_new(self, inode: LiveInode, parent: int) -> None:
         """Write `.` and `..` into a new directory, whose inode holds its entries."""
+        self.forget_names(inode.ino)
         area = DentryArea(inode.inline_area)
         area.put(0, b".", 0, inode.ino, 2)
         area.put(1, b"..", 0, parent, 2)

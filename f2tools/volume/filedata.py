@@ -19,6 +19,7 @@ from f2tools.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_CHKSUM_FLAG,
     F2FS_DATA_EXIST,
+    F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_BLKZONED,
     F2FS_INLINE_DATA,
     FADVISE_COLD_BIT,
@@ -37,6 +38,7 @@ from f2tools.volume.segment import SegmentManager
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02, 0x08
 FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
+SHORT_READ = 4 << 20
 DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
 PAGES_HELD = 8192  # dirty pages beyond this are written back
 MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
@@ -48,7 +50,42 @@ class LiveData(DataReader):
 
     def __init__(self, device: Device, geo: Geometry, nodes: NodeManager) -> None:
         super().__init__(device, geo, nodes)
+        self.geo_main = geo.main_blkaddr, geo.end_blkaddr
         self.pages: dict[int, dict[int, NDArray[np.uint8]]] = {}  # ino -> file block -> content
+        self.mapper: Mapper | None = None
+
+    def read(self, inode: Inode, offset: int = 0, length: int | None = None) -> bytes:
+        if length is not None and self.mapper is not None and inode.cluster_size == 1 and length <= SHORT_READ:
+            found = self._read_short(self.mapper, inode, offset, min(length, inode.i_size - offset))
+            if found is not None:
+                return found
+        return super().read(inode, offset, length)
+
+    def _read_short(self, mapper: Mapper, inode: Any, offset: int, length: int) -> bytes | None:
+        """Bytes that lie in one block, or in blocks that follow each other on the disk; None where they don't."""
+        if length <= 0 or inode.has_inline_data or inode.i_flags & F2FS_DEVICE_ALIAS_FL:
+            return None
+        size = self._geo.block_size
+        first, start = divmod(offset, size)
+        last = (offset + length - 1) // size
+        pages = self.pages.get(inode.ino)
+        if first == last:
+            page = None if pages is None else pages.get(first)
+            if page is not None:
+                return page[start : start + length].tobytes()
+            addr = mapper.get_one(inode, first)
+            if addr in (NULL_ADDR, NEW_ADDR):
+                return bytes(length)
+        else:
+            if pages and not pages.keys().isdisjoint(range(first, last + 1)):
+                return None
+            addrs = mapper.get(inode, np.arange(first, last + 1))
+            addr = int(addrs[0])
+            if not (addrs - addrs[0] == np.arange(addrs.size)).all():
+                return None
+        if not (self.geo_main[0] <= addr and addr + last - first < self.geo_main[1]):
+            return None
+        return self._device.pread(addr * size + start, length)
 
     def _extent(self, inode: Inode, extent: Extent) -> Iterator[tuple[int, memoryview]]:
         pages = self.pages.get(inode.ino)
@@ -102,6 +139,7 @@ class FileData:
         self._segments = segments
         self._reader = reader
         self.pages = reader.pages
+        reader.mapper = mapper
         self.page_count = 0
 
     # -- pages ----------------------------------------------------------------------------------------------------

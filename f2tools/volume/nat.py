@@ -56,8 +56,10 @@ class Nat:
 
     def get(self, nid: int) -> tuple[int, int, int]:
         """(version, ino, block_addr) of one nid."""
-        version, ino, block_addr = self.lookup([nid])[0].item()
-        return version, ino, block_addr
+        block, index = divmod(nid, self._geo.nat_entries_per_block)
+        if not self._have[block]:
+            self._fetch(np.array([block]))
+        return self._rows[block, index].item()
 
     def entries(self) -> Rows:
         """The whole table, shape (max_nid,); a copy."""
@@ -161,6 +163,12 @@ class LiveNat(Nat):
         self._rows["ino"][block, index] = inos
         self._rows["block_addr"][block, index] = blkaddrs
         self._dirty[wanted] = True
+
+    def set_one(self, nid: int, ino: int, blkaddr: int) -> None:
+        """As `set`, of one node."""
+        version = self.get(nid)[0]
+        self._rows[divmod(nid, self._geo.nat_entries_per_block)] = (version, ino, blkaddr)
+        self._dirty[nid] = True
 
     def release(self, nids: NDArray[Any] | Sequence[int]) -> None:
         """These nodes are gone; their version goes up, which makes summaries that name them stale."""

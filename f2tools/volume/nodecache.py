@@ -134,9 +134,22 @@ class NodeManager(NodeReader):
         """The block of a node of an inode, from the cache or the disk; changes to it need `mark_dirty`."""
         found = self._blocks.get(nid)
         if found is None:
-            found = super().read([nid], ino)[0]
+            found = self._read_one(nid, ino)
+            if found is None:
+                found = super().read([nid], ino)[0]
             self._blocks[nid] = found
         return found
+
+    def _read_one(self, nid: int, ino: int) -> NDArray[np.uint8] | None:
+        """A node block from the disk; None where something is wrong with it, which `read` and `inode` can name."""
+        if not 0 < nid < self.geo.max_nid:
+            return None
+        addr = self.nat.get(nid)[2]
+        if not self.geo.main_blkaddr <= addr < self.geo.end_blkaddr:
+            return None
+        block = self._device.read_range(addr, 1, self.geo.block_size)[0]
+        footer = _FOOTER.unpack_from(block, self.geo.block_size - NodeFooter.size)  # type: ignore[arg-type]
+        return block if footer[0] == nid and footer[1] == ino else None
 
     def live(self, ino: int) -> LiveInode:
         """An inode that can be changed; OSError ENOENT... Corrupt where there is none."""
@@ -144,8 +157,9 @@ class NodeManager(NodeReader):
         if found is None:
             block = self._blocks.get(ino)
             if block is None:
-                plain = super().inode(ino)
-                block = plain.block
+                block = self._read_one(ino, ino)
+                if block is None:
+                    block = super().inode(ino).block
                 self._blocks[ino] = block
             found = self._inodes[ino] = LiveInode(self.geo, block, ino, 0)
         return found
@@ -197,7 +211,7 @@ class NodeManager(NodeReader):
         flag = offset << OFFSET_BIT_SHIFT & 0xFFFFFFFF | (0 if directory else 1 << COLD_BIT_SHIFT)
         _FOOTER.pack_into(block, self.geo.block_size - NodeFooter.size, nid, ino, flag, 0, 0)  # type: ignore[arg-type]
         self._blocks[nid] = block
-        self.nat.set([nid], ino, NEW_ADDR)
+        self.nat.set_one(nid, ino, NEW_ADDR)
         self.dirty[nid] = ino
         return block
 

@@ -52,9 +52,7 @@ def read_verity(nodes: NodeReader, data: DataReader, inode: Inode) -> Verity | N
     if not inode.verity:
         return None
     where = Where(ino=inode.ino)
-    found = next(
-        (x.value for x in xattrs_of(nodes, inode) if x.index == XATTR_INDEX_VERITY and x.name == b"v"), None
-    )
+    found = next((x.value for x in xattrs_of(nodes, inode) if x.index == XATTR_INDEX_VERITY and x.name == b"v"), None)
     if found is None or len(found) != _LOCATION.size:
         raise Corrupt(where, "the file is sealed by verity, but nothing says where its descriptor lies")
     version, size, position = _LOCATION.unpack(found)
@@ -125,6 +123,22 @@ def verify_content(data: DataReader, inode: Inode, verity: Verity) -> None:
         level = _blocks(data, inode, start, blocks * verity.block_size, verity.block_size)
     if hasher(next(level)) != verity.root_hash:
         raise Corrupt(Where(ino=inode.ino), "the Merkle tree does not lead to the root hash of the descriptor")
+
+
+def merkle_tree(data: DataReader, inode: Inode, verity: Verity) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """(root hash, (byte offset in the tree, bytes) of each stored level) that the content of a file has now."""
+    hasher = _Hasher(verity)
+    if not verity.data_size:
+        return bytes(hasher.size), []
+    level: list[bytes] = [hasher(block) for block in _blocks(data, inode, 0, verity.data_size, verity.block_size)]
+    stored: list[tuple[int, bytes]] = []
+    per_block = verity.block_size // hasher.size
+    for offset, _ in tree_levels(verity, hasher.size):
+        parts = [b"".join(level[at : at + per_block]) for at in range(0, len(level), per_block)]
+        blocks = [part.ljust(verity.block_size, b"\0") for part in parts]
+        stored.append((offset, b"".join(blocks)))
+        level = [hasher(block) for block in blocks]
+    return level[0], stored
 
 
 def tree_levels(verity: Verity, digest_size: int) -> list[tuple[int, int]]:

@@ -853,6 +853,8 @@ class WritableVolume(Volume):
     def _evict(self, inode: LiveInode) -> None:
         """Give back all that a file without a name had."""
         self.files.drop_pages(inode.ino)
+        if inode.is_dir:
+            self.names.forget_names(inode.ino)
         if not inode.has_inline_data and not inode.has_inline_dentry and (inode.is_file or inode.is_dir or
                                                                          stat.S_ISLNK(inode.i_mode)):  # fmt: skip
             self.mapper.truncate(inode, 0)

@@ -107,7 +107,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(file: Path, monkeypatch: py
 
     with open_device(file, write=True) as device:
         monkeypatch.setattr(os, "pwrite", full)
-        monkeypatch.setattr(os, "fsync", full)
+        monkeypatch.setattr(os, "fdatasync", full)
         with pytest.raises(DeviceError, match="image: writing at offset 0x10 failed: No space left on device"):
             device.pwrite(16, b"x")
         with pytest.raises(DeviceError, match="image: flushing failed: No space left on device"):

@@ -1,0 +1,333 @@
+"""A mounted volume beside fuse2fs on ext4: both mounted at once, every measure taken in turns, medians.
+
+    .venv/bin/python bench/mount.py                 256 MiB files, 5,000 small ones
+    .venv/bin/python bench/mount.py --full          1 GiB and 20,000
+    .venv/bin/python bench/mount.py --only random-read --profile /tmp/profile
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+MIB = 1 << 20
+RANDOM = 2000  # requests of each random measure
+RANDOM_SYNCED = 300
+ROWS = 300
+
+
+class Volume:
+    """One of the two file systems."""
+
+    def __init__(self, name: str, work: Path, size: int, profile: str | None) -> None:
+        self.name = name
+        self.image = work / f"{name}.img"
+        self.folder = work / name
+        self.profile = profile
+        self.folder.mkdir()
+        self.process: subprocess.Popen[bytes] | None = None
+        with self.image.open("wb") as file:
+            file.truncate(size)
+        if name == "fuse2fs":
+            subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
+        else:
+            subprocess.run(["mkfs.f2fs", "-q", self.image], check=True, stdout=subprocess.DEVNULL)
+
+    def mount(self) -> None:
+        """Mounted, and seen to be."""
+        if self.name == "fuse2fs":
+            command = ["fuse2fs", "-f", "-o", "fakeroot,allow_other", str(self.image), str(self.folder)]
+        else:
+            profiler = [self.profile, f"{self.image}.prof"] if self.profile else []
+            command = [sys.executable, *profiler, str(Path(sys.executable).parent / "f2tools")]
+            command += ["mount", "-f", str(self.image), str(self.folder), "-o", "allow_other"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=REPOSITORY)
+        while not os.path.ismount(self.folder):
+            assert self.process.poll() is None, command
+            time.sleep(0.02)
+
+    def unmount(self) -> None:
+        """Unmounted, and its program ended."""
+        subprocess.run(["fusermount3", "-u", self.folder], check=True)
+        assert self.process is not None
+        self.process.wait()
+
+    def cold(self) -> None:
+        """Nothing of it in the kernel's caches: mounted anew, and the image read from memory as before."""
+        self.unmount()
+        self.mount()
+
+
+    def cpu(self) -> float:
+        """Seconds of processor time that its program has had."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(volume: Volume, work: Callable[[], object]) -> tuple[float, float]:
+    """(seconds, seconds of processor time of the serving program)."""
+    before, began = volume.cpu(), time.perf_counter()
+    work()
+    return time.perf_counter() - began, volume.cpu() - before
+
+
+# -- measures: a function of a volume, a name and a scale that prepares and returns seconds -------------------------
+
+
+def sequential_write(volume: Volume, scale: Scale) -> tuple[float, float]:
+    path = volume.folder / "big"
+    path.unlink(missing_ok=True)
+    block = os.urandom(MIB)
+
+    def work() -> None:
+        with path.open("wb", buffering=0) as file:
+            for _ in range(scale.mib):
+                file.write(block)
+            os.fsync(file.fileno())
+
+    return timed(volume, work)
+
+
+def sequential_read(volume: Volume, scale: Scale) -> tuple[float, float]:
+    path = _big(volume, scale)
+    volume.cold()
+
+    def work() -> None:
+        with path.open("rb", buffering=0) as file:
+            while file.read(MIB):
+                pass
+
+    return timed(volume, work)
+
+
+def random_read(volume: Volume, scale: Scale) -> tuple[float, float]:
+    path = _big(volume, scale)
+    volume.cold()
+    places = random.Random(1).sample(range(scale.mib * 256), RANDOM)
+
+    def work() -> None:
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        for place in places:
+            os.pread(fd, 4096, place * 4096)
+        os.close(fd)
+
+    return timed(volume, work)
+
+
+def random_write(volume: Volume, scale: Scale) -> tuple[float, float]:
+    path = _big(volume, scale)
+    places = random.Random(2).sample(range(scale.mib * 256), RANDOM)
+    block = os.urandom(4096)
+
+    def work() -> None:
+        fd = os.open(path, os.O_RDWR)
+        for place in places:
+            os.pwrite(fd, block, place * 4096)
+        os.fsync(fd)
+        os.close(fd)
+
+    return timed(volume, work)
+
+
+def random_write_fsync(volume: Volume, scale: Scale) -> tuple[float, float]:
+    path = _big(volume, scale)
+    places = random.Random(3).sample(range(scale.mib * 256), RANDOM_SYNCED)
+    block = os.urandom(4096)
+
+    def work() -> None:
+        fd = os.open(path, os.O_RDWR)
+        for place in places:
+            os.pwrite(fd, block, place * 4096)
+            os.fsync(fd)
+        os.close(fd)
+
+    return timed(volume, work)
+
+
+def create(volume: Volume, scale: Scale) -> tuple[float, float]:
+    folder = volume.folder / "many"
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+
+    def work() -> None:
+        for number in range(scale.files):
+            os.close(os.open(folder / f"file-{number:06}", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+    return timed(volume, work)
+
+
+def stat_cold(volume: Volume, scale: Scale) -> tuple[float, float]:
+    folder = _many(volume, scale)
+    volume.cold()
+
+    def work() -> None:
+        for number in range(scale.files):
+            os.stat(folder / f"file-{number:06}")
+
+    return timed(volume, work)
+
+
+def list_cold(volume: Volume, scale: Scale) -> tuple[float, float]:
+    folder = _many(volume, scale)
+    volume.cold()
+
+    def work() -> None:
+        for entry in os.scandir(folder):
+            entry.stat()
+
+    return timed(volume, work)
+
+
+def unlink(volume: Volume, scale: Scale) -> tuple[float, float]:
+    folder = _many(volume, scale)
+
+    def work() -> None:
+        for number in range(scale.files):
+            os.unlink(folder / f"file-{number:06}")
+
+    took = timed(volume, work)
+    folder.rmdir()
+    return took
+
+
+def untar(volume: Volume, scale: Scale) -> tuple[float, float]:
+    folder = volume.folder / "tree"
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    return timed(volume, lambda: subprocess.run(["tar", "-xf", scale.archive, "-C", folder], check=True))
+
+
+def git_clone(volume: Volume, scale: Scale) -> tuple[float, float]:
+    folder = volume.folder / "clone"
+    if folder.exists():
+        shutil.rmtree(folder)
+    command = ["git", "-c", "safe.directory=*", "clone", "-q", "--no-hardlinks", scale.repository, folder]
+    return timed(volume, lambda: subprocess.run(command, check=True))
+
+
+def sqlite_inserts(volume: Volume, scale: Scale) -> tuple[float, float]:
+    path = volume.folder / "database"
+    path.unlink(missing_ok=True)
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
+
+    def work() -> None:
+        for number in range(ROWS):
+            with connection:
+                connection.execute("INSERT INTO t VALUES (?, ?)", (number, "x" * 100))
+
+    took = timed(volume, work)
+    connection.close()
+    return took
+
+
+def _big(volume: Volume, scale: Scale) -> Path:
+    path = volume.folder / "big"
+    if not path.exists():
+        sequential_write(volume, scale)
+    return path
+
+
+def _many(volume: Volume, scale: Scale) -> Path:
+    folder = volume.folder / "many"
+    if not folder.exists():
+        create(volume, scale)
+    return folder
+
+
+MEASURES: dict[str, tuple[Callable[[Volume, Scale], tuple[float, float]], float]] = {  # and the ratio that is aimed at
+    "sequential-write": (sequential_write, 1),
+    "sequential-read": (sequential_read, 1),
+    "random-read": (random_read, 2),
+    "random-write": (random_write, 2),
+    "random-write-fsync": (random_write_fsync, 2),
+    "create": (create, 2),
+    "stat-cold": (stat_cold, 1),
+    "list-cold": (list_cold, 1),
+    "unlink": (unlink, 2),
+    "untar": (untar, 2),
+    "git-clone": (git_clone, 2),
+    "sqlite-inserts": (sqlite_inserts, 2),
+}
+
+
+class Scale:
+    """How much."""
+
+    def __init__(self, full: bool, work: Path) -> None:
+        self.mib = 1024 if full else 256
+        self.files = 20000 if full else 5000
+        self.archive = work / "source.tar"
+        self.repository = work / "source.git"
+        with tarfile.open(self.archive, "w") as tar:
+            for part in ("f2tools", "tests", "docs", "bench"):
+                tar.add(REPOSITORY / part, part, filter=lambda item: None if "__pycache__" in item.name else item)
+        source = work / "source"
+        source.mkdir()
+        with tarfile.open(self.archive) as tar:
+            tar.extractall(source, filter="data")
+        identity = ["-c", "user.name=bench", "-c", "user.email=bench@example.org"]
+        for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
+            subprocess.run(["git", *identity, *words], cwd=source, check=True)
+        subprocess.run(["git", "clone", "-q", "--bare", source, self.repository], check=True)
+        shutil.rmtree(source)
+
+
+def _medians(took: list[tuple[float, float]]) -> tuple[float, float]:
+    if not took:
+        return float("nan"), float("nan")
+    return statistics.median(seconds for seconds, _ in took), statistics.median(cpu for _, cpu in took)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", default=list(MEASURES), choices=MEASURES)
+    parser.add_argument("--profile", help="of our own mount, by cProfile; without fuse2fs")
+    parser.add_argument("--work", type=Path, default=None, help="where images and mounts lie")
+    args = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="f2bench-", dir=args.work))
+    volumes: list[Volume] = []
+    try:
+        scale = Scale(args.full, work)
+        names = ["f2tools"] if args.profile else ["f2tools", "fuse2fs"]
+        volumes = [Volume(name, work, (4 << 30) if args.full else (2 << 30), args.profile) for name in names]
+        for volume in volumes:
+            volume.mount()
+        print(f"{'measure':20} {'f2tools':>9} {'fuse2fs':>9} {'ratio':>7} {'aim':>5} {'cpu':>8} {'cpu':>8}")
+        for name in args.only:
+            measure, aim = MEASURES[name]
+            took: dict[str, list[tuple[float, float]]] = {volume.name: [] for volume in volumes}
+            for turn in range(args.rounds):
+                for volume in volumes if turn % 2 == 0 else volumes[::-1]:
+                    took[volume.name].append(measure(volume, scale))
+            (ours, our_cpu), (peer, peer_cpu) = (_medians(took.get(name, [])) for name in ("f2tools", "fuse2fs"))
+            mark = "" if not ours / peer > aim else " !"
+            cpu = f"{our_cpu:8.3f} {peer_cpu:8.3f}"
+            print(f"{name:20} {ours:8.3f}s {peer:8.3f}s {ours / peer:7.2f} {aim:5.1f} {cpu}{mark}", flush=True)
+    finally:
+        for volume in volumes:
+            if os.path.ismount(volume.folder):
+                volume.unmount()
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
