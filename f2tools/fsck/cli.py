@@ -155,7 +155,7 @@ def fsck(
     if report.sound or not repairing:
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     ask = _ask if interactive else None
-    ctx.exit(_repaired(image, devices, report, memory, preen or auto, ask, undo, dry_run, verbose))
+    ctx.exit(_repaired(image, devices, report, memory, preen or auto, data, ask, undo, dry_run, verbose))
 
 
 def _checked(
@@ -176,7 +176,7 @@ def _checked(
 
 
 def _repaired(
-    path: str, devices: tuple[str, ...], before: Report, memory: int, careful: bool,
+    path: str, devices: tuple[str, ...], before: Report, memory: int, careful: bool, data: bool,
     ask: Callable[[str, list[Finding]], bool] | None, undo: str | None, dry_run: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Repair and say so; the exit code."""
@@ -193,7 +193,7 @@ def _repaired(
             device.close()
             raise
     with device:
-        repairer = Repairer(device, memory, careful=careful, ask=ask)
+        repairer = Repairer(device, memory, careful=careful, content=data, ask=ask)
         outcome = repairer.run(before)
         shown = outcome.done if verbose else outcome.done[:DONE_SHOWN]
         for line in shown:

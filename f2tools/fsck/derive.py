@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_INODE_CRTIME,
     F2FS_FEATURE_PRJQUOTA,
+    F2FS_FEATURE_RO,
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_FEATURE_VERITY,
     F2FS_MAX_EXTENSION,
@@ -44,13 +46,15 @@ from f2tools.layout.constants import (
     F2FS_SUPER_OFFSET,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
+    LFS,
     NR_CURSEG_DATA_TYPE,
     NR_CURSEG_TYPE,
+    SSR,
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
 from f2tools.layout.hashes import f2fs_crc32, inode_checksum
-from f2tools.layout.nat import NatBlock
+from f2tools.layout.nat import NatBlock, NatEntry
 from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.layout.node import Inode as InodeLayout
 from f2tools.layout.sit import SIT_VBLOCKS_MASK, SitBlock
@@ -455,12 +459,17 @@ def derived_pack(device: Device, geo: Geometry) -> list[tuple[int, bytes]]:
     if bitmap_bytes > room:
         return []
     nat_bitmap, version, with_crc, used = _nat_copies(device, geo)
+    sit_bitmap, busy = _sit_copies(device, geo)
+    patches: list[tuple[int, bytes]] = []
+    if not version:
+        patches, version, with_crc, used = _nat_of_nodes(device, geo)
+        nat_bitmap[:] = False
     if not version:
         return []
-    sit_bitmap, busy = _sit_copies(device, geo)
     busy[used] = True
-    free = np.flatnonzero(~busy)
-    if free.size < NR_CURSEG_TYPE:
+    # where too few are free, logs fill holes of segments in use, until better ones are found
+    segments = np.concatenate((np.flatnonzero(busy), np.flatnonzero(~busy)))[::-1]
+    if segments.size < NR_CURSEG_TYPE:
         return []
     main = geo.segment_count_main
     reserved = min(6 * geo.segs_per_sec, max(1, main // 8))
@@ -476,11 +485,75 @@ def derived_pack(device: Device, geo: Geometry) -> list[tuple[int, bytes]]:
     )  # fmt: skip
     for kind in range(NR_CURSEG_TYPE):
         segnos = cp.cur_data_segno if kind < NR_CURSEG_DATA_TYPE else cp.cur_node_segno
-        segnos[kind % 3] = free[-1 - kind]
-    return [(geo.cp_blkaddr * geo.block_size, _pack(cp, geo, sit_bitmap, nat_bitmap))]
+        segnos[kind % 3] = segments[kind]
+    cp.alloc_type = bytes(SSR if busy[segments[kind]] else LFS for kind in range(NR_CURSEG_TYPE)).ljust(16, b"\0")
+    return [*patches, (geo.cp_blkaddr * geo.block_size, _pack(device, cp, geo, sit_bitmap, nat_bitmap))]
 
 
-def _pack(cp: Checkpoint, geo: Geometry, sit_bitmap: NDArray[np.bool_], nat_bitmap: NDArray[np.bool_]) -> bytes:
+def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]], int, bool, NDArray[np.int64]]:
+    """(the first copy of the NAT, next checkpoint version, whether footers carry checksums, segments with nodes).
+
+    Where the tables are gone too: the newest block of every node, of those that either copy of the SIT calls valid if
+    there are such.
+    """
+    blkaddrs, footers = _node_blocks(device, geo)
+    if not blkaddrs.size:
+        return [], 0, False, np.zeros(0, np.int64)
+    nids, low = footers["nid"].astype(np.int64), (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    order = np.lexsort((blkaddrs, low, nids))
+    last = order[np.append(np.diff(nids[order]) != 0, True)]
+    table = np.zeros(geo.nat_blocks * geo.nat_entries_per_block, NatEntry.dtype)
+    table["ino"][nids[last]], table["block_addr"][nids[last]] = footers["ino"][last], blkaddrs[last]
+    for nid in (1, 2):
+        table["ino"][nid], table["block_addr"][nid] = nid, 1
+    places = nat_blkaddrs(geo, np.zeros(geo.nat_blocks, np.bool_))
+    patches: list[tuple[int, bytes]] = []
+    for number in np.unique(np.append(nids[last], 0) // geo.nat_entries_per_block).tolist():
+        rows = table[number * geo.nat_entries_per_block : (number + 1) * geo.nat_entries_per_block]
+        patches.append((int(places[number]) * geo.block_size, rows.tobytes().ljust(geo.block_size, b"\0")))
+    with_crc = bool(np.count_nonzero(footers["cp_ver"][last] >> np.uint64(32)))
+    return patches, (int(low[last].max()) + 1) % (1 << 32), with_crc, np.unique(geo.segno(blkaddrs[last]))
+
+
+def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """(block addresses, footers) of what looks like a node in the main area."""
+    valid = _valid_in_either(device, geo)
+    found: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+    start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+    for offset, length in device.data_ranges(start, end - start):
+        first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
+        for at in range(first, last, SAMPLE // 4):
+            blkaddrs = np.arange(at, min(at + SAMPLE // 4, last), dtype=np.int64)
+            blocks = device.read_blocks(blkaddrs, geo.block_size)
+            footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+            nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
+            fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (footers["cp_ver"] != 0)
+            fine &= (nid != ino) | blocks[:, :2].any(axis=1)
+            fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
+            if valid is not None:
+                fine &= valid[blkaddrs - geo.main_blkaddr]
+            found.append((blkaddrs[fine], footers[fine]))
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
+    footers: NDArray[Any] = np.concatenate([part[1] for part in found])
+    return np.concatenate([part[0] for part in found]), footers
+
+
+def _valid_in_either(device: Device, geo: Geometry) -> NDArray[np.bool_] | None:
+    """Blocks of the main area that either copy of the SIT calls valid; None where both are empty."""
+    valid = np.zeros(geo.segment_count_main * geo.blocks_per_seg, np.bool_)
+    for copy in range(2):
+        blocks = np.zeros((geo.sit_blocks, geo.block_size), np.uint8)
+        read_table(device, sit_blkaddrs(geo, np.full(geo.sit_blocks, bool(copy))), geo.block_size, blocks)
+        maps = blocks.view(SitBlock.at(geo.block_size).dtype)[:, 0]["entries"]["valid_map"]
+        maps = maps.reshape(-1, maps.shape[-1])[: geo.segment_count_main]
+        valid |= np.unpackbits(maps, axis=1).astype(np.bool_).reshape(-1)
+    return valid if valid.any() else None
+
+
+def _pack(
+    device: Device, cp: Checkpoint, geo: Geometry, sit_bitmap: NDArray[np.bool_], nat_bitmap: NDArray[np.bool_]
+) -> bytes:
     size = geo.block_size
     head = bytearray((1 + geo.cp_payload) * size)
     head[: Checkpoint.size] = cp.build()
@@ -497,7 +570,13 @@ def _pack(cp: Checkpoint, geo: Geometry, sit_bitmap: NDArray[np.bool_], nat_bitm
     layout = SummaryBlock.at(geo.sum_block_size)
     summaries = b""
     for kind in range(NR_CURSEG_TYPE):
+        segno = (cp.cur_data_segno if kind < NR_CURSEG_DATA_TYPE else cp.cur_node_segno)[kind % 3]
         row = np.zeros(1, layout.dtype)
+        if not geo.feature & F2FS_FEATURE_RO:  # what the SSA has for the segment must not be hidden
+            per = size // geo.sum_block_size
+            block = device.read_range(geo.ssa_blkaddr + int(segno) // per, 1, size)[0]
+            at = int(segno) % per * geo.sum_block_size
+            row["entries"] = layout.table(block[at : at + geo.sum_block_size])["entries"]
         row["footer"]["entry_type"] = SUM_TYPE_DATA if kind < NR_CURSEG_DATA_TYPE else SUM_TYPE_NODE
         summaries += row.tobytes().ljust(size, b"\0")
     return bytes(head) + summaries + bytes(head[:size])

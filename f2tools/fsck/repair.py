@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
+from f2tools.device.image import ImageFile
 from f2tools.device.overlay import Overlay
 from f2tools.errors import F2fsError, Unsupported
 from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
+from f2tools.fsck.checks.device import zones_below
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.image import Image
@@ -74,6 +76,13 @@ class Outcome:
         return after < before and set(self.left) <= set(self.before.counts)
 
 
+def resizable(device: Device) -> bool:
+    """Whether what lies below overlays and logs is a file, which can be made longer."""
+    while isinstance(device, Wrapper):
+        device = device.base
+    return isinstance(device, ImageFile)
+
+
 class Kept(Wrapper):
     """A device that stays open when whoever uses it closes it."""
 
@@ -90,15 +99,18 @@ class Repairer:
         memory_bytes: int = DEFAULT_MEMORY,
         *,
         careful: bool = False,
+        content: bool = False,
         ask: Callable[[str, list[Finding]], bool] | None = None,
     ) -> None:
-        """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs."""
-        if getattr(device, "zone_size", 0):
-            raise Unsupported(f"{device.name}: a zoned device can't be repaired in place; repair a copy of it")
+        """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs.
+
+        `content`: compressed and sealed files are read and, where that is possible, repaired.
+        """
         self.device = device
         self.overlay = Overlay(Kept(device))
         self._memory = memory_bytes
         self._careful = careful
+        self._content = content
         self._ask = ask
         self._answers: dict[str, bool] = {}
         self._recovery_tried = False
@@ -132,6 +144,9 @@ class Repairer:
         """Write what has changed: the checkpoint area after all else, so that a power cut leaves a volume to repair."""
         image = Image(Kept(self.overlay))
         geo, size = image.geo, image.geo.block_size
+        self._must_be_writable(to)
+        if to.size_bytes < self.overlay.size_bytes:
+            to.resize(self.overlay.size_bytes)
         cp_start, cp_end = geo.cp_blkaddr * size, geo.sit_blkaddr * size
         late: list[tuple[int, int]] = []
         for offset, length in self.overlay.dirty_ranges():
@@ -147,6 +162,17 @@ class Repairer:
             self._copy(to, offset, length)
         to.flush()
 
+    def _must_be_writable(self, to: Device) -> None:
+        """Zones that are written one block after the other take no change in place; Unsupported, before any write."""
+        zones = [zone for zone in zones_below(to) if zone.sequential]
+        for offset, length in self.overlay.dirty_ranges():
+            for zone in zones:
+                if offset < zone.start + zone.length and zone.start < offset + length:
+                    where = f"at {max(offset, zone.start):#x}"
+                    raise Unsupported(
+                        f"{to.name}: a repair {where} lies in a sequential zone; repair a copy of the device"
+                    )
+
     def _copy(self, to: Device, offset: int, length: int) -> None:
         end = min(offset + length, to.size_bytes)
         for at in range(offset, end, 1 << 20):
@@ -157,6 +183,9 @@ class Repairer:
         image = Image(Kept(self.overlay))
         for offset, data in [*image.super_patches, *image.pack_patches]:
             self.overlay.pwrite(offset, data)
+        if image.missing_bytes and resizable(self.device):
+            self.overlay.resize(image.end_bytes)
+            self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
         if image.super_patches:
             self.done.append("S001 superblock put together from what is left of it")
         if image.pack_patches:
@@ -164,7 +193,7 @@ class Repairer:
 
     def _check(self) -> tuple[Image, Report]:
         image = Image(Kept(self.overlay))
-        return image, check(image, memory_bytes=self._memory)
+        return image, check(image, memory_bytes=self._memory, content=self._content)
 
     def _round(self, image: Image, report: Report) -> bool:
         """Apply the first group that changes something."""
@@ -182,7 +211,11 @@ class Repairer:
                 work.note(next(finding for finding in todo if finding.code == code), "computed anew")
             dropped = [finding.ino for finding in todo if finding.code in ("O002", "O003")]
             work.surgery.dropped_orphans.update(ino for ino in dropped if ino is not None)
-            work.surgery.rebuild()
+            try:
+                work.surgery.rebuild()
+            except OSError as error:  # not even a hole for a log
+                self.done.append(f"L001 tables can't be computed anew: {error.strerror}")
+                return False
             if work.surgery.changed:
                 return True
         # where entries may not be removed, a lost name may still be taken by the entry that is at fault

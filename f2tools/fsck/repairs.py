@@ -21,6 +21,7 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.checks.inode import KINDS
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.checks.super import NEED_EXTRA
+from f2tools.fsck.content_repairs import alias_extent, cluster, rewrite, seal
 from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.leaks import LostNode
@@ -886,7 +887,7 @@ Handler = Callable[[Work, Finding], bool]
 TABLES = frozenset(
     ("C001", "C004", "C005", "C006", "C007", "C008", "C010", "C012", "C013", "C015", "J001", "J002", "G001", "G002",
      "G003", "G004", "G005", "A001", "A002", "A003", "A004", "L001", "L002", "L003", "L004", "L005", "L006", "O001",
-     "O002", "O003")
+     "O002", "O003", "W001")
 )  # fmt: skip
 FIND: dict[str, Handler] = {
     "C005": lost_nodes, "R002": cut_chain,
@@ -912,12 +913,13 @@ GIVE_UP: dict[str, Handler] = {
     "D001": missing_inode, "F005": clear_pointer, "F006": clear_pointer, "F007": clear_pointer, "F008": clear_pointer,
     "F009": clear_pointer, "U003": reattach, "B003": clear_clusters, "Z001": clear_clusters, "D003": remove_dentry,
     "D004": remove_dentry, "D012": remove_dentry, "D013": remove_dentry, "G005": unmix, "Q001": lost_quota,
+    "H001": rewrite,
 }  # fmt: skip
 COUNT: dict[str, Handler] = {
     "I002": inode_field, "I003": inode_field, "I004": inode_field, "I019": inode_field, "I029": inode_field,
     "I025": advise, "V001": advise, "I014": reseal,
 }  # fmt: skip
-CORRECT |= {"D009": add_dots, "D014": add_dots, "D008": drop_dots}
+CORRECT |= {"I036": alias_extent, "Z002": cluster, "V002": seal, "D009": add_dots, "D014": add_dots, "D008": drop_dots}
 WITHOUT_PLAN = ("I038", "D014", "S011")  # findings that need no plan to be repaired
 
 

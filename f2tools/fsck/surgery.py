@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.fsck.checks.checkpoint import orphans_of
+from f2tools.fsck.checks.device import zones_of
 from f2tools.fsck.image import Image
 from f2tools.fsck.owners import ALIAS, NODE
 from f2tools.fsck.scan import INODE, UNKNOWN, Scan
@@ -236,6 +237,7 @@ class _Tables:
         self.segnos = scan.owners.segnos()
         self.vblocks = np.zeros(count, np.int64)
         self.types = image.sit.types.copy()
+        self.zones = zones_of(image)
         self.logs = self._logs()
 
     def _owned(self, segnos: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
@@ -303,13 +305,20 @@ class _Tables:
             same_kind = not used.any() or (self.types[segno] >= NR_CURSEG_DATA_TYPE) == (
                 log.kind >= NR_CURSEG_DATA_TYPE
             )
-            if segno in taken or how not in (LFS, SSR) or not free_ahead or not same_kind:
+            fits = how in (LFS, SSR) and free_ahead and same_kind and not self._astray(segno, blkoff)
+            if segno in taken or not fits:
                 segno, blkoff, how = self._new_log(log.kind, taken)
             taken.add(segno)
             if not (self._owned(np.array([segno]))[0] != 0).any():
                 self.types[segno] = log.kind
             logs.append((segno, blkoff, how))
         return logs
+
+    def _astray(self, segno: int, blkoff: int) -> bool:
+        """Whether a log in this place would not write at the write pointer of its zone."""
+        at = (int(self.geo.start_block(segno)) + blkoff) * self.geo.block_size
+        zone = next((zone for zone in self.zones if zone.start <= at < zone.start + zone.length), None)
+        return zone is not None and zone.sequential and (zone.condition == "full" or zone.write_pointer != at)
 
     def _set_types(self) -> None:
         """A segment has the type of what lies in it; where it says the right kind, it is left alone."""
@@ -338,6 +347,7 @@ class _Tables:
         busy[list(taken)] = True
         sections = ~busy[: count // per * per].reshape(-1, per).any(axis=1)
         free = np.flatnonzero(sections) * per if sections.any() else np.flatnonzero(~busy)
+        free = np.array([segno for segno in free.tolist() if not self._astray(segno, 0)], np.int64)
         if free.size:
             return int(free[-1]), 0, LFS
         for segno in self.segnos.tolist():

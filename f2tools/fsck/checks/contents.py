@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -179,7 +180,8 @@ def check_content(tree: Tree) -> Iterator[Finding]:
                     pass
             except (F2fsError, ValueError) as error:
                 note = f"file block {item.fofs}: {_said(error)}"
-                yield _finding(tree, ino, problems.CLUSTER_CONTENT, note)
+                found = _finding(tree, ino, problems.CLUSTER_CONTENT, note)
+                yield replace(found, repair=Repair("cluster", {"ino": ino, "fofs": item.fofs}))
     sealed = (scan.inodes["advise"] & FADVISE_VERITY_BIT != 0) & (scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12)
     for row in np.flatnonzero(sealed).tolist():
         ino = tree.ino(row)
@@ -193,7 +195,7 @@ def check_content(tree: Tree) -> Iterator[Finding]:
         try:
             verify_content(readers.data, inode, verity)
         except (F2fsError, ValueError) as error:
-            yield _finding(tree, ino, problems.VERITY_CONTENT, _said(error))
+            yield _finding(tree, ino, problems.VERITY_CONTENT, _said(error), "verity-tree")
 
 
 def _said(error: Exception) -> str:

@@ -49,15 +49,24 @@ def check_zones(scan: Scan) -> Iterator[Finding]:
 
 def zones_of(image: Image) -> list[Zone]:
     """The zones of the device below; none where it has none, or is an image."""
-    device: Any = image.raw.base
-    return device.zones() if callable(getattr(device, "zones", None)) else []
+    return zones_below(image.raw)
+
+
+def zones_below(device: Any) -> list[Zone]:
+    """The zones of whatever device lies below overlays and logs; none where it has none."""
+    while device is not None:
+        if callable(getattr(device, "zones", None)):
+            return device.zones()
+        device = getattr(device, "base", None)
+    return []
 
 
 def check_unreadable(image: Image) -> Iterator[Finding]:
     """Every block that the check needed could be read."""
     size = image.block_size
     for blkaddr in sorted({offset // size for offset in image.raw.unreadable})[:TOLD]:
-        yield Finding(problems.UNREADABLE, area=image.geo.area_of(blkaddr), blkaddr=blkaddr)
+        area = image.geo.area_of(blkaddr)
+        yield Finding(problems.UNREADABLE, area=area, blkaddr=blkaddr, repair=Repair("rewrite-block"))
 
 
 SCAN_CHECKS = (check_zones,)
