@@ -1,0 +1,114 @@
+"""What the inodes of a volume use: decides which features can be switched off, and which need inodes rewritten."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from f2tools.errors import F2fsError
+from f2tools.layout.constants import (
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    F2FS_PROJINHERIT_FL,
+    QUOTA_NAMES,
+)
+from f2tools.layout.xattr import FscryptContextV2
+from f2tools.volume.inode import Inode
+from f2tools.volume.quota import quota_inos
+from f2tools.volume.volume import Volume
+from f2tools.volume.xattr import encryption_context
+
+AT_ONCE = 1024
+IV_INO_LBLK = 0x08 | 0x10  # FSCRYPT_POLICY_FLAG_IV_INO_LBLK_64 and _32: keys are made with the UUID of the volume
+
+
+@dataclass
+class Facts:
+    """Counts of inodes, and who uses how much."""
+
+    inodes: int = 0
+    encrypted: int = 0
+    keys_with_uuid: int = 0
+    verity: int = 0
+    casefolded: int = 0
+    compressed: int = 0
+    aliases: int = 0
+    extra: int = 0
+    projects: int = 0
+    odd_xattr_space: int = 0  # not what an inode has without flexible_inline_xattr
+    usage: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
+    counts: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
+
+    @property
+    def without_extra(self) -> int:
+        return self.inodes - self.extra
+
+    def quota_use(self, kind: str) -> dict[int, tuple[int, int]]:
+        """id -> (inodes, bytes), for a quota file."""
+        return {number: (count, self.usage[kind][number]) for number, count in self.counts[kind].items()}
+
+
+def all_inos(volume: Volume) -> list[int]:
+    """The numbers of all inodes, from the NAT."""
+    rows = volume.nat.entries()
+    nids = np.arange(rows.size)
+    used = (rows["ino"] == nids) & volume.geo.in_main(rows["block_addr"].astype(np.int64)) & (nids > 2)
+    return np.flatnonzero(used).tolist()
+
+
+def all_inodes(volume: Volume) -> Iterator[Inode]:
+    """Every inode; F2fsError for the first that can't be read: such a volume is to be checked first."""
+    inos = all_inos(volume)
+    for at in range(0, len(inos), AT_ONCE):
+        for found in volume.nodes.inodes(inos[at : at + AT_ONCE]):
+            if isinstance(found, F2fsError):
+                raise found
+            yield found
+
+
+def default_xattr_words(inode: Inode) -> int:
+    """Words of inline xattrs that an inode has where the feature flexible_inline_xattr is off."""
+    return DEFAULT_INLINE_XATTR_ADDRS if inode.i_inline & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) else 0
+
+
+def gather(volume: Volume) -> Facts:
+    """Look at every inode."""
+    facts = Facts()
+    hidden = set(quota_inos(volume.sb).values())
+    flexible = bool(volume.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR)
+    for inode in all_inodes(volume):
+        facts.inodes += 1
+        extra = bool(inode.i_inline & F2FS_EXTRA_ATTR)
+        facts.extra += extra
+        facts.encrypted += inode.encrypted
+        facts.verity += inode.verity
+        facts.casefolded += bool(inode.i_flags & F2FS_CASEFOLD_FL)
+        facts.compressed += bool(inode.i_flags & F2FS_COMPR_FL)
+        facts.aliases += bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
+        projid = inode.extra.get("i_projid", 0)
+        facts.projects += bool(projid or inode.i_flags & F2FS_PROJINHERIT_FL)
+        if flexible:
+            facts.odd_xattr_space += inode.inline_xattr_addrs != default_xattr_words(inode)
+        if inode.encrypted:
+            facts.keys_with_uuid += _key_has_uuid(volume, inode)
+        if inode.ino not in hidden:
+            for kind, number in zip(QUOTA_NAMES, (inode.i_uid, inode.i_gid, projid), strict=True):
+                facts.counts[kind][number] += 1
+                facts.usage[kind][number] += max(0, inode.i_blocks - 1) * volume.geo.block_size
+    return facts
+
+
+def _key_has_uuid(volume: Volume, inode: Inode) -> bool:
+    context = encryption_context(volume.nodes, inode)
+    if context is None or context[:1] != b"\2" or len(context) < FscryptContextV2.size:
+        return False
+    return bool(FscryptContextV2.parse(context[: FscryptContextV2.size]).flags & IV_INO_LBLK)
