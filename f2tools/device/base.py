@@ -58,6 +58,11 @@ class Device(ABC):
         """Make the device longer, by zeros, or shorter; DeviceError where its size is fixed."""
         raise DeviceError(f"{self.name}: its size can't be changed")
 
+    @property
+    def resizable(self) -> bool:
+        """Whether `resize` does something: a file can have any size, a disk or a partition has the one it has."""
+        return False
+
     def write_zeroes(self, offset: int, length: int) -> None:
         """Make a range read as zeros, as cheaply as this device can."""
         self.check_writable()
@@ -158,6 +163,10 @@ class Wrapper(Device):
 
     def write_zeroes(self, offset: int, length: int) -> None:
         self.base.write_zeroes(offset, length)
+
+    @property
+    def resizable(self) -> bool:
+        return self.base.resizable
 
     def resize(self, size_bytes: int) -> None:
         self.base.resize(size_bytes)

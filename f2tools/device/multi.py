@@ -49,6 +49,10 @@ class MultiDevice(Device):
         self._starts = [first for first, _ in layout]
         self.size_bytes = end
 
+    @property
+    def resizable(self) -> bool:
+        return self.members[-1].resizable
+
     def resize(self, size_bytes: int) -> None:
         """Let the share of the last member end at this byte of the volume, and the member with it.
 

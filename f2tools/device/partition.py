@@ -172,6 +172,10 @@ class Slice(Wrapper):
         self.check_range(offset, length)
         self.base.write_zeroes(self.start + offset, length)
 
+    @property
+    def resizable(self) -> bool:
+        return False
+
     def resize(self, size_bytes: int) -> None:
         raise DeviceError(f"{self.name}: the size of a partition can't be changed here")
 

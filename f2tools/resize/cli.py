@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,9 +150,8 @@ def _resize(
 
     with open_for_change(image, extra=devices, dry_run=dry_run, undo=undo) as device, _bar() as bar:
         outcome = resize_volume(device, wanted, areas, bar.advance, bar.begin)
-        last = (image, *devices)[-1]
-        if not keep and stat.S_ISREG(os.stat(last).st_mode):
-            cut_file(device, outcome, max(device.size_bytes, _size_of(last)) if not devices else _size_of(last))
+        if not keep and device.resizable:
+            cut_file(device, outcome, _size_of(devices[-1]) if devices else device.size_bytes)
     return outcome
 
 

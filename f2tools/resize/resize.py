@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
-from f2tools.errors import F2fsError, Unsupported
+from f2tools.errors import DeviceError, F2fsError, Unsupported
 from f2tools.layout.constants import (
     CP_LARGE_NAT_BITMAP_FLAG,
     CP_RESIZEFS_FLAG,
@@ -182,7 +182,7 @@ def resize(
         before = usage_of(volume)
     plan = minimum(state, mode) if last_bytes is None else make_plan(state, bytes_with(state, last_bytes), mode)
     if plan.steps and plan.size_bytes > device.size_bytes:
-        device.resize(plan.size_bytes)
+        _lengthen(device, plan.size_bytes, bytes_with(state, 0))
     if total is not None:
         total(_to_move(device, plan))
     run = _Run(device, tell)
@@ -193,6 +193,17 @@ def resize(
     with Volume(_Kept(device)) as volume:
         after = usage_of(volume)
     return Outcome(plan, run.moved, run.written, plan.size_bytes - bytes_with(state, 0), before, after)
+
+
+def _lengthen(device: Device, size_bytes: int, start_of_last: int) -> None:
+    """Let the device of a volume, or the last one, be as long as it will have to be."""
+    try:
+        device.resize(size_bytes)
+    except DeviceError:
+        if device.resizable:
+            raise
+        have, wanted = device.size_bytes - start_of_last, size_bytes - start_of_last
+        raise DoesNotFit(f"{device.name}: has {have} bytes, {wanted} are wanted, and it can't be made longer") from None
 
 
 def heal_superblocks(device: Device) -> None:

@@ -383,3 +383,17 @@ def test_opening_and_looking_changes_nothing(filled: Path) -> None:
         assert Above(device).size_bytes == 64 * MIB
 
 
+
+
+def test_a_partition_has_the_size_it_has(filled: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(MIB) + filled.read_bytes() + bytes(40 * MIB))
+    before = tree(filled)
+    with pytest.raises(DoesNotFit, match="can't be made longer"):
+        run(disk, "200M", "--offset", MIB)
+    for size in ("80M", "58M", "max"):
+        run(disk, size, "--offset", MIB)
+        assert size_of(disk) == 105 * MIB
+        with open_device(f"{disk}@+{MIB}") as device:
+            sound_on(device, size)
+            assert tree_on(device) == before
