@@ -42,6 +42,7 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_FEATURE_VERITY,
     F2FS_MAX_EXTENSION,
+    F2FS_ROOT_INO,
     F2FS_SUPER_MAGIC,
     F2FS_SUPER_OFFSET,
     FADVISE_ENCRYPT_BIT,
@@ -530,17 +531,19 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
             fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (footers["cp_ver"] != 0)
             fine &= (nid != ino) | blocks[:, :2].any(axis=1)
             fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
-            if valid is not None:
-                fine &= valid[blkaddrs - geo.main_blkaddr]
             found.append((blkaddrs[fine], footers[fine]))
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
+    places = np.concatenate([part[0] for part in found])
     footers: NDArray[Any] = np.concatenate([part[1] for part in found])
-    return np.concatenate([part[0] for part in found]), footers
+    live = valid[places - geo.main_blkaddr]
+    if (footers["nid"][live] == F2FS_ROOT_INO).any():  # a table that does not know the root knows nothing
+        return places[live], footers[live]
+    return places, footers
 
 
-def _valid_in_either(device: Device, geo: Geometry) -> NDArray[np.bool_] | None:
-    """Blocks of the main area that either copy of the SIT calls valid; None where both are empty."""
+def _valid_in_either(device: Device, geo: Geometry) -> NDArray[np.bool_]:
+    """Blocks of the main area that either copy of the SIT calls valid."""
     valid = np.zeros(geo.segment_count_main * geo.blocks_per_seg, np.bool_)
     for copy in range(2):
         blocks = np.zeros((geo.sit_blocks, geo.block_size), np.uint8)
@@ -548,7 +551,7 @@ def _valid_in_either(device: Device, geo: Geometry) -> NDArray[np.bool_] | None:
         maps = blocks.view(SitBlock.at(geo.block_size).dtype)[:, 0]["entries"]["valid_map"]
         maps = maps.reshape(-1, maps.shape[-1])[: geo.segment_count_main]
         valid |= np.unpackbits(maps, axis=1).astype(np.bool_).reshape(-1)
-    return valid if valid.any() else None
+    return valid
 
 
 def _pack(

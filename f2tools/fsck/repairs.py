@@ -181,19 +181,28 @@ def lost_nodes(work: Work, finding: Finding) -> bool:
     if missing <= 0 and not everything:
         return False
     valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
-    count = _adopt_best(work, valid, len(valid) if everything else missing)
+    most = len(valid) if everything else missing
+    count = _adopt_best(work, valid, most)
+    if count < most:
+        count += _adopt_best(work, valid, most - count, blank=True)
     if count < missing:
-        count += _adopt_best(work, work.leaks.newest_old(), missing - count)
+        old = work.leaks.newest_old()
+        count += _adopt_best(work, old, missing - count)
+        if count < missing:
+            count += _adopt_best(work, old, missing - count, blank=True)
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
 
 
-def _adopt_best(work: Work, found: dict[int, LostNode], most: int) -> int:
-    """Let the NAT lead to at most so many of these nodes; the number of them."""
+def _adopt_best(work: Work, found: dict[int, LostNode], most: int, blank: bool = False) -> int:
+    """Let the NAT lead to at most so many of these nodes; the number of them.
+
+    Their summaries must name them; or, with `blank`, nobody.
+    """
     lost = [nid for nid in found if work.scan.row_of(nid) < 0 and nid not in work.adopted]
     named = summaries_of_blocks(work, [found[nid].blkaddr for nid in lost])
-    lost = [nid for nid, name in zip(lost, named, strict=True) if name == nid]
+    lost = [nid for nid, name in zip(lost, named, strict=True) if name == (0 if blank else nid)]
 
     def rank(nid: int) -> tuple[bool, bool, int]:
         node = found[nid]

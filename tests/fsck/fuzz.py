@@ -34,7 +34,10 @@ from tests.images import reference
 
 SECONDS = 60
 DAMAGES = (1, 1, 1, 2, 3, 5, 10, 20, 50, 100)
-WHOLE_BLOCKS = 8  # one damage of so many is a whole block, zeroed or noise
+WHOLE_BLOCKS = 8  # one damage of so many is a whole block, zeroed or noise; of tables fewer
+TABLES = (
+    "superblock", "checkpoint head", "checkpoint tail", "checkpoint summaries", "nat", "sit", "ssa",
+)  # fmt: skip
 # what no repair can decide: features that nobody knows in both copies
 BEYOND = {"S006"}
 TOLD = 6  # lines of a code
@@ -108,8 +111,8 @@ def damage(name: str, number: int) -> list[tuple[int, bytes]]:
     kinds = sorted(kind for kind, where in places.items() if where)
     patches: list[tuple[int, bytes]] = []
     for _ in range(rng.choice(DAMAGES)):
-        kind = rng.choice(kinds)
-        if rng.randrange(WHOLE_BLOCKS) == 0:
+        kind = rng.choices(kinds, [1 if kind in TABLES else 3 for kind in kinds])[0]
+        if rng.randrange(WHOLE_BLOCKS * (5 if kind in TABLES else 1)) == 0:
             start = rng.choice(places[kind])[0] // 4096 * 4096
             patches.append((start, bytes(4096) if rng.randrange(2) else rng.randbytes(4096)))
             continue
