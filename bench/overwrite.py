@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Random overwrites of a nearly full volume: MB/s, and write amplification with adaptive logging on and off.
+"""Random overwrites of a nearly full volume: MB/s and write amplification, by how full it is and how it is cleaned.
 
-    bench/overwrite.py [--size 256M] [--percent 97.5] [--times 2] [--folder DIR]
+    bench/overwrite.py [--size 256M] [--percent 80,90,95,97.5] [--policy greedy,cost-benefit] [--times 2] [--folder DIR]
 
-The volume is filled with files up to the share of what users may have, then overwritten at random in pieces of 4 KiB.
-Write amplification is what was written over what was asked to be written, from after the filling on: counting of all
-else only what cleaning moved, as the paper does; everything in the main area, nodes included; everything.
+The volume is filled with files up to the share of what users may have, then overwritten at random in pieces of 4 KiB,
+with adaptive logging and without.  Its clock goes on by --days meanwhile, so that sections get older.  Write
+amplification is what was written over what was asked to be written, from after the filling on: counting of all else
+only what cleaning moved, as the paper does; everything in the main area, nodes included; everything.
 """
 
 from __future__ import annotations
@@ -57,20 +58,34 @@ def fill(volume: WritableVolume, percent: float) -> list[int]:
     return made
 
 
-def overwrite(path: Path, percent: float, times: float, adaptive: bool, sync_every: int) -> tuple[float, ...]:
+class Days:
+    """A clock that goes on only when it is told."""
+
+    def __init__(self) -> None:
+        self.now = time.time_ns()
+
+    def __call__(self) -> int:
+        self.now += 1000
+        return self.now
+
+
+def overwrite(path: Path, percent: float, policy: Policy, given: argparse.Namespace) -> tuple[float, ...]:
     """MB/s of overwriting a fresh volume, and amplification by cleaning, in the main area, with all metadata."""
     counter = Counter(open_device(path, write=True))
-    volume = WritableVolume(counter, Policy(adaptive=adaptive))
+    clock = Days()
+    volume = WritableVolume(counter, policy, clock)
     counter.main_offset = volume.geo.main_blkaddr * BLOCK
     files = fill(volume, percent)
     chance, data = random.Random(2), random.Random(3).randbytes(BLOCK)
     counter.main_bytes = counter.meta_bytes = 0
     moved = -volume.cleaner.done.data_blocks - volume.cleaner.done.node_blocks
-    blocks = int(path.stat().st_size * times) // BLOCK
+    blocks = int(path.stat().st_size * given.times) // BLOCK
+    tick = int(given.days * 86400e9 / blocks)
     begun = time.perf_counter()
     for n in range(blocks):
+        clock.now += tick
         volume.write(files[chance.randrange(len(files))], chance.randrange(PIECE) * BLOCK, data)
-        if n % sync_every == sync_every - 1:
+        if n % given.sync_every == given.sync_every - 1:
             volume.sync()
     volume.close()
     seconds = time.perf_counter() - begun
@@ -84,24 +99,36 @@ def overwrite(path: Path, percent: float, times: float, adaptive: bool, sync_eve
     )
 
 
+def numbers(text: str) -> list[float]:
+    return [float(word) for word in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--size", default="256M")
-    parser.add_argument("--percent", type=float, default=97.5, help="of what users may have")
+    parser.add_argument("--percent", type=numbers, default=[97.5], help="of what users may have")
+    parser.add_argument("--policy", type=lambda text: text.split(","), default=["greedy"], help="how it is cleaned")
     parser.add_argument("--times", type=float, default=2.0, help="how often the volume's size is written")
+    parser.add_argument("--days", type=float, default=30.0, help="how long that takes, by the volume's clock")
     parser.add_argument("--sync-every", type=int, default=4096, help="a checkpoint after so many blocks")
     parser.add_argument("--folder", type=Path, default=None)
     given = parser.parse_args()
-    print(f"{'':22} {'MB/s':>8} {'cleaning':>9} {'main area':>10} {'all':>6}   times what was asked for")
-    for adaptive in (True, False):
-        with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-overwrite-") as folder:
-            path = Path(folder) / "image"
-            cli(["mkfs", "-q", str(path), "--size", given.size], standalone_mode=False)
-            speed, cleaning, main_area, everything = overwrite(
-                path, given.percent, given.times, adaptive, given.sync_every
-            )
-        label = "adaptive logging" if adaptive else "append logging only"
-        print(f"{label:22} {speed:8.1f} {cleaning:9.2f} {main_area:10.2f} {everything:6.2f}", flush=True)
+    print(f"{'full':>6} {'policy':<14} {'':20} {'MB/s':>8} {'cleaning':>9} {'main area':>10} {'all':>6}   times what "
+          "was asked for")  # fmt: skip
+    for percent in given.percent:
+        for victim in given.policy:
+            for adaptive in (True, False):
+                with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-overwrite-") as folder:
+                    path = Path(folder) / "image"
+                    cli(["mkfs", "-q", str(path), "--size", given.size], standalone_mode=False)
+                    policy = Policy(adaptive=adaptive, victim=victim)
+                    speed, cleaning, main_area, everything = overwrite(path, percent, policy, given)
+                label = "adaptive logging" if adaptive else "append logging only"
+                print(
+                    f"{percent:>5g}% {victim:<14} {label:20} {speed:8.1f} {cleaning:9.3f} {main_area:10.3f} "
+                    f"{everything:6.2f}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

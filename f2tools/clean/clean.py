@@ -24,10 +24,11 @@ from f2tools.layout.constants import (
 )
 from f2tools.volume.gc import BATCH_SECTIONS, POLICIES, Candidates, Pinned
 from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.writer import WritableVolume
+from f2tools.volume.writer import DIRTY_NODES_HELD, WritableVolume
 
 NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)
 SPARE_NODES = 8  # of quota files and folders, which a checkpoint writes too
+MOST_AT_ONCE = 64  # sections cleaned before a checkpoint, where there is room for what they held
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is cleaned
 NOTHING_LEFT = "nothing more can be won: moving what is valid would fill as many sections as it frees"
 ALL_YOUNG = "no section is old enough for the policy age-threshold"
@@ -224,8 +225,11 @@ class _Run:
         """Free sections, after a checkpoint where that brings what is needed to go on."""
         volume, segments = self._volume, self._volume.segments
         needed = KEPT_FREE + len(volume.nodes.dirty) // (volume.geo.segs_per_sec * volume.geo.blocks_per_seg)
-        if segments.prefree_sections >= BATCH_SECTIONS or (
-            segments.free_sections < needed and (segments.prefree_sections or volume.nodes.dirty)
+        batch = max(BATCH_SECTIONS, min(segments.free_sections // 4, MOST_AT_ONCE))
+        if (
+            segments.prefree_sections >= batch
+            or len(volume.nodes.dirty) >= DIRTY_NODES_HELD
+            or (segments.free_sections < needed and (segments.prefree_sections or volume.nodes.dirty))
         ):
             self.checkpoint()
         return segments.free_sections

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +15,8 @@ from click.testing import CliRunner
 
 import f2tools
 from f2tools.clean.clean import ALL_YOUNG, ENOUGH_CLEANED, NOTHING_LEFT, TARGET_FREE
-from f2tools.clean.clean import clean as clean_volume
 from f2tools.clean.cli import clean
 from f2tools.clean.histogram import BINS, histogram, picture
-from f2tools.device import Device, open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
 from f2tools.dump.manifest import manifest
 from f2tools.errors import F2fsError, Usage
 from f2tools.pictures.svg import svg
@@ -35,8 +30,7 @@ from f2tools.volume.gc import (
     greedy,
     worth_cleaning,
 )
-from f2tools.volume.volume import Volume, open_volume
-from f2tools.volume.writer import WritableVolume
+from f2tools.volume.volume import open_volume
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.write.consistency import assert_consistent
@@ -44,7 +38,6 @@ from tests.write.volumes import fresh, writable
 
 ROOT_INO = 3
 BLOCK = 4096
-MOST_CUTS = 60
 AGED = ("fragmented", "full", "sections", "base", "history-a", "phone", "compress-lz4", "plain",
         "active-logs-2", "active-logs-4", "features", "checksums", "zoned", "multi-device")  # fmt: skip
 BEYOND_FSCK_F2FS = ("device-alias", "blocks16k", "packed-ssa")  # 1.15 refuses them before anything was cleaned
@@ -214,34 +207,6 @@ def test_discarding_makes_the_image_file_smaller(copy: Path) -> None:
         free = volume.sit.free_segments()
         blocks = np.concatenate([volume.geo.start_block(int(segno)) + np.arange(512) for segno in free])
         assert (~volume.device.read_blocks(blocks, BLOCK).any(axis=1)).sum() * BLOCK >= done["discarded_bytes"]
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_the_power_may_fail_at_any_time(lost: bool, copy: Path, tmp_path: Path) -> None:
-    before, base = tree(copy), images.copy_sparse(copy, tmp_path / "base")
-    recorder: Recorder | None = None
-
-    def recorded(device: Device) -> Device:
-        nonlocal recorder
-        recorder = Recorder(device)
-        return recorder
-
-    with writable(copy, recorded) as volume:
-        outcome = clean_volume(volume, discard=True)
-    assert outcome.sections > 10
-    assert recorder is not None
-    chance = random.Random(3)
-    counts = list(range(len(recorder.events) + 1))
-    for count in counts if len(counts) <= MOST_CUTS else sorted(chance.sample(counts, MOST_CUTS)):
-        with open_device(base) as below:
-            device = Overlay(below)
-            volatile = recorder.volatile(count) if lost else []
-            recorder.replay(count, device, without={event for event in volatile if chance.random() < 0.5})
-            WritableVolume(device).sync()  # recovers what is to be recovered, as a mount does
-            with Volume(device) as volume:
-                entries = manifest(volume)["entries"]
-                assert_consistent(volume, f"power cut after {count} events")
-        assert {n: {k: v for k, v in e.items() if k != "extents"} for n, e in entries.items()} == before, count
 
 
 def test_it_stops_when_the_target_is_reached(copy: Path) -> None:
