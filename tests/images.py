@@ -110,7 +110,7 @@ def reference(name: str) -> Reference:
     packed = sorted(folder.glob("image*.zst"))
     if not packed:
         raise KeyError(f"no reference image {name!r}; there are {', '.join(CASES)}")
-    return Reference(name, tuple(_unpacked(p) for p in packed), folder, case_of(name))
+    return Reference(name, tuple(unpacked(p) for p in packed), folder, case_of(name))
 
 
 def damaged(name: str, folder: Path) -> Reference:
@@ -158,7 +158,8 @@ def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, end - start
 
 
-def _unpacked(packed: Path) -> Path:
+def unpacked(packed: Path) -> Path:
+    """The image in a .zst file, unpacked once for all tests; for reading."""
     data = packed.read_bytes()
     target = CACHE / hashlib.sha256(data).hexdigest()[:20] / packed.name.removesuffix(".zst")
     if "." not in target.name:

@@ -30,6 +30,7 @@ from f2tools.volume.node import footers_of
 from f2tools.volume.volume import Volume
 
 FOREVER = 1 << 62
+MKFS_CP_VER = 1  # mkfs writes this into footers, whatever number its checkpoint has
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ class Past:
         self.index = index
         self.nodes = index.nodes()
         self.ages = age(self.nodes["cp_ver"], volume.cp.checkpoint_ver)
+        made = int(np.searchsorted(self.ages, self.ages[0], "right")) if self.ages.size else 0
+        if 0 < made < self.ages.size and self.nodes["cp_ver"][0] == MKFS_CP_VER:
+            self.ages[:made] = self.ages[made] - 1
         self.owners = SegmentOwners(volume)
         order = np.argsort(self.nodes["ino"], kind="stable")
         inos, starts = np.unique(self.nodes["ino"][order], return_index=True)

@@ -117,7 +117,7 @@ def cp_ver_of(past: Past, when: int | str) -> int:
             before = [version for version, latest in known if latest <= time]
             if not before:
                 raise Usage(f"nothing is left from before {text}; the oldest is of {iso(known[0][1])}")
-            return before[-1]
+            return past.volume.cp.checkpoint_ver if len(before) == len(known) else before[-1]
     if when > past.volume.cp.checkpoint_ver or when < known[0][0]:
         raise Usage(f"checkpoint {when} is not one of those that can be rebuilt, {known[0][0]} to {known[-1][0]}")
     return when
