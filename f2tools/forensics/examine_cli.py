@@ -1,0 +1,225 @@
+"""The commands carve, slack, strings and report.  Thin: options in, a library call, its result printed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools.options import device_option, human_size, image_argument, key_option, printable, progress
+
+if TYPE_CHECKING:
+    from f2tools.forensics.remembered import Owner, Remembered
+    from f2tools.volume.volume import Volume
+
+INDEX_HELP = "Take owners from the index that `f2tools scan` made.  [default: scan now]"
+
+
+@contextmanager
+def _remembered(
+    image: str, devices: tuple[str, ...], keys: tuple[str, ...], index_path: str | None
+) -> Iterator[tuple[Volume, Remembered]]:
+    import f2tools
+    from f2tools.forensics.index import open_index
+    from f2tools.forensics.remembered import Remembered
+
+    with f2tools.open(image, devices, keys=keys) as volume:
+        for text in volume.warnings:
+            click.echo(f"f2tools: warning: {text}", err=True)
+        with progress("scanning", _blocks(volume)) as bar:
+            index = open_index(volume, index_path, bar.advance)
+        with index:
+            yield volume, Remembered(volume, index)
+
+
+def _blocks(volume: Volume) -> int:
+    return volume.geo.segment_count_main * volume.geo.blocks_per_seg
+
+
+def _folder(target: str | None) -> None:
+    if target is not None:
+        os.makedirs(target, exist_ok=True)
+
+
+def _whose(owner: Owner | None) -> str:
+    if owner is None:
+        return "owner not known"
+    if owner.ino is None:
+        return f"node {owner.nid} [{owner.ofs_in_node}]"
+    path = "" if owner.path is None else " " + printable(os.fsdecode(owner.path))
+    return f"inode {owner.ino} [{owner.ofs_in_node}]{path}"
+
+
+def _say_unreadable(unreadable: list[int]) -> None:
+    if unreadable:
+        click.echo(f"f2tools: {len(unreadable)} blocks could not be read, the first is {unreadable[0]:#x}", err=True)
+        click.get_current_context().exit(1)
+
+
+@click.command()
+@image_argument
+@click.option("-o", "--output", "target", metavar="DIR", help="Put the files into DIR; made if need be.")
+@click.option(
+    "--type", "types", multiple=True, metavar="TYPE",
+    help="Only this type, by its extension (jpg) or class (image, video, archive); repeatable.",
+)  # fmt: skip
+@click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
+@device_option
+def carve(
+    image: str, target: str | None, types: tuple[str, ...], index_path: str | None, as_json: bool,
+    devices: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Find files by what they begin with, in blocks that no living file owns.
+
+    Each is shown with the owner that the summaries remember: inode, offset in its node, and last known path.  Where the
+    inode is still there, undelete knows more: try that first.
+
+    \b
+    Example:
+      f2tools carve card.img
+      f2tools carve card.img --type jpg --type video -o carved
+    """
+    from f2tools.forensics.carve import Carver
+
+    with _remembered(image, devices, (), index_path) as (volume, remembered):
+        carver = Carver(volume, remembered, types)
+        with progress("carving", _blocks(volume)) as bar:
+            found = carver.run(bar.advance)
+        _folder(target)
+        for one in found:
+            if target is not None:
+                carver.write(one, target)
+            if as_json:
+                click.echo(json.dumps(one.as_dict(volume.geo.block_size)))
+                continue
+            size = human_size(one.size) if one.end_known else f"<= {human_size(one.size)}"
+            click.echo(f"{one.blkaddrs[0]:#010x}  {one.extension:5} {size:>13}  {_whose(one.owner)}")
+        if not as_json:
+            click.echo(f"{len(found)} files", err=True)
+    _say_unreadable(carver.unreadable)
+
+
+@click.command()
+@image_argument
+@click.option("-o", "--output", "target", metavar="DIR", help="Put what is found into DIR, a file each.")
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice(["dentry", "tail", "inline", "xattr"]),
+    help="Only this kind; repeatable.  [default: all]",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@device_option
+@key_option
+def slack(
+    image: str, target: str | None, kinds: tuple[str, ...], as_json: bool, devices: tuple[str, ...],
+    keys: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Show what is left in places that living files own but don't use.
+
+    \b
+    Kinds:
+      dentry  names of deleted files in the slots of living directories
+      tail    bytes behind the end of a file in its last block
+      inline  bytes behind the end of a file that lies in its inode
+      xattr   bytes behind the last extended attribute
+
+    \b
+    Example:
+      f2tools slack card.img
+      f2tools slack card.img --kind tail -o slack
+    """
+    import f2tools
+    from f2tools.forensics.slack import find_slack
+
+    count = 0
+    with f2tools.open(image, devices, keys=keys) as volume:
+        for text in volume.warnings:
+            click.echo(f"f2tools: warning: {text}", err=True)
+        _folder(target)
+        problems: list[tuple[bytes, str]] = []
+        for piece in find_slack(volume, kinds, problems):
+            if target is not None:
+                name = os.path.join(target, f"{piece.offset:012x}.{piece.kind}")
+                with open(name, "xb") as out:
+                    out.write(piece.data)
+            if as_json:
+                click.echo(json.dumps(piece.as_dict()))
+            else:
+                path = printable(os.fsdecode(piece.path))
+                what = f"{piece.name_text()} (inode {piece.gone_ino})" if piece.kind == "dentry" else piece.preview()
+                click.echo(f"{piece.offset:#014x}  {piece.kind:6} {len(piece.data):>5}  {path}  {what}")
+            count += 1
+    if not as_json:
+        click.echo(f"{count} pieces", err=True)
+    for path, text in problems:
+        click.echo(f"f2tools: {printable(os.fsdecode(path))}: {printable(text)}", err=True)
+    if problems:
+        click.get_current_context().exit(1)
+
+
+@click.command()
+@image_argument
+@click.option("-n", "--bytes", "least", type=click.IntRange(2, 4096), default=6, show_default=True,
+              help="The shortest string, in characters.")  # fmt: skip
+@click.option("-e", "--encoding", type=click.Choice(["ascii", "utf-8", "utf-16"]), default="ascii",
+              show_default=True, help="How the strings are written; utf-16 is little-endian.")  # fmt: skip
+@click.option("--free", is_flag=True, help="Only in blocks that no living file owns.")
+@click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each string.")
+@device_option
+def strings(
+    image: str, least: int, encoding: str, free: bool, index_path: str | None, as_json: bool, devices: tuple[str, ...]
+) -> None:
+    """Print the strings in the main area, each with its place and the owner of its block.
+
+    A block that no living file owns any more is marked with a minus; its owner is the one that the summaries remember.
+
+    \b
+    Example:
+      f2tools strings card.img | grep -i password
+      f2tools strings --free -n 12 card.img
+    """
+    from f2tools.forensics.strings import find_strings
+
+    unreadable: list[int] = []
+    with _remembered(image, devices, (), index_path) as (volume, remembered):
+        for one in find_strings(volume, remembered, least, encoding, free=free, unreadable=unreadable):
+            if as_json:
+                click.echo(json.dumps(one.as_dict()))
+            else:
+                click.echo(f"{one.offset:#014x} {'+' if one.live else '-'} {_whose(one.owner)}: {printable(one.text)}")
+    _say_unreadable(unreadable)
+
+
+@click.command()
+@image_argument
+@click.option(
+    "-o", "--output", "target", required=True, metavar="DIR", help="Put report.html and report.json into DIR."
+)
+@click.option("--no-hashes", is_flag=True, help="Leave out the hashes of the image, which cost reading all of it.")
+@click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
+@device_option
+@key_option
+def report(
+    image: str, target: str, no_hashes: bool, index_path: str | None, devices: tuple[str, ...], keys: tuple[str, ...]
+) -> None:
+    """Write a report on IMAGE: hashes, geometry, encryption policies, findings of fsck, deleted files, a timeline.
+
+    The page stands alone: nothing is fetched, no script runs, and names from the image are only text.
+
+    \b
+    Example:
+      f2tools report card.img -o report
+    """
+    from f2tools.forensics.report import examine, write_report
+
+    found = examine(image, devices, keys, index_path, hashes=not no_hashes)
+    paths = write_report(found, target)
+    deleted: dict[str, Any] = found["deleted"]["grades"]
+    click.echo(", ".join(f"{count} {grade}" for grade, count in deleted.items()) or "no deleted files")
+    for path in paths:
+        click.echo(path)

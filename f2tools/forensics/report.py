@@ -1,0 +1,301 @@
+"""A report on an image, as JSON and as one HTML page: what it is, what is wrong with it, what was deleted, and when.
+
+What `dump info` and `fsck` know is asked of them as commands.  The page stands alone, and whatever comes from the image
+is text in it, never markup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+import f2tools
+from f2tools.device import Device, open_device
+from f2tools.device.open import file_and_part
+from f2tools.forensics.index import open_index
+from f2tools.forensics.others import ask
+from f2tools.forensics.picture import histogram, timeline_svg
+from f2tools.forensics.timeline import lines
+from f2tools.forensics.times import iso, local_time
+from f2tools.forensics.undelete import CERTAIN, GRADES, PROBABLE, Undelete, as_dict
+from f2tools.options import human_size, printable
+
+HASH_AT_ONCE = 4 << 20
+MOST_ROWS = 5000  # of a table in the page; the JSON has all
+STYLE = """
+:root{color-scheme:light dark}
+body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:1.5em auto;padding:0 1em;color:#222;background:#fff}
+h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.15em;margin:1.8em 0 .4em}
+table{border-collapse:collapse;margin:.5em 0}th,td{padding:.15em .7em;text-align:left;border-bottom:1px solid #8884;
+vertical-align:top;overflow-wrap:break-word;max-width:28em}thead th{border-bottom:2px solid #8888}td.n{text-align:right}
+code{font-size:.92em;overflow-wrap:anywhere}.wide{overflow-x:auto}.note{color:#777;font-size:.9em}
+.bad{border-left:4px solid #d33;padding:.3em .8em;background:#d331}svg{width:100%;height:auto}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}}
+"""
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def examine(
+    image: str,
+    devices: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    index_path: str | None = None,
+    *,
+    hashes: bool = True,
+) -> dict[str, Any]:
+    """All that the report says, as one value for JSON."""
+    more = [word for device in devices for word in ("--device", device)]
+    info = ask("dump", "info", "--json", image, *more, *(word for key in keys for word in ("--key", key)))
+    fsck = ask("fsck", "-n", "--json", image, *more)
+    with f2tools.open(image, devices, keys=keys) as volume, open_index(volume, index_path) as index:
+        run = Undelete(volume, index)
+        deleted = []
+        for found in run.deleted():
+            if found.grade in (CERTAIN, PROBABLE):
+                run.digest(found)
+            deleted.append(as_dict(found))
+        timeline = histogram(_events(run))
+        warnings = list(volume.warnings)
+    return {
+        "format": 1,
+        "tool": {"name": "f2tools", "version": f2tools.__version__},
+        "made": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "images": [_image(path, hashes) for path in (image, *devices)],
+        "warnings": warnings,
+        "volume": info.values[0] if info.values else None,
+        "volume_problems": info.said.splitlines(),
+        "fsck": {"exit_code": fsck.exit_code, "findings": fsck.values, "said": fsck.said.splitlines()},
+        "deleted": {
+            "grades": {grade: sum(1 for one in deleted if one["grade"] == grade) for grade in GRADES},
+            "files": deleted,
+        },
+        "timeline": timeline,
+    }
+
+
+def _events(run: Undelete) -> dict[str, list[int]]:
+    """Times in ns at which files were created, modified and deleted, older versions included."""
+    events: dict[str, set[tuple[int, int, int]]] = {"born": set(), "modified": set(), "deleted": set()}
+    for line in lines(run):
+        inode = line.inode
+        if inode is None:
+            continue
+        times = (("born", inode.crtime_ns), ("modified", inode.mtime_ns), ("deleted", line.deleted_ns))
+        for kind, time in times:
+            if time is not None:
+                events[kind].add((line.ino, inode.generation, time))
+    return {kind: sorted(time for _, _, time in found) for kind, found in events.items()}
+
+
+def _image(path: str, hashes: bool) -> dict[str, Any]:
+    name, part = file_and_part(path)
+    status = os.stat(name)
+    with open_device(path) as device:
+        found: dict[str, Any] = {
+            "path": os.path.abspath(name),
+            "part": part or None,
+            "opened_as": type(device).__name__,
+            "file_bytes": status.st_size,
+            "content_bytes": device.size_bytes,
+            "mtime_ns": status.st_mtime_ns,
+        }
+        if hashes:
+            found["content"] = _hashes(device)
+            if device.size_bytes != status.st_size and os.path.isfile(name):
+                found["file"] = _file_hashes(name)
+    return found
+
+
+def _hashes(device: Device) -> dict[str, str]:
+    """Hashes of what is in an image; holes are not read."""
+    sums = {name: hashlib.new(name, usedforsecurity=False) for name in ("sha256", "md5")}
+    zeros = bytes(HASH_AT_ONCE)
+    at = 0
+
+    def take(data: bytes | memoryview) -> None:
+        for one in sums.values():
+            one.update(data)
+
+    for offset, length in (*device.data_ranges(0, device.size_bytes), (device.size_bytes, 0)):
+        while at < offset:
+            count = min(HASH_AT_ONCE, offset - at)
+            take(memoryview(zeros)[:count])
+            at += count
+        while at < offset + length:
+            count = min(HASH_AT_ONCE, offset + length - at)
+            take(device.pread(at, count))
+            at += count
+    return {name: one.hexdigest() for name, one in sums.items()}
+
+
+def _file_hashes(name: str) -> dict[str, str]:
+    """Hashes of a file as it lies: of a container, or of the disk that a partition is on."""
+    from f2tools.device.image import open_image
+
+    with open_image(name) as file:
+        return _hashes(file)
+
+
+# -- the files --------------------------------------------------------------------------------------------------------
+
+
+def write_report(found: dict[str, Any], folder: str) -> list[str]:
+    """Put report.json and report.html into a folder, which is made if need be; their paths.
+
+    OSError where a report is there already.
+    """
+    os.makedirs(folder, exist_ok=True)
+    paths = [os.path.join(folder, name) for name in ("report.json", "report.html")]
+    with open(paths[0], "x", encoding="utf-8") as out:
+        json.dump(found, out, indent=1)
+        out.write("\n")
+    with open(paths[1], "x", encoding="utf-8") as out:
+        out.write(page(found))
+    return paths
+
+
+def page(found: dict[str, Any]) -> str:
+    """The report as HTML."""
+    title = f"Report on {', '.join(os.path.basename(one['path']) for one in found['images'])}"
+    body = [f"<h1>{_text(title)}</h1>"]
+    body.append(f'<p class="note">Made {_text(found["made"])} by f2tools {_text(found["tool"]["version"])}.</p>')
+    if found["warnings"]:
+        body.append(f'<div class="bad">{_lines(found["warnings"])}</div>')
+    body += ["<h2>Image</h2>", *(_image_table(one) for one in found["images"])]
+    body += ["<h2>Volume</h2>", _volume(found)]
+    body += ["<h2>Encryption</h2>", _policies(found)]
+    body += ["<h2>Findings of fsck</h2>", _findings(found["fsck"])]
+    body += ["<h2>Timeline</h2>", timeline_svg(found["timeline"]), _outside(found["timeline"])]
+    body += ["<h2>Deleted files</h2>", _deleted(found["deleted"])]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _text(value: object) -> str:
+    """Text from wherever: control characters and undecodable bytes as escapes, nothing of it markup."""
+    return escape(printable(str(value)))
+
+
+def _lines(texts: Iterable[object]) -> str:
+    return "<br>".join(_text(text) for text in texts)
+
+
+def _pairs(rows: Iterable[tuple[str, object]]) -> str:
+    cells = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in rows)
+    return f'<div class="wide"><table>{cells}</table></div>'
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]], total: int | None = None) -> str:
+    """Rows under a header; `total` where not all of them are shown."""
+    top = "".join(f"<th>{_text(name)}</th>" for name in head)
+    cells = "".join("<tr>" + "".join(f"<td>{_text(value)}</td>" for value in row) + "</tr>" for row in rows)
+    note = ""
+    if total is not None and total > len(rows):
+        note = f'<p class="note">The first {len(rows)} of {total}; report.json has all.</p>'
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{cells}</tbody></table></div>{note}'
+
+
+def _image_table(one: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [("path", one["path"])]
+    if one["part"]:
+        rows.append(("partition", one["part"]))
+    rows.append(("size", f"{one['content_bytes']} bytes ({human_size(one['content_bytes'])})"))
+    if one["file_bytes"] != one["content_bytes"]:
+        rows.append(
+            ("file", f"{one['file_bytes']} bytes ({human_size(one['file_bytes'])}), read as {one['opened_as']}")
+        )
+    rows.append(("last written", iso(one["mtime_ns"])))
+    for what, label in (("content", "content"), ("file", "file as it lies")):
+        rows += [(f"{name} of the {label}", value) for name, value in one.get(what, {}).items()]
+    return _pairs(rows)
+
+
+def _volume(found: dict[str, Any]) -> str:
+    volume = found["volume"]
+    if volume is None:
+        return f'<div class="bad">{_lines(found["volume_problems"])}</div>'
+    geo, space, state = volume["geometry"], volume["space"], volume["state"]
+    rows: list[tuple[str, object]] = [
+        ("format", volume["format"]),
+        ("label", volume["label"] or "none"),
+        ("UUID", volume["uuid"]),
+        ("formatted by", volume["init_version"]),
+        ("last mounted by", volume["version"]),
+        ("size", f"{volume['size_bytes']} bytes ({human_size(volume['size_bytes'])})"),
+        ("blocks", f"{geo['block_count']} of {geo['block_size']} bytes, {geo['segment_count_main']} segments in main"),
+        *(
+            (f"area {name}", f"block {area['blkaddr']:#x}, {area['blocks']} blocks")
+            for name, area in geo["areas"].items()
+        ),
+        ("features", ", ".join(volume["features"]) or "none"),
+        ("used", f"{human_size(space['used_bytes'])}; {space['valid_inode_count']} inodes"),
+        ("checkpoint", f"{state['checkpoint_ver']:#x}, {state['why']}"),
+        ("unmounted cleanly", "yes" if state["clean"] else f"no; {state['fsynced_nodes']} fsynced nodes after it"),
+    ]
+    return _pairs(rows)
+
+
+def _policies(found: dict[str, Any]) -> str:
+    policies = (found["volume"] or {}).get("policies", [])
+    if not policies:
+        return "<p>No encryption policy is in use.</p>"
+    rows = [
+        (
+            one["version"], one.get("identifier") or one.get("descriptor"), one["contents"],
+            f"{one['filenames']}, padded to {one['padding']}", ", ".join(one["flags"]) or "-", one["inodes"],
+            one["key"] or "not given",
+        )
+        for one in policies
+    ]  # fmt: skip
+    return _table(("version", "identifier or descriptor", "content", "names", "flags", "inodes", "key"), rows)
+
+
+def _findings(fsck: dict[str, Any]) -> str:
+    findings = [one for one in fsck["findings"] if isinstance(one, dict)]
+    said = f'<p class="note">{_lines(fsck["said"])}</p>' if fsck["said"] else ""
+    if not findings:
+        return f"<p>None; exit code {fsck['exit_code']}.</p>{said}"
+    rows = [
+        (one.get("code"), one.get("severity"), one.get("message"), (one.get("repair") or {}).get("name", "none"))
+        for one in findings[:MOST_ROWS]
+    ]
+    return _table(("code", "severity", "what", "repair"), rows, len(findings)) + said
+
+
+def _outside(timeline: dict[str, Any]) -> str:
+    outside = f"  {timeline['outside']} times far outside are left out." if timeline["outside"] else ""
+    return f'<p class="note">A bar is {human_span(timeline["span"])}; times are UTC.{outside}</p>'
+
+
+def human_span(seconds: int) -> str:
+    """`15 minutes`, `7 days`."""
+    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds % size == 0 and seconds >= size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} seconds"
+
+
+def _deleted(deleted: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {grade}" for grade, count in deleted["grades"].items())
+    files = deleted["files"]
+    rows = [
+        (
+            one["grade"], "/" + one["path"].lstrip("/"), one["type"], "" if one["size"] is None else one["size"],
+            "" if one["mtime_ns"] is None else local_time(one["mtime_ns"]), one["ino"], one["sha256"] or "",
+            "; ".join(one["reasons"]),
+        )
+        for one in files[:MOST_ROWS]
+    ]  # fmt: skip
+    head = ("grade", "path", "type", "size", "modified (UTC)", "inode", "SHA-256", "why")
+    return f"<p>{_text(counts)}</p>{_table(head, rows, len(files)) if rows else ''}"
