@@ -18,7 +18,9 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
+    F2FS_META_INO,
     F2FS_PROJINHERIT_FL,
+    NULL_ADDR,
     QUOTA_NAMES,
 )
 from f2tools.layout.xattr import FscryptContextV2
@@ -44,6 +46,7 @@ class Facts:
     aliases: int = 0
     extra: int = 0
     projects: int = 0
+    no_project_room: int = 0
     odd_xattr_space: int = 0  # not what an inode has without flexible_inline_xattr
     usage: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
     counts: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in QUOTA_NAMES})
@@ -58,10 +61,10 @@ class Facts:
 
 
 def all_inos(volume: Volume) -> list[int]:
-    """The numbers of all inodes, from the NAT."""
+    """The numbers of all inodes, from the NAT; also of those that are not written yet."""
     rows = volume.nat.entries()
     nids = np.arange(rows.size)
-    used = (rows["ino"] == nids) & volume.geo.in_main(rows["block_addr"].astype(np.int64)) & (nids > 2)
+    used = (rows["ino"] == nids) & (rows["block_addr"] != NULL_ADDR) & (nids > F2FS_META_INO)
     return np.flatnonzero(used).tolist()
 
 
@@ -95,6 +98,7 @@ def gather(volume: Volume) -> Facts:
         facts.compressed += bool(inode.i_flags & F2FS_COMPR_FL)
         facts.aliases += bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
         projid = inode.extra.get("i_projid", 0)
+        facts.no_project_room += "i_projid" not in inode.extra
         facts.projects += bool(projid or inode.i_flags & F2FS_PROJINHERIT_FL)
         if flexible:
             facts.odd_xattr_space += inode.inline_xattr_addrs != default_xattr_words(inode)

@@ -15,6 +15,7 @@ from f2tools.tune.facts import Facts
 
 Judge = Callable[[Facts], str | None]  # why not, or None
 
+BOTH = ("project_quota", "quota")  # then projects are counted
 NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
 
 
@@ -94,6 +95,9 @@ def why_not(name: str, on: bool, feature: int, facts: Facts) -> str | None:
         return why
     if on and name in NEED_EXTRA and not feature & FEATURES["extra_attr"]:
         return "it needs extra_attr"
+    if on and name in BOTH and all(feature & FEATURES[other] for other in BOTH) and facts.no_project_room:
+        # the kernel takes them for project 0, but fsck.f2fs reads what stands there instead
+        return f"{facts.no_project_room} inodes have no room for a project, and would be counted wrong"
     if not on and name == "extra_attr":
         still = [other for other in NEED_EXTRA if feature & FEATURES[other]]
         if still:
