@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
-from f2tools.errors import DeviceError, Usage
+from f2tools.errors import Usage
 from f2tools.options import (
     device_option,
     dry_run_option,
@@ -22,6 +21,7 @@ from f2tools.options import (
     progress,
     undo_option,
 )
+from f2tools.pictures.files import picture_options, pictures
 
 if TYPE_CHECKING:
     from f2tools.clean.clean import Outcome
@@ -55,8 +55,7 @@ class Percent(click.ParamType):
 @click.option("--target-free", type=Percent(), metavar="PERCENT", help="Stop when so many of all sections are free.")
 @click.option("--sections", type=click.IntRange(min=0), metavar="N", help="Stop when so many sections are cleaned.")
 @click.option("--discard", is_flag=True, help="Give the segments that became free back: an image file shrinks.")
-@click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw the histogram into FILE.")
-@click.option("--png", type=click.Path(path_type=str), metavar="FILE", help="Draw it as PNG; needs f2tools[png].")
+@picture_options
 @click.option("--simulate", is_flag=True, help="Compare policies and numbers of logs under a load; change nothing.")
 @click.option(
     "--workload",
@@ -113,16 +112,12 @@ def clean(
         raise Usage("--dry-run writes nothing that --undo could keep")
     if simulate and (target_free is not None or sections is not None or discard or undo):
         raise Usage("--simulate changes nothing; --target-free, --sections, --discard and --undo are for cleaning")
-    if png:
-        from f2tools.pictures.png import need_matplotlib
-
-        need_matplotlib()
-    with _unfinished(svg) as svg_file, _unfinished(png) as png_file:
+    with pictures(svg, png) as draw:
         if simulate:
-            _simulate(image, devices, workload, times, days, as_json, svg_file, png_file)
+            _simulate(image, devices, workload, times, days, as_json, draw)
             return
         outcome = _clean(image, devices, policy, target_free, sections, discard, dry_run, undo)
-        _draw(image, outcome, svg_file, png_file)
+        draw(_histograms(image, outcome))
     if as_json:
         print_json({"image": image, "written": not dry_run, **outcome.as_dict()})
     else:
@@ -151,37 +146,16 @@ def _clean(
         return clean_volume(volume, policy, Goal(wanted, sections), discard, bar.advance)
 
 
-@contextmanager
-def _unfinished(path: str | None) -> Iterator[IO[bytes] | None]:
-    """The file of a picture, opened before anything is changed; it takes its name's place when it is whole."""
-    if path is None:
-        yield None
-        return
-    unfinished = f"{path}.new"
-    try:
-        file = open(unfinished, "wb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise DeviceError(f"{path}: {error.strerror}") from None
-    try:
-        with file:
-            yield file
-        os.replace(unfinished, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(unfinished)
-        raise
-
-
-def _draw(image: str, outcome: Outcome, svg: IO[bytes] | None, png: IO[bytes] | None) -> None:
+def _histograms(image: str, outcome: Outcome) -> Picture:
     from f2tools.clean.histogram import picture
 
     title = f"{printable(os.path.basename(image))}: {outcome.sections} sections cleaned, {outcome.policy}"
-    _draw_into(picture(outcome.before.histogram, outcome.after.histogram, title), svg, png)
+    return picture(outcome.before.histogram, outcome.after.histogram, title)
 
 
 def _simulate(
     image: str, devices: tuple[str, ...], workload: str, times: float, days: float, as_json: bool,
-    svg: IO[bytes] | None, png: IO[bytes] | None,
+    draw: Callable[[Picture], None],
 ) -> None:  # fmt: skip
     from f2tools.clean.simulate import Load, lines_of, load_blocks, picture, settings
     from f2tools.clean.simulate import simulate as run
@@ -192,23 +166,12 @@ def _simulate(
         blocks = load_blocks(volume, load)
         with progress("blocks written", blocks * len(settings())) as bar:
             costs = run(volume, load, advance=bar.advance)
-    _draw_into(picture(costs, f"{printable(os.path.basename(image))}: {workload}, {times:g} times"), svg, png)
+    draw(picture(costs, f"{printable(os.path.basename(image))}: {workload}, {times:g} times"))
     if as_json:
         print_json({"image": image, "load": {**vars(load), "blocks": blocks}, "costs": [c.as_dict() for c in costs]})
         return
     for line in lines_of(costs, load, blocks):
         click.echo(line)
-
-
-def _draw_into(shown: Picture, svg: IO[bytes] | None, png: IO[bytes] | None) -> None:
-    if svg:
-        from f2tools.pictures.svg import document
-
-        svg.write(document(shown).encode(errors="replace"))
-    if png:
-        from f2tools.pictures.png import write_png
-
-        write_png(shown, png)
 
 
 def _report(image: str, outcome: Outcome, discard: bool, dry_run: bool) -> None:

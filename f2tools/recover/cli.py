@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from f2tools.options import (
     image_argument,
     json_option,
     print_json,
+    printable,
     undo_option,
 )
+from f2tools.pictures.files import picture_options, pictures
 
 if TYPE_CHECKING:
     from f2tools.recover.plan import Plan
@@ -34,10 +37,12 @@ if TYPE_CHECKING:
 @dry_run_option
 @undo_option
 @click.option("-v", "--verbose", is_flag=True, help="Show every node block of the chain.")
+@picture_options
 @json_option
 def recover(
     image: str, plan_only: bool, apply: bool, rollback: bool, until: int | None, checkpoint: Any,
-    devices: tuple[str, ...], force: bool, dry_run: bool, undo: str | None, verbose: bool, as_json: bool,
+    devices: tuple[str, ...], force: bool, dry_run: bool, undo: str | None, verbose: bool, svg: str | None,
+    png: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Bring back what was fsync'ed before a crash, as a mount by the kernel would; explain it first.
 
@@ -55,6 +60,7 @@ def recover(
       f2tools recover card.img --apply --undo before.undo
       f2tools recover card.img --plan --json
       f2tools recover card.img --checkpoint older
+      f2tools recover card.img --svg log.svg
     """
     if plan_only + apply + rollback > 1:
         raise Usage("--plan, --apply and --rollback exclude each other")
@@ -65,7 +71,12 @@ def recover(
         raise Usage("--force goes with --checkpoint older and --apply or --rollback")
     if rollback and until is not None:
         raise Usage("--until goes with --apply")
-    plan = _looked_at(image, devices, checkpoint, 0 if rollback else until)
+    with pictures(svg, png) as draw:
+        plan = _looked_at(image, devices, checkpoint, 0 if rollback else until)
+        if svg or png:
+            from f2tools.recover.show import timeline
+
+            draw(timeline(plan, printable(os.path.basename(image))))
     if changes and plan.needed:
         _must_be_possible(image, plan, force)
         _change(image, devices, plan, rollback, until, dry_run, undo, checkpoint)

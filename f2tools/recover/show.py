@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+import numpy as np
+
 from f2tools.options import human_size, printable
+from f2tools.pictures.svg import Line, Picture
 from f2tools.recover.older import Verdict
 from f2tools.recover.plan import Comeback, Plan, Step
 
 WIDTH = 64  # node blocks in a line of the picture
 FILES_SHOWN = 20
+NAME_SHOWN = 16  # characters in the legend of the picture
+# Okabe and Ito's colours, told apart by people who see colours differently; the last one is for all other files
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#666666")
+NOT_APPLIED = "#dddddd"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -105,3 +112,32 @@ def picture(plan: Plan) -> Iterator[str]:
         f"{letters[file.ino]} {printable(file.path or f'inode {file.ino}')}" for file in plan.files[: len(LETTERS)]
     ]
     yield "  " + "  ".join([*shown, "capital: fsync mark", ". not applied"])
+
+
+def timeline(plan: Plan, name: str) -> Picture:
+    """The log after the checkpoint: a column is a node block, a row a file; the whole height of a row is an fsync mark.
+
+    Files that come back first have rows at the top and colours of their own; what is not applied is at the bottom.
+    """
+    rows = {file.ino: row for row, file in enumerate(plan.files)}
+    count = len(rows) + 1
+    pixels = np.zeros((2 * count, max(1, len(plan.steps)), 4), np.uint8)
+    for step in plan.steps:
+        row = rows[step.ino] if step.applied else count - 1
+        colour = COLOURS[min(row, len(COLOURS) - 1)] if step.applied else NOT_APPLIED
+        rgb = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
+        pixels[2 * row + (0 if step.fsync else 1) : 2 * row + 2, step.index] = (*rgb, 255)
+    shown = plan.files[: len(COLOURS) - 1]
+    lines = [Line(_short(file), colour, [], []) for file, colour in zip(shown, COLOURS, strict=False)]
+    if len(plan.files) > len(shown):
+        lines.append(Line(f"{len(plan.files) - len(shown)} more", COLOURS[-1], [], []))
+    return Picture(
+        "timeline", f"{name}: the log of nodes after the checkpoint", "raster",
+        f"node blocks from {plan.start_blkaddr:#x} on; {plan.end_reason}", "files, the last row: not applied",
+        (0, max(1, len(plan.steps))), (0, count), lines=lines, pixels=pixels,
+    )  # fmt: skip
+
+
+def _short(file: Comeback) -> str:
+    text = printable(file.path.rpartition("/")[2]) if file.path else f"inode {file.ino}"
+    return text if len(text) <= NAME_SHOWN else text[: NAME_SHOWN - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,15 @@ def test_a_volume_that_is_cut_off_is_not_written(command: str, tmp_path: Path) -
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(options: tuple[str, ...]) -> None:
     assert f2("recover", images.reference("crash-several").path, *options).code == 2
+
+
+def test_the_log_after_the_checkpoint_as_a_picture(tmp_path: Path) -> None:
+    case = images.reference("crash-several")
+    drawn = ("--svg", tmp_path / "log.svg", "--png", tmp_path / "log.png")
+    assert f2("recover", case.path, *drawn).code == 0
+    text = "".join(ElementTree.parse(tmp_path / "log.svg").getroot().itertext())
+    assert "f5" in text
+    assert "not written after this checkpoint" in text
+    assert (tmp_path / "log.png").read_bytes().startswith(b"\x89PNG")
+    assert f2("recover", images.reference("base").path, *drawn).code == 0
+    assert f2("recover", case.path, "--svg", tmp_path / "nowhere" / "x.svg").code == 8

@@ -1,0 +1,65 @@
+"""Files that pictures are drawn into: opened before the work begins, and in place only when they are whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from f2tools.errors import DeviceError
+
+if TYPE_CHECKING:
+    from f2tools.pictures.svg import Picture
+
+
+def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--svg and --png."""
+    svg = click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw the picture into FILE.")
+    png = click.option("--png", type=click.Path(path_type=str), metavar="FILE", help="As PNG; needs f2tools[png].")
+    return svg(png(command))
+
+
+@contextmanager
+def pictures(svg: str | None, png: str | None) -> Iterator[Callable[[Picture], None]]:
+    """What draws a picture into these files; DeviceError at once where one can't be made, Usage without matplotlib."""
+    if png:
+        from f2tools.pictures.png import need_matplotlib
+
+        need_matplotlib()
+    with _unfinished(svg) as svg_file, _unfinished(png) as png_file:
+
+        def draw(what: Picture) -> None:
+            if svg_file:
+                from f2tools.pictures.svg import document
+
+                svg_file.write(document(what).encode(errors="replace"))
+            if png_file:
+                from f2tools.pictures.png import write_png
+
+                write_png(what, png_file)
+
+        yield draw
+
+
+@contextmanager
+def _unfinished(path: str | None) -> Iterator[IO[bytes] | None]:
+    """A file that takes its name's place when it is whole."""
+    if path is None:
+        yield None
+        return
+    unfinished = f"{path}.new"
+    try:
+        file = open(unfinished, "wb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise DeviceError(f"{path}: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        raise
