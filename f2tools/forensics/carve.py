@@ -40,7 +40,7 @@ class Carved:
     owner: Owner | None
     inline: int | None = None  # it lies in an inode: the byte in the block where it begins
     size: int = 0  # bytes; whole blocks where the end isn't known
-    end_known: bool = False
+    end_by: str | None = None  # what says where it ends: format, or inode; None where nothing does
     gathered: int = 0  # blocks that don't follow the one before them on the disk
     file: str | None = None
 
@@ -52,7 +52,7 @@ class Carved:
             "mime": self.mime,
             "extension": self.extension,
             "size": self.size,
-            "end_known": self.end_known,
+            "end_by": self.end_by,
             "blocks": len(self.blkaddrs),
             "gathered": self.gathered,
             "inline": self.inline is not None,
@@ -156,7 +156,7 @@ class Carver:
         if kind is None:
             return None
         owner = self._remembered.owner(entry_type, *entry)
-        return Carved([blkaddr], kind.mime, kind.extension, owner, inline=at, size=len(data), end_known=True)
+        return Carved([blkaddr], kind.mime, kind.extension, owner, inline=at, size=len(data), end_by="inode")
 
     def _gather(self, carved: list[Carved]) -> None:
         """Add blocks that lie elsewhere, where the summaries name exactly one free block as the next of its owner."""
@@ -189,12 +189,16 @@ class Carver:
         """Find the end, and drop the blocks behind it."""
         if carved.inline is not None:
             return
-        size = self.volume.geo.block_size
+        block = self.volume.geo.block_size
         data = b"".join(self._pieces(carved))
         end = end_of(carved.extension, data)
-        carved.end_known = end is not None
+        carved.end_by = None if end is None else "format"
+        if end is None and carved.owner is not None and carved.owner.ino is not None:
+            sizes = [size for size in self._remembered.sizes(carved.owner.ino) if 0 < size <= len(data)]
+            if sizes and all(-(-size // block) == -(-sizes[0] // block) for size in sizes):
+                end, carved.end_by = sizes[-1], "inode"
         carved.size = len(data) if end is None else end
-        carved.blkaddrs = carved.blkaddrs[: -(-carved.size // size)]
+        carved.blkaddrs = carved.blkaddrs[: -(-carved.size // block)]
         carved.gathered = sum(1 for a, b in zip(carved.blkaddrs, carved.blkaddrs[1:], strict=False) if a + 1 != b)
 
     def _pieces(self, carved: Carved) -> Iterator[bytes]:

@@ -97,7 +97,7 @@ def carve(
             if as_json:
                 click.echo(json.dumps(one.as_dict(volume.geo.block_size)))
                 continue
-            size = human_size(one.size) if one.end_known else f"<= {human_size(one.size)}"
+            size = human_size(one.size) if one.end_by else f"<= {human_size(one.size)}"
             click.echo(f"{one.blkaddrs[0]:#010x}  {one.extension:5} {size:>13}  {_whose(one.owner)}")
         if not as_json:
             click.echo(f"{len(found)} files", err=True)

@@ -21,7 +21,7 @@ from f2tools.errors import F2fsError, Usage
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
-from f2tools.forensics.slots import DOTS, read_slots
+from f2tools.forensics.slots import DOTS, Slot, read_slots
 from f2tools.layout.constants import (
     CURSEG_HOT_NODE,
     F2FS_EXTRA_ATTR,
@@ -237,7 +237,8 @@ class _Builder:
         self.db = db
         self.passed = Passed()
         self.found: list[NDArray[Any]] = []
-        self.nameless: list[NDArray[np.int64]] = []  # directory blocks without `.`
+        self.candidates: list[NDArray[np.int64]] = []  # blocks with the form of a directory's
+        self.kinds: dict[int, bool | None] = {}
         self.owners = SegmentOwners(volume)
         both = F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_CASEFOLD
         self.keyed = volume.geo.feature & both == both
@@ -248,7 +249,7 @@ class _Builder:
         nodes = np.concatenate(self.found) if self.found else np.zeros(0, NODE)
         self._judge(nodes)
         self._insert_nodes(nodes)
-        self._nameless(nodes)
+        self._directories(nodes)
         self._name_inodes()
         self._rest(nodes)
 
@@ -269,8 +270,8 @@ class _Builder:
         if inodes.size:
             rows["checksum"][inodes] = self._inodes(window.node_addrs[inodes], window.node_blocks[inodes])
         self.found.append(rows)
-        for blkaddr, block in zip(window.dir_addrs.tolist(), window.dir_blocks, strict=True):
-            self._directory_block(blkaddr, block)
+        if window.dir_addrs.size:
+            self.candidates.append(window.dir_addrs)
 
     def _inodes(self, blkaddrs: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int8]:
         """Insert inodes and inline entries; returns what their checksums say."""
@@ -316,49 +317,24 @@ class _Builder:
         except F2fsError:
             return
         if inode.is_dir and area.size > 64:
-            self._entries(blkaddr, area, inode.ino, True, "inode")
+            self._entries(blkaddr, list(read_slots(area, self.geo.max_nid)), inode.ino, True, "inode")
 
-    def _directory_block(self, blkaddr: int, block: NDArray[np.uint8]) -> None:
-        self._entries(blkaddr, block, None, False, "dot")
-
-    def _entries(
-        self, blkaddr: int, area: NDArray[np.uint8], ino: int | None, inline: bool, by: str, last: bool = False
-    ) -> None:
-        """Insert what an area holds.  A block is a directory's when some entry has the hash of its name."""
-        slots = list(read_slots(area, self.geo.max_nid))
-        good = sum(slot.sound for slot in slots)
-        keyed = self.keyed and any(slot.live for slot in slots)  # hashes that only a key could tell
-        if not inline and not last and 2 * good < len(slots) and not keyed:
-            return
+    def _entries(self, blkaddr: int, slots: list[Slot], owner: int | None, inline: bool, by: str | None) -> None:
+        """Insert what an area of a directory holds."""
         dots = {slot.name: slot.ino for slot in slots if slot.name in DOTS and slot.slot < 2}
-        owner = ino if ino is not None else dots.get(b".")
-        if owner is None and not last:
-            if good or keyed:
-                self.nameless.append(np.array([blkaddr], np.int64))
-            return
         entries = [slot for slot in slots if slot.name not in DOTS]
         self.db.execute(
             "INSERT OR REPLACE INTO dirblock VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
-                blkaddr, owner or None, dots.get(b".."), inline, sum(slot.live for slot in entries),
-                sum(not slot.live for slot in entries), by if owner else None,
+                blkaddr, owner, dots.get(b".."), inline, sum(slot.live for slot in entries),
+                sum(not slot.live for slot in entries), by,
             ),
         )  # fmt: skip
         self.db.executemany(
             "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET used = used | excluded.used, freed = freed | excluded.freed",
             (
-                (
-                    owner or 0,
-                    slot.name,
-                    slot.ino,
-                    slot.file_type,
-                    slot.hash_code,
-                    slot.live,
-                    not slot.live,
-                    blkaddr,
-                    slot.slot,
-                )
+                (*_dentry(owner, slot), blkaddr, slot.slot)
                 for slot in entries
             ),
         )
@@ -431,13 +407,14 @@ class _Builder:
                 values[at] = [None if value == UNKNOWN else value for value in values[at]]
             self.db.executemany(f"INSERT INTO node ({columns}) VALUES ({marks})", zip(*values, strict=True))
 
-    def _nameless(self, nodes: NDArray[Any]) -> None:
-        """Directory blocks that don't say whose they are: the summary names a node, and that node its inode."""
-        if not self.nameless:
-            return
+    def _directories(self, nodes: NDArray[Any]) -> None:
+        """Insert the blocks that look like a directory's, unless a file that is none owns them.
+
+        Whose they are `.` says; else the summary names a node, and that node its inode.
+        """
         order = np.argsort(nodes["nid"], kind="stable")
         sorted_nids = nodes["nid"][order].astype(np.int64)
-        every = np.concatenate(self.nameless)
+        every = np.concatenate(self.candidates) if self.candidates else np.zeros(0, np.int64)
         for first in range(0, every.size, BATCH):
             some = every[first : first + BATCH]
             _, owner, known = self.owners.of(some)
@@ -448,13 +425,29 @@ class _Builder:
                 ino = None
                 if known[i] and sorted_nids.size and sorted_nids[at[i]] == wanted[i]:
                     ino = int(nodes["ino"][order[at[i]]])
-                if self.keyed and not self._is_directory(ino):
-                    continue
-                self._entries(blkaddr, blocks[i], ino, False, "ssa", last=True)
+                self._directory_block(blkaddr, blocks[i], ino)
 
-    def _is_directory(self, ino: int | None) -> bool:
-        query = "SELECT 1 FROM inode WHERE ino = ? AND mode & 61440 = 16384"
-        return ino is not None and self.db.execute(query, (ino,)).fetchone() is not None
+    def _directory_block(self, blkaddr: int, block: NDArray[np.uint8], owner: int | None) -> None:
+        """Insert one block, if entries in it have the hashes of their names, and its owner can be a directory."""
+        slots = list(read_slots(block, self.geo.max_nid))
+        sound = sum(slot.sound for slot in slots)
+        keyed = self.keyed and any(slot.live for slot in slots)  # hashes that only a key could tell
+        is_dir = self._is_directory(owner)
+        if is_dir is False or not slots or not (2 * sound >= len(slots) or (keyed and is_dir)):
+            return
+        dot = next((slot.ino for slot in slots if slot.name == b"." and slot.slot < 2), None)
+        by = "dot" if dot is not None else "ssa" if owner is not None else None
+        self._entries(blkaddr, slots, dot if dot is not None else owner, False, by)
+
+    def _is_directory(self, ino: int | None) -> bool | None:
+        """Whether an inode number was ever a directory's; None where nothing of it is left."""
+        if ino is None:
+            return None
+        if ino not in self.kinds:
+            query = "SELECT max(mode & 61440 = 16384) FROM inode WHERE ino = ?"
+            found = self.db.execute(query, (ino,)).fetchone()[0]
+            self.kinds[ino] = None if found is None else bool(found)
+        return self.kinds[ino]
 
     def _name_inodes(self) -> None:
         self.db.execute(
@@ -503,3 +496,7 @@ def _times(heads: Any, name: str) -> Iterator[int]:
 def _raw_names(blocks: NDArray[np.uint8]) -> list[bytes]:
     at = InodeLayout.offset_of("i_name")
     return [row.tobytes() for row in blocks[:, at : at + 255]]
+
+
+def _dentry(owner: int | None, slot: Slot) -> tuple[Any, ...]:
+    return (owner or 0, slot.name, slot.ino, slot.file_type, slot.hash_code, slot.live, not slot.live)

@@ -20,9 +20,7 @@ class Answer(NamedTuple):
 
 def ask(*args: str) -> Answer:
     """What `f2tools ARGS` prints as one JSON document or as lines of JSON, whatever its exit code."""
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, *args], stdin=subprocess.DEVNULL, capture_output=True
-    )
+    done = subprocess.run([sys.executable, "-c", _RUN, *args], stdin=subprocess.DEVNULL, capture_output=True)
     text = done.stdout.decode("utf-8", "surrogateescape")
     said = done.stderr.decode("utf-8", "replace").strip()
     decoder, values, at = json.JSONDecoder(), [], 0

@@ -58,6 +58,13 @@ class Remembered:
         rows = zip(types.tolist(), entries.tolist(), known.tolist(), strict=True)
         return [self.owner(kind, *entry) if there else None for kind, entry, there in rows]
 
+    def sizes(self, ino: int) -> list[int]:
+        """The sizes that blocks of an inode say, in the order of writing; each once."""
+        if self._index is None:
+            return []
+        query = "SELECT size FROM inode JOIN node USING (blkaddr) WHERE inode.ino = ? AND NOT foreign_block ORDER BY rank"
+        return list(dict.fromkeys(size for (size,) in self._index.db.execute(query, (ino,))))
+
     def _find_ino(self, nid: int, version: int) -> int | None:
         """The inode that a node of this version belonged to: by the NAT while it is in use, else by its old blocks."""
         now, ino, address = self._volume.nat.get(nid)

@@ -34,7 +34,6 @@ class Window:
     footers: NDArray[Any]  # NodeFooter.dtype
     node_blocks: NDArray[np.uint8]  # (n, block_size)
     dir_addrs: NDArray[np.int64]
-    dir_blocks: NDArray[np.uint8]
 
 
 @dataclass
@@ -105,7 +104,7 @@ def _look(geo: Geometry, first: int, blocks: NDArray[np.uint8]) -> Window | None
     dirs = dirs[others[dirs]]
     if not nodes.size and not dirs.size:
         return None
-    return Window(first + nodes, footers[nodes].copy(), blocks[nodes], first + dirs, blocks[dirs])
+    return Window(first + nodes, footers[nodes].copy(), blocks[nodes], first + dirs)
 
 
 def plausible_footers(geo: Geometry, footers: NDArray[Any]) -> NDArray[np.bool_]:

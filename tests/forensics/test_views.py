@@ -99,9 +99,8 @@ def same_as_kernel(volume: Volume, entries: dict[str, Any], recovered: bool = Fa
         have = (inode.ino, f"{inode.i_mode & 0o7777:04o}", inode.i_size, mtime, inode.i_uid)
         if have != (entry["ino"], entry["mode"], entry["size"], entry["mtime_ns"], entry["uid"]):
             said.append(path)
-        elif entry["type"] == "file" and "sha256" in entry:
-            if hashlib.sha256(File(volume, inode).read()).hexdigest() != entry["sha256"]:
-                said.append(f"content of {path}")
+        elif "sha256" in entry and hashlib.sha256(File(volume, inode).read()).hexdigest() != entry["sha256"]:
+            said.append(f"content of {path}")
     return said
 
 

@@ -44,7 +44,7 @@ def trim(source: Path) -> None:
     target = HERE / source.name
     target.mkdir(exist_ok=True)
     shutil.copyfile(source / "image.zst", target / "image.zst")
-    truth = json.loads(gzip.open(source / "recoverable.json.gz").read())
+    truth = json.loads(gzip.decompress((source / "recoverable.json.gz").read_bytes()))
     for entry in truth["deleted"]:
         entry["dentries"] = entry["dentries"][:1]
     deleted = [
@@ -61,7 +61,7 @@ def trim(source: Path) -> None:
     views = [json.dumps(some(view, VIEW)) for view in lines(source / "views.jsonl.gz")]
     save(target / "views.jsonl.gz", "\n".join(views) + "\n")
     for path in source.glob("manifest-*.json.gz"):
-        manifest = json.loads(gzip.open(path).read())
+        manifest = json.loads(gzip.decompress(path.read_bytes()))
         if path.name == "manifest-previous.json.gz" and not (source / "manifest-recovered.json.gz").exists():
             continue  # after an unmount both checkpoints have the same tree
         entries = {name: some(entry, ENTRY) for name, entry in manifest["entries"].items()}

@@ -1,0 +1,328 @@
+"""Deleted files of small volumes: everything that belongs to them, and when something is not sure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools.forensics.index import open_index
+from f2tools.forensics.undelete import Undelete
+from f2tools.layout.node import Inode as InodeLayout
+from f2tools.layout.node import NodeFooter
+from tests.forensics.history_cases import image_of
+from tests.forensics.past_of import ROOT, living, undeleted
+from tests.images import copy_sparse
+
+BLOCK = 4096
+
+
+def noise(blocks: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(blocks * BLOCK)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_a_deleted_file_comes_back_whole(tmp_path: Path) -> None:
+    content = noise(20)[:-100]
+    with living(tmp_path) as (life, image):
+        life.file(b"letter", content)
+        life.later()
+        life.volume.unlink(ROOT, b"letter")
+        life.later()
+    found = undeleted(image)["letter"]
+    assert (found.grade, found.sha256) == ("certain", sha256(content))
+
+
+def test_a_file_with_indirect_nodes_comes_back_whole(tmp_path: Path) -> None:
+    content = noise(923 + 2 * 1018 + 300)
+    with living(tmp_path) as (life, image):
+        life.file(b"large", content)
+        life.later()
+        life.volume.unlink(ROOT, b"large")
+        life.later()
+    found = undeleted(image)["large"]
+    assert (found.grade, found.sha256) == ("certain", sha256(content))
+
+
+def test_blocks_that_another_file_has_now_are_gaps(tmp_path: Path) -> None:
+    content = noise(4000)
+    with living(tmp_path) as (life, image):
+        life.file(b"old", content)
+        life.later()
+        life.volume.unlink(ROOT, b"old")
+        life.later()
+        for number in range(5):  # the log goes round
+            life.file(b"new-%d" % number, noise(1500, number + 2))
+            life.later()
+            if number < 4:
+                life.volume.unlink(ROOT, b"new-%d" % number)
+                life.later()
+    found = undeleted(image)["old"]
+    assert found.grade in ("partial", "name only")
+    assert found.content is not None
+    assert sum(length for _, length in found.content.gaps) > 0
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        run = Undelete(volume, index)
+        for other in run.deleted():
+            run.digest(other)
+            if other.content is None or not other.path.startswith((b"old", b"new")):
+                continue
+            written = content if other.path == b"old" else noise(1500, int(other.path[4:]) + 2)
+            for offset, data in run.contents.chunks(other.content):
+                assert bytes(data) == written[offset : offset + len(data)], "somebody else's block"
+
+
+def test_an_overwritten_file_has_its_older_versions(tmp_path: Path) -> None:
+    first, second = noise(10, 1), noise(10, 2)
+    with living(tmp_path, ipu="never") as (life, image):
+        ino = life.file(b"kept", first)
+        life.later()
+        life.volume.write(ino, 0, second)
+        life.later()
+    found = undeleted(image, versions=True)["kept"]
+    assert (found.state, found.grade, found.sha256) == ("older", "certain", sha256(first))
+
+
+def test_content_of_inline_files_symlinks_and_folders(tmp_path: Path) -> None:
+    with living(tmp_path) as (life, image):
+        folder = life.volume.mkdir(ROOT, b"folder", 0o750)
+        life.file(b"note", b"a few words", folder)
+        life.volume.symlink(folder, b"there", b"/some/where")
+        life.later()
+        for name in (b"note", b"there"):
+            life.volume.unlink(folder, name)
+        life.volume.rmdir(ROOT, b"folder")
+        life.later()
+    found = undeleted(image)
+    assert found["folder"].type == "dir"
+    assert found["folder/note"].sha256 == sha256(b"a few words")
+    assert found["folder/there"].target == b"/some/where"
+
+
+def test_a_file_replaced_by_a_rename_is_a_deleted_file(tmp_path: Path) -> None:
+    with living(tmp_path) as (life, image):
+        life.file(b"draft", b"old text")
+        life.later()
+        life.file(b"draft.new", b"new text")
+        life.volume.rename(ROOT, b"draft.new", ROOT, b"draft")
+        life.later()
+    found = undeleted(image)["draft"]
+    assert (found.state, found.sha256) == ("deleted", sha256(b"old text"))
+
+
+def test_the_path_is_the_last_one(tmp_path: Path) -> None:
+    with living(tmp_path) as (life, image):
+        folder = life.volume.mkdir(ROOT, b"before", 0o755)
+        life.file(b"name", b"text", folder)
+        life.later()
+        life.volume.rename(ROOT, b"before", ROOT, b"after")
+        life.later()
+        life.volume.unlink(folder, b"name")
+        life.later()
+    assert "after/name" in undeleted(image)
+
+
+def test_extended_attributes_times_and_mode_come_back(tmp_path: Path, run_f2tools: Any) -> None:
+    with living(tmp_path / "x") as (life, image):
+        ino = life.file(b"program", noise(3), mode=0o755)
+        life.volume.setxattr(ino, "user.colour", b"green")
+        life.volume.setxattr(ino, "user.long", b"x" * 2000)
+        life.volume.set_times(ino, 10**18, 10**18 + 5)
+        life.later()
+        life.volume.unlink(ROOT, b"program")
+        life.later()
+    done = run_f2tools("undelete", image, "-o", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    item = json.loads(done.stdout)
+    path = Path(item["file"])
+    assert path == tmp_path / "out" / "program"
+    status = path.stat()
+    assert (status.st_mode & 0o777, status.st_mtime_ns, status.st_atime_ns) == (0o755, 10**18 + 5, 10**18)
+    if os.listxattr(path):  # the file system of the tests may have none
+        assert os.getxattr(path, "user.colour") == b"green"
+        assert os.getxattr(path, "user.long") == b"x" * 2000
+    assert item["sha256"] == sha256(noise(3)) == sha256(path.read_bytes())
+
+
+def test_a_compressed_file_comes_back_plain(tmp_path: Path) -> None:
+    content = b"the same line again\n" * 5000
+    options = "--size 64M -O extra_attr,compression"
+    with living(tmp_path, options) as (life, image):
+        ino = life.volume.create(ROOT, b"log", 0o100644)
+        life.volume.set_flags(ino, 0x4)  # FS_COMPR_FL
+        life.volume.write(ino, 0, content)
+        life.later()
+        life.volume.unlink(ROOT, b"log")
+        life.later()
+    found = undeleted(image)["log"]
+    assert (found.grade, found.sha256) == ("certain", sha256(content))
+
+
+def test_a_file_deleted_while_open_is_found(tmp_path: Path) -> None:
+    with living(tmp_path) as (life, image):
+        ino = life.file(b"held", b"still open")
+        life.later()
+        life.volume.hold(ino)
+        life.volume.unlink(ROOT, b"held")
+        life.later()
+        copied = copy_sparse(image, tmp_path / "copy")
+    found = undeleted(copied)
+    assert [(item.state, item.sha256) for item in found.values()] == [("unlinked", sha256(b"still open"))]
+
+
+def test_a_file_known_only_by_its_fsync_mark_is_found(tmp_path: Path) -> None:
+    with living(tmp_path) as (life, image):
+        life.file(b"other", b"")
+        life.later()
+        ino = life.file(b"short-lived", noise(2))
+        life.volume.fsync(ino)
+        life.volume.unlink(ROOT, b"short-lived")
+        life.later()
+    found = undeleted(image)["short-lived"]
+    assert found.sha256 == sha256(noise(2))
+    assert found.inode is not None
+    assert found.inode.fsync
+
+
+# -- putting files somewhere -------------------------------------------------------------------------------------------
+
+
+def renamed_in_image(image: Path, old: bytes, new: bytes) -> int:
+    """Change i_name in all inode blocks and the name in all slots that have it, in place; returns how many."""
+    assert len(old) == len(new)
+    data = bytearray(image.read_bytes())
+    count = data.count(old)
+    image.write_bytes(data.replace(old, new))
+    return count
+
+
+@pytest.mark.parametrize("name", [b"../../escaped", b"/etc/escapedX", b"a/../../../b_"])
+def test_nothing_is_made_outside_the_target(tmp_path: Path, name: bytes, run_f2tools: Any) -> None:
+    harmless = b"harmless-name"
+    with living(tmp_path / "x") as (life, image):
+        life.file(harmless, b"content")
+        life.later()
+        life.volume.unlink(ROOT, harmless)
+        life.later()
+    assert renamed_in_image(image, harmless, name) > 0
+    top = tmp_path / "deep" / "target"
+    top.parent.mkdir()
+    before = sorted(path for path in tmp_path.rglob("*"))
+    run_f2tools("undelete", image, "-o", top)
+    made = [path for path in tmp_path.rglob("*") if path not in before]
+    assert made
+    assert all(path == top or top in path.parents for path in made)
+    assert not Path("/etc/escapedX").exists()
+
+
+def test_a_symbolic_link_in_the_target_is_not_followed(tmp_path: Path, run_f2tools: Any) -> None:
+    with living(tmp_path / "x") as (life, image):
+        folder = life.volume.mkdir(ROOT, b"folder", 0o755)
+        life.file(b"inner", b"content", folder)
+        life.later()
+        life.volume.unlink(folder, b"inner")
+        life.volume.rmdir(ROOT, b"folder")
+        life.later()
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    outside.mkdir()
+    target.mkdir()
+    (target / "folder").symlink_to(outside)
+    run_f2tools("undelete", image, "-o", target)
+    assert list(outside.iterdir()) == []
+    assert (target / "folder~2" / "inner").read_bytes() == b"content"
+
+
+def test_two_of_one_name_are_both_kept(tmp_path: Path, run_f2tools: Any) -> None:
+    with living(tmp_path / "x") as (life, image):
+        for text in (b"first", b"second"):
+            life.file(b"same", text)
+            life.later()
+            life.volume.unlink(ROOT, b"same")
+            life.file(b"filler-" + text, b"")
+            life.later()
+    run_f2tools("undelete", image, "-o", tmp_path / "out")
+    assert {path.read_bytes() for path in (tmp_path / "out").iterdir()} == {b"first", b"second"}
+
+
+def test_files_are_what_the_lines_say(tmp_path: Path, run_f2tools: Any) -> None:
+    done = run_f2tools("undelete", image_of("history-d"), "-o", tmp_path / "out", "--json", "--versions")
+    assert done.returncode == 0, done.stderr
+    items = [json.loads(line) for line in done.stdout.splitlines()]
+    written = [item for item in items if item["file"] and item["type"] == "file"]
+    assert len(written) > 300
+    for item in written:
+        path = Path(item["file"])
+        assert (sha256(path.read_bytes()), path.stat().st_mtime_ns) == (item["sha256"], item["mtime_ns"])
+        assert {"path", "ino", "size", "mtime_ns", "sha256", "grade", "reasons", "file"} <= item.keys()
+    older = [item for item in items if item["state"] == "older"]
+    assert all("version" in item for item in older)
+    assert len({item["file"] for item in written}) == len(written)
+
+
+def test_a_pattern_selects_by_path_name_or_folder(run_f2tools: Any) -> None:
+    image = image_of("history-a")
+
+    def paths(pattern: str) -> list[str]:
+        done = run_f2tools("undelete", image, pattern, "--list", "--json")
+        return [json.loads(line)["path"] for line in done.stdout.splitlines()]
+
+    assert all(path.endswith(".txt") for path in paths("*.txt"))
+    assert {path.partition("/")[0] for path in paths("doomed")} == {"doomed"}
+    assert paths("/docs/inline4.txt") == ["docs/inline4.txt"]
+
+
+def test_the_list_says_the_grades(run_f2tools: Any) -> None:
+    done = run_f2tools("undelete", image_of("history-a"))
+    assert "certain    file" in done.stdout
+    assert "certain," in done.stderr
+
+
+# -- doubt -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_inode_of_which_the_newer_version_was_overwritten_is_not_certain(tmp_path: Path) -> None:
+    with living(tmp_path, ipu="never") as (life, image):
+        ino = life.file(b"changing", noise(3, 1))
+        life.later()
+        life.volume.write(ino, 0, noise(3, 2))
+        life.later()
+        life.volume.unlink(ROOT, b"changing")
+        life.later()
+    newest = undeleted(image)["changing"]
+    assert (newest.grade, newest.sha256) == ("certain", sha256(noise(3, 2)))
+    assert newest.inode is not None
+    data = bytearray(image.read_bytes())
+    at = newest.inode.blkaddr * BLOCK
+    data[at : at + BLOCK] = bytes(BLOCK)
+    image.write_bytes(data)
+    older = undeleted(image)["changing"]
+    assert (older.grade, older.sha256) == ("probable", sha256(noise(3, 1)))
+    assert "newer versions may have been overwritten" in older.reasons
+
+
+def test_content_that_looks_like_nodes_is_no_node(tmp_path: Path) -> None:
+    """A file that holds the image of a volume brings node blocks of its own."""
+    with living(tmp_path / "inner") as (life, inner):
+        life.file(b"from-inside", b"content")
+        life.later()
+        life.volume.unlink(ROOT, b"from-inside")
+        life.later()
+    content = inner.read_bytes()[: 32 << 20]
+    with living(tmp_path / "outer", "--size 128M") as (life, image):
+        life.file(b"disk.img", content)
+        life.later()
+    assert undeleted(image) == {}
+
+
+def test_layouts_that_the_scan_reads_by_offset() -> None:
+    assert InodeLayout.offset_of("i_namelen") == 88
+    assert NodeFooter.size == 24
