@@ -69,6 +69,7 @@ SB_STOPPED = _problem(
 SB_CUT_OFF = _problem(
     "S009", "image-cut-off", ERROR, "the image is shorter than the volume",
     "The end of the volume is missing; what lay there reads as zeros here.",
+    "a file is made as long again, with zeros at its end, and repaired; a device can't be",
 )  # fmt: skip
 SB_QUOTA_INO = _problem(
     "S010", "quota-inode-number", ERROR, "the number of a quota file is not one",
@@ -97,6 +98,7 @@ CP_LOST = _problem(
 CP_UNUSABLE = _problem(
     "C003", "checkpoint-unusable", FATAL, "nothing of the checkpoint can be used",
     "Neither head nor tail of a pack can be used, and there are no nodes from which another could be made.",
+    "none: without any node nothing says what was in the volume",
 )  # fmt: skip
 CP_BLOCKS = _problem(
     "C004", "valid-block-count", ERROR, "count of valid blocks is wrong",
@@ -528,7 +530,7 @@ SIZE_HUGE = _problem(
 ALIAS = _problem(
     "I036", "device-alias", ERROR, "a file that stands for a device does not fit it",
     "Its extent must be the whole of that device in the device table.",
-    "extent taken from the device table",
+    "extent taken from the device table, where only one device comes into question",
 )  # fmt: skip
 INLINE_LOST = _problem(
     "I037", "inline-flag-lost", ERROR, "a file's content is taken for addresses",
@@ -685,6 +687,8 @@ CLUSTER = _problem(
 CLUSTER_CONTENT = _problem(
     "Z002", "cluster-content", ERROR, "a compressed cluster can't be decompressed",
     "Reading it fails. Looked at only with --data.",
+    "with --data, where the length in its header or the algorithm of its file is to blame; what is gone of the content "
+    "itself is nowhere else, and the other clusters can be read",
 )  # fmt: skip
 VERITY = _problem(
     "V001", "verity-descriptor", ERROR, "a sealed file has no sound verity descriptor",
@@ -694,6 +698,8 @@ VERITY = _problem(
 VERITY_CONTENT = _problem(
     "V002", "verity-content", ERROR, "a sealed file is not what was sealed",
     "Reading it fails. Looked at only with --data.",
+    "with --data the Merkle tree is computed anew, where the content leads to the sealed root hash; changed content is "
+    "what the seal is there to tell, and taking that away would hide it",
 )  # fmt: skip
 
 # -- quota, orphans, recovery, zones, reachability, device ------------------------------------------------------------
@@ -726,6 +732,7 @@ ORPHAN_LINKED = _problem(
 FSYNC_DATA = _problem(
     "R001", "fsync-data", INFO, "files were fsync'ed after the checkpoint",
     "The next mount by the kernel brings them back.",
+    "none needed; a repair brings them back before anything else",
 )  # fmt: skip
 FSYNC_CHAIN = _problem(
     "R002", "fsync-chain", WARNING, "the chain of fsync'ed nodes can't be followed to its end",
@@ -735,7 +742,7 @@ FSYNC_CHAIN = _problem(
 ZONE_POINTER = _problem(
     "W001", "zone-write-pointer", ERROR, "a zone's write pointer is not where the log is",
     "On a zoned device the next write must go to the write pointer.",
-    "a new zone is opened, or the zone finished",
+    "a new zone is opened for the log; valid blocks beyond a pointer can't be put back in place",
 )  # fmt: skip
 UNREACHABLE = _problem(
     "U001", "unreachable-inode", ERROR, "an inode has no name",
@@ -764,4 +771,6 @@ CUT_OFF_BELOW = _problem(
 UNREADABLE = _problem(
     "H001", "unreadable-block", ERROR, "a block can't be read",
     "The device answered with an error; here the block counts as zeros.",
+    "what it held is rebuilt from elsewhere as if it were zeros, and the block is written, so that the device can put "
+    "it in another place; not with -p",
 )  # fmt: skip
