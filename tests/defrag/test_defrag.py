@@ -18,7 +18,7 @@ from f2tools.defrag.block_range import NoRoom, Range, Worse, move_range
 from f2tools.defrag.cli import defrag
 from f2tools.defrag.defrag import Defrag, Outcome
 from f2tools.defrag.files import FileMap, chosen_files, device_starts
-from f2tools.device import Device, open_device
+from f2tools.device import open_device
 from f2tools.device.overlay import Overlay
 from f2tools.device.record import Recorder
 from f2tools.dump.manifest import manifest
@@ -530,8 +530,9 @@ def test_what_has_no_room_on_that_side_is_refused(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [("-s", "0"), ("-s", "0xffffffff"), ("-l", "0"), ("-t", "1"), ("-s", "0x2000", "-l", "8", "-t", "0x2002")]
-)  # fmt: skip
+    "options",
+    [("-s", "0"), ("-s", "0xffffffff"), ("-l", "0"), ("-t", "1"), ("-s", "0x2000", "-l", "8", "-t", "0x2002")],
+)
 def test_a_range_outside_the_main_area_is_refused(options: tuple[str, ...], copy: Path) -> None:
     with pytest.raises(Usage):
         run(copy, *options)
