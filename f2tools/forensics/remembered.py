@@ -62,7 +62,9 @@ class Remembered:
         """The sizes that blocks of an inode say, in the order of writing; each once."""
         if self._index is None:
             return []
-        query = "SELECT size FROM inode JOIN node USING (blkaddr) WHERE inode.ino = ? AND NOT foreign_block ORDER BY rank"
+        query = (
+            "SELECT size FROM inode JOIN node USING (blkaddr) WHERE inode.ino = ? AND NOT foreign_block ORDER BY rank"
+        )
         return list(dict.fromkeys(size for (size,) in self._index.db.execute(query, (ino,))))
 
     def _find_ino(self, nid: int, version: int) -> int | None:
