@@ -328,7 +328,7 @@ class Contents:
         fsync; of a file that stayed as it was for longer than data waits; and where no block is older than the mtime.
         """
         versions = life.versions
-        at = versions.index(version)
+        at = life.position(version)
         last = at
         while last + 1 < len(versions) and _same_content(versions[last + 1], version):
             last += 1

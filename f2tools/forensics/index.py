@@ -242,6 +242,7 @@ class _Builder:
         self.owners = SegmentOwners(volume)
         both = F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_CASEFOLD
         self.keyed = volume.geo.feature & both == both
+        self.folding = bool(volume.geo.feature & F2FS_FEATURE_CASEFOLD)
 
     def run(self, advance: Callable[[int], None] | None) -> None:
         for window in scan_main(self.volume, self.passed, advance):
@@ -317,7 +318,7 @@ class _Builder:
         except F2fsError:
             return
         if inode.is_dir and area.size > 64:
-            self._entries(blkaddr, list(read_slots(area, self.geo.max_nid)), inode.ino, True, "inode")
+            self._entries(blkaddr, read_slots(area, self.geo.max_nid, self.folding), inode.ino, True, "inode")
 
     def _entries(self, blkaddr: int, slots: list[Slot], owner: int | None, inline: bool, by: str | None) -> None:
         """Insert what an area of a directory holds."""
@@ -333,10 +334,7 @@ class _Builder:
         self.db.executemany(
             "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET used = used | excluded.used, freed = freed | excluded.freed",
-            (
-                (*_dentry(owner, slot), blkaddr, slot.slot)
-                for slot in entries
-            ),
+            ((*_dentry(owner, slot), blkaddr, slot.slot) for slot in entries),
         )
 
     # -- held against the rest of the volume ----------------------------------------------------------------------
@@ -429,7 +427,7 @@ class _Builder:
 
     def _directory_block(self, blkaddr: int, block: NDArray[np.uint8], owner: int | None) -> None:
         """Insert one block, if entries in it have the hashes of their names, and its owner can be a directory."""
-        slots = list(read_slots(block, self.geo.max_nid))
+        slots = read_slots(block, self.geo.max_nid, self.folding)
         sound = sum(slot.sound for slot in slots)
         keyed = self.keyed and any(slot.live for slot in slots)  # hashes that only a key could tell
         is_dir = self._is_directory(owner)

@@ -73,20 +73,19 @@ class Names:
                 here = self._blocks(life, version, past.rank_at(age))
             if here == before:
                 continue
-            slots = {addr: slots.get(addr) or self._slots(version, addr) for addr in here.values()}
-            before = here
-            entries = {
-                (slot.name, slot.ino): slot
-                for found in slots.values()
-                for slot in found
-                if slot.live and slot.name not in DOTS
-            }
-            for key in [key for key in known if key not in entries]:
-                known.pop(key).until = age
+            gone = set(before.values()) - set(here.values())
+            come = {addr: self._slots(version, addr) for addr in set(here.values()) - set(before.values())}
+            entries = {(slot.name, slot.ino): slot for found in come.values() for slot in found}
+            for slot in (slot for addr in gone for slot in slots.pop(addr)):
+                key = (slot.name, slot.ino)
+                if key in known and key not in entries:
+                    known.pop(key).until = age
             for key, slot in entries.items():
                 if key not in known:
                     known[key] = Link(ino, slot.name, slot.ino, slot.file_type, age)
                     self.links[slot.ino].append(known[key])
+            slots |= come
+            before = here
 
     def _blocks(self, life: Life, version: InodeVersion, limit: int) -> dict[int, int]:
         """Directory block -> address, those that still hold what they held then; -1: the inode itself."""
@@ -102,13 +101,15 @@ class Names:
         return dict(zip(rows["fofs"].tolist(), rows["blkaddr"].tolist(), strict=True))
 
     def _slots(self, version: InodeVersion, addr: int) -> list[Slot]:
+        """The entries of a directory block, or of the inode itself; `.` and `..` left out."""
         block = self.past.volume.device.read_range(addr, 1, self.past.geo.block_size)[0]
         if addr == version.blkaddr:
             try:
                 block = Inode(self.past.geo, block, version.ino, addr).inline_area
             except F2fsError:
                 return []
-        return list(read_slots(block, self.past.geo.max_nid))
+        found = read_slots(block, self.past.geo.max_nid, live_only=True)
+        return [slot for slot in found if slot.name not in DOTS]
 
     # -- whose names they are ---------------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class Names:
 
         Those at the end of its time, or with `first` those when it was written.
         """
-        at = life.versions.index(version)
+        at = life.position(version)
         age = version.age
         if at + 1 < len(life.versions) and life.versions[at + 1].age == age and version.name and version.links:
             return [self.path_of(version.pino, version.name, age, life.ino)]
@@ -236,7 +237,7 @@ class Names:
 
     def seen_until(self, life: Life, version: InodeVersion) -> int:
         """The last age at which a version was the newest one and had a name."""
-        at = life.versions.index(version)
+        at = life.position(version)
         following = life.versions[at + 1].age if at + 1 < len(life.versions) else life.ends
         ages = [
             min(link.until, following) - 1

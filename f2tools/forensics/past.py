@@ -78,6 +78,10 @@ class Life:
     orphan: bool = False  # deleted, but still open when the checkpoint was made
     ends: int = FOREVER  # age of the first version of the number's next life
 
+    def position(self, version: InodeVersion) -> int:
+        """Where a version stands among all."""
+        return bisect_left(self.versions, version.rank, key=lambda item: item.rank)
+
     @property
     def first(self) -> InodeVersion:
         return self.versions[0]
@@ -108,6 +112,7 @@ class Past:
         inos, starts = np.unique(self.nodes["ino"][order], return_index=True)
         ends = np.append(starts[1:], order.size)
         self._by_ino = order
+        self._others: dict[int, NDArray[np.int64]] = {}
         self._slices = dict(zip(inos.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
 
     # -- time -----------------------------------------------------------------------------------------------------
@@ -161,24 +166,31 @@ class Past:
         return ~indirect & (offset != XATTR_NODE_OFFSET)
 
     @cached_property
-    def _lost_spans(self) -> list[tuple[int, int, int]]:
-        """(log, first age, last age) of stretches of a log that were overwritten since."""
+    def _lost_spans(self) -> list[list[tuple[int, int]]]:
+        """Of each log (hot, warm, cold): (first age, last age) of stretches that were overwritten since, ascending."""
         logs = log_kind(self.nodes["flag"], ~self.direct & (self.nodes["ofs"] != XATTR_NODE_OFFSET))
-        spans: list[tuple[int, int, int]] = []
-        for rank in np.flatnonzero(self.nodes["cut"]).tolist():
-            same = np.flatnonzero((logs == logs[rank]) & (self.ages > self.ages[rank]))
-            until = int(self.ages[same[0]]) if same.size else 0
-            spans.append((int(logs[rank]), int(self.ages[rank]), until))
-        return spans
+        result: list[list[tuple[int, int]]] = []
+        for log in range(3):
+            ages = np.unique(self.ages[logs == log])
+            starts = np.unique(self.ages[(logs == log) & self.nodes["cut"]])
+            following = np.append(ages, 0)[np.searchsorted(ages, starts, "right")]
+            spans: list[tuple[int, int]] = []
+            for first, last in zip(starts.tolist(), following.tolist(), strict=True):
+                if spans and first <= spans[-1][1]:
+                    spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
+                else:
+                    spans.append((first, last))
+            result.append(spans)
+        return result
 
     def newer_may_be_lost(self, version: InodeVersion, until: int) -> bool:
         """Whether nodes of its log written after this version, up to an age, were overwritten."""
-        log = 0 if version.is_dir else 1
-        return any(kind == log and first <= until and last >= version.age for kind, first, last in self._lost_spans)
+        spans = self._lost_spans[0 if version.is_dir else 1]
+        return any(first <= until and last >= version.age for first, last in spans)
 
     def may_be_lost_before(self, age_: int) -> bool:
         """Whether nodes of files or directories that were the newest at an age were overwritten since."""
-        return any(kind < 2 and first <= age_ for kind, first, _ in self._lost_spans)
+        return any(first <= age_ for log in self._lost_spans[:2] for first, _ in log)
 
     # -- inodes ---------------------------------------------------------------------------------------------------
 
@@ -257,7 +269,7 @@ class Past:
 
     def limits(self, life: Life, version: InodeVersion) -> list[int]:
         """The ranks up to which nodes count for a version: when it was complete, and right before the next one."""
-        at = life.versions.index(version)
+        at = life.position(version)
         following = life.versions[at + 1] if at + 1 < len(life.versions) else None
         if following is None:
             early = self.rank_at(version.age)
@@ -270,12 +282,19 @@ class Past:
 
     def volume_of(self, life: Life, version: InodeVersion, limit: int) -> PastVolume:
         """The volume as far as this file is concerned: its own nodes, those that had been written by then."""
-        ranks = self.nodes_of(life.ino)
+        ranks = self._others_of(life.ino)
         begin = int(np.searchsorted(self.ages, life.first.age, "left"))
-        ranks = ranks[(ranks >= begin) & (ranks < limit)]
+        ranks = ranks[np.searchsorted(ranks, begin) : np.searchsorted(ranks, limit)]
         places = dict(zip(self.nodes["nid"][ranks].tolist(), self.nodes["blkaddr"][ranks].tolist(), strict=True))
         places[version.ino] = version.blkaddr
         return PastVolume(self.volume, FileNat(self.geo, version.ino, places))
+
+    def _others_of(self, ino: int) -> NDArray[np.int64]:
+        """The ranks of all nodes of an inode number but the inodes, rising."""
+        if ino not in self._others:
+            ranks = self.nodes_of(ino)
+            self._others[ino] = ranks[self.nodes["nid"][ranks] != ino]
+        return self._others[ino]
 
     @cached_property
     def _keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

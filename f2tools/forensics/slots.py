@@ -6,7 +6,6 @@ name still has the hash that stands with it, so that half overwritten ones don't
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from f2tools.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
 from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
-from f2tools.volume.dentries import name_hash
+from f2tools.volume.dentries import name_hash, name_hashes
 
 DOTS = (b".", b"..")
 _UNUSABLE = (b"/"[0], 0)
@@ -32,8 +31,11 @@ class Slot(NamedTuple):
     sound: bool
 
 
-def read_slots(area: NDArray[np.uint8], max_nid: int) -> Iterator[Slot]:
-    """All entries, live or freed, in the order of the slots.  What can't be an entry is left out."""
+def read_slots(area: NDArray[np.uint8], max_nid: int, folding: bool = True, *, live_only: bool = False) -> list[Slot]:
+    """All entries, live or freed, in the order of the slots.  What can't be an entry is left out.
+
+    `folding`: names may be hashed without regard to case.  With `live_only` hashes are not looked at.
+    """
     slots = dentries_in(area.size)
     map_size = bitmap_size(slots)
     table_at = map_size + reserved_size(area.size)
@@ -42,32 +44,39 @@ def read_slots(area: NDArray[np.uint8], max_nid: int) -> Iterator[Slot]:
     table: Any = area[table_at:names_at].view(DirEntry.dtype)
     lengths = table["name_len"]
     possible = (lengths > 0) & (lengths <= F2FS_NAME_LEN) & (table["ino"] > 0) & (table["ino"] < max_nid)
+    if live_only:
+        possible &= used == 1
     names = area[names_at : names_at + F2FS_SLOT_LEN * slots].tobytes()
     bits = used.tolist()
+    found: list[Slot] = []
     following = 0
     for slot in np.flatnonzero(possible).tolist():
         live = bool(bits[slot])
         code, ino, length, file_type = table[slot].item()
         taken = -(-length // F2FS_SLOT_LEN)
-        if slot + taken > slots:
-            continue
-        if live and slot < following:
+        if slot + taken > slots or (live and slot < following):
             continue
         if live:
             following = slot + taken
         start = slot * F2FS_SLOT_LEN
         name = names[start : start + length]
-        sound = _has_hash(name, code)
-        if not live and not (sound and 0 < file_type < len(FT_NAMES) and _usable(name)):
-            continue
-        yield Slot(slot, live, name, ino, file_type, code, sound)
+        if live or (0 < file_type < len(FT_NAMES) and _usable(name)):
+            found.append(Slot(slot, live, name, ino, file_type, code, False))
+    return found if live_only else _judged(found, folding)
 
 
-def _has_hash(name: bytes, code: int) -> bool:
-    """Whether a name hashes to this, as it stands or casefolded."""
-    if name in DOTS:
-        return code == 0
-    return name_hash(name) == code or name_hash(name, True) == code
+def _judged(found: list[Slot], folding: bool) -> list[Slot]:
+    """The live entries, and those freed ones that are sound."""
+    codes = name_hashes([slot.name for slot in found]).tolist()
+    result: list[Slot] = []
+    for slot, code in zip(found, codes, strict=True):
+        if slot.name in DOTS:
+            sound = slot.hash_code == 0
+        else:
+            sound = slot.hash_code == code or (folding and name_hash(slot.name, True) == slot.hash_code)
+        if slot.live or sound:
+            result.append(slot._replace(sound=sound))
+    return result
 
 
 def _usable(name: bytes) -> bool:

@@ -64,6 +64,7 @@ class Undelete:
         self.contents = Contents(self.past)
         self.names = Names(self.past, self.contents)
         self._reserved = {volume.sb.node_ino, volume.sb.meta_ino, *(int(ino) for ino in volume.sb.qf_ino)}
+        self._states: dict[tuple[int, int], list[list[InodeVersion]]] = {}
         self._returning = self._brought_back()
 
     def _brought_back(self) -> set[int]:
@@ -169,7 +170,10 @@ class Undelete:
 
     def states(self, life: Life) -> list[list[InodeVersion]]:
         """The versions of a life, those in one list that agree in size, mtime, ctime and name."""
-        result: list[list[InodeVersion]] = []
+        key = (life.ino, life.generation)
+        if key in self._states:
+            return self._states[key]
+        result = self._states[key] = []
         for version in life.versions:
             if result and _state(result[-1][-1]) == _state(version):
                 result[-1].append(version)
