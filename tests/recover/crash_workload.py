@@ -26,6 +26,7 @@ class Churn:
         self.folders = [root]
         self.files: list[str] = []
         self.held: list[int] = []
+        self.moved: set[str] = set()  # files that were renamed or have several names
         self.noise = self.random.randbytes(64 * BLOCK)
         self.doing = {
             self.create: 14, self.write: 20, self.append: 12, self.overwrite: 14, self.truncate: 4, self.punch: 3,
@@ -44,14 +45,14 @@ class Churn:
 
     def make_safe(self) -> None:
         chance = self.random.random()
-        if chance < 0.03:
-            os.sync() if chance < 0.003 else self.fsync(self.root)
-            return
-        if chance < 0.08:
-            self.fsync(self.random.choice(self.folders))
+        if chance < 0.02:  # a checkpoint
+            os.sync() if chance < 0.002 else self.fsync(self.random.choice(self.folders))
             return
         for _ in range(self.random.choice((1, 1, 1, 3))):
-            self.fsync(self.a_file(), data_only=self.random.random() < 0.3)
+            path = self.a_file()
+            if path in self.moved and self.random.random() < 0.95:
+                continue  # it would be made safe by a checkpoint
+            self.fsync(path, data_only=self.random.random() < 0.3)
 
     def fsync(self, path: str, data_only: bool = False) -> None:
         fd = os.open(path, os.O_RDONLY)
@@ -137,6 +138,7 @@ class Churn:
         path, new = self.a_file(), self.new_name()
         os.rename(path, new)
         self.files[self.files.index(path)] = new
+        self.moved.add(new)
 
     def replace(self) -> None:
         """The way in which programs save: a new file, made safe, takes the place of the old one."""
@@ -145,13 +147,16 @@ class Churn:
         if self.random.random() < 0.8:
             self.fsync(new)
         os.rename(new, target)
+        self.moved.add(target)
         if self.random.random() < 0.3:
             self.fsync(os.path.dirname(target))
 
     def link(self) -> None:
         new = self.new_name()
-        os.link(self.a_file(), new)
+        path = self.a_file()
+        os.link(path, new)
         self.files.append(new)
+        self.moved |= {path, new}
 
     def symlink(self) -> None:
         os.symlink("x" * self.random.choice((5, 900)), self.new_name())
