@@ -85,7 +85,7 @@ def _sqlite(data: bytes) -> int | None:
 
 def _boxes(data: bytes) -> int | None:
     """MP4 and its kin: boxes one after the other."""
-    at = 0
+    at, content = 0, False
     for _ in range(MOST_BOXES):
         if at + 8 > len(data):
             break
@@ -97,7 +97,8 @@ def _boxes(data: bytes) -> int | None:
         if length < 8 or at + length > len(data):
             break
         at += length
-    return at or None
+        content = content or kind in (b"mdat", b"moov", b"moof", b"meta")
+    return at if content else None
 
 
 _BY_EXTENSION: dict[str, Callable[[bytes], int | None]] = {
