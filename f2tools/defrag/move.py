@@ -178,15 +178,16 @@ def copy_blocks(
     volume: WritableVolume, old: NDArray[np.int64], fresh: NDArray[np.int64], owners: NDArray[Any], kind: int
 ) -> None:
     """Copy blocks to free places, which become segments of log `kind` where they were free, and give up the old."""
-    size = volume.geo.block_size
-    volume.device.write_blocks(fresh, volume.device.read_blocks(old, size), size)
-    volume.segments.adopt(fresh, owners, kind)
-    curseg = volume.segments.cursegs[kind]  # the log goes on behind what was put at its end
-    mine = fresh[volume.geo.segno(fresh) == curseg.segno]
-    if mine.size:
-        curseg.next_blkoff = int(mine.max()) + 1 - volume.geo.start_block(curseg.segno)
+    size, curseg = volume.geo.block_size, volume.segments.cursegs[kind]
+    for at in range(0, fresh.size, WRITTEN_AT_ONCE):
+        some = slice(at, at + WRITTEN_AT_ONCE)
+        volume.device.write_blocks(fresh[some], volume.device.read_blocks(old[some], size), size)
+        volume.segments.adopt(fresh[some], owners[some], kind)
+        mine = fresh[some][volume.geo.segno(fresh[some]) == curseg.segno]
+        if mine.size:  # the log goes on behind what was put at its end
+            curseg.next_blkoff = int(mine.max()) + 1 - volume.geo.start_block(curseg.segno)
+        volume.segments.invalidate(old[some])
     volume.segments.written_blocks += fresh.size
-    volume.segments.invalidate(old)
 
 
 class _Longest:
