@@ -16,13 +16,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from fsck import OUR_COMMAND, PATH
+from fsck import OUR_COMMAND, PATH, timed
 
 from f2tools.cli import main as cli
 from f2tools.device import open_device
@@ -58,29 +57,31 @@ def span(volume: Volume, blocks: int) -> tuple[int, int, int]:
     return geo.main_blkaddr, count * geo.blocks_per_seg, geo.start_block(max(used, count) + 8)
 
 
-def ours(image: Path, copy: Path) -> tuple[float, int]:
-    """(seconds, blocks moved)."""
+def ours(image: Path, copy: Path) -> tuple[float, float]:
+    """(wall, CPU) seconds."""
     shutil.copyfile(image, copy)
-    begun = time.perf_counter()
-    done = subprocess.run([OUR_COMMAND, "clean", copy, "--json"], capture_output=True, check=True)
-    seconds = time.perf_counter() - begun
+    return timed([OUR_COMMAND, "clean", copy])
+
+
+def moved_by_us(image: Path) -> int:
+    """Blocks that a cleaning moves."""
+    done = subprocess.run([OUR_COMMAND, "clean", image, "--dry-run", "--json"], capture_output=True, check=True)
     said = json.loads(done.stdout)
-    return seconds, said["data_blocks_moved"] + said["node_blocks_moved"]
+    return said["data_blocks_moved"] + said["node_blocks_moved"]
 
 
-def theirs(tool: str, image: Path, copy: Path, where: tuple[int, int, int]) -> tuple[float, int]:
-    """(seconds, blocks moved)."""
+def theirs(tool: str, image: Path, copy: Path, where: tuple[int, int, int]) -> tuple[float, float]:
+    """(wall, CPU) seconds."""
     shutil.copyfile(image, copy)
-    with open_volume(copy) as volume:
-        before = volume.sit.vblocks.copy()
     start, length, target = where
-    begun = time.perf_counter()
-    command = [tool, "-s", f"{start:#x}", "-l", f"{length:#x}", "-t", f"{target:#x}", copy]
-    subprocess.run(command, capture_output=True, check=True)
-    seconds = time.perf_counter() - begun
-    with open_volume(copy) as volume:
-        lost = before.astype(np.int64) - volume.sit.vblocks
-    return seconds, int(lost[lost > 0].sum())
+    return timed([tool, "-s", f"{start:#x}", "-l", f"{length:#x}", "-t", f"{target:#x}", copy])
+
+
+def moved_by_them(image: Path, copy: Path) -> int:
+    """Blocks that the last run moved away from where they were."""
+    with open_volume(image) as before, open_volume(copy) as after:
+        lost = before.sit.vblocks.astype(np.int64) - after.sit.vblocks
+    return int(lost[lost > 0].sum())
 
 
 def main() -> None:
@@ -93,19 +94,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-clean-") as name:
         image, copy = Path(name) / "image", Path(name) / "copy"
         make(image, given.size)
-        _, moved = ours(image, copy)
+        moved = {"f2tools clean": moved_by_us(image)}
         with open_volume(image) as volume:
-            where = span(volume, moved // 2)
-        found: dict[str, list[float]] = {"f2tools clean": [], "defrag.f2fs": []}
+            where = span(volume, moved["f2tools clean"] // 2)
+        found: dict[str, list[tuple[float, float]]] = {"f2tools clean": [], "defrag.f2fs": []}
         for _ in range(given.runs):
-            seconds, blocks = ours(image, copy)
-            found["f2tools clean"].append(blocks * BLOCK / 1e6 / seconds)
+            found["f2tools clean"].append(ours(image, copy))
             if tool:
-                seconds, blocks = theirs(tool, image, copy, where)
-                found["defrag.f2fs"].append(blocks * BLOCK / 1e6 / seconds)
-        for label, speeds in found.items():
-            if speeds:
-                print(f"{label:14} {statistics.median(speeds):8.1f} MB/s of moved blocks ({given.runs} runs)")
+                found["defrag.f2fs"].append(theirs(tool, image, copy, where))
+                moved["defrag.f2fs"] = moved_by_them(image, copy)
+        for label, times in found.items():
+            if times:
+                size = moved[label] * BLOCK / 1e6
+                wall, cpu = (size / statistics.median(one[at] for one in times) for at in (0, 1))
+                print(f"{label:14} {wall:7.1f} MB/s of moved blocks, {cpu:7.1f} MB per CPU second ({given.runs} runs)")
 
 
 if __name__ == "__main__":
