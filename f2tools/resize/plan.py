@@ -314,8 +314,8 @@ def _displaced(now: State, final: Geometry) -> Geometry | None:
         segment_count_main=main,
         section_count=main // geo.segs_per_sec,
     )
-    if now.device_segments and via.main_blkaddr > now.home + now.device_segments[0] * BLOCKS_PER_SEG:
-        return None  # the device table says how much of the first device comes after segment 0
+    if now.device_segments and start >= geo.segment0_blkaddr + now.device_segments[0] * BLOCKS_PER_SEG:
+        return None  # the device table says how much of the first device comes after segment 0: it can't be nothing
     return via
 
 

@@ -189,7 +189,7 @@ def unwritten(entries: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_kernel_mounts_what_was_resized_and_writes_on(guest: Guest, tmp_path: Path) -> None:
     several = images.reference("multi-device").copy(tmp_path / "several")
-    run(several.path, "200M", *named(several.extra))
+    run(several.path, "3G", *named(several.extra))
     zoned = images.reference("zoned").copy(tmp_path / "zoned").path
     run(zoned, "200M")
     disks = [make(case, tmp_path / f"{number}.img") for number, case in enumerate(CASES)]
