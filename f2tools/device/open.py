@@ -17,7 +17,18 @@ from f2tools.errors import Unsupported, Usage
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
 HEAD = 512  # bytes by which an image is told
 # what `containers` knows more of; a raw image of F2FS begins with zeros or boot code
-CONTAINER_STARTS = (b"EVF", b"QFI\xfb", b"KDMV", b"COWD", b"# Disk D", b"vhdxfile", b"conectix", b"AFF10", b"<<< ")
+CONTAINER_STARTS = (
+    b"EVF",
+    b"QFI\xfb",
+    b"KDMV",
+    b"COWD",
+    b"# Disk D",
+    b"vhdxfile",
+    b"conectix",
+    b"AFF10",
+    b"<<< ",
+    b"PK\x03\x04",
+)
 
 
 def open_device(
@@ -121,6 +132,7 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
 
         return open_sparse(name)
     if head.startswith(CONTAINER_STARTS):
+        from f2tools.device.aff4 import is_aff4, open_aff4
         from f2tools.device.containers import kind_of_container, open_container
         from f2tools.device.qcow2 import MAGIC, open_qcow2
 
@@ -128,6 +140,10 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
             if write:
                 refuse_writing(name, "a qcow2 image")
             return open_qcow2(name)
+        if is_aff4(image, head):
+            if write:
+                refuse_writing(name, "an AFF4 image")
+            return open_aff4(name)
         kind = kind_of_container(head)
         if kind is not None:
             if write:

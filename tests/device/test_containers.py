@@ -5,20 +5,28 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import struct
 import sys
+import zipfile
+import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import zstandard
 
 import f2tools
 from f2tools.device import open_device
+from f2tools.device.aff4 import snappy
 from f2tools.device.split import pieces_of
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 from tests.dump.craft import f2
 
 DATA = Path(__file__).parent / "data"
-CONTAINERS = ("small.qcow2", "small-zstd.qcow2", "small.vmdk", "small.vhdx", "small.E01")
+CONTAINERS = (
+    "small.qcow2", "small-zstd.qcow2", "small.vmdk", "small.vhdx", "small.E01", "small-zlib.aff4", "small-snappy.aff4",
+    "small-lz4.aff4", "small-map.aff4",
+)  # fmt: skip
 PLAIN = "ba6f8afa16eec851993ecb9f6b726d6538ad55af1762e5747335d706d34e999e"
 
 
@@ -44,7 +52,7 @@ def test_a_container_holds_the_volume_that_was_put_in(name: str, tmp_path: Path)
         for _ in range(60):
             at, length = draw.randrange(3 << 20), draw.randrange(1 << 18)
             assert device.pread((8 << 20) + at, length) == whole[at : at + length]
-        if "qcow2" in name:  # which knows its holes
+        if "qcow2" in name or "map" in name:  # which know their holes
             image = bytearray(device.size_bytes)
             for at, length in device.data_ranges(0, device.size_bytes):
                 image[at : at + length] = device.pread(at, length)
@@ -108,8 +116,6 @@ def test_a_virtualbox_image_is_named_and_refused(tmp_path: Path) -> None:
 
 
 def test_a_qcow2_image_on_top_of_another_one_shows_what_is_below(tmp_path: Path) -> None:
-    import struct
-
     below = unpacked("small.qcow2", tmp_path)
     size, name = 48 << 20, below.name.encode()
     head = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 72, len(name), 16, size, 0, 1, 65536, 131072, 1, 0, 0)
@@ -126,6 +132,62 @@ def test_a_qcow2_image_on_top_of_another_one_shows_what_is_below(tmp_path: Path)
     )
     with pytest.raises(DeviceError, match="builds on"):
         open_device(over)
+
+
+def test_an_aff4_image_of_a_disk_is_a_map_of_streams(tmp_path: Path) -> None:
+    """As imagers write it: the disk names a map, which lays out a stream and fillings; other names, packed metadata."""
+    chunks = [bytes([i]) * 4096 for i in range(1, 11)]
+    disk, layout, data = (f"aff4://{digit * 8}-0000" for digit in "123")
+    turtle = f"""@prefix aff4: <http://aff4.org/Schema#> .
+@prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
+<{disk}>
+\ta aff4:DiskImage , aff4:Image ;
+\taff4:dataStream <{layout}> ; # a remark
+\taff4:hash "00ff"^^aff4:SHA1 , "aa; bb. "^^aff4:MD5;
+\taff4:size "65536"^^xsd:long .
+<{layout}> a aff4:Map ; aff4:size "65536"^^xsd:long; aff4:dependentStream <{data}>.
+<{data}> a aff4:ImageStream ; aff4:chunkSize "4096"^^xsd:int ; aff4:chunksInSegment 4 ; aff4:size 40960 ;
+  aff4:compressionMethod <https://tools.ietf.org/html/rfc1951> .
+"""
+    ranges = [(0, 4096, 8192, 0), (4096, 8192, 1, 1), (16384, 40960, 0, 0), (57344, 4096, 0, 2)]
+    path = tmp_path / "disk.aff4"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("container.description", "aff4://own")
+        archive.writestr("information.turtle", turtle, zipfile.ZIP_DEFLATED)
+        stem = quote(layout, safe="")
+        archive.writestr(f"{stem}/map", b"".join(struct.pack("<QQQI", *one) for one in ranges), zipfile.ZIP_DEFLATED)
+        fillings = ("SymbolicStream41", "UnreadableData")
+        archive.writestr(f"{stem}/idx", "\n".join([data, *(f"http://aff4.org/Schema#{one}" for one in fillings)]))
+        for bevy in range(3):
+            some, index = b"", b""
+            for chunk in chunks[4 * bevy : 4 * bevy + 4]:
+                packed = zlib.compress(chunk)[2:-4]
+                index += struct.pack("<QI", len(some), len(packed))
+                some += packed
+            archive.writestr(f"{quote(data, safe='')}/{bevy:08d}", some)
+            archive.writestr(f"{quote(data, safe='')}/{bevy:08d}.index", index, zipfile.ZIP_DEFLATED)
+    wanted = chunks[2] + b"A" * 8192 + bytes(4096) + b"".join(chunks) + bytes(8192)
+    with open_device(path) as device:
+        assert device.pread(0, device.size_bytes) == wanted
+        assert list(device.data_ranges(0, 65536)) == [(0, 4096), (4096, 8192), (16384, 40960)]
+    other = tmp_path / "just.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("version.txt", "1")
+    with pytest.raises(Unsupported, match="not an AFF4 image"):
+        open_device(other)
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("readme", "a zip file is no image")
+    with open_device(other) as device:
+        assert device.pread(0, 4) == b"PK\x03\x04"
+
+
+def test_snappy_by_its_description() -> None:
+    assert snappy(b"\x0b\x08abc\x11\x03", 100) == b"abcabcabcab"  # three literals, eight bytes from three back
+    assert snappy(b"\x05\xf0\x04hello", 100) == b"hello"
+    assert snappy(b"\x08\x0cabcd\x0e\x04\0", 100) == b"abcdabcd"
+    for wrong in (b"", b"\x05\x10hel", b"\x08\x08abc\x15\x09", b"\xff\xff\x7f"):
+        with pytest.raises((ValueError, IndexError)):
+            snappy(wrong, 100)
 
 
 def test_a_split_image_is_read_as_one(tmp_path: Path) -> None:
