@@ -33,7 +33,7 @@ from f2tools.volume.node import footers_of
 BATCH = 1024
 READ_BLOCKS = 256
 WRITTEN_BACK_NS = 60_000_000_000  # the kernel writes data back after 30 s, and looks every 5
-HASHED_TIMES = 64  # a file may be so many times larger than the main area and is still hashed
+HASHED_TIMES = 4  # zeros that are hashed in all, in sizes of the main area
 SAMPLE = 4096  # blocks looked at to see whether a volume discards
 ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4"), ("rank", "i8")])
 # states of a block, the worst one that applies
@@ -94,6 +94,7 @@ class Contents:
         self._node_rank = np.full(geo.segment_count_main * geo.blocks_per_seg, -1, np.int64)
         self._node_rank[past.nodes["blkaddr"] - geo.main_blkaddr] = np.arange(past.nodes.size)
         self.left = 16 * self._node_rank.size  # blocks that may be read in all: forged files share theirs
+        self._zeros_left = HASHED_TIMES * self._node_rank.size * geo.block_size
         self._unsure = self._unsure_segments()
         self._discards: bool | None = None
 
@@ -426,8 +427,12 @@ class Contents:
         yield from sorted([*extents, *clusters], key=lambda item: item.fofs)
 
     def hashable(self, content: Content) -> bool:
-        """Whether it makes sense to hash a file of that size: holes count, and forged ones are without bounds."""
-        return content.inode.i_size <= HASHED_TIMES * self._node_rank.size * self.geo.block_size
+        """Whether a file is hashed: its zeros count, and in forged ones there is no end to them."""
+        zeros = content.inode.i_size - content.map.rows.size * self.geo.block_size
+        if zeros > self._zeros_left:
+            return False
+        self._zeros_left -= max(zeros, 0)
+        return True
 
     def digest(self, content: Content) -> str | None:
         """SHA-256 of the content with holes and gaps as zeros; None for an absurd size."""

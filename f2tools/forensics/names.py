@@ -231,6 +231,8 @@ class Names:
 
     def path_of(self, parent: int, name: bytes, age: int, ino: int) -> bytes:
         """The path of a name in a directory as it was called at an age."""
+        if ino == F2FS_ROOT_INO:
+            return b""
         if not name:
             return join(self.directory_path(parent, age), UNKNOWN_PARENT % ino) if parent else UNKNOWN_PARENT % ino
         return join(self.directory_path(parent, age), self.shown(parent, name))

@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).parent
 VERSION = ("fid", "ver", "how", "type", "ino", "gen", "paths", "size", "mtime_ns", "sha256")
 STATE = ("how", "size", "mtime_ns", "sha256", "paths", "linked", "exact_inode_blocks")
-DELETED = ("type", "path", "ino", "gen", "after_last_checkpoint", "linked", "dentries")
+DELETED = ("type", "path", "ino", "gen", "deleted_t", "after_last_checkpoint", "linked", "dentries")
 VIEW = ("how", "cp_ver", "tree", "dirty")
 ENTRY = ("type", "mode", "uid", "gid", "size", "nlink", "ino", "mtime_ns", "sha256", "target")
 

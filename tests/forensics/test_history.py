@@ -1,0 +1,151 @@
+"""History and timeline of files."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import stat
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools.forensics.history import History
+from f2tools.forensics.index import open_index
+from f2tools.forensics.undelete import Undelete
+from tests.forensics.history_cases import CASES, image_of
+from tests.forensics.past_of import ROOT, living
+from tests.forensics.score import load
+
+TICK_NS = 10_000_000  # the clock of inodes is coarser than that of the record
+
+
+def test_versions_are_those_that_were_synced() -> None:
+    """Of every file with three versions and more, those fixed by sync or fsync are in its history, in order."""
+    recorded: dict[tuple[int, int], list[Any]] = {}
+    for version in load(CASES / "history-lfs" / "versions.jsonl.gz"):
+        if version["type"] == "file" and version["how"] != "unsynced":
+            recorded.setdefault((version["ino"], version["gen"]), []).append(version)
+    with f2tools.open(image_of("history-lfs")) as volume, open_index(volume) as index:
+        history = History(Undelete(volume, index))
+        looked_at = 0
+        for (ino, generation), versions in recorded.items():
+            if len(versions) < 3:
+                continue
+            looked_at += 1
+            found = [item.inode for item in history.of(f"ino:{ino}") if item.inode.generation == generation]
+            states = [(inode.size, inode.mtime_ns) for inode in found]
+            at = 0
+            for version in versions:
+                at = states.index((version["size"], version["mtime_ns"]), at)
+        assert looked_at > 20
+
+
+def test_history_says_what_changed(tmp_path: Path, run_f2tools: Any) -> None:
+    with living(tmp_path, ipu="never") as (life, image):
+        ino = life.file(b"letter", b"Dear Ann,\n")
+        life.later()
+        life.volume.write(ino, 10, b"how are you?\n")
+        life.later()
+        life.volume.setattr(ino, mode=0o600)
+        life.later()
+        life.volume.rename(ROOT, b"letter", ROOT, b"letter.txt")
+        life.later()
+    versions = json.loads(run_f2tools("history", image, "/letter", "--json").stdout)
+    assert [version["version"] for version in versions] == ["1", "2", "3", "4"]
+    assert versions[1]["changes"] == ["size 10 -> 23", "content written"]
+    assert versions[2]["changes"] == ["mode 0644 -> 0600"]
+    assert versions[3]["changes"] == ["was letter"]
+    assert [version["state"] for version in versions] == ["older", "older", "older", "live"]
+    assert run_f2tools("history", image, "letter", "--extract", "1").stdout == "Dear Ann,\n"
+    diff = run_f2tools("history", image, str(ino), "--diff", "1", "2").stdout
+    assert "size: 10 -> 23" in diff
+    assert "+how are you?" in diff
+    target = tmp_path / "old"
+    run_f2tools("history", image, "letter", "--extract", "1", "-o", target)
+    assert target.read_bytes() == b"Dear Ann,\n"
+    assert run_f2tools("history", image, "letter", "--extract", "1", "-o", target).returncode == 1  # it is there
+    assert run_f2tools("history", image, "letter", "--extract", "9").returncode == 2
+    assert run_f2tools("history", image, "no-such-file").returncode == 1
+
+
+def test_the_history_of_a_folder_says_what_came_and_went(tmp_path: Path, run_f2tools: Any) -> None:
+    with living(tmp_path) as (life, image):
+        folder = life.volume.mkdir(ROOT, b"folder", 0o755)
+        life.later()
+        life.file(b"first", b"1", folder)
+        life.later()
+        life.file(b"second", b"2", folder)
+        life.volume.unlink(folder, b"first")
+        life.later()
+    said = run_f2tools("history", image, "folder").stdout
+    assert said.index("+ first") < said.index("+ second")
+    assert "- first" in said
+
+
+def test_versions_of_undelete_are_numbered_as_in_history(run_f2tools: Any) -> None:
+    image = image_of("history-a")
+    lines = run_f2tools("undelete", image, "small08.txt", "--list", "--versions", "--json").stdout.splitlines()
+    for item in map(json.loads, lines):
+        if item["state"] == "older" and item["grade"] == "certain":
+            done = run_f2tools("history", image, f"ino:{item['ino']}", "--extract", item["version"])
+            assert hashlib.sha256(done.stdout.encode()).hexdigest() == item["sha256"]
+
+
+@pytest.fixture(scope="module")
+def timelines() -> dict[str, str]:
+    """The timeline of history-d in each format."""
+    from f2tools.forensics.timeline import FORMATS, write
+
+    with f2tools.open(image_of("history-d")) as volume, open_index(volume) as index:
+        run = Undelete(volume, index)
+        return {form: "\n".join(write(run, form)) + "\n" for form in FORMATS}
+
+
+def test_a_bodyfile_is_one_for_mactime(timelines: dict[str, str]) -> None:
+    rows = [line.split("|") for line in timelines["bodyfile"].splitlines()]
+    assert {len(row) for row in rows} == {11}
+    for row in rows:
+        assert row[1].startswith("/")
+        assert row[1].endswith(")")
+        assert all(field.isdigit() for field in (row[2], *row[4:]))
+    names = "\n".join(row[1] for row in rows)
+    for which in ("(live)", "(deleted)", "(older version 1)"):
+        assert which in names
+
+
+def test_csv_and_json_lines_say_the_same(timelines: dict[str, str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(timelines["csv"])))
+    events = [json.loads(line) for line in timelines["jsonl"].splitlines()]
+    assert [row["path"] for row in rows] == [event["path"] for event in events]
+    assert [event["time_ns"] for event in events] == sorted(event["time_ns"] for event in events)
+    assert {event["event"] for event in events} == {"modified", "accessed", "changed", "deleted"}
+    assert {event["state"] for event in events} >= {"live", "deleted", "older"}
+
+
+def test_deletions_are_dated_by_the_directory() -> None:
+    """A deletion that the timeline dates happened no later than that, and after the last checkpoint before."""
+    truth = {(e["ino"], e["gen"]): e for e in load(CASES / "history-a" / "recoverable.json.gz")["deleted"]}
+    from f2tools.forensics.timeline import lines
+
+    with f2tools.open(image_of("history-a")) as volume, open_index(volume) as index:
+        dated = [line for line in lines(Undelete(volume, index)) if line.deleted_ns and line.inode]
+    assert len(dated) > 200
+    for line in dated:
+        assert line.inode is not None
+        assert line.deleted_ns is not None
+        if stat.S_ISREG(line.inode.mode):
+            happened = truth[line.ino, line.inode.generation]["deleted_t"]
+            assert line.deleted_ns >= happened - TICK_NS
+
+
+def test_dfxml_is_sound(timelines: dict[str, str]) -> None:
+    tree = ElementTree.fromstring(timelines["dfxml"])
+    space = "{http://www.forensicswiki.org/wiki/Category:Digital_Forensics_XML}"
+    objects = tree.findall(f".//{space}fileobject")
+    assert len(objects) == len(timelines["bodyfile"].splitlines())
+    assert {item.findtext(f"{space}alloc") for item in objects} == {"0", "1"}

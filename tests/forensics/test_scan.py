@@ -1,0 +1,244 @@
+"""The scan and its index: what is found, how it is judged, and what garbage costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import f2tools
+from f2tools.errors import F2fsError, Usage
+from f2tools.forensics.history import History
+from f2tools.forensics.index import build_index, open_index
+from f2tools.forensics.order import age, broken_chains, write_order
+from f2tools.forensics.scan import WINDOW_BYTES
+from f2tools.forensics.timeline import FORMATS, write
+from f2tools.forensics.undelete import Undelete
+from tests.forensics.history_cases import NAMES, image_of
+from tests.images import copy_sparse
+from tests.write.volumes import formatted, fresh
+
+BLOCK = 4096
+DAMAGED = int(os.environ.get("F2_FORENSIC_DAMAGES", "3"))
+NODE_BLOCKS = {  # counted with knowledge of all footers when the cases were recorded
+    "history-a": 912, "history-b": 266, "history-c": 1099, "history-c-small": 1234, "history-d": 914,
+    "history-gc": 1100, "history-inplace": 898, "history-lfs": 906, "phone": 1122, "phone-discard": 84,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_node_block_is_found(name: str) -> None:
+    with f2tools.open(image_of(name)) as volume, open_index(volume) as index:
+        assert index.count("node") == NODE_BLOCKS[name]
+        live = index.db.execute("SELECT count(*) FROM node WHERE live").fetchone()[0]
+        assert live == volume.cp.valid_node_count
+
+
+def test_what_speaks_for_a_node_stands_beside_it() -> None:
+    with f2tools.open(image_of("history-c")) as volume, open_index(volume) as index:
+        query = "SELECT count(*), sum(ssa), sum(checksum = 1), sum(named) FROM node WHERE live AND nid = ino"
+        count, ssa, checksum, named = index.db.execute(query).fetchone()
+        assert count == ssa == checksum
+        assert named >= count - 1  # the root has no name
+
+
+def test_a_wrong_checksum_is_seen(tmp_path: Path) -> None:
+    image = copy_sparse(image_of("history-c"), tmp_path / "image")
+    with f2tools.open(image) as volume:
+        blkaddr = volume.path("/docs").inode.blkaddr
+    with open(image, "r+b") as file:
+        file.seek(blkaddr * BLOCK + 4)  # i_uid
+        file.write(b"\1")
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        assert index.db.execute("SELECT blkaddr FROM node WHERE checksum = 0").fetchall() == [(blkaddr,)]
+
+
+def test_an_index_is_made_once_and_used_again(tmp_path: Path, run_f2tools: Any) -> None:
+    image, path = image_of("history-a"), tmp_path / "a.f2index"
+    done = run_f2tools("scan", image, "-o", path, "--json")
+    figures = json.loads(done.stdout)
+    assert (figures["nodes"], figures["live"]) == (912, 272)
+    with_index = run_f2tools("undelete", image, "--json", "--index", path)
+    assert with_index.stdout == run_f2tools("undelete", image, "--json").stdout
+    again = run_f2tools("scan", image, "-o", path)
+    assert again.returncode == 2
+    assert "already" in again.stderr
+
+
+def test_an_index_of_another_image_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.f2index"
+    with f2tools.open(image_of("history-a")) as volume:
+        build_index(volume, path).close()
+    with f2tools.open(image_of("history-d")) as volume:
+        with pytest.raises(Usage, match="another image"):
+            open_index(volume, path)
+        with pytest.raises(Usage, match="no index"):
+            open_index(volume, tmp_path / "none")
+        (tmp_path / "text").write_text("no database")
+        with pytest.raises(Usage, match="not an index"):
+            open_index(volume, tmp_path / "text")
+
+
+def test_examiners_can_ask_the_index_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "a.f2index"
+    with f2tools.open(image_of("history-a")) as volume:
+        build_index(volume, path).close()
+    db = sqlite3.connect(path)
+    query = "SELECT count(*) FROM inode JOIN node USING (blkaddr) WHERE inode.name = ? AND NOT live"
+    assert db.execute(query, (b"inline4.txt",)).fetchone()[0] >= 2
+    db.close()
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_of_one_checkpoint_are_put_in_the_order_of_their_chain() -> None:
+    blkaddrs = np.array([10, 11, 12, 50, 51])
+    following = np.array([11, 50, 99, 51, 12])  # 10 -> 11 -> 50 -> 51 -> 12
+    order = write_order(blkaddrs, np.zeros(5, np.int64), following)
+    assert blkaddrs[order].tolist() == [10, 11, 50, 51, 12]
+
+
+def test_a_chain_that_leads_back_into_itself_ends() -> None:
+    blkaddrs = np.array([10, 11, 12])
+    order = write_order(blkaddrs, np.zeros(3, np.int64), np.array([11, 12, 10]))
+    assert sorted(blkaddrs[order].tolist()) == [10, 11, 12]
+
+
+def test_the_version_comes_before_the_place() -> None:
+    order = write_order(np.array([10, 20]), np.array([0, -5]), np.array([11, 21]))
+    assert order.tolist() == [1, 0]
+
+
+def test_a_place_taken_by_something_later_cuts_the_chain() -> None:
+    blkaddrs, ages = np.array([10, 11, 30]), np.array([-9, -2, -2])
+    following = np.array([11, 12, 11])  # 11 comes after 30; what once followed 10 is gone
+    assert broken_chains(blkaddrs, ages, following, np.array([12])).tolist() == [True, False, False]
+
+
+def test_versions_wrap() -> None:
+    assert age(np.array([0xFFFFFFFF, 2], np.uint64), 2).tolist() == [-3, 0]
+
+
+# -- garbage -----------------------------------------------------------------------------------------------------------
+
+
+def everything(image: Path) -> None:
+    """Go through all that stands on the index; F2fsError and OSError are what may come of it."""
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        run = Undelete(volume, index)
+        for found in run.deleted():
+            run.digest(found)
+        for _ in run.older():
+            pass
+        for form in FORMATS:
+            for _ in write(run, form):
+                pass
+        history = History(run)
+        for life in run.past.lives[:20]:
+            for version in history.of(str(life.ino)):
+                history.found(version)
+
+
+def test_an_index_of_garbage_stays_small(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with f2tools.open(image) as volume:
+        start, end = volume.geo.main_blkaddr + 2048, volume.geo.end_blkaddr
+    with open(image, "r+b") as file:
+        file.seek(start * BLOCK)
+        file.write(random.Random(1).randbytes((end - start) * BLOCK))
+    with f2tools.open(image) as volume, build_index(volume, tmp_path / "x") as index:
+        assert index.count("node") == volume.cp.valid_node_count
+        assert index.count("dirblock") <= 2
+    assert (tmp_path / "x").stat().st_size < 1 << 17
+    everything(image)
+
+
+def test_forged_directories_don_t_swell_the_index(tmp_path: Path) -> None:
+    source = image_of("history-a")
+    image = copy_sparse(source, tmp_path / "image")
+    with f2tools.open(source) as volume, open_index(volume) as index:
+        block = index.db.execute("SELECT max(live_entries), blkaddr FROM dirblock WHERE NOT inline").fetchone()[1]
+        content = volume.device.pread(block * BLOCK, BLOCK)
+        start, end = volume.geo.end_blkaddr - 512, volume.geo.end_blkaddr
+        names = index.count("dentry")
+    with open(image, "r+b") as file:
+        file.seek(start * BLOCK)
+        file.write(content * (end - start))
+    with f2tools.open(image) as volume, build_index(volume, tmp_path / "x") as index:
+        assert index.count("dentry") < 2 * names
+    assert (tmp_path / "x").stat().st_size < 1 << 21
+
+
+@pytest.mark.parametrize("seed", range(DAMAGED))
+def test_damage_at_random_is_endured(tmp_path: Path, seed: int) -> None:
+    generator = random.Random(seed)
+    name = generator.choice(["history-d", "history-gc", "phone", "history-c-small"])
+    image = copy_sparse(image_of(name), tmp_path / "image")
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        places = [row[0] for row in index.db.execute("SELECT blkaddr FROM node UNION SELECT blkaddr FROM dirblock")]
+    with open(image, "r+b") as file:
+        for blkaddr in generator.sample(places, 100):
+            file.seek(
+                blkaddr * BLOCK + generator.choice([0, 4, 12, 16, 24, 80, 84, 88, 92, 360, 400, 4076, 4080, 4092])
+            )
+            file.write(generator.choice([b"\0\0\0\0", b"\xff\xff\xff\xff", generator.randbytes(4)]))
+    with suppress(F2fsError, OSError):
+        everything(image)
+
+
+def test_a_huge_forged_size_costs_nothing(tmp_path: Path) -> None:
+    image = copy_sparse(image_of("history-a"), tmp_path / "image")
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        rows = index.db.execute(
+            "SELECT blkaddr FROM node JOIN inode USING (blkaddr) WHERE NOT live LIMIT 300"
+        ).fetchall()
+    with open(image, "r+b") as file:
+        for (blkaddr,) in rows:
+            file.seek(blkaddr * BLOCK + 16)
+            file.write((1 << 42).to_bytes(8, "little"))
+    everything(image)
+
+
+def test_a_cut_off_image_is_scanned_as_far_as_it_goes(tmp_path: Path) -> None:
+    image = copy_sparse(image_of("history-a"), tmp_path / "image")
+    with open(image, "r+b") as file:
+        file.truncate(40 << 20)
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        assert 800 < index.count("node") <= 912
+
+
+def test_holes_are_not_read(tmp_path: Path) -> None:
+    image = formatted("--size 64G")
+    with f2tools.open(image) as volume, open_index(volume) as index:
+        assert index.meta()["bytes_read"] <= 4 * WINDOW_BYTES
+        assert index.count("node") == volume.cp.valid_node_count
+
+
+def test_blocks_that_can_t_be_read_are_listed(tmp_path: Path) -> None:
+    from f2tools.device.base import Wrapper
+    from f2tools.errors import DeviceError
+    from f2tools.volume.volume import Volume
+
+    with f2tools.open(image_of("history-a")) as good:
+        bad = good.path("/docs").inode.blkaddr
+
+    class Failing(Wrapper):
+        def pread_into(self, offset: int, buffer: Any) -> None:
+            length = memoryview(buffer).nbytes
+            if offset <= bad * BLOCK < offset + length:
+                raise DeviceError("bad block")
+            self.base.pread_into(offset, buffer)
+
+    with f2tools.open(image_of("history-a")) as base:
+        volume = Volume(Failing(base.device))
+        with open_index(volume) as index:
+            assert index.db.execute("SELECT blkaddr, count FROM unreadable").fetchall() == [(bad, 1)]
+            assert index.count("node") == 911
