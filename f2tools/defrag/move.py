@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import KINDS
-from f2tools.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE
+from f2tools.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
 from f2tools.layout.summary import Summary
 from f2tools.volume.inode import Inode
 from f2tools.volume.nodecache import LiveInode
@@ -78,9 +78,12 @@ class Mover:
     def move(self, tasks: Sequence[Task]) -> None:
         """Move the blocks of some files, then write their nodes, a file's next to each other."""
         done: list[tuple[LiveInode, list[int]]] = []
+        batches = [_Batch(self._volume, kind, self._count) for kind in range(NR_CURSEG_DATA_TYPE)]
         for task in tasks:
             inode = self._volume.live(task.ino)
-            done.append((inode, self._move_data(inode, task)))
+            done.append((inode, self._move_data(inode, task, batches[task.kind])))
+        for batch in batches:
+            batch.flush()
         logs: dict[bool, list[int]] = {}
         for inode, nids in done:
             for nid in (*nids, inode.ino):
@@ -90,8 +93,8 @@ class Mover:
             self._volume.nodes.write(nids)
             self.node_blocks += len(nids)
 
-    def _move_data(self, inode: LiveInode, task: Task) -> list[int]:
-        """Move a file's blocks; the numbers of its direct nodes."""
+    def _move_data(self, inode: LiveInode, task: Task, batch: _Batch) -> list[int]:
+        """Move a file's blocks, with others; the numbers of its direct nodes."""
         volume, geo = self._volume, self._volume.geo
         if inode.has_inline_data or inode.has_inline_dentry or inode.kind not in KINDS:
             return []
@@ -102,7 +105,6 @@ class Mover:
         nids: list[int] = []
         at = 0
         longest = _Longest()
-        batch = _Batch(volume, task.kind, self._count)
         n = geo.addrs_per_block
         for node, _, high in volume.mapper.nodes_within(inode, 0, inode.addrs_per_inode + n * (2 + 2 * n + n * n)):
             if node.nid != inode.ino:
@@ -118,7 +120,6 @@ class Mover:
                     fresh = targets[which[chosen]] + number[chosen] - starts[which[chosen]]
                     batch.add(inode, node.nid, addrs, offsets[chosen], fresh)
             longest.add(node.first, addrs)
-        batch.flush()
         if moves:
             self._remember_extent(inode, longest)
         return nids
@@ -137,7 +138,7 @@ class Mover:
 
 
 class _Batch:
-    """Blocks of one file that are copied in one go; addresses in the nodes change at once."""
+    """Blocks of one log, of one or many files, that are copied in one go; addresses in the nodes change at once."""
 
     def __init__(self, volume: WritableVolume, kind: int, count: Callable[[int], None]) -> None:
         self._volume = volume
