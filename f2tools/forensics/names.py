@@ -70,7 +70,7 @@ class Names:
             version = past.version_at(life, age)
             here: dict[int, int] = {}
             if version.is_dir and version.links and version.age <= age:
-                here = self._blocks(life, version, past.rank_at(age))
+                here = self._blocks(life, version, past.rank_at(age), before)
             if here == before:
                 continue
             gone = set(before.values()) - set(here.values())
@@ -87,8 +87,11 @@ class Names:
             slots |= come
             before = here
 
-    def _blocks(self, life: Life, version: InodeVersion, limit: int) -> dict[int, int]:
-        """Directory block -> address, those that still hold what they held then; -1: the inode itself."""
+    def _blocks(self, life: Life, version: InodeVersion, limit: int, before: dict[int, int]) -> dict[int, int]:
+        """Directory block -> address, those that still hold what they held then; -1: the inode itself.
+
+        Of a block that is lost the state before counts: that its entries went can't be said.
+        """
         inode = self.past.inode(version)
         if inode.has_inline_dentry:
             return {-1: version.blkaddr}
@@ -97,8 +100,12 @@ class Names:
         except F2fsError:
             return {}
         states = self.contents.states(rows, life, version)
-        rows = rows[states < LOST]
-        return dict(zip(rows["fofs"].tolist(), rows["blkaddr"].tolist(), strict=True))
+        here = dict(zip(rows["fofs"].tolist(), rows["blkaddr"].tolist(), strict=True))
+        for fofs in rows["fofs"][states >= LOST].tolist():
+            del here[fofs]
+            if fofs in before:
+                here[fofs] = before[fofs]
+        return here
 
     def _slots(self, version: InodeVersion, addr: int) -> list[Slot]:
         """The entries of a directory block, or of the inode itself; `.` and `..` left out."""

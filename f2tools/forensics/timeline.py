@@ -59,13 +59,18 @@ def lines(run: Undelete) -> Iterator[Line]:
 
 
 def _gone(run: Undelete, life: Life) -> int | None:
-    """A time by which a file was gone: when its directory was changed last before the checkpoint that lacks it."""
+    """A time by which a file was gone: the mtime of its directory, of the first version that lacks it.
+
+    The kernel may write the entries of a directory before its times, so the mtime must be a new one.
+    """
     links = [link for link in run.names.of_life[life.ino, life.generation] if link.until != FOREVER]
     if links:
         last = max(links, key=lambda link: link.until)
         parent = run.past.life_at(last.dir, last.until)
         if parent is not None:
-            return run.past.version_at(parent, last.until).mtime_ns
+            before = run.past.version_at(parent, last.until - 1).mtime_ns
+            times = (version.mtime_ns for version in parent.versions if version.age >= last.until)
+            return next((time for time in times if time > before), None)
     return None
 
 
