@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import device_option, json_option, print_json, printable
+from f2tools.options import device_option, json_option, key_option, print_json, printable
 
 if TYPE_CHECKING:
     from f2tools.mount.session import Request
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--stats", is_flag=True, help="Show what a mount, named by its image or directory, is doing.")
 @device_option
+@key_option
 @json_option
 def mount(
     image: str,
@@ -39,12 +40,14 @@ def mount(
     overlay: str | None,
     stats: bool,
     devices: tuple[str, ...],
+    keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Mount IMAGE on DIRECTORY, read and write, without a kernel driver for F2FS.
 
     The command returns when the mount is usable. `fusermount3 -u DIRECTORY` unmounts it, with a checkpoint. What was
-    fsync'ed survives a crash at any moment: the next mount, or the kernel's, brings it back.
+    fsync'ed survives a crash at any moment: the next mount, or the kernel's, brings it back. With --key nothing is
+    written.
 
     \b
     Options for -o:
@@ -74,7 +77,7 @@ def mount(
         raise Usage("--json belongs to --stats")
     if directory is None:
         raise Usage("a directory to mount on is needed")
-    _mount(image, directory, options, devices, overlay, foreground)
+    _mount(image, directory, options, devices, overlay, foreground, keys)
 
 
 def _mount(
@@ -84,6 +87,7 @@ def _mount(
     devices: tuple[str, ...],
     overlay: str | None,
     foreground: bool,
+    keys: tuple[str, ...] = (),
 ) -> None:
     from f2tools.mount.needed import require_fuse
     from f2tools.mount.options import parse_options
@@ -96,6 +100,7 @@ def _mount(
     request = Request(
         os.path.abspath(image), os.path.abspath(directory), options, [os.path.abspath(device) for device in devices],
         None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
+        keys,
     )  # fmt: skip
     logging.basicConfig(format="f2tools mount: %(message)s", level=logging.WARNING)
     if foreground:

@@ -147,6 +147,8 @@ class FileSystem(pyfuse3.Operations):
         mode = inode.i_mode
         entry.st_nlink = inode.i_links
         entry.st_size = inode.i_size
+        if inode.encrypted and stat.S_ISLNK(mode):
+            entry.st_size = len(self.tree.readlink(ino))
         entry.st_blksize = self._block_size
         entry.st_blocks = blocks_of(inode, self._block_size)
         entry.st_atime_ns = inode.atime_ns
@@ -334,7 +336,7 @@ class FileSystem(pyfuse3.Operations):
                 self._lose_privileges(found, ctx.uid)
             # the write itself must take the bits away, not the kernel's writing back later
             direct = bool(ctx.uid and _privileged(found.i_mode))
-        elif found.encrypted and found.is_file:
+        elif found.is_file and self.volume.locked(found):
             raise FUSEError(errno.ENOKEY)
         return FileInfo(fh=_handle(ino, flags, ctx), keep_cache=not direct, direct_io=direct)
 

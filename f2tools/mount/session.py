@@ -15,8 +15,9 @@ from f2tools.device import Device, open_device
 from f2tools.device.image import FileDevice, lock
 from f2tools.device.mounted import mark_mounted, mounted_on
 from f2tools.device.multi import MultiDevice
+from f2tools.device.open import file_and_part
 from f2tools.device.overlay import Overlay
-from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Where
+from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Usage, Where
 from f2tools.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.mount.background import Tending
 from f2tools.mount.loop import Loop
@@ -24,6 +25,8 @@ from f2tools.mount.operations import FileSystem
 from f2tools.mount.options import MountOptions
 from f2tools.mount.status import Status, socket_path
 from f2tools.mount.tree import LiveTree, Tree
+from f2tools.volume.fscrypt import Keyring
+from f2tools.volume.recovered import recovered
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import Policy, WritableVolume
 
@@ -41,6 +44,7 @@ class Request:
     options: MountOptions
     devices: Sequence[str] = ()
     overlay: str | None = None
+    keys: Sequence[str] = ()
     warnings: list[str] = field(default_factory=list)
 
 
@@ -50,8 +54,11 @@ class Request:
 def open_tree(request: Request) -> Tree:
     """The volume, recovered as a mount does it; read-only where it may not, or can't, be written."""
     options = request.options
-    if not options.read_only and request.overlay is None and not os.access(request.image, os.W_OK):
-        if os.access(request.image, os.R_OK):
+    image, _ = file_and_part(request.image)
+    if request.keys:
+        return _open_with_keys(request)
+    if not options.read_only and request.overlay is None and not os.access(image, os.W_OK):
+        if os.access(image, os.R_OK):
             request.warnings.append(f"mounted read-only: {request.image} can't be written by this user")
     elif not options.read_only:
         tree = _open_writable(request)
@@ -66,6 +73,28 @@ def open_tree(request: Request) -> Tree:
         volume = Volume(device, options.checkpoint)
         request.warnings += volume.warnings
         volume.nodes.inode(3)  # what can't be used at all is told now
+        return Tree(volume)
+    except BaseException:
+        device.close()
+        raise
+
+
+def _open_with_keys(request: Request) -> Tree:
+    """Read-only: encrypted files are only read."""
+    options = request.options
+    keyring = Keyring(request.keys)
+    if request.overlay is not None:
+        raise Usage("--key mounts read-only, and an overlay is for changes")
+    if not options.read_only:
+        request.warnings.append("mounted read-only: files are not encrypted here, only decrypted")
+    device = _open_below(request)
+    try:
+        if options.norecovery or options.checkpoint != "newest":
+            volume = Volume(device, options.checkpoint, keyring)
+        else:
+            volume = recovered(device, keyring=keyring)
+        request.warnings += volume.warnings
+        volume.nodes.inode(3)
         return Tree(volume)
     except BaseException:
         device.close()

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from f2tools.errors import F2fsError
 from f2tools.layout.constants import F2FS_FEATURE_ENCRYPT
 from f2tools.volume.dentries import Dentry, DentryArea
-from f2tools.volume.dir import nokey_name
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
 from f2tools.volume.writer import WritableVolume
@@ -62,6 +61,9 @@ class Tree:
     def find(self, folder: Inode, name: bytes) -> int | None:
         """The inode number behind a name; ENOTDIR."""
         if self.shows_no_names(folder):
+            if self.volume.keyring:
+                known = self.volume.dirs.find(folder, name)
+                return None if known is None else known[1].ino
             return next((item.ino for item in self.entries(folder, 0) if item.name == name), None)
         found = self._find(folder, name)
         return None if found is None else found.ino
@@ -70,7 +72,7 @@ class Tree:
         return self.volume.dirs.lookup(folder, name)
 
     def shows_no_names(self, folder: Inode) -> bool:
-        """Whether names are encrypted and shown in an encoded form."""
+        """Whether names are encrypted: without the key they are shown in an encoded form."""
         return folder.is_dir and folder.encrypted and bool(self.volume.geo.feature & F2FS_FEATURE_ENCRYPT)
 
     def casefolded(self, folder: Inode) -> bool:
@@ -79,12 +81,12 @@ class Tree:
 
     def entries(self, folder: Inode, position: int) -> Iterator[Listed]:
         """The entries from a position on, in the order of their places; what comes and goes moves no other."""
-        encoded = self.shows_no_names(folder)
+        encrypted = self.shows_no_names(folder)
         for dentries in self._blocks(folder, position):
-            for dentry in dentries:
+            names = self.volume.dirs.shown(folder, dentries) if encrypted else [dentry.name for dentry in dentries]
+            for dentry, name in zip(dentries, names, strict=True):
                 here = dentry.block + 2 << SLOT_BITS | dentry.slot
                 if here >= position:
-                    name = nokey_name(dentry.name, dentry.hash_code) if encoded else dentry.name
                     yield Listed(name, dentry.ino, dentry.file_type, here + 1)
 
     def _blocks(self, folder: Any, position: int) -> Iterator[list[Dentry]]:
@@ -104,7 +106,7 @@ class Tree:
     def read(self, ino: int, offset: int, length: int) -> bytes:
         """Bytes of a file, cut at its end."""
         inode = self.inode(ino)
-        if inode.encrypted:
+        if self.volume.locked(inode):
             raise OSError(errno.ENOKEY, os.strerror(errno.ENOKEY))
         return self.volume.data.read(inode, offset, length)
 

@@ -1,0 +1,79 @@
+"""Encrypted files through a mount with their keys; the kernel's view is the judge."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from f2tools.errors import Usage
+from f2tools.mount.options import parse_options
+from f2tools.mount.session import Request, open_tree
+from f2tools.mount.tree import Tree
+from tests import images
+
+
+def keys_in(folder: Path, name: str, *directories: str) -> list[str]:
+    found = []
+    for key in json.loads(images.reference(name).text("keys.json"))["keys"]:
+        if key["accepted"] and (not directories or key["dir"] in directories):
+            path = folder / key["dir"]
+            path.write_text(key["key"])
+            found.append(str(path))
+    return found
+
+
+def find(tree: Tree, path: str) -> int:
+    ino = 3
+    for part in path.split("/"):
+        found = tree.find(tree.inode(ino), os.fsencode(part))
+        assert found is not None, path
+        ino = found
+    return ino
+
+
+@pytest.mark.parametrize("name", images.FSCRYPT)
+def test_a_mount_with_keys_shows_what_the_kernel_shows(name: str, tmp_path: Path) -> None:
+    case = images.reference(name)
+    request = Request(str(case.path), str(tmp_path), parse_options(["ro"]), keys=keys_in(tmp_path, name))
+    tree = open_tree(request)
+    entries = case.manifest("manifest-key")["entries"]
+    assert not tree.writable
+    for path, entry in list(entries.items())[1::5]:
+        ino = find(tree, path)
+        assert ino == entry["ino"]
+        if entry["type"] == "file" and "sha256" in entry:
+            assert hashlib.sha256(tree.read(ino, 0, entry["size"])).hexdigest() == entry["sha256"], path
+        elif entry["type"] == "symlink":
+            assert os.fsdecode(tree.readlink(ino)) == entry["target"]
+        elif entry["type"] == "dir":
+            names = {os.fsdecode(item.name) for item in tree.entries(tree.inode(ino), 0)} - {".", ".."}
+            assert names == {p[len(path) + 1 :] for p in entries if p.startswith(path + "/")} & names
+            assert len(names) == sum(p.rpartition("/")[0] == path for p in entries)
+    tree.close()
+
+
+def test_with_keys_nothing_is_written_and_other_folders_stay_locked(tmp_path: Path) -> None:
+    case = images.reference("fscrypt")
+    keys = keys_in(tmp_path, "fscrypt", "v2-adiantum")
+    request = Request(str(case.path), str(tmp_path), parse_options([]), keys=keys)
+    tree = open_tree(request)
+    assert not tree.writable
+    assert "mounted read-only" in request.warnings[0]
+    locked = next(
+        item for item in tree.entries(tree.inode(find(tree, "v1-adiantum")), 0) if item.name not in (b".", b"..")
+    )
+    inode = tree.inode(find(tree, f"v1-adiantum/{os.fsdecode(locked.name)}"))
+    assert inode.ino == locked.ino
+    with pytest.raises(OSError, match="key"):
+        tree.read(next(
+            item.ino for item in tree.entries(tree.inode(find(tree, "v1-adiantum")), 0)
+            if stat.S_ISREG(tree.inode(item.ino).i_mode)
+        ), 0, 10)  # fmt: skip
+    tree.close()
+    with pytest.raises(Usage, match="overlay"):
+        open_tree(Request(str(case.path), str(tmp_path), parse_options([]), overlay=str(tmp_path / "o"), keys=keys))
