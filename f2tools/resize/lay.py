@@ -29,7 +29,6 @@ from f2tools.layout.constants import (
     F2FS_SUPER_OFFSET,
 )
 from f2tools.layout.hashes import f2fs_crc32
-from f2tools.layout.nat import NatBlock
 from f2tools.layout.sit import SIT_VBLOCKS_SHIFT, SitBlock
 from f2tools.layout.summary import journal_size
 from f2tools.layout.super import SuperBlock
@@ -119,12 +118,10 @@ def _shift(volume: WritableVolume, after: Geometry) -> int:
 
 def _lay_nat(volume: WritableVolume, after: Geometry) -> None:
     """All entries into the first copies."""
-    per, size = after.nat_entries_per_block, after.block_size
-    for start in range(0, min(volume.geo.nat_blocks, after.nat_blocks), PIECE):
-        numbers = np.arange(start, min(start + PIECE, volume.geo.nat_blocks, after.nat_blocks))
-        entries = volume.nat.lookup(np.arange(numbers[0] * per, (numbers[-1] + 1) * per)).reshape(numbers.size, per)
-        blocks = np.zeros((numbers.size, size), np.uint8)
-        blocks.view(NatBlock.at(size).dtype)[:, 0]["entries"] = entries
+    size, both = after.block_size, min(volume.geo.nat_blocks, after.nat_blocks)
+    for start in range(0, both, PIECE):
+        numbers = np.arange(start, min(start + PIECE, both))
+        blocks = volume.nat.blocks(numbers)
         used = blocks.any(axis=1)
         segment, offset = np.divmod(numbers[used], BLOCKS_PER_SEG)
         volume.device.write_blocks(after.nat_blkaddr + 2 * segment * BLOCKS_PER_SEG + offset, blocks[used], size)

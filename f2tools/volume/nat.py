@@ -76,6 +76,13 @@ class Nat:
         self.load()
         return self._rows["block_addr"] != 0
 
+    def blocks(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """These blocks of the table with what the journal overrides, shape (n, block_size); copies."""
+        missing = numbers[~self._have[numbers]]
+        if missing.size:
+            self._fetch(missing)
+        return self._blocks[numbers]
+
     def _fetch(self, numbers: NDArray[Any]) -> None:
         fresh = (
             self._blocks

@@ -119,7 +119,7 @@ def cut_off_while_shrinking(path: Path) -> None:
         resize(device, 56 * MIB)
 
 
-COUNT = int(os.environ.get("F2_RESIZE_KERNEL", "8"))  # of these, the most telling first
+COUNT = int(os.environ.get("F2_RESIZE_KERNEL", "6"))  # of these, the most telling first
 CASES = (
     Case(f"--size 64M -O {FULL}", (), with_the_areas_on_their_way),
     Case("base", ("1500M",)),

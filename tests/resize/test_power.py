@@ -28,7 +28,7 @@ from tests.power.recording import Recording
 from tests.resize.looking import MIB, Kept, codes_on, entries_of, fill, sound_on, tree_on
 from tests.write.volumes import FULL, Above, fresh
 
-CUTS = int(os.environ.get("F2_RESIZE_CUTS", "10"))  # of each case, spread over all writes; and as many torn ones
+CUTS = int(os.environ.get("F2_RESIZE_CUTS", "6"))  # of each case, spread over all writes; and as many torn ones
 ONE_COPY = {"S001", "S002", "S003", "S004"}
 TORN_PACK = {"C001"}
 OLD_COUNT = {"C007"}

@@ -198,7 +198,7 @@ def test_it_grows_in_stages_where_one_is_not_enough(tmp_path: Path) -> None:
     path = fresh(tmp_path, "--size 48M")
     fill(path, files=20)
     before = tree(path)
-    done = report(path, "4T")
+    done = report(path, "400G")
     assert sum(step["step"] == "move-areas" for step in done["steps"]) > 2
     assert tree(path) == before
     done = report(path, "64M")
