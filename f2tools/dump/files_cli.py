@@ -338,7 +338,7 @@ def extract(
     """
     import time
 
-    from f2tools.dump.extract import extract as run
+    from f2tools.copyout.extract import extract as run
     from f2tools.dump.listing import file_at
 
     started = time.monotonic()

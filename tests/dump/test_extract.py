@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import f2tools
-from f2tools.dump import extract as module
-from f2tools.dump.extract import TargetFull, extract
+from f2tools.copyout import extract as module
+from f2tools.copyout.extract import TargetFull, extract
 from tests import images
 from tests.dump.craft import copy_of, f2, host_tree, inode_offset, poke, rename, set_ino
 
