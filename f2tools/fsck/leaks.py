@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.image import Image
+from f2tools.fsck.owners import NODE
 from f2tools.fsck.scan import Scan
 from f2tools.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
 from f2tools.layout.node import NodeFooter
@@ -53,14 +54,28 @@ class Leaks:
         for first in range(0, segnos.size, STEP):
             some = segnos[first : first + STEP]
             valid = np.unpackbits(sit.valid_map(some), axis=1).astype(np.bool_)
-            nid, _ = scan.owners.of_segments(some)
+            nid, ofs = scan.owners.of_segments(some)
             lost = valid & (nid == 0)
             for i in np.flatnonzero(lost.any(axis=1)).tolist():
-                self._segment(scan.image, int(some[i]), np.flatnonzero(lost[i]), int(sit.types[some[i]]))
+                segno, offsets = int(some[i]), np.flatnonzero(lost[i])
+                nodes, owned = int(((nid[i] != 0) & (ofs[i] == NODE)).sum()), int((nid[i] != 0).sum())
+                is_node = 2 * nodes > owned if owned else self._holds_nodes(segno, offsets)
+                self._segment(scan.image, segno, offsets, is_node)
 
-    def _segment(self, image: Image, segno: int, offsets: NDArray[Any], kind: int) -> None:
+    def _holds_nodes(self, segno: int, offsets: NDArray[Any]) -> bool:
+        """Whether a segment in which nobody owns a block holds nodes: its type, unless summaries and footers agree."""
+        image = self._image
+        if not image.geo.feature & F2FS_FEATURE_RO:
+            named = summaries_of(image, np.array([segno]))[0][0]["nid"][offsets]
+            footers = image.read(int(image.geo.start_block(segno)) + offsets)[:, -NodeFooter.size :]
+            agree = footers.copy().view(NodeFooter.dtype)[:, 0]["nid"] == named
+            if (agree & (named != 0)).any():
+                return True
+        return int(image.sit.types[segno]) >= NR_CURSEG_DATA_TYPE
+
+    def _segment(self, image: Image, segno: int, offsets: NDArray[Any], is_node: bool) -> None:
         start = int(image.geo.start_block(segno))
-        if kind >= NR_CURSEG_DATA_TYPE:
+        if is_node:
             named = np.zeros(offsets.size, np.int64)
             if not image.geo.feature & F2FS_FEATURE_RO:
                 named = summaries_of(image, np.array([segno]))[0][0]["nid"][offsets].astype(np.int64)

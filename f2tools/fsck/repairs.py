@@ -26,7 +26,7 @@ from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.leaks import LostNode
 from f2tools.fsck.owners import ALIAS, NODE
-from f2tools.fsck.scan import UNKNOWN
+from f2tools.fsck.scan import DIRECT, INODE, UNKNOWN
 from f2tools.fsck.work import Work, leads_to_nodes, set_field
 from f2tools.layout.constants import (
     COMPRESS_ADDR,
@@ -359,7 +359,8 @@ def lost_pointers(work: Work, finding: Finding) -> bool:
     missing = int(finding.found or 0) - int(finding.expected or 0)
     if row < 0 or missing <= 0 or work.scan.inodes["inline"][row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
         return False
-    nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(work.scan.inode_of == row).tolist()}
+    mine = (work.scan.inode_of == row) & np.isin(work.scan.kind, (INODE, DIRECT))
+    nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(mine).tolist()}
     lost = [(nid, ofs, found[0]) for (nid, ofs), found in work.leaks.data.items() if nid in nids]
     if len(lost) != missing or any(found.version != work.scan.version[nids[nid]] for nid, _, found in lost):
         return False

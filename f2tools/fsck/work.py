@@ -101,7 +101,7 @@ class Work:
             self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
             self.adopted.add(nid)
             self._leave_taken(nid, found)
-            if mine:
+            if mine and (found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)):
                 self.take_back(nid, mine)
             return True
         return False

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from pathlib import Path
 
 from f2tools.fsck.findings import Severity
 from tests import judges
+from tests.fsck import fuzz
 from tests.fsck.craft import Patient, bad, examine, said
-from tests.fsck.test_repair import TABLE, repair
+from tests.fsck.disk import joined
+from tests.fsck.test_one_field import CONTENT
+from tests.fsck.test_repair import REPAIRED, TABLE, repair, worst
 from tests.images import reference
 from tests.kernel.guest import Guest
 
@@ -111,3 +116,54 @@ def test_the_kernel_mounts_reads_and_writes_what_was_repaired(guest: Guest, tmp_
             assert shown == {key: entry.get(key) for key in COMPARED}, f"{change.__name__}: {path}"
         report = examine(disk)
         assert not bad(report), f"{change.__name__}\n{said(report)}"
+
+
+ACCEPTED = """
+modprobe f2fs
+for n in $(seq $COUNT); do
+    {
+        mount -t f2fs /dev/vda$n /mnt && find /mnt -xdev -type f -size -4M -exec cat {} + > /dev/null &&
+        mkdir /mnt/after-repair && echo written > /mnt/after-repair/x && sync /mnt/after-repair/x &&
+        mv /mnt/after-repair/x /mnt/after-repair/y && rm -r /mnt/after-repair && umount /mnt && echo "accepted $n"
+    } 2>&1 || { echo "refused $n"; umount /mnt 2> /dev/null; }
+done
+"""
+# what the kernel says of a volume without fault
+FINE = re.compile(
+    r"Mounted with checkpoint|nat_bits in checkpoint|Disable nat_bits|recover fsync data|Mount Device|"
+    r"checkpoint: version|Enable checkpoint|Using encoding|Zoned block device feature|Clear s_stop_reason"
+)
+FUZZED = ("base", "features", "compress-lz4")
+UNKNOWN_TO_KERNEL = {"device-alias"}  # Linux 6.1 mounts no such volume
+PARTITIONS = 120
+ALL = bool(int(os.environ.get("F2TOOLS_FSCK_EVERY", "0")))  # make nightly: every code, and more damage at random
+ROUNDS = 100 if ALL else 5
+EVERY = 1 if ALL else 4
+
+
+def test_the_kernel_accepts_what_was_repaired(guest: Guest, tmp_path: Path) -> None:
+    images: list[tuple[str, Path]] = []
+    cases = [case for case in REPAIRED if worst(case[2]) and case[1] not in UNKNOWN_TO_KERNEL]
+    for name, image, code, change, _ in cases[::EVERY]:
+        p = Patient(image, tmp_path / name)
+        change(p)
+        p.close()
+        assert repair(p.path, content=code in CONTENT).complete, name
+        images.append((f"{code} {name}", p.path))
+    for number in range(ROUNDS):
+        for name in FUZZED:
+            kept = tmp_path / f"{name}-{number}.img"
+            verdict = fuzz.judged(name, number, tmp_path, peer=False, keep=kept)
+            assert not verdict.wrong, f"{name} {number}: {verdict.wrong}"
+            if kept.exists():
+                images.append((f"{name} {number}", kept))
+    for first in range(0, len(images), PARTITIONS):
+        some = images[first : first + PARTITIONS]
+        disk = tmp_path / "all.img"
+        joined([path for _, path in some], disk)
+        result = guest.run(ACCEPTED, [disk], timeout=1800, env={"COUNT": str(len(some))}).must_succeed()
+        told = [line for line in result.dmesg.splitlines() if not FINE.search(line)]
+        wrong = {name: [line for line in told if f"(vda{n}):" in line] for n, (name, _) in enumerate(some, 1)}
+        accepted = {int(n) for n in re.findall(r"^accepted (\d+)$", result.stdout, re.MULTILINE)}
+        refused = [name for n, (name, _) in enumerate(some, 1) if n not in accepted or wrong[name]]
+        assert not refused, f"{ {name: wrong[name] for name in refused} }\n{result.stdout[-2000:]}"
