@@ -38,12 +38,14 @@ class Volume:
         self.profile = profile
         self.folder.mkdir()
         self.process: subprocess.Popen[bytes] | None = None
-        with self.image.open("wb") as file:
-            file.truncate(size)
+        with self.image.open("wb") as file:  # like a device in use: the host has nothing to allocate
+            for _ in range(size // (8 * MIB)):
+                file.write(bytes(8 * MIB))
+            os.fsync(file.fileno())
         if name == "fuse2fs":
-            subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
+            subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "nodiscard", self.image], check=True)
         else:
-            subprocess.run(["mkfs.f2fs", "-q", self.image], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["mkfs.f2fs", "-q", "-t", "0", self.image], check=True, stdout=subprocess.DEVNULL)
 
     def mount(self) -> None:
         """Mounted, and seen to be."""
@@ -308,7 +310,7 @@ def main() -> None:
     try:
         scale = Scale(args.full, work)
         names = ["f2tools"] if args.profile else ["f2tools", "fuse2fs"]
-        volumes = [Volume(name, work, (4 << 30) if args.full else (2 << 30), args.profile) for name in names]
+        volumes = [Volume(name, work, (4 << 30) if args.full else (1 << 30), args.profile) for name in names]
         for volume in volumes:
             volume.mount()
         print(f"{'measure':20} {'f2tools':>9} {'fuse2fs':>9} {'ratio':>7} {'aim':>5} {'cpu':>8} {'cpu':>8}")

@@ -56,7 +56,7 @@ class Tending:
         self._last_request = now = time.monotonic()
         self._cleaning = self._options.background_gc
         if self._volume is not None and now >= self._next_checkpoint:
-            self._checkpoint()
+            self._checkpoint(idle=False)
 
     def idle(self) -> None:
         """Nothing was asked for a while."""
@@ -64,18 +64,18 @@ class Tending:
             return
         now = time.monotonic()
         if now >= self._next_checkpoint:
-            self._checkpoint()
+            self._checkpoint(idle=True)
         elif self._cleaning and now - self._last_request >= IDLE_SECONDS:
             self._cleaning = self._clean_one()
 
     # -- what -----------------------------------------------------------------------------------------------------
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, idle: bool) -> None:
         assert self._volume is not None
         self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
         try:
             self._volume.sync()
-            if self._options.discard:
+            if idle and self._options.discard:
                 self._give_back()
             self.checkpoints += 1
         except OSError as error:
@@ -119,7 +119,7 @@ class Tending:
         size = volume.geo.blocks_per_seg * volume.geo.block_size
         for run in np.split(freed, np.flatnonzero(np.diff(freed) != 1) + 1):
             if run.size:
-                volume.device.discard(volume.geo.start_block(int(run[0])) * volume.geo.block_size, run.size * size)
+                volume.device.trim(volume.geo.start_block(int(run[0])) * volume.geo.block_size, run.size * size)
                 self.discarded_bytes += run.size * size
 
 

@@ -57,6 +57,8 @@ def mount(
       sync                  every change is safe when the call returns
       background_gc=on|off  clean while nobody asks for anything (default on)
       active_logs=2|4|6     how many logs are written (default 6)
+      fsync_mode=posix|strict
+                            strict: data is durable before its place is written (default posix, as the kernel's)
       discard, nodiscard    give free segments back to the device (default discard)
       relatime, noatime, strictatime
       uid=N, gid=N, umask=N

@@ -26,6 +26,7 @@ class MountOptions:
     background_gc: bool = True
     active_logs: int = 6
     discard: bool = True
+    fsync_mode: Literal["posix", "strict"] = "posix"
     uid: int | None = None
     gid: int | None = None
     umask: int = 0
@@ -66,6 +67,7 @@ SWITCHES: dict[str, dict[str, object]] = {
 CHOICES: dict[str, dict[str, object]] = {
     "checkpoint": {"older": "older", "newest": "newest", "enable": "newest"},
     "background_gc": {"on": True, "off": False},
+    "fsync_mode": {"posix": "posix", "strict": "strict"},
     "active_logs": {"2": 2, "4": 4, "6": 6},
 }
 

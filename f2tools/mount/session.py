@@ -7,7 +7,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyfuse3
 
@@ -32,6 +34,7 @@ from f2tools.volume.writer import Policy, WritableVolume
 
 log = logging.getLogger("f2tools.mount")
 
+READ_AHEAD_KIB = 1024
 ENDING_SECONDS = 30.0  # how long an overlay that was mounted a moment ago may take to end
 
 
@@ -105,7 +108,8 @@ def _open_writable(request: Request) -> Tree | None:
     device = _open_overlay(request, request.overlay) if request.overlay else _open_image(request)
     try:
         check_counts(Volume(device))
-        return LiveTree(WritableVolume(device, Policy(active_logs=request.options.active_logs)))
+        policy = Policy(active_logs=request.options.active_logs, fsync_mode=request.options.fsync_mode)
+        return LiveTree(WritableVolume(device, policy))
     except NotF2fs:
         device.close()
         raise
@@ -225,3 +229,13 @@ def _init(files: FileSystem, request: Request) -> None:
         pyfuse3.init(files, request.directory, options)
     except RuntimeError:
         raise OSError(errno.EIO, "FUSE refused the mount; see the line above", request.directory) from None
+    read_far_ahead(request.directory)
+
+
+def read_far_ahead(directory: str) -> None:
+    """Let the kernel ask for a MiB at a time; only root may, and others are served 128 KiB at a time."""
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
+        mounted = [line.split() for line in lines]
+        found = [fields[2] for fields in mounted if fields[4] == os.fsencode(directory).replace(b" ", b"\\040")]
+        if found:
+            Path(f"/sys/class/bdi/{found[-1].decode()}/read_ahead_kb").write_text(str(READ_AHEAD_KIB))

@@ -26,7 +26,15 @@ from f2tools.layout.constants import (
     NEW_ADDR,
     NULL_ADDR,
 )
-from f2tools.volume.dentries import Dentry, DentryArea, bucket_blocks, inline_to_blocks, name_hash, name_hashes, slots_for
+from f2tools.volume.dentries import (
+    Dentry,
+    DentryArea,
+    bucket_blocks,
+    inline_to_blocks,
+    name_hash,
+    name_hashes,
+    slots_for,
+)
 from f2tools.volume.filedata import FileData
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.mapping import Mapper

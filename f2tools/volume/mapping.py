@@ -96,11 +96,15 @@ class Mapper:
 
     def _groups(self, inode: LiveInode, fofs: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
         """(node number, which of the file blocks, which rise, lie in it)."""
-        first = inode.addrs_per_inode
-        if fofs.size and fofs[-1] < first:
-            yield -1, slice(0, fofs.size)
+        if not fofs.size:
             return
-        numbers = np.where(fofs < first, -1, (fofs - first) // inode.addrs_per_block)
+        first, per = inode.addrs_per_inode, inode.addrs_per_block
+        low, high = int(fofs[0]), int(fofs[-1])
+        number = -1 if low < first else (low - first) // per
+        if number == (-1 if high < first else (high - first) // per):
+            yield number, slice(0, fofs.size)
+            return
+        numbers = np.where(fofs < first, -1, (fofs - first) // per)
         cuts = np.flatnonzero(np.diff(numbers)) + 1
         edges = [0, *cuts.tolist(), fofs.size]
         for begin, end in pairwise(edges):

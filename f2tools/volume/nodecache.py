@@ -60,37 +60,42 @@ _CHECKSUM_OFFSET = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 _DERIVED = ("extra", "extra_isize", "inline_xattr_addrs", "addrs_per_inode", "addrs_per_block", "compressed",
             "cluster_size", "footer", "cached_extent")  # fmt: skip
 
+_DERIVED_FROM = frozenset({"i_inline", "i_flags", "i_extra_isize", "i_inline_xattr_size", "i_log_cluster_size"})
+
 
 class LiveInode(Inode):
     """An inode that can be changed; its block is the one in the cache of nodes."""
 
     def set(self, **values: Any) -> None:
         """Change fields, in the object and in the block; extra attributes by the same call."""
+        mine = self.__dict__
+        derived = False
         for name, value in values.items():
             if name == "i_name":
-                self.block[_NAME_OFFSET : _NAME_OFFSET + _NAME_SIZE] = np.frombuffer(
-                    value.ljust(_NAME_SIZE, b"\0"), np.uint8
-                )
-                vars(self)[name] = value.ljust(_NAME_SIZE, b"\0")
+                value = value.ljust(_NAME_SIZE, b"\0")
+                self.block[_NAME_OFFSET : _NAME_OFFSET + _NAME_SIZE] = np.frombuffer(value, np.uint8)
+                mine[name] = value
                 continue
             place = _HEAD.get(name)
             if place is not None:
                 place[0].pack_into(self._buffer, place[1], value)
-                vars(self)[name] = value
-                if name in ("i_inline", "i_flags"):
-                    self.forget_derived()
-            else:
-                form, offset = _EXTRA[name]
-                form.pack_into(self._buffer, offset, value)
-                if name in ("i_extra_isize", "i_inline_xattr_size", "i_log_cluster_size"):
-                    self.forget_derived()
-                elif name in self.extra:
-                    self.extra[name] = value
+                mine[name] = value
+                derived = derived or name in _DERIVED_FROM
+                continue
+            form, offset = _EXTRA[name]
+            form.pack_into(self._buffer, offset, value)
+            if name in _DERIVED_FROM:
+                derived = True
+            elif name in self.extra:
+                self.extra[name] = value
+        if derived:
+            self.forget_derived()
 
     def forget_derived(self) -> None:
         """What follows from fields is worked out anew."""
+        mine = self.__dict__
         for name in _DERIVED:
-            vars(self).pop(name, None)
+            mine.pop(name, None)
 
     def forget_extent(self) -> None:
         """The mapping changed: the inode must not go on remembering its longest extent."""

@@ -57,6 +57,7 @@ class Policy:
     min_free_percent: float = 5.0  # of all sections, beside the reserve; at or below it, threaded logging
     node_ssr: bool = False  # thread nodes too, which the kernel recovers when CP_CRC_RECOVERY is set
     ipu: str = "fsync"  # overwrite in place: "never", "fsync" (a few blocks before an fsync) or "always"
+    fsync_mode: str = "strict"  # "strict": data is durable before a node that points to it is written; "posix": after
     victim: str = "greedy"  # which section is cleaned when room runs out: a name in gc.POLICIES
 
     def __post_init__(self) -> None:
@@ -64,6 +65,8 @@ class Policy:
             raise ValueError(f"active_logs is {self.active_logs}; 2, 4 and 6 exist")
         if self.ipu not in ("never", "fsync", "always"):
             raise ValueError(f"ipu is {self.ipu!r}; never, fsync and always exist")
+        if self.fsync_mode not in ("strict", "posix"):
+            raise ValueError(f"fsync_mode is {self.fsync_mode!r}; strict and posix exist")
 
     def data_log(self, directory: bool, cold: bool = False, hot: bool = False) -> int:
         """The log of a data block by table 1 of the paper; see __get_segment_type() in fs/f2fs/segment.c."""

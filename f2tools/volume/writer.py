@@ -885,7 +885,8 @@ class WritableVolume(Volume):
             return
         fresh = not self.nat.is_checkpointed(ino) and ino not in self._synced
         self.nodes.touch(inode)
-        self.device.flush()
+        if self.policy.fsync_mode == "strict":
+            self.device.flush()
         self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
         self.device.flush()
         self._synced.add(ino)
@@ -931,7 +932,6 @@ class WritableVolume(Volume):
             self._flush_quota()
             self.nodes.write(list(self.nodes.dirty))
             orphans = np.array(sorted(self._nameless), np.uint32)
-            self.device.flush()
             self.committer.extra_info = self._extra_info()
             self.pack = self.committer.write(
                 orphans,
