@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import KINDS
+from f2tools.errors import Corrupt, Where
 from f2tools.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
 from f2tools.layout.summary import Summary
 from f2tools.volume.inode import Inode
@@ -182,6 +183,10 @@ def copy_blocks(
     size, curseg = volume.geo.block_size, volume.segments.cursegs[kind]
     for at in range(0, fresh.size, WRITTEN_AT_ONCE):
         some = slice(at, at + WRITTEN_AT_ONCE)
+        rising = np.sort(old[some])
+        if (rising[1:] == rising[:-1]).any():
+            twice = int(rising[1:][rising[1:] == rising[:-1]][0])
+            raise Corrupt(Where(blkaddr=twice), "a block belongs to two places in files; run f2tools fsck")
         volume.device.write_blocks(fresh[some], volume.device.read_blocks(old[some], size), size)
         volume.segments.adopt(fresh[some], owners[some], kind)
         mine = fresh[some][volume.geo.segno(fresh[some]) == curseg.segno]
