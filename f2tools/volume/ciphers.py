@@ -12,9 +12,14 @@ import hashlib
 from typing import Any, Protocol
 
 import numpy as np
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers import Cipher as _Cipher
 from cryptography.hazmat.primitives.ciphers import algorithms, modes
 from numpy.typing import NDArray
+
+__all__ = [
+    "Adiantum", "AesCbcEssiv", "AesXts", "Cipher", "Cts", "Hctr2", "Sm4Xts", "UnsupportedAlgorithm", "aes_ecb",
+]  # fmt: skip
 
 Bytes = NDArray[np.uint8]
 BLOCK = 16
@@ -36,6 +41,8 @@ class _Ecb:
 
     def __init__(self, key: bytes, *, sm4: bool = False) -> None:
         self._cipher: Any = _Cipher(algorithms.SM4(key) if sm4 else algorithms.AES(key), modes.ECB())
+        if sm4:
+            self._cipher.encryptor()  # UnsupportedAlgorithm where the library was built without
 
     def encrypt(self, data: bytes) -> bytes:
         return self._cipher.encryptor().update(data)

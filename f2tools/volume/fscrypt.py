@@ -61,6 +61,7 @@ MODES = {
     9: Mode("Adiantum", 32, "Adiantum"),
     10: Mode("AES-256-HCTR2", 32, "Hctr2"),
 }
+CONTENTS_MODES, FILENAMES_MODES = (1, 5, 7, 9), (4, 6, 8, 9, 10)
 
 
 def mode_name(number: int) -> str:
@@ -208,11 +209,11 @@ class FileKey:
 
     @cached_property
     def _contents(self) -> Any:
-        return self._cipher(self._policy.contents_mode)
+        return self._cipher(self._policy.contents_mode, CONTENTS_MODES)
 
     @cached_property
     def _names(self) -> Any:
-        return self._cipher(self._policy.filenames_mode)
+        return self._cipher(self._policy.filenames_mode, FILENAMES_MODES)
 
     @cached_property
     def dirhash_key(self) -> bytes:
@@ -224,12 +225,15 @@ class FileKey:
         key = self._master.derive(_INODE_HASH, b"", 16)
         return siphash24(self._ino.to_bytes(8, "little"), key) & 0xFFFFFFFF
 
-    def _cipher(self, number: int) -> Any:
+    def _cipher(self, number: int, allowed: tuple[int, ...]) -> Any:
         """The cipher of a mode with this file's key; Unsupported where the policy can't be followed."""
-        mode = MODES.get(number)
-        if mode is None:
-            raise Unsupported(f"encryption {mode_name(number)}")
-        return _cipher_of(number, self._derived(number, mode.key_size))
+        if number not in allowed:
+            raise Unsupported(f"inode {self._ino}: encryption by {mode_name(number)}")
+        key = self._derived(number, MODES[number].key_size)
+        half = len(key) // 2
+        if MODES[number].cipher.endswith("Xts") and key[:half] == key[half:]:
+            raise Unsupported(f"{self._master.source}: the halves of a key for XTS must differ")
+        return _cipher_of(number, key)
 
     def _derived(self, number: int, size: int) -> bytes:
         policy, master = self._policy, self._master
@@ -310,7 +314,10 @@ def _cipher_of(number: int, key: bytes) -> Any:
 
     mode = MODES[number]
     make = getattr(ciphers, mode.cipher)
-    return make(key, sm4=True) if mode.sm4 else make(key)
+    try:
+        return make(key, sm4=True) if mode.sm4 else make(key)
+    except ciphers.UnsupportedAlgorithm:
+        raise Unsupported(f"the cryptography library of this system has no {mode.name}") from None
 
 
 # -- a volume ---------------------------------------------------------------------------------------------------------

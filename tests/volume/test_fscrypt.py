@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import f2tools
 from f2tools.dump.manifest import manifest
 from f2tools.errors import Unsupported, Usage
-from f2tools.volume.fscrypt import Keyring, MasterKey, read_keys
+from f2tools.volume.fscrypt import FileKey, Keyring, MasterKey, Policy, read_keys
 from tests import images
 from tests.dump.craft import f2
 
@@ -162,6 +164,54 @@ def _further_links(case: images.Reference) -> int:
     entries = case.manifest("manifest-key")["entries"].values()
     inos = [e["ino"] for e in entries if e["type"] != "dir"]
     return len(inos) - len(set(inos))
+
+
+def test_damage_to_encrypted_trees_is_an_error_and_no_crash() -> None:
+    from f2tools.device import open_device
+    from f2tools.device.overlay import Overlay
+    from f2tools.volume.volume import Volume
+
+    draw = random.Random(20)
+    case = images.reference("fscrypt-android")
+    keyring = Keyring(raw_keys("fscrypt-android")[:3])
+    with f2tools.open(case.path) as volume:
+        nodes = volume.nat.entries()["block_addr"]
+        nodes = nodes[nodes > 1].tolist()
+        folders = [e.blkaddr for _, inode, _ in volume.walk() for e in volume.data.extents(inode)]
+    for _ in range(4):
+        with Overlay(open_device(case.path)) as device:
+            for _ in range(60):
+                block = draw.choice(nodes if draw.random() < 0.7 else folders)
+                # anywhere; or where contexts and names are
+                at = draw.choice((draw.randrange(4080), draw.randrange(80), 3780 + draw.randrange(200)))
+                device.pwrite(block * 4096 + at, draw.randbytes(draw.choice((1, 2, 16))))
+            found = manifest(Volume(device, keyring=keyring))
+        assert len(found["entries"]) > 100
+        assert set(found.get("errors", {}).values()) <= {"EUCLEAN", "EOPNOTSUPP", "EIO", "ENAMETOOLONG"}
+
+
+def test_policies_that_no_kernel_takes_are_refused() -> None:
+    def of(key: bytes, contents: int, names: int, flags: int = 0, unit: int = 0) -> FileKey:
+        return FileKey(MasterKey(key, "key"), Policy(2, contents, names, flags, unit, b""), bytes(16), 7, bytes(16))
+
+    blocks = np.zeros((1, 4096), np.uint8)
+    for key in (of(bytes(64), 10, 4), of(bytes(64), 99, 4), of(bytes(64), 1, 4, unit=200), of(bytes(64), 1, 4, unit=3)):
+        with pytest.raises(Unsupported):
+            key.decrypt_blocks(blocks, 0)
+    with pytest.raises(Unsupported):
+        of(bytes(64), 1, 1).decrypt_name(bytes(32))
+    with pytest.raises(ValueError, match="15 bytes"):
+        of(bytes(64), 1, 4).decrypt_name(bytes(15))
+
+    def of_v1(key: bytes, flags: int) -> FileKey:
+        return FileKey(MasterKey(key, "key"), Policy(1, 1, 4, flags, 0, b""), bytes(16), 7, bytes(16))
+
+    with pytest.raises(Unsupported, match="halves"):
+        of_v1(b"k" * 64, 4).decrypt_blocks(blocks, 0)
+    with pytest.raises(Unsupported, match="needs a key of 64 bytes"):
+        of_v1(b"k" * 32, 0).decrypt_blocks(blocks, 0)
+    halves = of(bytes(range(64)), 1, 4, unit=11).decrypt_blocks(blocks, 5)  # units of 2048 bytes
+    assert (halves[0, :2048] != halves[0, 2048:]).any()
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(65), b"zz" * 40, bytes(200)])
