@@ -185,7 +185,8 @@ def judge_round(guest: Guest, volumes: list[Crashed], folder: Path) -> tuple[int
         with open_volume(paths[0], paths[1:]) as read:
             trees.append(manifest(read))
     disks = [path for volume, paths in zip(volumes, ours, strict=True) for path in (*volume.paths, *paths)]
-    older = back_to_the_older(volumes[0], folder)
+    single = next(volume for volume in volumes if len(volume.paths) == 1)
+    older = back_to_the_older(single, folder)
     disks += [older] if older else []
     for paths in [volume.paths for volume in volumes if len(volume.paths) > 1] + [p for p in ours if len(p) > 1]:
         judges.set_device_paths(paths[0], [Path(place(path, disks)) for path in paths])
@@ -207,7 +208,7 @@ def judge_round(guest: Guest, volumes: list[Crashed], folder: Path) -> tuple[int
             wrong.append(f"{volume.label}: {error}")
         rolled += any("recover" in line for line in said_of(result, place(volume.paths[0], disks)))
     if older:
-        assert_as_the_kernel(was, result.json(f"{len(heads) - 1}.json"), f"{volumes[0].label}: the older state")
+        assert_as_the_kernel(was, result.json(f"{len(heads) - 1}.json"), f"{single.label}: the older state")
         assert_nothing_recovered(result, place(older, disks))
         judges.fsck_clean(older)
     return rolled, wrong
