@@ -105,6 +105,10 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("-f", "force", is_flag=True, help="Check even if the volume looks clean; always done, known to scripts.")
 @click.option("--dry-run", is_flag=True, help="With -y, -p or -i: go through with it in memory, and write nothing.")
 @click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
+@click.option("--salvage", "salvage_to", metavar="DIR", type=click.Path(file_okay=False),
+              help="Copy what can be read into this new folder, with a report; the image is not touched.")  # fmt: skip
+@click.option("--rescue", is_flag=True,
+              help="As -y, for the worst: nodes are looked for in every block; also goes with --salvage.")  # fmt: skip
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print one finding a line, as JSON.")
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
@@ -116,8 +120,8 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.pass_context
 def fsck(
     ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, yes: bool, preen: bool, auto: bool,
-    interactive: bool, force: bool, dry_run: bool, undo: str | None, data: bool, as_json: bool, only: tuple[str, ...],
-    skip: tuple[str, ...], verbose: bool, memory: int,
+    interactive: bool, force: bool, dry_run: bool, undo: str | None, salvage_to: str | None, rescue: bool, data: bool,
+    as_json: bool, only: tuple[str, ...], skip: tuple[str, ...], verbose: bool, memory: int,
 ) -> None:  # fmt: skip
     """Check every structure of a volume against every other, and say what is wrong and where.
 
@@ -136,6 +140,14 @@ def fsck(
       f2tools fsck -y --dry-run -v card.img
       f2tools fsck --explain D006
     """
+    if salvage_to is not None and (yes or preen or auto or interactive or dry_run or undo):
+        raise click.UsageError("--salvage leaves the image as it is; it goes with --rescue, --memory, --json and -v")
+    if rescue and (dry or preen or auto or interactive):
+        raise click.UsageError("--rescue is a way of -y")
+    if salvage_to is not None:
+        ctx.exit(_salvaged(image, devices, salvage_to, memory, rescue, as_json, verbose))
+    if rescue:
+        ctx.exit(_rescued(image, devices, memory, data, undo, dry_run, verbose))
     repairing = yes or preen or auto or interactive
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
@@ -214,6 +226,28 @@ def _repaired(
         return REPAIRED
     click.echo(f"{path}: repaired but for {left}; {human_size(outcome.written_bytes)} written", err=True)
     return REPAIRED | FINDINGS_LEFT
+
+
+def _salvaged(
+    path: str, devices: tuple[str, ...], target: str, memory: int, rescue: bool, as_json: bool, verbose: bool
+) -> int:
+    """Copy out what is readable; the exit code: 0 when nothing is missing, else 4."""
+    from f2tools.device import open_device
+    from f2tools.device.overlay import Overlay
+    from f2tools.fsck.rescue import rescued
+    from f2tools.fsck.salvage import lines_of, salvage
+    from f2tools.options import print_json
+
+    with open_device(path, extra=list(devices)) as device:
+        real_size = device.size_bytes
+        with rescued(device, memory) if rescue else Overlay(device) as found:
+            result = salvage(found, path, target, memory_bytes=memory, real_size=real_size)
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        for line in lines_of(result, verbose):
+            click.echo(line)
+    return FINE if result.complete else FINDINGS_LEFT
 
 
 def _ask(group: str, findings: list[Finding]) -> bool:

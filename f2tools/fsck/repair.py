@@ -101,10 +101,12 @@ class Repairer:
         careful: bool = False,
         content: bool = False,
         ask: Callable[[str, list[Finding]], bool] | None = None,
+        watch: Callable[[Report], None] | None = None,
     ) -> None:
         """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs.
 
-        `content`: compressed and sealed files are read and, where that is possible, repaired.
+        `content`: compressed and sealed files are read and, where that is possible, repaired.  `watch` is shown what
+        each check on the way finds, before anything is done about it.
         """
         self.device = device
         self.overlay = Overlay(Kept(device))
@@ -112,6 +114,7 @@ class Repairer:
         self._careful = careful
         self._content = content
         self._ask = ask
+        self._watch = watch
         self._answers: dict[str, bool] = {}
         self._recovery_tried = False
         self._freed: set[int] = set()
@@ -125,11 +128,16 @@ class Repairer:
         seen: Counter[int] = Counter()
         for self.rounds in range(1, MAX_ROUNDS + 1):
             image, report = self._check()
+            if self._watch is not None:
+                self._watch(report)
             if unknown_features(image.sb):
                 self.done.append("S006 the volume has unknown features; it is not written to")
                 break
-            if report.sound or image.pack is None or report.tree is None:
+            if image.pack is None or report.tree is None or (report.sound and not self._stale_quota(image, report)):
                 break
+            if report.sound:
+                Work(image, report.tree, self.done, self._freed).surgery.rebuild()
+                continue
             seen[signature := _signature(report)] += 1
             if seen[signature] > SAME_AGAIN:
                 self.done.append("two repairs undo each other; given up")
@@ -139,6 +147,10 @@ class Repairer:
         else:
             _, report = self._check()
         return Outcome(before, report, self.done, self.rounds, sum(length for _, length in self.overlay.dirty_ranges()))
+
+    def _stale_quota(self, image: Image, report: Report) -> bool:
+        """Whether quota is marked as out of date: with all else in order the mark goes, and what is wrong is found."""
+        return bool(self.done and report.counts["C011"] and image.pack is not None)
 
     def commit(self, to: Device) -> None:
         """Write what has changed: the checkpoint area after all else, so that a power cut leaves a volume to repair."""

@@ -642,6 +642,19 @@ class Scan:
         self.kind[row], self.fofs[row], self.offset[row] = kind, fofs, offset
         np.add.at(self.inodes["nodes"], inode_row, 1)
 
+    def span_below(self, parent: int, slot: int) -> tuple[int, int]:
+        """(first file block, count) that a node would map that slot `slot` of node row `parent` leads to."""
+        owner = self.inodes[self.inode_of[parent]]
+        each = self.geo.addrs_per_block
+        per = each - each % int(owner["cluster"])
+        if self.kind[parent] == INODE:
+            if slot > 4:  # attributes
+                return 0, 0
+            counts = (per, per, per * each, per * each, per * each * each)
+            return int(owner["count"]) + sum(counts[:slot]), counts[slot]
+        count = per * each if self.kind[parent] == DOUBLE else per
+        return int(self.fofs[parent]) + slot * count, count
+
     def _take_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         edges: list[NDArray[np.int64]] = []
         per = self.geo.addrs_per_block

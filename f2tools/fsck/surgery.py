@@ -26,6 +26,7 @@ from f2tools.layout.constants import (
     CP_FSCK_FLAG,
     CP_NAT_BITS_FLAG,
     CP_ORPHAN_PRESENT_FLAG,
+    CP_QUOTA_NEED_FSCK_FLAG,
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_RO,
@@ -395,7 +396,8 @@ class _Tables:
             kinds[kind] = how
         cp.alloc_type = bytes(kinds)
         gone = CP_COMPACT_SUM_FLAG | CP_ORPHAN_PRESENT_FLAG | CP_NAT_BITS_FLAG | CP_ERROR_FLAG | CP_FSCK_FLAG
-        cp.ckpt_flags = cp.ckpt_flags & ~(gone | CP_DISABLED_FLAG) | CP_UMOUNT_FLAG
+        gone |= CP_DISABLED_FLAG | CP_QUOTA_NEED_FSCK_FLAG  # the use is counted anew
+        cp.ckpt_flags = cp.ckpt_flags & ~gone | CP_UMOUNT_FLAG
         if orphans:
             cp.ckpt_flags |= CP_ORPHAN_PRESENT_FLAG
         cp.cp_pack_start_sum = 1 + geo.cp_payload + len(orphans)

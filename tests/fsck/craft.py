@@ -189,8 +189,7 @@ class Patient:
 
     def clear_bits(self, folder: str, name: bytes) -> None:
         """Let an entry be gone."""
-        for which in range(-(-len(name) // 8)):
-            offset, mask = self.dentry_bit(folder, name, which)
+        for offset, mask in [self.dentry_bit(folder, name, which) for which in range(-(-len(name) // 8))]:
             self.write(offset, bytes([self.read(offset, 1)[0] & ~mask]))
 
     def check(self, **settings: Any) -> Report:

@@ -122,7 +122,7 @@ ACCEPTED = """
 modprobe f2fs
 for n in $(seq $COUNT); do
     {
-        mount -t f2fs /dev/vda$n /mnt && find /mnt -xdev -type f -size -4M -exec cat {} + > /dev/null &&
+        mount -t f2fs /dev/vda$n /mnt && find /mnt -xdev -type f -size -4096k -exec cat {} + > /dev/null &&
         mkdir /mnt/after-repair && echo written > /mnt/after-repair/x && sync /mnt/after-repair/x &&
         mv /mnt/after-repair/x /mnt/after-repair/y && rm -r /mnt/after-repair && umount /mnt && echo "accepted $n"
     } 2>&1 || { echo "refused $n"; umount /mnt 2> /dev/null; }
