@@ -245,6 +245,8 @@ def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> No
             volume.copy(folder, "crashed")
         found, bad = judge_round(guest, volumes, folder)
         rolled, wrong = rolled + found, wrong + bad
+        for text in bad:
+            print(f"{folder}: {text}")
         if not bad:
             shutil.rmtree(folder)
     print(f"{CRASHES} crashes, {rolled} with something to roll forward, seed {seed}")
