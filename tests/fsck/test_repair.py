@@ -154,6 +154,24 @@ def nat_and_sit_block_zeroed(p: Patient) -> None:
 
 
 @row
+def checkpoints_and_nat_zeroed(p: Patient) -> None:
+    p.write(p.geo.cp_blkaddr * p.size, bytes(1024 * p.size))
+    p.write(p.geo.nat_blkaddr * p.size, bytes((p.geo.ssa_blkaddr - p.geo.nat_blkaddr) * p.size))
+
+
+@row
+def double_indirect_node_zeroed(p: Patient) -> None:
+    nid = int(p.vol.path("/sparse/depths").inode.nids[4])
+    p.write(p.node_at(nid) * p.size, bytes(p.size))
+
+
+@row
+def direct_node_zeroed(p: Patient) -> None:
+    nid = int(p.vol.path("/medium/one").inode.nids[0])
+    p.write(p.node_at(nid) * p.size, bytes(p.size))
+
+
+@row
 def inode_of_a_directory_zeroed(p: Patient) -> None:
     p.write(p.at("/bigdir") * p.size, bytes(p.size))
 
@@ -173,6 +191,18 @@ def test_every_file_is_saved(change: Callable[[Patient], None], tmp_path: Path) 
         assert now[b"/bigdir"][0] == "dir"
         now[b"/bigdir"] = good[b"/bigdir"]
     assert now == good
+
+
+@pytest.mark.peer
+def test_a_full_volume_without_a_checkpoint_gets_another(tmp_path: Path) -> None:
+    p = Patient("full", tmp_path)
+    good = tree_of(reference("full").path)
+    checkpoint_area_zeroed(p)
+    p.close()
+    outcome = repair(p.path)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(p.path)
+    assert tree_of(p.path) == good
 
 
 @pytest.mark.peer
