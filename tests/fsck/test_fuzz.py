@@ -1,6 +1,6 @@
 """Repairs of random damage: they end, a second check and fsck.f2fs are silent, and what was not touched is there.
 
-`make nightly` tries thousands: F2TOOLS_FSCK_FUZZ is the number of cases for each image, F2TOOLS_FSCK_FUZZ_FIRST the
+`make nightly` tries thousands: F2_FSCK_FUZZ is the number of cases for each image, F2_FSCK_FIRST the
 first of them.  A failure names image and number; `python -m tests.fsck.fuzz IMAGE NUMBER -v` tells its story.
 """
 
@@ -16,8 +16,8 @@ from tests.fsck import fuzz
 from tests.hostile.exercise import in_child
 
 IMAGES = ("base", "features", "casefold", "compress-lz4", "checksums", "plain", "noinline", "sections")
-CASES = int(os.environ.get("F2TOOLS_FSCK_FUZZ", "5"))
-FIRST = int(os.environ.get("F2TOOLS_FSCK_FUZZ_FIRST", "0"))
+CASES = int(os.environ.get("F2_FSCK_FUZZ", "5"))
+FIRST = int(os.environ.get("F2_FSCK_FIRST", "0"))
 TOLD = 5
 
 

@@ -136,7 +136,7 @@ FINE = re.compile(
 FUZZED = ("base", "features", "compress-lz4")
 UNKNOWN_TO_KERNEL = {"device-alias"}  # Linux 6.1 mounts no such volume
 PARTITIONS = 120
-ALL = bool(int(os.environ.get("F2TOOLS_FSCK_EVERY", "0")))  # make nightly: every code, and more damage at random
+ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))  # make nightly: every code, and more damage at random
 ROUNDS = 100 if ALL else 5
 EVERY = 1 if ALL else 4
 
