@@ -54,6 +54,7 @@ def mount(
       ro                    read-only; what was fsync'ed before a crash is shown
       norecovery            read-only, as the last checkpoint has it
       checkpoint=older      read-only, as the other checkpoint has it
+      as-of=CP_VER|TIME     read-only, as of a checkpoint or a time, rebuilt from the log
       sync                  every change is safe when the call returns
       background_gc=on|off  clean while nobody asks for anything (default on)
       active_logs=2|4|6     how many logs are written (default 6)

@@ -22,6 +22,7 @@ class MountOptions:
     read_only: bool = False
     norecovery: bool = False
     checkpoint: Literal["newest", "older"] = "newest"
+    as_of: str | None = None
     sync: bool = False
     background_gc: bool = True
     active_logs: int = 6
@@ -48,7 +49,7 @@ def parse_options(texts: tuple[str, ...] | list[str]) -> MountOptions:
                 values["read_only"] = False
         else:
             values |= _parse(name, value if has_value else None)
-    if values.get("checkpoint") == "older" or values.get("norecovery"):
+    if values.get("checkpoint") == "older" or values.get("norecovery") or values.get("as_of"):
         values["read_only"] = True
     return MountOptions(for_kernel=frozenset(for_kernel), **values)  # type: ignore[arg-type]
 
@@ -81,6 +82,10 @@ def _parse(name: str, value: str | None) -> dict[str, object]:
         if value not in CHOICES[name]:
             raise Usage(f"-o {name}={value or ''}: one of {', '.join(CHOICES[name])} is needed")
         return {name: CHOICES[name][value]}
+    if name == "as-of":
+        if not value:
+            raise Usage("-o as-of=CP_VER|TIME: a checkpoint version or a time is needed")
+        return {"as_of": value}
     if name == "overlay":
         if not value:
             raise Usage("-o overlay=FILE: a file is needed")

@@ -58,6 +58,8 @@ def open_tree(request: Request) -> Tree:
     """The volume, recovered as a mount does it; read-only where it may not, or can't, be written."""
     options = request.options
     image, _ = file_and_part(request.image)
+    if options.as_of is not None:
+        return _open_as_of(request, options.as_of)
     if request.keys:
         return _open_with_keys(request)
     if not options.read_only and request.overlay is None and not os.access(image, os.W_OK):
@@ -104,6 +106,23 @@ def _open_with_keys(request: Request) -> Tree:
         raise
 
 
+def _open_as_of(request: Request, when: str) -> Tree:
+    """Read-only, as the tree was at a checkpoint or a time."""
+    from f2tools.forensics.view import as_of
+
+    if request.overlay is not None:
+        raise Usage("as-of mounts read-only, and an overlay is for changes")
+    device = _open_below(request)
+    try:
+        volume = as_of(Volume(device, keyring=Keyring(request.keys)), when)
+        request.warnings += volume.warnings
+        volume.nodes.inode(3)
+        return Tree(volume)
+    except BaseException:
+        device.close()
+        raise
+
+
 def _open_writable(request: Request) -> Tree | None:
     device = _open_overlay(request, request.overlay) if request.overlay else _open_image(request)
     try:
@@ -127,7 +146,6 @@ def _open_recovered(request: Request) -> Tree | None:
     device = Overlay(_open_below(request))
     try:
         volume = WritableVolume(device, fill_read_only=True)
-        request.warnings += volume.warnings
         return LiveTree(volume, writable=False)
     except NotF2fs:
         device.close()

@@ -134,3 +134,21 @@ def test_dump_takes_as_of(tmp_path: Path, run_f2tools: Any) -> None:
     done = run_f2tools("dump", "extract", image, "/doomed", "--as-of", "2024-03-02", "-o", tmp_path / "out")
     assert (tmp_path / "out/doomed/inline3.txt").stat().st_size == 946
     assert run_f2tools("dump", "ls", image, "--as-of", "5").returncode == 2
+
+
+def test_a_mount_as_of_a_time_shows_what_was_there_then(tmp_path: Path) -> None:
+    from f2tools.mount.options import parse_options
+    from f2tools.mount.session import Request, open_tree
+
+    image = image_of("history-a")
+    shown_then = open_tree(Request(str(image), str(tmp_path), parse_options(["as-of=2024-03-02"])))
+    assert not shown_then.writable
+    folder = shown_then.find(shown_then.inode(3), b"doomed")
+    assert folder is not None
+    file = shown_then.find(shown_then.inode(folder), b"inline3.txt")
+    assert file is not None
+    with f2tools.open(image) as volume, pytest.raises(FileNotFoundError):
+        volume.path("/doomed")
+    with open_as_of(image, "2024-03-02") as volume:
+        assert shown_then.read(file, 0, 5000) == volume.path("/doomed/inline3.txt").read()
+    shown_then.close()
