@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`f2tools resize` beside `resize.f2fs`: seconds and MB/s of moved blocks, and what becomes of the data.
 
-    bench/resize.py [--size 1G] [--runs 5] [--data] [--folder DIR]
+    bench/resize.py [--size 1G] [--runs 5] [--data] [--kill 20] [--folder DIR]
 
 The volume was filled with small files, of which a third is left.  It grows to twice its size, which moves the metadata
 areas, and shrinks to two thirds (`resize.f2fs -s`, which leaves them).  Whole commands are timed, in turns; ours with
@@ -9,19 +9,21 @@ the check that it begins with and without.  What a run wrote is made durable bef
 leaves that to the system, ours does it at each step.
 
 --data takes volumes that a kernel aged (tests/reference) through the same: is the tree what it was, and what do
-fsck.f2fs and f2tools fsck say?
+fsck.f2fs and f2tools fsck say?  --kill stops each tool so many times at a random moment of its work and asks the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,38 @@ def data(folder: Path, tool: str | None) -> None:
             print(f"{name:16} {label:>8}  " + "  ".join(f"{one:44}" for one in shown))
 
 
+def kill(given: argparse.Namespace, folder: Path, tool: str | None) -> None:
+    """Print what becomes of a volume whose resize is killed at a random moment, the page cache being kept."""
+    image, copy = folder / "image", folder / "copy"
+    make(image, given.size)
+    before, size = recovered(image, ()), parse_size(given.size)
+    chance = random.Random(1)
+    for what, wanted in (("grow", size * 2), ("shrink", size * 2 // 3 >> 21 << 21)):
+        commands: dict[str, list[object]] = {"f2tools resize": [OUR_COMMAND, "resize", copy, wanted, "--no-check"]}
+        if tool:
+            commands["resize.f2fs"] = [tool, copy] if wanted > size else [tool, "-s", "-t", wanted // 512, copy]
+        for name, command in commands.items():
+            whole = 0.0
+            said: Counter[str] = Counter()
+            for number in range(given.kill + 1):  # the first one is left to finish
+                subprocess.run(["cp", "--sparse=always", image, copy], check=True)
+                if name == "resize.f2fs" and wanted > size:
+                    os.truncate(copy, wanted)
+                begun = time.perf_counter()
+                run = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+                try:
+                    run.wait(chance.uniform(0, whole) if number else None)
+                except subprocess.TimeoutExpired:
+                    run.kill()
+                    run.wait()
+                if not number:
+                    whole = time.perf_counter() - begun
+                else:
+                    said[verdict(copy, (), before)] += 1
+            print(f"{what:8} {name:16} killed {given.kill} times: " + "; ".join(f"{n} {t}" for t, n in said.items()))
+
+
 def recovered(path: Path, extra: Sequence[Path]) -> dict[str, Any]:
     """The tree as a mount shows it."""
     from f2tools.device import open_device
@@ -195,12 +229,15 @@ def main() -> None:
     parser.add_argument("--size", default="1G")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--data", action="store_true")
+    parser.add_argument("--kill", type=int, metavar="TIMES")
     parser.add_argument("--folder", type=Path, default=None)
     given = parser.parse_args()
     tool = shutil.which("resize.f2fs", path=PATH)
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-resize-") as name:
         if given.data:
             data(Path(name), tool)
+        elif given.kill:
+            kill(given, Path(name), tool)
         else:
             speed(given, Path(name), tool)
 
