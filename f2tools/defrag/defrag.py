@@ -205,9 +205,9 @@ class Defrag:
             if found is None:
                 continue
             tasks, sections = found
+            moved = set(self._moved)
             self._do(tasks, now)
-            for task in tasks:
-                self._moved.discard(task.ino)
+            self._moved = moved  # those made room and gained nothing
             self._emptied += len(sections)
             return self._batch([now[file.ino]], now)
         return False

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import xml.etree.ElementTree as ElementTree
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def fragments(path: Path, extra: Sequence[Path] = ()) -> dict[str, int]:
 
 
 def mapped(path: Path, extra: Sequence[Path] = ()) -> dict[str, list[Any]]:
-    """What each block of each file is: a hole, preallocated, the mark of a cluster, or a block."""
+    """What each block of each file is (hole, preallocated, mark of a cluster, block), and the raw content of all."""
     shapes: dict[str, list[Any]] = {}
     with open_volume(path, extra) as volume:
         for file in chosen_files(volume):
@@ -79,6 +80,8 @@ def mapped(path: Path, extra: Sequence[Path] = ()) -> dict[str, list[Any]]:
             if file.blocks:
                 words = [addrs.astype(np.int64) for _, addrs in volume.data.spans(inode, 0, 1 << 40)]
                 shapes[file.shown] += [np.where(volume.geo.in_main(one), 1, one).tolist() for one in words]
+                blocks = np.concatenate([one[volume.geo.in_main(one)] for one in words])
+                shapes[file.shown].append(zlib.crc32(volume.device.read_blocks(blocks, volume.geo.block_size)))
     return shapes
 
 
