@@ -1,0 +1,445 @@
+"""A mounted volume, held against a file system of the host, and what is left when it ends, by itself or not.
+
+After each, both checkers must be silent.  F2_SUITE_FACTOR, which `make nightly` sets, multiplies what is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL
+from tests.mount.mounted import mounted, need_fuse
+from tests.write.volumes import fresh, judge, reading, writable
+
+FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
+F2TOOLS = str(Path(sys.executable).parent / "f2tools")
+
+
+def f2tools(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([F2TOOLS, *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+
+
+# -- beside a file system of the host -------------------------------------------------------------------------------
+
+
+class Pair:
+    """The same change to two directories; both must answer alike."""
+
+    def __init__(self, ours: Path, host: Path, seed: int) -> None:
+        self.folders = ours, host
+        self.chance = random.Random(seed)
+        self.names = [f"{folder}n{number}" for folder in ("", "a/", "a/b/") for number in range(8)] + ["a", "a/b", "c"]
+
+    def both(self, change: Any) -> None:
+        said: list[Any] = []
+        for folder in self.folders:
+            try:
+                said.append(change(folder))
+            except OSError as error:
+                said.append(errno.errorcode.get(error.errno or 0))
+        assert said[0] == said[1], said
+
+    def step(self) -> None:
+        chance = self.chance
+        name, other = chance.choice(self.names), chance.choice(self.names)
+        data = chance.randbytes(chance.choice((1, 100, 3000, 4096, 10000, 70000)))
+        offset = chance.choice((0, 1, 4095, 4096, 30000, 500000))
+        value = bytes(chance.choice((1, 200, 2000)))
+        change = chance.choice((
+            lambda top: os.mkdir(top / name),
+            lambda top: (top / name).write_bytes(data) and None,
+            lambda top: write_at(top / name, offset, data),
+            lambda top: write_at(top / name, offset, data),
+            lambda top: append(top / name, data),
+            lambda top: os.truncate(top / name, offset),
+            lambda top: os.unlink(top / name),
+            lambda top: os.rmdir(top / name),
+            lambda top: os.rename(top / name, top / other),
+            lambda top: os.link(top / name, top / other, follow_symlinks=False),
+            lambda top: os.symlink("n1", top / name),
+            lambda top: os.chmod(top / name, 0o640),
+            lambda top: os.utime(top / name, ns=(10**18 + offset, 10**18 - offset)),
+            lambda top: os.setxattr(top / name, "user.test", value[:200]),
+            lambda top: os.removexattr(top / name, "user.test"),
+            lambda top: read_mapped(top / name),
+            lambda top: sorted(os.listdir(top / name)),
+        ))  # fmt: skip
+        self.both(change)
+
+
+def write_at(path: Path, offset: int, data: bytes) -> None:
+    with open(path, "r+b", buffering=0) as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def append(path: Path, data: bytes) -> None:
+    with open(path, "ab", buffering=0) as file:
+        file.write(data)
+
+
+def read_mapped(path: Path) -> bytes:
+    import mmap
+
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+            return bytes(view)
+
+
+def told(top: Path) -> dict[str, Any]:
+    """Everything below a directory, as system calls tell it."""
+    tree: dict[str, Any] = {}
+    for folder, folders, files in os.walk(top):
+        for name in folders + files:
+            path = Path(folder, name)
+            stat = path.lstat()
+            content: Any = None
+            if path.is_symlink():
+                content = os.readlink(path)
+            elif path.is_file():
+                content = path.read_bytes()
+            size = stat.st_size if not path.is_dir() else None
+            links = stat.st_nlink if not path.is_dir() else None
+            names = {n: os.getxattr(path, n) for n in os.listxattr(path) if n.startswith("user.")} if not path.is_symlink() else {}  # fmt: skip
+            tree[str(path.relative_to(top))] = (stat.st_mode, size, links, content, names)
+    return tree
+
+
+@pytest.mark.parametrize("options", ["--size 64M", "--size 64M -O extra_attr,inode_checksum,compression"])
+def test_it_does_what_a_file_system_of_the_host_does(tmp_path: Path, options: str) -> None:
+    image, host = fresh(tmp_path, options), tmp_path / "host"
+    host.mkdir()
+    for session in range(2):
+        with mounted(image, tmp_path / "mnt") as mount:
+            pair = Pair(mount.folder, host, session)
+            for _ in range(350 * FACTOR):
+                pair.step()
+            assert told(mount.folder) == told(host)
+        judge(image)
+    with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+        assert told(mount.folder) == told(host)
+
+
+def test_listing_goes_on_while_entries_come_and_go(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt") as mount:
+        folder = mount.folder / "many"
+        folder.mkdir()
+        stay = {f"stays-{number:04}" for number in range(600)}
+        for name in stay:
+            (folder / name).touch()
+            (folder / f"goes-{name}").touch()
+        seen: list[str] = []
+        for number, entry in enumerate(os.scandir(folder)):
+            seen.append(entry.name)
+            if entry.name.startswith("goes-"):
+                os.unlink(entry.path)
+            (folder / f"new-{number:05}").touch()
+            if number > 5000:
+                break
+        assert len(seen) == len(set(seen))
+        assert stay <= set(seen)
+    judge(image)
+
+
+def test_a_file_without_a_name_lives_as_long_as_it_is_open(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt") as mount:
+        free = os.statvfs(mount.folder).f_bfree
+        with open(mount.folder / "file", "w+b", buffering=0) as file:
+            file.write(bytes(1 << 20))
+            os.unlink(mount.folder / "file")
+            file.write(b"more")
+            file.seek(1 << 20)
+            assert file.read() == b"more"
+            assert os.fstat(file.fileno()).st_nlink == 0
+            os.sync()
+        deadline = time.monotonic() + 20
+        while os.statvfs(mount.folder).f_bfree < free - 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    judge(image)
+
+
+def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        for name, flag in ((b"fixed", F2FS_IMMUTABLE_FL), (b"log", F2FS_APPEND_FL)):
+            ino = volume.create(3, name, 0o644)
+            volume.write(ino, 0, b"old")
+            volume.set_flags(ino, flag)
+    with mounted(image, tmp_path / "mnt") as mount:
+        fixed, log = mount.folder / "fixed", mount.folder / "log"
+        for refused in (
+            lambda: fixed.open("ab"),
+            lambda: fixed.chmod(0o600),
+            lambda: fixed.unlink(),
+            lambda: os.link(fixed, mount.folder / "other"),
+            lambda: log.open("r+b"),
+            lambda: log.write_bytes(b"new"),
+            lambda: log.rename(mount.folder / "other"),
+        ):
+            with pytest.raises(PermissionError):
+                refused()
+        append(log, b" and new")
+        assert log.read_bytes() == b"old and new"
+        assert fixed.read_bytes() == b"old"
+    judge(image)
+
+
+def test_a_casefolded_directory_takes_any_spelling(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 64M -C utf8 -O casefold")
+    with writable(image) as volume:
+        volume.set_flags(volume.mkdir(3, b"folded", 0o755), 0x40000000)
+    with mounted(image, tmp_path / "mnt") as mount:
+        folder = mount.folder / "folded"
+        assert not (folder / "straße").exists()
+        (folder / "Straße").write_text("one")
+        assert (folder / "STRASSE").read_text() == "one"
+        (folder / "STRASSE").unlink()
+        assert not (folder / "Straße").exists()
+        assert os.listdir(folder) == []
+    judge(image)
+
+
+# -- the end, foreseen and not --------------------------------------------------------------------------------------
+
+SYNCING = """
+import os, random, sys
+folder, log, seed = sys.argv[1], os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), int(sys.argv[3])
+chance = random.Random(seed)
+for number in range(100000):
+    name = f"file-{chance.randrange(40)}"
+    data = bytes([number % 251]) * chance.choice((10, 3000, 5000, 70000))
+    fd = os.open(os.path.join(folder, name + ".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(fd, data)
+    os.fsync(fd)
+    os.close(fd)
+    os.rename(os.path.join(folder, name + ".new"), os.path.join(folder, name))
+    if chance.random() < 0.5:
+        fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        os.write(log, f"{name} {number % 251} {len(data)}\\n".encode())
+"""
+
+
+def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
+    need_fuse()
+    image, log = fresh(tmp_path), tmp_path / "promised"
+    chance = random.Random(FACTOR)
+    for number in range(4 * FACTOR):
+        with mounted(image, tmp_path / "mnt") as mount:
+            command = [sys.executable, "-c", SYNCING, str(mount.folder), str(log), str(number)]
+            writer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + 60
+            while not log.exists() or log.stat().st_size < chance.randrange(200, 1500):
+                assert time.monotonic() < deadline and writer.poll() is None
+                time.sleep(0.01)
+            mount.kill()
+            writer.wait()
+        promised: dict[str, list[tuple[int, int]]] = {}
+        for line in log.read_text().splitlines():
+            name, value, length = line.split()
+            promised.setdefault(name, []).append((int(value), int(length)))
+        log.unlink()
+        with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+            shown = {path.name: path.read_bytes() for path in mount.folder.iterdir() if not path.name.endswith(".new")}
+        with mounted(image, tmp_path / "mnt") as mount:
+            for name, versions in promised.items():  # a later one may have got there, but a whole one
+                data = (mount.folder / name).read_bytes()
+                assert data == shown[name]
+                assert data == data[:1] * len(data)
+                assert (data[0], len(data)) not in set(versions[:-1]) - {versions[-1]}
+                assert len(data) in (10, 3000, 5000, 70000)
+        judge(image)
+
+
+def test_a_full_volume_says_so_and_can_be_filled_again(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 96M")
+    block = os.urandom(1 << 18)
+    with mounted(image, tmp_path / "mnt") as mount:
+        kept: list[int] = []
+        for _ in range(2):
+            written = 0
+            with pytest.raises(OSError) as caught:
+                while True:
+                    fd = os.open(mount.folder / f"file-{written:03}", os.O_WRONLY | os.O_CREAT)
+                    try:
+                        os.write(fd, block)
+                        os.fsync(fd)
+                    finally:
+                        os.close(fd)
+                    written += 1
+            assert caught.value.errno == errno.ENOSPC
+            for number in range(written):
+                assert (mount.folder / f"file-{number:03}").read_bytes() == block
+            kept.append(written)
+            for path in mount.folder.iterdir():
+                path.unlink()
+        assert kept[0] > 40
+        assert kept[1] >= kept[0] - 4, kept
+    judge(image)
+
+
+def test_a_signal_unmounts_with_a_checkpoint(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt") as mount:
+        (mount.folder / "file").write_text("there")
+        mount.process.terminate()
+        assert mount.process.wait(60) == 0
+        assert not mount.said()
+        mount.killed = True
+    with reading(image) as volume:
+        assert volume.clean
+        assert volume.path("/file").read() == b"there"
+    judge(image)
+
+
+# -- read-only, damaged, overlay, lock ------------------------------------------------------------------------------
+
+
+def test_an_overlay_takes_the_changes_and_the_image_stays(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    before = image.read_bytes()
+    for number in range(2):
+        with mounted(image, tmp_path / "mnt", "--overlay", str(tmp_path / "changes")) as mount:
+            assert sorted(os.listdir(mount.folder)) == [f"file-{old}" for old in range(number)]
+            (mount.folder / f"file-{number}").write_bytes(bytes(5000))
+    assert image.read_bytes() == before
+
+
+def test_a_mounted_image_is_locked_and_then_complete(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt") as mount:
+        (tmp_path / "other").mkdir()
+        for words in (("mount", "-f", image, tmp_path / "other"), ("mkdir", f"{image}:/folder")):
+            done = f2tools(*words)
+            assert done.returncode == 8, done
+            assert "mounted on" in done.stderr
+        (mount.folder / "file").write_bytes(os.urandom(3 << 20))
+    with mounted(image, tmp_path / "mnt", "-o", "ro") as mount, mounted(image, tmp_path / "two", "-o", "ro"):
+        assert f2tools("mkdir", f"{image}:/folder").returncode == 8
+        with pytest.raises(OSError, match="Read-only"):
+            (mount.folder / "x").touch()
+    judge(image)
+
+
+def test_in_the_background_it_is_usable_when_the_command_returns(tmp_path: Path) -> None:
+    need_fuse()
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    folder.mkdir()
+    done = f2tools("mount", image, folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    try:
+        (folder / "file").write_bytes(bytes(1 << 20))
+        said = json.loads(f2tools("mount", "--stats", "--json", folder).stdout)
+        shown = f2tools("mount", "--stats", image)
+    finally:
+        subprocess.run(["fusermount3", "-u", folder], check=True)
+    assert said["image"] == str(image)
+    assert said["read_only"] is False
+    assert len(said["logs"]) == 6
+    assert said["sections"]["free"] > 0
+    assert "utilisation" in shown.stdout and "WAF" in shown.stdout, shown
+    with reading(image) as volume:  # waits for the last checkpoint, which comes after the unmount
+        assert volume.path("/file").read() == bytes(1 << 20)
+    assert f2tools("mount", "--stats", image).returncode == 8
+    judge(image)
+
+
+def test_what_can_not_be_mounted_is_said_at_once(tmp_path: Path) -> None:
+    need_fuse()
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    folder.mkdir()
+    (tmp_path / "noise").write_bytes(os.urandom(1 << 20))
+    for words, code, text in (
+        ((tmp_path / "noise", folder), 8, "not an F2FS image"),
+        ((tmp_path / "nothing", folder), 8, "No such file"),
+        ((image, tmp_path / "nowhere"), 8, "No such file"),
+        ((image, image), 8, "not a directory"),
+        ((image, folder, "-o", "speed=high"), 2, "no such option"),
+        ((image, folder, "-o", "active_logs=3"), 2, "one of 2, 4, 6"),
+    ):
+        for foreground in ((), ("-f",)):
+            done = f2tools("mount", *foreground, *words)
+            assert done.returncode == code, done
+            assert text in done.stderr, done
+    judge(image)
+
+
+def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> None:
+    need_fuse()
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    folder.mkdir()
+    with writable(image) as volume:
+        ino = volume.create(3, b"file", 0o644)
+        volume.write(ino, 0, b"content")
+        volume.mkdir(3, b"lost", 0o755)
+    with reading(image) as volume:
+        lost = volume.nodes.address(volume.path("/lost").inode.ino)
+        size = volume.geo.block_size
+        sit = volume.geo.sit_blkaddr * size
+    with image.open("r+b") as file:
+        file.seek(lost * size)
+        file.write(os.urandom(size))
+        file.seek(sit)
+        file.write(os.urandom(2 * 512 * size))
+    before = image.read_bytes()
+    done = f2tools("mount", image, folder)
+    assert done.returncode == 0, done
+    assert "mounted read-only" in done.stderr, done
+    try:
+        assert (folder / "file").read_bytes() == b"content"
+        assert sorted(os.listdir(folder)) == ["file", "lost"]
+        with pytest.raises(OSError) as caught:
+            os.stat(folder / "lost")
+        assert caught.value.errno == errno.EUCLEAN
+        with pytest.raises(OSError, match="Read-only"):
+            (folder / "new").touch()
+    finally:
+        subprocess.run(["fusermount3", "-u", folder], check=True)
+    with reading(image):
+        pass
+    assert image.read_bytes() == before
+
+
+def test_an_error_while_writing_makes_it_read_only(tmp_path: Path) -> None:
+    """The image shrinks under a running mount: what was safe stays, and nothing is written any more."""
+    image = fresh(tmp_path)
+    with pytest.raises(AssertionError, match="read-only from now on"), mounted(image, tmp_path / "mnt") as mount:
+        (mount.folder / "file").write_bytes(b"safe")
+        os.sync()
+        fd = os.open(mount.folder, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        size = image.stat().st_size
+        os.truncate(image, 4 << 20)
+        caught: OSError | None = None
+        for number in range(50):
+            try:
+                fd = os.open(mount.folder / f"new-{number}", os.O_WRONLY | os.O_CREAT)
+                os.write(fd, bytes(1 << 20))
+                os.fsync(fd)
+            except OSError as error:
+                caught = error
+                break
+            os.close(fd)
+        if caught is None:  # a hole was written over: then the next look at what is gone must tell
+            pytest.fail("nothing was noticed")
+        assert caught.errno in (errno.EIO, errno.EROFS)
+        with pytest.raises(OSError):
+            os.mkdir(mount.folder / "folder")
+        os.truncate(image, size)
