@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.forensics.remembered import Owner, Remembered
 from f2tools.forensics.unowned import windows
@@ -57,11 +57,62 @@ def find_strings(
         nid, ofs = entries["nid"].astype(np.int64), entries["ofs_in_node"].astype(np.int64)
         joined = (np.diff(blocks.blkaddrs) == 1) & (np.diff(nid) == 0) & (np.diff(ofs) == 1) & (nid[1:] != 0)
         joined &= (live[1:] == live[:-1]) & (entries["version"][1:] == entries["version"][:-1])
-        starts = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(nid)]
-        for first, last in pairwise(starts):
-            content = blocks.content[first:last].reshape(-1).data
-            for match in pattern.finditer(content):
-                row = first + match.start() // size
+        breaks = (np.flatnonzero(~joined) + 1) * size
+        flat = blocks.content.reshape(-1)
+        content = flat.data
+        for start, end in _pieces(_candidates(flat, encoding, least), breaks):
+            for match in pattern.finditer(content, start, end):
+                row, inside = divmod(match.start(), size)
                 owner = remembered.owner(int(types[row]), *entries[row].item()) if known[row] else None
-                offset = int(blocks.blkaddrs[first]) * size + match.start()
+                offset = int(blocks.blkaddrs[row]) * size + inside
                 yield String(offset, match[0].decode(codec, "replace"), bool(live[row]), owner)
+
+
+_PRINTABLE = np.zeros(256, np.bool_)
+_PRINTABLE[0x20:0x7F] = _PRINTABLE[0x09] = True
+_LEADS = ((2, 0xC3, 0xDF), (3, 0xE0, 0xEF), (4, 0xF0, 0xF4))  # of UTF-8: bytes of the character, first bytes
+
+
+def _candidates(data: NDArray[np.uint8], encoding: str, least: int) -> list[tuple[int, int]]:
+    """(start, end) of where a string may be: runs of bytes that it could be made of.  Much quicker than the pattern."""
+    stride = 1
+    if encoding == "utf-16":
+        stride = 2
+        fitting = _PRINTABLE[data[:-1]] & (data[1:] == 0)
+    else:
+        fitting = _PRINTABLE[data]
+        if encoding == "utf-8":
+            _add_characters(fitting, data)
+    width = 1
+    while width < least:  # a place is kept where as many as `least` fitting ones follow
+        step = min(width, least - width)
+        fitting = fitting[: -step * stride] & fitting[step * stride :]
+        width += step
+    found = np.flatnonzero(fitting)
+    if not found.size:
+        return []
+    cuts = np.flatnonzero(np.diff(found) > stride) + 1
+    firsts, lasts = found[np.append(0, cuts)], found[np.append(cuts - 1, found.size - 1)]
+    return list(zip(firsts.tolist(), (lasts + least * stride).tolist(), strict=True))
+
+
+def _add_characters(fitting: NDArray[np.bool_], data: NDArray[np.uint8]) -> None:
+    """Mark the bytes of characters that take several."""
+    follows = data & 0xC0 == 0x80
+    for length, low, high in _LEADS:
+        begins = (data >= low) & (data <= high)
+        begins[data.size - length + 1 :] = False
+        at = np.flatnonzero(begins)
+        for i in range(1, length):
+            at = at[follows[at + i]]
+        for i in range(length):
+            fitting[at + i] = True
+
+
+def _pieces(ranges: list[tuple[int, int]], breaks: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """The ranges, cut where one file ends and another begins."""
+    for start, end in ranges:
+        for cut in breaks[np.searchsorted(breaks, start, "right") : np.searchsorted(breaks, end)].tolist():
+            yield start, cut
+            start = cut
+        yield start, end

@@ -444,3 +444,26 @@ def test_a_damaged_image_is_examined_as_far_as_it_goes(tmp_path: Path) -> None:
         file.truncate(0x1100 * BLOCK)
     for attempt in tries[:3]:
         assert attempt().code in (0, 1)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "utf-16"])
+def test_the_quick_search_for_strings_leaves_none_out(encoding: str) -> None:
+    import random
+    import re
+
+    import numpy as np
+
+    from f2tools.forensics.strings import PATTERNS, _candidates, _pieces
+
+    draw = random.Random(5)
+    text = "".join(draw.choice(["a", "B7 ", "\t", "ż", "€", "𝄞", "\0", "\x01", "\x7f"]) for _ in range(20000))
+    data = text.encode("utf-16-le" if encoding == "utf-16" else "utf-8") + draw.randbytes(200_000)
+    unit, _ = PATTERNS[encoding]
+    for least in (2, 3, 6, 17):
+        pattern = re.compile(b"%b{%d,%d}" % (unit, least, 65536))
+        wanted = [match.span() for match in pattern.finditer(data)]
+        ranges = _candidates(np.frombuffer(data, np.uint8), encoding, least)
+        found = [match.span() for start, end in ranges for match in pattern.finditer(data, start, end)]
+        assert found == wanted
+        assert found or least > 6
+    assert list(_pieces([(5, 9), (10, 30)], np.array([10, 20, 25, 30]))) == [(5, 9), (10, 20), (20, 25), (25, 30)]
