@@ -2,7 +2,7 @@
 
 A checkpoint that is still on the disk is read as it lies.  An older one is rebuilt from the log: of each node the
 newest block written before it.  Blocks that were written to since are known by later claims and by the summaries;
-reading one is an error, so that nothing newer is passed off as old.  What was overwritten in place can't be told.
+reading one is an error, so that nothing newer is passed off as old (`lost_dirs` says what becomes of directories).  What was overwritten in place can't be told.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.content import REWRITTEN, Contents
 from f2tools.forensics.index import Index, open_index
+from f2tools.forensics.lost_dirs import PastDirs
 from f2tools.forensics.past import Past, PastVolume, TimeNat
 from f2tools.forensics.times import iso, parse_time
 from f2tools.layout.constants import SUM_TYPE_DATA
@@ -56,7 +57,7 @@ class Sureness:
             return f"checkpoint {self.cp_ver} is on the disk"
         parts = [f"{self.directories} directories and {self.files} files found"]
         if self.lost:
-            parts.append(f"{len(self.lost)} names lost")
+            parts.append(f"{len(self.lost)} names or directories lost or in doubt")
         if self.gaps:
             parts.append(f"{len(self.gaps)} files with gaps")
         if self.doubtful:
@@ -155,6 +156,7 @@ def view_of(past: Past, cp_ver: int) -> tuple[Volume, Sureness]:
     contents = Contents(past)
     bad = _written_since(past, contents, limit)
     view.device = Faded(base.device, past.geo.block_size, past.geo.main_blkaddr, bad)
+    vars(view)["dirs"] = PastDirs(past, contents, view, age)
     sure = _look_through(past, contents, view, cp_ver, age)
     view.warnings = [*base.warnings, sure.words()]
     return view, sure

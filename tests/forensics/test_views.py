@@ -60,15 +60,19 @@ def test_the_tree_is_what_it_was_after_every_checkpoint(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["history-c", "history-c-small"])
-def test_a_view_of_which_nodes_were_overwritten_says_so(name: str) -> None:
+def test_a_view_of_which_directories_were_overwritten_has_the_names_that_are_sure(name: str) -> None:
     views = load(CASES / name / "views.jsonl.gz")
     with f2tools.open(image_of(name)) as volume, open_index(volume) as index:
         past = Past(volume, index)
         for view in views[::9]:
             found, sure = view_of(past, view["cp_ver"])
-            if tree(found).keys() != view["tree"].keys():
+            names = tree(found).keys()
+            assert names <= view["tree"].keys()
+            if names != view["tree"].keys():
                 assert sure.grade == "partial"
                 assert "partial" in found.warnings[-1]
+            if name == "history-c":
+                assert len(names) >= 0.5 * len(view["tree"])
 
 
 @pytest.mark.parametrize(("what", "how"), [
