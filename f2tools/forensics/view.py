@@ -2,7 +2,8 @@
 
 A checkpoint that is still on the disk is read as it lies.  An older one is rebuilt from the log: of each node the
 newest block written before it.  Blocks that were written to since are known by later claims and by the summaries;
-reading one is an error, so that nothing newer is passed off as old (`lost_dirs` says what becomes of directories).  What was overwritten in place can't be told.
+reading one is an error, so that nothing newer is passed off as old (`lost_dirs` says what becomes of directories).
+What was overwritten in place can't be told.
 """
 
 from __future__ import annotations
