@@ -8,12 +8,15 @@ import random
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from f2tools.device import open_device
+from f2tools.device import Device, open_device
 from f2tools.device.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, Unsupported, Usage
 from f2tools.layout.constants import F2FS_PIN_FILE
+from f2tools.resize import resize as tool
 from f2tools.resize.cli import resize
 from f2tools.resize.plan import DoesNotFit, SetEnd
 from f2tools.resize.resize import resize as resize_volume
@@ -329,6 +332,25 @@ def test_undo_gives_every_byte_back(size: str, copy: Path, tmp_path: Path) -> No
     before = copy.read_bytes()
     run(copy, size, "--undo", tmp_path / "undo")
     assert size_of(copy) != len(before)
+    assert f2("undo", tmp_path / "undo", copy).code == 0
+    assert copy.read_bytes() == before
+
+
+@pytest.mark.parametrize("size", ["900M", "3G", "minimum"])
+def test_undo_takes_back_a_run_that_was_cut_off(
+    size: str, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, switched = copy.read_bytes(), tool.switch
+
+    def cut(device: Device, raw: bytes, block_size: int) -> None:
+        switched(device, raw, block_size)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool, "switch", cut)
+    with pytest.raises(click.Abort):
+        CliRunner().invoke(resize, [str(copy), size, "--undo", str(tmp_path / "undo")], standalone_mode=False,
+                           catch_exceptions=False)  # fmt: skip
+    assert tree(copy)
     assert f2("undo", tmp_path / "undo", copy).code == 0
     assert copy.read_bytes() == before
 
