@@ -5,6 +5,7 @@ This is where content is that a damaged pointer or table entry no longer leads t
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from f2tools.fsck.owners import NODE
 from f2tools.fsck.scan import Scan
 from f2tools.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
 from f2tools.layout.node import NodeFooter
+from f2tools.volume.dentries import DentryArea
 
 STEP = 256  # segments, or blocks, at a time
 MOST_VERSIONS = 1 << 24  # an older block is no block of this volume, or of no use
@@ -37,6 +39,43 @@ class LostData(NamedTuple):
 
     blkaddr: int
     version: int
+
+
+class OldName(NamedTuple):
+    """A directory entry in an older copy of a directory block."""
+
+    folder: int
+    name: bytes
+    ino: int
+    file_type: int
+
+
+def old_names(scan: Scan) -> Iterator[OldName]:
+    """Entries in blocks that nobody owns and that the summaries call a directory's: the log keeps older copies."""
+    image, geo = scan.image, scan.geo
+    if geo.feature & F2FS_FEATURE_RO:
+        return
+    dirs = {int(scan.nid[row]) for row in scan.inodes["node"][scan.inodes["mode"] >> 12 == stat.S_IFDIR >> 12]}
+    inode_of = {int(nid): int(row) for nid, row in zip(scan.nid, scan.inode_of, strict=True) if row >= 0}
+    start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+    segnos: set[int] = set()
+    for offset, length in image.device.data_ranges(start, end - start):
+        first, last = offset // geo.block_size, (offset + length - 1) // geo.block_size
+        segnos.update(range(int(geo.segno(first)), int(geo.segno(min(last, geo.end_blkaddr - 1))) + 1))
+    for segno in sorted(segnos):
+        entries, _ = summaries_of(image, np.array([segno]))
+        owned, _ = scan.owners.of_segments(np.array([segno]))
+        for at in np.flatnonzero((entries[0]["nid"] != 0) & (owned[0] == 0)).tolist():
+            row = inode_of.get(int(entries[0]["nid"][at]), -1)
+            folder = int(scan.nid[scan.inodes["node"][row]]) if row >= 0 else 0
+            if folder not in dirs:
+                continue
+            block = image.block(int(geo.start_block(segno)) + at)
+            if block[-NodeFooter.size :].view(NodeFooter.dtype)[0]["nid"] == entries[0]["nid"][at]:
+                continue  # a node of the directory
+            for entry in DentryArea(block.copy()).entries():
+                if entry.name not in (b".", b".."):
+                    yield OldName(folder, entry.name, entry.ino, entry.file_type)
 
 
 class Leaks:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from f2tools.errors import F2fsError
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.leaks import OldName
 from f2tools.layout.constants import (
     F2FS_ROOT_INO,
 )
@@ -41,6 +43,26 @@ class Names:
                     name = name[:240] + b"#%d" % ino
             self._attach(folder, name, inode)
             self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {folder.ino}")
+
+    def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
+        """Further names of files that have fewer than links, from older copies of directory blocks.
+
+        `missing`: inode number -> names that are wanted.  A name that was taken since is left alone.
+        """
+        for folder_ino, name, ino, kind in old:
+            if missing.get(ino, 0) <= 0 or not _possible(name):
+                continue
+            with suppress(F2fsError, OSError):
+                folder, inode = self._vol.live(folder_ino), self._vol.live(ino)
+                if not folder.is_dir or inode.is_dir or file_type(inode.i_mode) != kind:
+                    continue
+                if self._vol.names.find(folder, name) is not None:
+                    continue
+                self._vol.balance(64)
+                self._vol.names.add(folder, self._vol.names.room(folder, name), name, ino, kind)
+                self._vol.nodes.touch(folder)
+                missing[ino] -= 1
+                self._done.append(f"I002 ino {ino}: named {os.fsdecode(name)!r} in directory {folder_ino} again")
 
     def _folder(self, pino: int, ino: int) -> Any:
         """The directory of this number, unless it can't be used or lies below `ino` itself."""

@@ -21,12 +21,14 @@ from f2tools.fsck.checks.device import zones_below
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.image import Image
+from f2tools.fsck.leaks import OldName, old_names
 from f2tools.fsck.names import Names
 from f2tools.fsck.repairs import (
     CORRECT,
     COUNT,
     FIND,
     GIVE_UP,
+    SEALED,
     TABLES,
     WITHOUT_PLAN,
     Handler,
@@ -39,6 +41,7 @@ from f2tools.volume.super import unknown_features
 from f2tools.volume.writer import WritableVolume
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
+MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
 SAME_AGAIN = 2  # times that the same findings may come back
 
 
@@ -118,6 +121,8 @@ class Repairer:
         self._answers: dict[str, bool] = {}
         self._recovery_tried = False
         self._freed: set[int] = set()
+        self._remembered = False
+        self._unsealed = False  # whether checksums were taken as evidence: later ones may be wrong by what was repaired
         self.done: list[str] = []
         self.rounds = 0
 
@@ -214,6 +219,12 @@ class Repairer:
         cut = [finding for finding in todo if finding.code == "R002"]
         if (cut and self._apply(image, report.tree, FIND, cut, "find")) or self._recover(report):
             return True
+        # many wrong checksums at once speak against the volume's identity, not against the inodes
+        torn = [finding for finding in todo if finding.code == "I014"]
+        few = 2 * len(torn) <= report.inodes and not self._unsealed
+        self._unsealed = True
+        if few and self._apply(image, report.tree, SEALED, torn, "correct"):
+            return True
         for name, group in (("find", FIND), ("correct", CORRECT), ("give up", {} if self._careful else GIVE_UP)):
             if self._apply(image, report.tree, group, todo, name):
                 return True
@@ -232,7 +243,7 @@ class Repairer:
                 return True
         # where entries may not be removed, a lost name may still be taken by the entry that is at fault
         given_up = self._careful and any(finding.code in GIVE_UP for finding in todo)
-        if not given_up and self._through_engine(todo):
+        if not given_up and self._through_engine(report.tree, todo):
             return True
         if self._apply(image, report.tree, COUNT, todo, "count"):
             return True
@@ -312,11 +323,18 @@ class Repairer:
             return False
         return True
 
-    def _through_engine(self, todo: list[Finding]) -> bool:
+    def _through_engine(self, tree: Tree, todo: list[Finding]) -> bool:
+        fewer = [finding for finding in todo if finding.code == "I002" and finding.ino and not self._remembered]
+        missing = {f.ino: int(f.found or 0) - int(f.expected or 0) for f in fewer if f.ino is not None}
+        missing = {ino: count for ino, count in missing.items() if 0 < count <= MOST_NAMES}
         lost = [finding for finding in todo if finding.code in ("U001", "U002")]
         plans = [finding.repair for finding in todo if finding.code in ("D006", "D008") and finding.repair]
         mixed = sorted({plan.data["dir"] for plan in plans if "dir" in plan.data})
-        if not lost and not mixed:
+        old: list[OldName] = []
+        if missing and not lost and not mixed:  # what inodes remember comes first
+            self._remembered = True
+            old = [entry for entry in old_names(tree.scan) if entry.ino in missing]
+        if not lost and not mixed and not old:
             return False
         if not self._wanted("names", lost, ("U001", "U002", "D006", "D008")):
             return False
@@ -328,9 +346,12 @@ class Repairer:
             for ino in mixed:
                 names.rearrange(ino)
             names.reconnect(lost)
+            names.remember(missing, old)
             volume.close()
         except (F2fsError, OSError) as error:
             self.done.append(f"U001 names can't be put back: {error}")
+            return False
+        if not done:
             return False
         trial.apply(self.overlay)
         self.done += done

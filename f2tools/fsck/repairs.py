@@ -21,6 +21,7 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.checks.inode import KINDS
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.checks.super import NEED_EXTRA
+from f2tools.fsck.checksums import wrong_byte
 from f2tools.fsck.content_repairs import alias_extent, cluster, rewrite, seal
 from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
@@ -222,6 +223,23 @@ def summaries_of_blocks(work: Work, blkaddrs: list[int]) -> list[int]:
     segnos, inverse = np.unique(segno, return_inverse=True)
     entries, _ = summaries_of(work.image, segnos)
     return entries["nid"][inverse, at].tolist()
+
+
+def restore_byte(work: Work, finding: Finding) -> bool:
+    """The one byte of an inode that makes its checksum right again."""
+    assert finding.repair is not None
+    blkaddr = work.surgery.node_addr(finding.repair.data["ino"])
+    if blkaddr is None:
+        return False
+    block = work.surgery.read(blkaddr)
+    found = wrong_byte(work.image.sb.uuid, block)
+    if found is None:
+        return False
+    offset, value = found
+    work.note(finding, f"byte {offset} is {value:#04x} again: with it the checksum is right")
+    block[offset] = value
+    work.surgery.write(blkaddr, block)
+    return True
 
 
 # -- group 2: correct fields ------------------------------------------------------------------------------------------
@@ -899,6 +917,7 @@ TABLES = frozenset(
      "G003", "G004", "G005", "A001", "A002", "A003", "A004", "L001", "L002", "L003", "L004", "L005", "L006", "O001",
      "O002", "O003", "W001")
 )  # fmt: skip
+SEALED: dict[str, Handler] = {"I014": restore_byte}
 FIND: dict[str, Handler] = {
     "C005": lost_nodes, "R002": cut_chain,
     "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,

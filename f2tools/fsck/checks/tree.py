@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.fsck import problems
+from f2tools.fsck.checksums import CHECKSUM_AT
 from f2tools.fsck.findings import Finding, Problem, Repair
 from f2tools.fsck.scan import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE, Scan
 from f2tools.layout.constants import (
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_INODE_CHKSUM,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
@@ -23,6 +25,7 @@ from f2tools.layout.constants import (
     FADVISE_KEEP_SIZE_BIT,
     FADVISE_VERITY_BIT,
 )
+from f2tools.layout.hashes import inode_checksum
 from f2tools.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.volume.super import devices_of
 
@@ -34,6 +37,7 @@ _EDGE_PROBLEMS = {
     KIND: problems.NODE_KIND,
 }
 CLASHES_TOLD = 20_000
+ALIAS_OFS = 0xFFFE  # from here on an ofs_in_node stands for a node or a device alias
 
 
 def check_edges(scan: Scan) -> Iterator[Finding]:
@@ -108,41 +112,71 @@ def _lost_inline(scan: Scan) -> NDArray[np.intp]:
 
 
 def check_clashes(scan: Scan) -> Iterator[Finding]:
-    """No block belongs to two files, nor to a file twice.  The one that the summary does not name is at fault."""
+    """No block belongs to two files, nor to a file twice.  Whom the summary, the checksum, the age contradict errs."""
     told = 0
     for clash in scan.clashes:
-        entries = _summary_nids(scan, clash.blkaddr)
-        for blkaddr, nid, ofs, first, first_ofs, named in zip(
-            *(column.tolist() for column in clash), entries.tolist(), strict=True
+        named_nid, named_ofs = _summary_owners(scan, clash.blkaddr)
+        for i, (blkaddr, nid, ofs, first, first_ofs) in enumerate(
+            zip(*(column.tolist() for column in clash), strict=True)
         ):
             told += 1
             if told > CLASHES_TOLD:
                 return
-            loser, at, winner = (first, first_ofs, nid) if named == nid != first else (nid, ofs, first)
+            named = (int(named_nid[i]), int(named_ofs[i]))
+            loser, at = _less_credible(scan, (nid, ofs), (first, first_ofs), named)
+            winner = first if (loser, at) == (nid, ofs) else nid
             row = scan.row_of(loser)
-            if at >= 0xFFFE:  # a node lies there, or a device alias: never the one to give way
-                loser, at, winner = nid, ofs, first
-                row = scan.row_of(loser)
             yield Finding(
                 problems.BLOCK_TWICE, area="main", blkaddr=blkaddr, nid=loser, ino=_ino(scan, row),
-                note=f"address {at} of nid {loser}; it is nid {winner}'s too, and the summary names nid {named}",
+                note=f"address {at} of nid {loser}; it is nid {winner}'s too, and the summary names nid {named[0]}",
                 repair=Repair("copy-block", {"nid": loser, "ofs": at, "blkaddr": blkaddr}),
             )  # fmt: skip
 
 
-def _summary_nids(scan: Scan, blkaddrs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Whom the summaries name for these blocks."""
+def _less_credible(
+    scan: Scan, second: tuple[int, int], first: tuple[int, int], named: tuple[int, int]
+) -> tuple[int, int]:
+    """Which of two claims (nid, ofs_in_node) of a block is at fault.
+
+    A node, or a device alias, never gives way.  Then the summary decides, then the checksum of the inode, then age.
+    """
+    if first[1] >= ALIAS_OFS:
+        return second
+    if second[1] >= ALIAS_OFS:
+        return first
+
+    def credit(claim: tuple[int, int]) -> tuple[bool, bool, bool, int]:
+        row = scan.row_of(claim[0])
+        age = int(scan.footer["cp_ver"][row]) & 0xFFFFFFFF if row >= 0 else 0
+        return claim == named, claim[0] == named[0], _sealed(scan, row), age
+
+    return first if credit(second) > credit(first) else second
+
+
+def _sealed(scan: Scan, row: int) -> bool:
+    """Whether the checksum of the inode that a node belongs to is right; it counts as right where there is none."""
+    if not scan.geo.feature & F2FS_FEATURE_INODE_CHKSUM or row < 0 or scan.inode_of[row] < 0:
+        return True
+    node = int(scan.inodes["node"][scan.inode_of[row]])
+    block = scan.image.block(int(scan.addr[node])).tobytes()
+    stored = int.from_bytes(block[CHECKSUM_AT : CHECKSUM_AT + 4], "little")
+    return inode_checksum(scan.image.sb.uuid, block) == stored
+
+
+def _summary_owners(scan: Scan, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(nids, ofs_in_node) that the summaries name for these blocks."""
     from f2tools.fsck.checks.summary import summaries_of
 
     segno, at = np.divmod(blkaddrs - scan.geo.main_blkaddr, scan.geo.blocks_per_seg)
     segnos, inverse = np.unique(segno, return_inverse=True)
-    named = np.zeros(blkaddrs.size, np.int64)
+    named = np.zeros((2, blkaddrs.size), np.int64)
     for first in range(0, segnos.size, 1024):
         some = segnos[first : first + 1024]
         entries, _ = summaries_of(scan.image, some)
         here = (inverse >= first) & (inverse < first + 1024)
-        named[here] = entries["nid"][inverse[here] - first, at[here]]
-    return named
+        rows = entries[inverse[here] - first, at[here]]
+        named[0, here], named[1, here] = rows["nid"], rows["ofs_in_node"]
+    return named[0], named[1]
 
 
 def check_blocks(scan: Scan) -> Iterator[Finding]:
