@@ -41,6 +41,7 @@ from f2tools.volume.quota import quota_inos, read_quota
 from f2tools.volume.verity import read_verity, verify_content
 from f2tools.volume.xattr import encryption_context
 
+INODES_AT_ONCE = 512
 QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much
 _COLUMNS = {"user": "uid", "group": "gid", "project": "projid"}
 
@@ -131,15 +132,19 @@ def check_encryption(tree: Tree) -> Iterator[Finding]:
     if not scan.geo.feature & F2FS_FEATURE_ENCRYPT:
         return  # reported with the flags
     readers = Readers(scan)
-    for row in np.flatnonzero(scan.inodes["advise"] & FADVISE_ENCRYPT_BIT).tolist():
-        ino = tree.ino(row)
-        try:
-            context = encryption_context(readers.nodes, readers.nodes.inode(ino))
-        except F2fsError:  # reported where it is
-            continue
-        if context is None or len(context) not in (28, 40):
-            note = "none" if context is None else f"{len(context)} bytes"
-            yield _finding(tree, ino, problems.ENCRYPT_CONTEXT, note, "inode-advise", FADVISE_ENCRYPT_BIT)
+    rows = np.flatnonzero(scan.inodes["advise"] & FADVISE_ENCRYPT_BIT)
+    for first in range(0, rows.size, INODES_AT_ONCE):
+        inos = scan.inode_nids[rows[first : first + INODES_AT_ONCE]].tolist()
+        for ino, inode in zip(inos, readers.nodes.inodes(inos), strict=True):
+            try:
+                if isinstance(inode, F2fsError):
+                    continue
+                context = encryption_context(readers.nodes, inode)
+            except F2fsError:  # reported where it is
+                continue
+            if context is None or len(context) not in (28, 40):
+                note = "none" if context is None else f"{len(context)} bytes"
+                yield _finding(tree, ino, problems.ENCRYPT_CONTEXT, note, "inode-advise", FADVISE_ENCRYPT_BIT)
 
 
 def check_verity(tree: Tree) -> Iterator[Finding]:
