@@ -50,6 +50,7 @@ class Healthy:
     """An image before the damage: where its structures lie, and for each inode what it shows, where, and its blocks."""
 
     path: Path
+    block_size: int
     places: dict[str, list[Place]]
     shown: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     names: dict[int, set[bytes]] = field(default_factory=dict)
@@ -63,7 +64,7 @@ def healthy(name: str) -> Healthy:
     path = reference(name).path
     with Volume(open_device(path)) as vol:
         places = {kind: where for kind, where in structures(vol).items() if kind not in NOT_METADATA}
-        found = Healthy(path, places)
+        found = Healthy(path, vol.geo.block_size, places)
         ways: dict[bytes, set[int]] = {b"": set(_blocks(vol, vol.root.inode))}
         for folder, _inode, entries in vol.walk():
             above = ways[folder.rstrip(b"/")]
@@ -183,14 +184,13 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
         again = check(Image(Kept(image)))
         if not again.sound:
             return f"a second check finds {dict(again.counts)}"
-    lost = _lost(
-        name,
-        image,
-        {offset // 4096 for offset, data in patches} | {(offset + len(data) - 1) // 4096 for offset, data in patches},
-    )
+    size = healthy(name).block_size
+    touched = {at // size for offset, data in patches for at in (offset, offset + len(data) - 1)}
+    lost = _lost(name, image, touched)
     verdict.lost = len(lost)
     if lost:
         return f"{len(lost)} files: {'; '.join(lost[:4])}"
+    peer &= size == 4096  # fsck.f2fs knows no other blocks here
     if peer or keep is not None:
         copy = keep or work / f"{name}.img"
         _write(image, copy)
