@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,7 @@ class Maker:
         self.buffer = memoryview(bytearray(COPY_BYTES))
         self.sends = True  # until the kernel says that it can't copy between these two
         self.top_fd = -1
+        self._gaps: list[tuple[int, int]] = []  # (first file block, count) of what can't be read of the file at hand
         self.chmod_always = False  # the target has a default ACL
         self.chown_always = False  # the target is set-group-ID
 
@@ -125,11 +126,12 @@ class Maker:
         if fd < 0:
             return
         reasons: list[str] = []
+        self._gaps = []
         try:
             try:
                 self.volume.data.block_count(inode)  # refuses absurd sizes
                 os.ftruncate(fd, inode.i_size)
-                for item in mapped(self.volume, inode, reasons):
+                for item in mapped(self.volume, inode, reasons, self._gaps):
                     self._copy_item(fd, inode, item, reasons)
             except F2fsError as error:
                 reasons.append(str(error))
@@ -141,7 +143,8 @@ class Maker:
             os.close(fd)
         if reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-            self.report.partial.append(Lost(join_path(folder.path, name), reasons[0] + more))
+            ranges = byte_ranges(self._gaps, self.block_size, inode.i_size)
+            self.report.partial.append(Lost(join_path(folder.path, name), reasons[0] + more, ranges))
 
     def _copy_item(self, fd: int, inode: Inode, item: Extent | Cluster, reasons: list[str]) -> None:
         try:
@@ -154,6 +157,8 @@ class Maker:
                 reasons.append(str(error))
             if isinstance(error, DeviceError) and isinstance(item, Extent):
                 self._salvage(fd, inode, item)
+            else:
+                self._gaps.append((item.fofs, item.count if isinstance(item, Extent) else inode.cluster_size))
 
     def _copy_extent(self, fd: int, inode: Inode, extent: Extent) -> None:
         if inode.encrypted:
@@ -208,12 +213,15 @@ class Maker:
     def _salvage(self, fd: int, inode: Inode, extent: Extent) -> None:
         """Copy block by block what a failing device still gives; what was copied before is copied again."""
         there = self.volume.device.size_bytes // self.block_size
-        for index in range(min(extent.count, max(0, there - extent.blkaddr))):
+        count = min(extent.count, max(0, there - extent.blkaddr))
+        for index in range(count):
             block = Extent(extent.fofs + index, extent.blkaddr + index, 1)
             try:
                 self._copy_extent(fd, inode, block)
             except DeviceError:
-                continue
+                self._gaps.append((block.fofs, 1))
+        if count < extent.count:
+            self._gaps.append((extent.fofs + count, extent.count - count))
 
     # -- everything that is not a file with content -------------------------------------------------------------
 
@@ -394,6 +402,18 @@ class Maker:
             self.lose(folder, name, "something of that name is there already; --force replaces files")
             return
         self.lose(folder, name, f"can't be made: {error.strerror}")
+
+
+def byte_ranges(gaps: Iterable[tuple[int, int]], block_size: int, file_size: int) -> tuple[tuple[int, int], ...]:
+    """(offset, length) of runs of file blocks, in order, joined where they touch, and only within the file."""
+    found: list[tuple[int, int]] = []
+    for first, count in sorted(gaps):
+        start, end = first * block_size, min((first + count) * block_size, file_size)
+        if found and start <= sum(found[-1]):
+            start, end = found[-1][0], max(end, sum(found.pop()))
+        if start < end:
+            found.append((start, end - start))
+    return tuple(found)
 
 
 def has_xattrs(inode: Inode) -> bool:

@@ -6,7 +6,7 @@ Assumes nothing of names and of the shape of the tree: what can't be followed is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from f2tools.errors import F2fsError
 
@@ -23,14 +23,16 @@ MAX_NAMES = 1 << 20  # of one directory held to find those that stand there twic
 
 
 class Lost(NamedTuple):
-    """Something that could not be read, and why."""
+    """Something that could not be read, and why; of a file that was read partly, (offset, length) of what was not."""
 
     path: bytes
     reason: str
+    ranges: tuple[tuple[int, int], ...] = ()
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"path": shown(self.path), "reason": self.reason}
+        plain: dict[str, Any] = {"path": shown(self.path), "reason": self.reason}
+        return plain | {"ranges": [list(item) for item in self.ranges]} if self.ranges else plain
 
 
 class Found(NamedTuple):
@@ -155,10 +157,12 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
         todo += below[::-1]
 
 
-def mapped(volume: Volume, inode: Inode, reasons: list[str]) -> Iterator[Extent | Cluster]:
+def mapped(
+    volume: Volume, inode: Inode, reasons: list[str], gaps: list[tuple[int, int]] | None = None
+) -> Iterator[Extent | Cluster]:
     """What `DataReader.layout` yields, going on behind damage, which is noted in `reasons`.
 
-    Corrupt where i_size is absurd.
+    `gaps` gets (first file block, count) of what was passed over.  Corrupt where i_size is absurd.
     """
     data, size = volume.data, inode.cluster_size
     start, stop, step = 0, data.block_count(inode), size
@@ -172,5 +176,7 @@ def mapped(volume: Volume, inode: Inode, reasons: list[str]) -> Iterator[Extent 
         except F2fsError as error:
             if len(reasons) < MAX_REASONS:
                 reasons.append(str(error))
+            if gaps is not None:
+                gaps.append((start, min(step, stop - start)))
             start += step
             step *= 2  # a damaged node may stand for any number of blocks

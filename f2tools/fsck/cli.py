@@ -146,37 +146,42 @@ def fsck(
         raise click.UsageError("--rescue is a way of -y")
     if salvage_to is not None:
         ctx.exit(_salvaged(image, devices, salvage_to, memory, rescue, as_json, verbose))
-    if rescue:
-        ctx.exit(_rescued(image, devices, memory, data, undo, dry_run, verbose))
-    repairing = yes or preen or auto or interactive
+    repairing = yes or preen or auto or interactive or rescue
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
     if undo and not repairing:
         raise click.UsageError("--undo goes with -y, -p, -a or -i")
     if repairing and (only or skip):
         raise click.UsageError("--only and --skip choose what is reported; a repair looks at everything")
-    report, geo = _checked(image, devices, memory, data, code_filter(only, skip))
+    report, geo = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     if as_json:
         for finding in report.findings:
             click.echo(json.dumps(finding.as_dict(), default=str))
     else:
         from f2tools.fsck.report import lines_of
 
-        for line in lines_of(report, image, geo, verbose):
+        for line in lines_of(report, image, geo, verbose) if geo is not None else ():
             click.echo(line)
-    if report.sound or not repairing:
+    if (report.sound and geo is not None) or not repairing:
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     ask = _ask if interactive else None
-    ctx.exit(_repaired(image, devices, report, memory, preen or auto, data, ask, undo, dry_run, verbose))
+    ctx.exit(_repaired(image, devices, report, memory, preen or auto, data, ask, undo, dry_run, verbose, rescue))
 
 
 def _checked(
-    path: str, devices: tuple[str, ...], memory: int, data: bool, wanted: Callable[[str], bool]
+    path: str, devices: tuple[str, ...], memory: int, data: bool, wanted: Callable[[str], bool], rescue: bool
 ) -> tuple[Report, Any]:
-    from f2tools.fsck.check import check
+    """The report of a check and the geometry; nothing where it can't be opened and is to be rescued."""
+    from f2tools.errors import NotF2fs
+    from f2tools.fsck.check import Report, check
     from f2tools.fsck.image import open_image
 
-    image = open_image(path, devices)
+    try:
+        image = open_image(path, devices)
+    except NotF2fs:
+        if not rescue:
+            raise
+        return Report(), None
     try:
         total = image.cp.valid_node_count if image.pack is not None else None
         with progress("checking", total) as bar:
@@ -189,7 +194,7 @@ def _checked(
 
 def _repaired(
     path: str, devices: tuple[str, ...], before: Report, memory: int, careful: bool, data: bool,
-    ask: Callable[[str, list[Finding]], bool] | None, undo: str | None, dry_run: bool, verbose: bool,
+    ask: Callable[[str, list[Finding]], bool] | None, undo: str | None, dry_run: bool, verbose: bool, rescue: bool,
 ) -> int:  # fmt: skip
     """Repair and say so; the exit code."""
     from f2tools.device import open_device
@@ -206,6 +211,10 @@ def _repaired(
             raise
     with device:
         repairer = Repairer(device, memory, careful=careful, content=data, ask=ask)
+        if rescue:
+            from f2tools.fsck.rescue import prepare
+
+            repairer.done += prepare(repairer.overlay, memory)
         outcome = repairer.run(before)
         shown = outcome.done if verbose else outcome.done[:DONE_SHOWN]
         for line in shown:
@@ -233,15 +242,12 @@ def _salvaged(
 ) -> int:
     """Copy out what is readable; the exit code: 0 when nothing is missing, else 4."""
     from f2tools.device import open_device
-    from f2tools.device.overlay import Overlay
-    from f2tools.fsck.rescue import rescued
+    from f2tools.fsck.rescue import prepare
     from f2tools.fsck.salvage import lines_of, salvage
     from f2tools.options import print_json
 
     with open_device(path, extra=list(devices)) as device:
-        real_size = device.size_bytes
-        with rescued(device, memory) if rescue else Overlay(device) as found:
-            result = salvage(found, path, target, memory_bytes=memory, real_size=real_size)
+        result = salvage(device, path, target, memory_bytes=memory, prepare=prepare if rescue else None)
     if as_json:
         print_json(result.as_dict())
     else:

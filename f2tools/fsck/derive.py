@@ -249,7 +249,7 @@ def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
     share = _fits(device, sb)
     wrong = bin(sb.feature & ~KNOWN_FEATURES).count("1")
     if share:
-        used = _features(device, sb)
+        used = features_in_use(device, sb)
         wrong += bin(used & ~sb.feature).count("1")
         with_extra, inodes = extra_attr_use(device, sb)
         wrong += bool(sb.feature & F2FS_FEATURE_EXTRA_ATTR and inodes and not with_extra)
@@ -298,7 +298,7 @@ def derived_superblock(device: Device) -> SuperBlock | None:
             best = max(_candidates(device, size, blkaddr, cp), key=lambda item: item[0], default=None)
             if best is not None and best[0] > 0.5:
                 sb = best[1]
-                sb.feature = _features(device, sb)
+                sb.feature = features_in_use(device, sb)
                 return sb
     return None
 
@@ -338,7 +338,7 @@ def _candidates(device: Device, size: int, cp_blkaddr: int, cp: Checkpoint) -> I
         return
     least = -(-main // BLOCKS_PER_SEG)
     for ssa in range(least, least + PADDING):
-        sb = _superblock(size, cp_blkaddr, main, sit, nat, ssa)
+        sb = plain_superblock(size, cp_blkaddr, main, sit, nat, ssa)
         end = sb.main_blkaddr + main * BLOCKS_PER_SEG
         if end * size > device.size_bytes:
             return
@@ -351,7 +351,8 @@ def _candidates(device: Device, size: int, cp_blkaddr: int, cp: Checkpoint) -> I
             return
 
 
-def _superblock(size: int, cp_blkaddr: int, main: int, sit: int, nat: int, ssa: int) -> SuperBlock:
+def plain_superblock(size: int, cp_blkaddr: int, main: int, sit: int, nat: int, ssa: int) -> SuperBlock:
+    """A superblock with areas of these numbers of segments, one behind the other, without features."""
     log = size.bit_length() - 1
     sb = SuperBlock(
         magic=F2FS_SUPER_MAGIC, major_ver=1, minor_ver=16, log_sectorsize=9, log_sectors_per_block=log - 9,
@@ -410,7 +411,7 @@ def _nodes(
     return nids, addrs, blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0], blocks
 
 
-def _features(device: Device, sb: SuperBlock) -> int:
+def features_in_use(device: Device, sb: SuperBlock) -> int:
     """Features that the inodes use.  Checksums can't be: they depend on the identity that is gone."""
     geo = Geometry.of(sb)
     device, pack = _best_pack(device, geo)
