@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import f2tools
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
 from f2tools.device.block import Zone
-from f2tools.errors import DeviceError
+from f2tools.device.overlay import Overlay
+from f2tools.errors import DeviceError, Unsupported
 from f2tools.fsck.check import Report, check
 from f2tools.fsck.image import Image
-from tests.fsck.craft import bad, codes, said
+from f2tools.fsck.repair import Kept, Repairer
+from f2tools.volume.inode import Inode
+from f2tools.volume.volume import File, Volume
+from tests.fsck.craft import Patient, bad, codes, said
 from tests.images import reference
 
 
@@ -25,10 +30,20 @@ class Zoned(Wrapper):
     """
 
     def __init__(self, path: Path, moved: int = 0) -> None:
-        super().__init__(open_device(path))
+        super().__init__(Overlay(open_device(path)))
         self._path, self._moved = path, moved
+        self._zones = self._now()
 
     def zones(self) -> list[Zone]:
+        return self._zones
+
+    def pwrite(self, offset: int, data: Any) -> None:
+        """As a real one: no write in place where blocks are written one after the other."""
+        end = offset + memoryview(data).nbytes
+        assert not any(offset < zone.start + zone.length and zone.start < end for zone in self._zones)
+        super().pwrite(offset, data)
+
+    def _now(self) -> list[Zone]:
         with f2tools.open(self._path) as volume:
             geo, logs = volume.geo, volume.summaries.cursegs
             valid = np.unpackbits(volume.sit.valid_map()).reshape(-1, geo.segs_per_sec * geo.blocks_per_seg)
@@ -73,8 +88,41 @@ def test_valid_blocks_beyond_the_write_pointer_are_found() -> None:
     assert any("beyond the write pointer" in finding.note for finding in found), said(report)
 
 
+def test_a_log_that_left_its_write_pointer_gets_a_new_zone_in_place() -> None:
+    device = Zoned(reference("zoned").path, moved=1)
+    good = _tree(device)
+    repairer = Repairer(device)
+    assert repairer.run(_examined(Kept(device))).complete
+    repairer.commit(device)
+    report = _examined(Kept(device))
+    assert not bad(report), said(report)
+    assert _tree(device) == good
+
+
+def test_what_lies_in_a_sequential_zone_is_not_changed_in_place(tmp_path: Path) -> None:
+    p = Patient("zoned", tmp_path)
+    ino = p.vol.root.inode
+    p.put(ino.blkaddr * p.size + 12, 4, ino.i_links + 1)
+    p.close()
+    device = Zoned(p.path)
+    repairer = Repairer(device)
+    assert repairer.run(_examined(Kept(device))).complete
+    with pytest.raises(Unsupported, match="sequential zone"):
+        repairer.commit(device)
+
+
+def _tree(device: Device) -> dict[bytes, bytes]:
+    with Volume(Kept(device)) as volume:
+        return {
+            folder + b"/" + entry.name: File(volume, entry.inode, entry.name).read() if entry.inode.is_file else b""
+            for folder, _, entries in volume.walk()
+            for entry in entries
+            if isinstance(entry.inode, Inode)
+        }
+
+
 class Torn(Wrapper):
-    """A device of which one block can't be read."""
+    """A device of which one block can't be read, until it is written."""
 
     def __init__(self, base: Device, blkaddr: int) -> None:
         super().__init__(base)
@@ -85,6 +133,24 @@ class Torn(Wrapper):
         if offset < self._bad.stop and offset + length > self._bad.start:
             raise DeviceError(f"reading at {offset:#x} failed: Input/output error")
         super().pread_into(offset, buffer)
+
+    def pwrite(self, offset: int, data: Any) -> None:
+        if offset <= self._bad.start and offset + memoryview(data).nbytes >= self._bad.stop:
+            self._bad = range(0)
+        super().pwrite(offset, data)
+
+
+def test_a_block_that_can_not_be_read_is_written_by_a_repair() -> None:
+    device = Torn(Overlay(open_device(reference("base").path)), 0x125B)
+    before = _examined(Kept(device))
+    assert "H001" in codes(before)
+    careful = Repairer(device, careful=True).run(before)
+    assert "H001" in careful.left
+    repairer = Repairer(device)
+    assert repairer.run(before).complete
+    repairer.commit(device)
+    report = _examined(Kept(device))
+    assert not bad(report), said(report)
 
 
 def test_a_block_that_cannot_be_read_is_told_and_the_rest_is_checked(tmp_path: Path) -> None:
