@@ -37,6 +37,7 @@ FLAG_NAMES = {"direct_key": DIRECT_KEY, "iv_ino_lblk_64": IV_INO_LBLK_64, "iv_in
 # what a key derived of the master key is for: HKDF_CONTEXT_* in fs/crypto/fscrypt_private.h
 _IDENTIFIER, _PER_FILE, _DIRECT, _INO_LBLK_64, _DIRHASH, _INO_LBLK_32, _INODE_HASH = range(1, 8)
 
+_SAID = re.compile(r"([0-9a-fA-F]{16}):(.+)", re.DOTALL)
 SYMLINK_HEAD = 2  # struct fscrypt_symlink_data: the length, before the ciphertext
 _CACHED = 4096
 _INO_LBLK = IV_INO_LBLK_64 | IV_INO_LBLK_32
@@ -78,6 +79,7 @@ class MasterKey:
 
     raw: bytes
     source: str = ""
+    said: bytes = b""  # a descriptor of version 1 that was given with the key, as policies may call it anything
 
     @cached_property
     def identifier(self) -> bytes:
@@ -86,8 +88,8 @@ class MasterKey:
 
     @cached_property
     def descriptor(self) -> bytes:
-        """What policies of version 1 call it, where user space followed the custom of e4crypt."""
-        return hashlib.sha512(hashlib.sha512(self.raw).digest()).digest()[:8]
+        """What policies of version 1 call it, where user space followed the custom of e4crypt, or what was given."""
+        return self.said or hashlib.sha512(hashlib.sha512(self.raw).digest()).digest()[:8]
 
     def derive(self, purpose: int, info: bytes, size: int) -> bytes:
         """HKDF-SHA512 without salt (RFC 5869), as fscrypt_hkdf_expand() in fs/crypto/hkdf.c."""
@@ -101,8 +103,14 @@ class MasterKey:
 
 
 def read_keys(source: str | os.PathLike[str] | bytes) -> list[MasterKey]:
-    """What the content of a key file may mean: raw bytes, or hex digits.  Usage where it can't be a key."""
+    """What the content of a key file may mean: raw bytes, or hex digits.  Usage where it can't be a key.
+
+    `DESCRIPTOR:FILE`, 16 hex digits before a colon, says what policies of version 1 call the key.
+    """
     name = "a key" if isinstance(source, bytes) else os.fspath(source)
+    said = b""
+    if not isinstance(source, bytes) and (match := _SAID.fullmatch(name)) and not os.path.lexists(name):
+        said, source = bytes.fromhex(match[1]), match[2]
     if isinstance(source, bytes):
         content = source
     else:
@@ -121,7 +129,7 @@ def read_keys(source: str | os.PathLike[str] | bytes) -> list[MasterKey]:
         raise Usage(
             f"{name}: a key has {KEY_BYTES[0]} to {KEY_BYTES[-1]} bytes, raw or in hex digits; this has {len(content)}"
         )
-    return [MasterKey(raw, name) for raw in found]
+    return [MasterKey(raw, name, said) for raw in found]
 
 
 class Keyring:

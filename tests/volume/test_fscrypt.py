@@ -223,6 +223,19 @@ def test_what_is_no_key_is_refused(content: bytes, tmp_path: Path) -> None:
         read_keys(tmp_path / "nothing")
 
 
+def test_a_descriptor_that_was_chosen_freely_is_given_with_the_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(bytes(range(64)))
+    ring = Keyring([f"00112233aabbccdd:{tmp_path / 'key'}"])
+    found = ring.find(bytes.fromhex("00112233aabbccdd"))
+    assert found is not None
+    assert found.raw == bytes(range(64))
+    assert ring.find(found.identifier) is found
+    with pytest.raises(Usage, match="can't be read"):
+        read_keys("00112233aabbccdd:/nowhere")
+    (tmp_path / "00112233aabbccdd:name").write_bytes(bytes(16))
+    assert read_keys(tmp_path / "00112233aabbccdd:name")[0].said == b""
+
+
 def test_a_file_of_hex_digits_that_could_be_a_raw_key_is_taken_for_both() -> None:
     text = b"00112233445566778899aabbccddeeff"
     found = read_keys(text)
