@@ -39,19 +39,30 @@ def wrong_byte(uuid: bytes, block: NDArray[np.uint8]) -> tuple[int, int] | None:
 
 
 def _errors(size: int, difference: int) -> list[tuple[int, int]]:
-    """(offset, bits) of the changes of one byte of a block that change its CRC so; also bytes that count twice."""
-    found: list[tuple[int, int]] = []
-    table = _table()
-    effect = table.copy()  # of each value of the last byte
-    for offset in range(size - 1, -1, -1):
-        hits = np.flatnonzero(effect == difference)
-        if hits.size and not CHECKSUM_AT <= offset < CHECKSUM_AT + 4:
-            found += [(offset, int(bits)) for bits in hits]
-        effect = effect >> np.uint32(8) ^ table[effect & np.uint32(0xFF)]
+    """(offset, bits) of the changes of one byte of a block that change its CRC so; else of bytes that count twice."""
+    effects, order = _effects(size)
+    first, last = np.searchsorted(effects, (difference, difference + 1)).tolist()
+    places = [divmod(int(place), 256) for place in order[first:last]]
+    found = [(offset, bits) for offset, bits in places if not CHECKSUM_AT <= offset < CHECKSUM_AT + 4]
+    if found:
+        return found
     generation = InodeLayout.offset_of("i_generation")
     ino = size - NodeFooter.size + NodeFooter.offset_of("ino")
     twice = [*range(generation, generation + 4), *range(ino, ino + 4)]
-    return found + [(offset, bits) for offset in twice for bits in range(1, 256)]
+    return [(offset, bits) for offset in twice for bits in range(1, 256)]
+
+
+@cache
+def _effects(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """What every change of one byte does to the CRC of a block, sorted; and 256 * offset + bits of each."""
+    table = _table()
+    effects = np.zeros((size, 256), np.uint32)
+    effect = table.copy()  # of each value of the last byte
+    for offset in range(size - 1, -1, -1):
+        effects[offset] = effect
+        effect = effect >> np.uint32(8) ^ table[effect & np.uint32(0xFF)]
+    order = np.argsort(effects.reshape(-1), kind="stable")
+    return effects.reshape(-1)[order].astype(np.uint64), order
 
 
 @cache
