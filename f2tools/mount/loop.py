@@ -85,6 +85,7 @@ class Loop:
         self._fuse_fd = -1
         self._stopped = False
         self._next_check = 0.0
+        self._soon: list[Callable[[], None]] = []
 
     # -- what pyfuse3 calls ---------------------------------------------------------------------------------------
 
@@ -103,6 +104,8 @@ class Loop:
             self._fuse_fd = fd
             self._poll.register(fd, select.POLLIN)
             self._poll.register(self._wake_read, select.POLLIN)
+        while self._soon:
+            self._soon.pop()()
         now = time.monotonic()
         if now >= self._next_check:
             self._background.busy()
@@ -131,6 +134,10 @@ class Loop:
         """Call `ready` when a further descriptor can be read."""
         self._readers[fd] = ready
         self._poll.register(fd, select.POLLIN)
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Call `work` when the request that is being served is answered."""
+        self._soon.append(work)
 
     def wake(self) -> None:
         """Let the loop look around; may be called from a signal handler or a thread."""

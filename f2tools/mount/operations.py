@@ -73,6 +73,12 @@ class FileSystem(pyfuse3.Operations):
         self._updates_atime = tree.writable and options.atime != "noatime"
         self.bytes_written = 0
         self._said: set[str] = set()
+        self.when_connected: Callable[[], None] | None = None
+
+    def init(self) -> None:
+        """The kernel and we have agreed on what both can do."""
+        if self.when_connected is not None:
+            self.when_connected()
 
     # -- errors ---------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from f2tools.volume.writer import Policy, WritableVolume
 log = logging.getLogger("f2tools.mount")
 
 READ_AHEAD_KIB = 1024
+DIRTY_PERCENT = 10
 ENDING_SECONDS = 30.0  # how long an overlay that was mounted a moment ago may take to end
 
 
@@ -222,6 +223,7 @@ def serve(request: Request, ready: Callable[[], None]) -> None:
             volume = tree.volume if tree.writable else None
             tending = Tending(files, volume, request.options)
             loop = Loop(tending)
+            files.when_connected = lambda: loop.soon(lambda: take_more_at_once(request.directory))
             with Status(place, request, files, tending) as status:
                 if status.fd is not None:
                     loop.add_reader(status.fd, status.answer)
@@ -247,13 +249,17 @@ def _init(files: FileSystem, request: Request) -> None:
         pyfuse3.init(files, request.directory, options)
     except RuntimeError:
         raise OSError(errno.EIO, "FUSE refused the mount; see the line above", request.directory) from None
-    read_far_ahead(request.directory)
 
 
-def read_far_ahead(directory: str) -> None:
-    """Let the kernel ask for a MiB at a time; only root may, and others are served 128 KiB at a time."""
+def take_more_at_once(directory: str) -> None:
+    """Let the kernel read a MiB ahead, and hold more than the 1 % of memory in dirty pages that FUSE begins with.
+
+    Only root may; others are asked for 128 KiB at a time.
+    """
     with suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
         mounted = [line.split() for line in lines]
         found = [fields[2] for fields in mounted if fields[4] == os.fsencode(directory).replace(b" ", b"\\040")]
         if found:
-            Path(f"/sys/class/bdi/{found[-1].decode()}/read_ahead_kb").write_text(str(READ_AHEAD_KIB))
+            knobs = Path("/sys/class/bdi") / found[-1].decode()
+            (knobs / "read_ahead_kb").write_text(str(READ_AHEAD_KIB))
+            (knobs / "max_ratio").write_text(str(DIRTY_PERCENT))

@@ -13,11 +13,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from f2tools.device import open_device
+from f2tools.device.base import Wrapper
+from f2tools.errors import DeviceError
 from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL
+from f2tools.mount.needed import what_is_missing
+from f2tools.mount.options import MountOptions, parse_options
+from f2tools.volume.writer import WritableVolume
 from tests.mount.mounted import mounted, need_fuse
 from tests.write.volumes import fresh, judge, reading, writable
 
@@ -112,7 +119,8 @@ def told(top: Path) -> dict[str, Any]:
                 content = path.read_bytes()
             size = stat.st_size if not path.is_dir() else None
             links = stat.st_nlink if not path.is_dir() else None
-            names = {n: os.getxattr(path, n) for n in os.listxattr(path) if n.startswith("user.")} if not path.is_symlink() else {}  # fmt: skip
+            listed = [] if path.is_symlink() else os.listxattr(path)
+            names = {name: os.getxattr(path, name) for name in listed if name.startswith("user.")}
             tree[str(path.relative_to(top))] = (stat.st_mode, size, links, content, names)
     return tree
 
@@ -246,7 +254,8 @@ def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
             writer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             deadline = time.monotonic() + 60
             while not log.exists() or log.stat().st_size < chance.randrange(200, 1500):
-                assert time.monotonic() < deadline and writer.poll() is None
+                assert time.monotonic() < deadline
+                assert writer.poll() is None
                 time.sleep(0.01)
             mount.kill()
             writer.wait()
@@ -267,6 +276,17 @@ def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
         judge(image)
 
 
+def _written(path: Path, data: bytes) -> OSError | None:
+    """Why the file could not be written and made safe, if so."""
+    try:
+        with open(path, "wb", buffering=0) as file:
+            file.write(data)
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
 def test_a_full_volume_says_so_and_can_be_filled_again(tmp_path: Path) -> None:
     image = fresh(tmp_path, "--size 96M")
     block = os.urandom(1 << 18)
@@ -274,16 +294,9 @@ def test_a_full_volume_says_so_and_can_be_filled_again(tmp_path: Path) -> None:
         kept: list[int] = []
         for _ in range(2):
             written = 0
-            with pytest.raises(OSError) as caught:
-                while True:
-                    fd = os.open(mount.folder / f"file-{written:03}", os.O_WRONLY | os.O_CREAT)
-                    try:
-                        os.write(fd, block)
-                        os.fsync(fd)
-                    finally:
-                        os.close(fd)
-                    written += 1
-            assert caught.value.errno == errno.ENOSPC
+            while (failure := _written(mount.folder / f"file-{written:03}", block)) is None:
+                written += 1
+            assert failure.errno == errno.ENOSPC
             for number in range(written):
                 assert (mount.folder / f"file-{number:03}").read_bytes() == block
             kept.append(written)
@@ -353,7 +366,8 @@ def test_in_the_background_it_is_usable_when_the_command_returns(tmp_path: Path)
     assert said["read_only"] is False
     assert len(said["logs"]) == 6
     assert said["sections"]["free"] > 0
-    assert "utilisation" in shown.stdout and "WAF" in shown.stdout, shown
+    assert "utilisation" in shown.stdout, shown
+    assert "WAF" in shown.stdout, shown
     with reading(image) as volume:  # waits for the last checkpoint, which comes after the unmount
         assert volume.path("/file").read() == bytes(1 << 20)
     assert f2tools("mount", "--stats", image).returncode == 8
@@ -416,30 +430,96 @@ def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> N
     assert image.read_bytes() == before
 
 
-def test_an_error_while_writing_makes_it_read_only(tmp_path: Path) -> None:
-    """The image shrinks under a running mount: what was safe stays, and nothing is written any more."""
+class Failing(Wrapper):
+    """A device that takes nothing any more from some moment on."""
+
+    failing = False
+
+    def pwrite(self, offset: int, data: Any) -> None:
+        if self.failing:
+            raise DeviceError("the cable is out")
+        self.base.pwrite(offset, data)
+
+
+def answer(request: Any) -> Any:
+    """What a handler answers, its errno if it is an error."""
+    import pyfuse3
+
+    try:
+        request.send(None)
+    except StopIteration as done:
+        return done.value
+    except pyfuse3.FUSEError as error:
+        return errno.errorcode[error.errno]
+    raise AssertionError("the handler waits")
+
+
+def test_an_error_while_writing_makes_it_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    need_fuse()
+    from f2tools.mount.operations import FileSystem
+    from f2tools.mount.tree import LiveTree
+
     image = fresh(tmp_path)
-    with pytest.raises(AssertionError, match="read-only from now on"), mounted(image, tmp_path / "mnt") as mount:
-        (mount.folder / "file").write_bytes(b"safe")
-        os.sync()
-        fd = os.open(mount.folder, os.O_RDONLY)
-        os.fsync(fd)
-        os.close(fd)
-        size = image.stat().st_size
-        os.truncate(image, 4 << 20)
-        caught: OSError | None = None
-        for number in range(50):
-            try:
-                fd = os.open(mount.folder / f"new-{number}", os.O_WRONLY | os.O_CREAT)
-                os.write(fd, bytes(1 << 20))
-                os.fsync(fd)
-            except OSError as error:
-                caught = error
-                break
-            os.close(fd)
-        if caught is None:  # a hole was written over: then the next look at what is gone must tell
-            pytest.fail("nothing was noticed")
-        assert caught.errno in (errno.EIO, errno.EROFS)
-        with pytest.raises(OSError):
-            os.mkdir(mount.folder / "folder")
-        os.truncate(image, size)
+    device = Failing(open_device(image, write=True))
+    volume = WritableVolume(device)
+    files, who = FileSystem(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+    handle, entry = answer(files.create(1, b"file", 0o100644, os.O_RDWR, who))
+    assert answer(files.write(handle.fh, 0, b"safe")) == 4
+    assert answer(files.fsync(handle.fh, False)) is None
+    device.failing = True
+    assert answer(files.write(handle.fh, 0, b"lost")) == 4
+    assert answer(files.fsync(handle.fh, False)) == "EIO"
+    assert "the cable is out" in caplog.text
+    assert "read-only from now on" in caplog.text
+    device.failing = False
+    assert answer(files.mkdir(1, b"folder", 0o755, who)) == "EROFS"
+    assert answer(files.getattr(entry.st_ino, who)).st_size == 4
+    volume.close()
+    with writable(image) as again:  # what was safe is there
+        assert again.path("/file").read() == b"safe"
+    judge(image)
+
+
+def test_a_fault_of_ours_is_an_error_of_the_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_fuse()
+    from f2tools.mount.operations import FileSystem
+    from f2tools.mount.tree import LiveTree
+
+    with writable(fresh(tmp_path)) as volume:
+        files, who = FileSystem(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+        monkeypatch.setattr(volume, "rename", lambda *_: {}["no such key"])
+        assert answer(files.rename(1, b"a", 1, b"b", 0, who)) == "EIO"
+        assert "Traceback" in caplog.text
+        assert answer(files.mkdir(1, b"folder", 0o755, who)) == "EROFS"
+
+
+def test_what_the_machine_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = parse_options(["allow_other"])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pyfuse3", None)
+    said = list(what_is_missing(options, str(tmp_path / "fuse"), str(tmp_path / "fuse.conf")))
+    for text, wanted in zip(
+        said, ("f2tools[mount]", "modprobe fuse", "apt install fuse3", "user_allow_other"), strict=True
+    ):
+        assert wanted in text
+
+
+def test_only_a_mount_imports_fuse() -> None:
+    probe = "import sys, f2tools.mount.cli; print({'pyfuse3', 'trio', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_line_of_fstab_is_understood(tmp_path: Path) -> None:
+    need_fuse()
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    folder.mkdir()
+    helper = "from f2tools.mount.cli import helper; helper()"
+    words = [str(image), str(folder), "-o", "rw,noauto,nodev,x-systemd.automount,noatime"]
+    subprocess.run([sys.executable, "-c", helper, *words], check=True, timeout=60)
+    (folder / "file").touch()
+    subprocess.run(["fusermount3", "-u", folder], check=True)
+    judge(image)
