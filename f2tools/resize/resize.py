@@ -27,6 +27,7 @@ from f2tools.layout.constants import (
     SUM_TYPE_NODE,
 )
 from f2tools.layout.sit import SitBlock
+from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch
 from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, Plan, SetEnd, State, Step, make_plan, minimum
 from f2tools.volume.areas import Reserve, best_reserve
@@ -180,7 +181,7 @@ def resize(
         underway = bool(volume.cp.ckpt_flags & CP_RESIZEFS_FLAG)
     with Volume(_Kept(device)) as volume:
         before = usage_of(volume)
-    plan = minimum(state, mode) if last_bytes is None else make_plan(state, bytes_with(state, last_bytes), mode)
+    plan = _plan(state, last_bytes, mode)
     if plan.steps and plan.size_bytes > device.size_bytes:
         _lengthen(device, plan.size_bytes, bytes_with(state, 0))
     if total is not None:
@@ -232,6 +233,19 @@ def _to_move(device: Device, plan: Plan) -> int:
             for step in plan.steps
             if isinstance(step, Empty)
         )
+
+
+def _plan(state: State, last_bytes: int | None, mode: Mode) -> Plan:
+    if last_bytes is None:
+        return minimum(state, mode)
+    wanted = bytes_with(state, last_bytes)
+    try:
+        return make_plan(state, wanted, mode)
+    except DoesNotFit as error:
+        least = minimum(state, mode).size_bytes - bytes_with(state, 0)
+        if last_bytes >= least:
+            raise
+        raise DoesNotFit(f"{error}; the smallest size is {human_size(least)} ({least} bytes)") from None
 
 
 class _Run:

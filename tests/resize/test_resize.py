@@ -139,7 +139,7 @@ def test_the_smallest_size_is_said_and_reached(copy: Path) -> None:
     report(copy, "minimum")
     assert size_of(copy) == least
     assert tree(copy) == before
-    with pytest.raises(DoesNotFit):
+    with pytest.raises(DoesNotFit, match=f"the smallest size is .*{least} bytes"):
         run(copy, least - 2 * MIB)
     assert report(copy, "minimum")["steps"] == []
     sound(copy)
