@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.forensics.claims import Claims
-from f2tools.forensics.past import InodeVersion, Life, Past, PastVolume
+from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, PastVolume
 from f2tools.layout.constants import (
     COMPRESS_ADDR,
     F2FS_DATA_EXIST,
@@ -69,6 +69,7 @@ class Content:
     gaps: list[tuple[int, int]]  # (first byte, bytes) that are not there
     reasons: list[str]
     have: int  # bytes that are there; a hole counts
+    late: bool = False  # mapped by nodes that were written after the inode
 
     @property
     def whole(self) -> bool:
@@ -76,7 +77,7 @@ class Content:
 
     @property
     def doubtful(self) -> bool:
-        return bool(np.isin(self.states, (DOUBTFUL, REWRITTEN)).any())
+        return self.late or bool(np.isin(self.states, (DOUBTFUL, REWRITTEN)).any())
 
     def addresses(self) -> dict[int, int]:
         """File block -> block address."""
@@ -199,10 +200,22 @@ class Contents:
         np.maximum(worst, np.where(~known, DOUBTFUL, 0), out=worst, casting="unsafe")
         worst[self._mtime_at(life, later, same) != version.mtime_ns] = REWRITTEN
         worst[known & ~agrees & ~unsure] = FOREIGN
-        worst[~same] = FOREIGN
+        worst[~same | self._of_next_life(life, version, later)] = FOREIGN
         worst[self._node_rank[index] >= 0] = NODE_BLOCK
         states[chosen] = worst
         return states
+
+    def _of_next_life(self, life: Life, version: InodeVersion, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which claims were made by a later use of the same number.
+
+        The version that summary and NAT keep is of no help: it begins at 0 again when a number is used again.
+        """
+        if life.ends == FOREVER:
+            return np.zeros(ranks.size, np.bool_)
+        first = life.ends_rank
+        if version.age < life.ends:
+            first = int(np.searchsorted(self.past.ages, life.ends, "left"))
+        return ranks >= first
 
     def _since(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether claims were made after the newest checkpoint."""
@@ -273,7 +286,14 @@ class Contents:
         best: Content | None = None
         for limit in self.past.limits(life, version):
             found = self._through(life, version, limit)
-            if best is None or (len(found.reasons), -found.have) < (len(best.reasons), -best.have):
+            if best is not None and found.map.rows.tobytes() != best.map.rows.tobytes():
+                found.late = True
+                found.reasons.append("mapped by nodes that were written after the inode")
+            if best is None or (len(found.gaps), -found.have, len(found.reasons)) < (
+                len(best.gaps),
+                -best.have,
+                len(best.reasons),
+            ):
                 best = found
             if best.whole and not best.reasons:
                 break

@@ -77,6 +77,7 @@ class Life:
     live: bool = False  # the newest checkpoint has it
     orphan: bool = False  # deleted, but still open when the checkpoint was made
     ends: int = FOREVER  # age of the first version of the number's next life
+    ends_rank: int = FOREVER  # its rank
 
     def position(self, version: InodeVersion) -> int:
         """Where a version stands among all."""
@@ -214,7 +215,7 @@ class Past:
                     life.live, life.orphan = ino not in orphans, ino in orphans
             found = sorted(lives.values(), key=lambda item: item.first.rank)
             for before, after in pairwise(found):
-                before.ends = after.first.age
+                before.ends, before.ends_rank = after.first.age, after.first.rank
             result += found
         return result
 
