@@ -138,7 +138,7 @@ UNKNOWN_TO_KERNEL = {"device-alias"}  # Linux 6.1 mounts no such volume
 PARTITIONS = 120
 ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))  # make nightly: every code, and more damage at random
 ROUNDS = 100 if ALL else 5
-EVERY = 1 if ALL else 4
+EVERY = 1 if ALL else 6
 
 
 def test_the_kernel_accepts_what_was_repaired(guest: Guest, tmp_path: Path) -> None:
