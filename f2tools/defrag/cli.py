@@ -162,7 +162,8 @@ def _defrag(
             files.sort(key=(lambda file: (file.i_size, file.path)) if sort == "size" else (lambda file: file.path))
         else:
             files = _those_listed(volume, listed, problems)
-        with progress("blocks moved", None) as bar:
+        most = sum(file.blocks for file in files if sort or file.fragments > file.ideal)
+        with progress("blocks moved", most) as bar:
             run = Defrag(volume, pinned, bar.advance)
             outcome = run.ordered(files) if sort else run.contiguous(files)
         if picture:
@@ -189,7 +190,7 @@ def _move_range(
 
     with _opened(where) as volume:
         wanted = range_of(volume, *given)
-        with progress("blocks moved", None) as bar:
+        with progress("blocks moved", wanted.count) as bar:
             moved = move_range(volume, wanted, force, bar.advance)
     note = " (dry run, nothing written)" if where.dry_run else ""
     if as_json:

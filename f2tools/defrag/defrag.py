@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.defrag.empty import Emptier
 from f2tools.defrag.files import FileMap, map_file
 from f2tools.defrag.move import Mover, Task, log_of
 from f2tools.defrag.plan import MOST_NODES, Cursor, in_fewer_pieces, in_one_piece, jumps_of, lie_in_order
@@ -24,6 +25,7 @@ NO_RUN = "no free run is long enough, nor can sections be emptied for one; f2too
 NO_ROOM = "no free sections for the nodes"
 PARTLY = "no free run is long enough for all of it"
 PINNED = "pinned"
+PLENTY = 5  # a share of one in so many free sections beside the reserve
 EMPTYING_ROUNDS = 64  # each looks through the whole volume
 
 
@@ -131,6 +133,7 @@ class Defrag:
             if not moved:
                 break
             queue = [now[file.ino] for file in queue if self._wanted(now[file.ino])]
+        self._win_back(before.free_sections, now)
         left = [(now[file.ino], self._why(now[file.ino])) for file in files if now[file.ino].fragments > file.ideal]
         return self._outcome(files, now, left, before)
 
@@ -194,23 +197,42 @@ class Defrag:
 
     def _empty_for(self, queue: Sequence[FileMap], now: dict[int, FileMap]) -> bool:
         """Empty sections for the smallest file that has no room; whether that was done."""
-        from f2tools.defrag.empty import Emptier
-
-        if self._volume.geo.feature & F2FS_FEATURE_BLKZONED or self._rounds == EMPTYING_ROUNDS:
-            return False  # in zones there is no hole to move into
-        self._rounds += 1
-        emptier = Emptier(self._volume, self._stays)
+        if not self._may_empty():
+            return False
+        emptier = self._emptier()
         for file in queue:
             found = emptier.plan(file)
-            if found is None:
-                continue
-            tasks, sections = found
-            moved = set(self._moved)
-            self._do(tasks, now)
-            self._moved = moved  # those made room and gained nothing
-            self._emptied += len(sections)
-            return self._batch([now[file.ino]], now)
+            if found is not None:
+                self._empty(found, now)
+                return self._batch([now[file.ino]], now)
         return False
+
+    def _may_empty(self) -> bool:
+        """In zones there is no hole to move into."""
+        return not self._volume.geo.feature & F2FS_FEATURE_BLKZONED and self._rounds < EMPTYING_ROUNDS
+
+    def _emptier(self) -> Emptier:
+        self._rounds += 1
+        return Emptier(self._volume, self._stays)
+
+    def _empty(self, found: tuple[list[Task], list[int]], now: dict[int, FileMap]) -> None:
+        """Move what lies in some sections; it makes room and gains nothing."""
+        tasks, sections = found
+        moved = set(self._moved)
+        self._do(tasks, now)
+        self._moved = moved
+        self._emptied += len(sections)
+
+    def _win_back(self, free_sections: int, now: dict[int, FileMap]) -> None:
+        """Where free sections are few, empty the emptiest until there are as many as at first, if that works."""
+        segments = self._volume.segments
+        few = segments.reserved_sections + segments.sections // PLENTY
+        free_sections, last = min(free_sections, few), -1
+        while last < segments.free_sections < free_sections and self._may_empty():
+            last = segments.free_sections
+            found = self._emptier().cheapest()
+            if found is not None:
+                self._empty(found, now)
 
     # -- in order -----------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,10 @@ class Emptier:
             wanted //= 2
         return None
 
+    def cheapest(self) -> tuple[list[Task], list[int]] | None:
+        """How to empty the section that costs least; None where none can be."""
+        return self._window(1, np.zeros(0, np.int64)) if self._valid.size else None
+
     def _window(self, wanted: int, mine: NDArray[np.int64]) -> tuple[list[Task], list[int]] | None:
         """So many neighbouring sections that can be emptied, those that cost least."""
         costs = sliding_window_view(self._valid, wanted).sum(axis=1)
