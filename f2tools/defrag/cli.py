@@ -94,6 +94,9 @@ def defrag(
     than before.  Content is copied as it is, compressed or encrypted; holes and preallocated blocks, times and the
     logs (hot, warm, cold) stay.  Pinned files stay where they are without --pinned, aliases of devices always.
 
+    A fragment is a stretch of blocks that follow each other in the file and on the device; holes don't end one.  The
+    score of --report is 0 where there are as few as can be, and 100 where no two blocks lie one after the other.
+
     With --sort all chosen files are laid down one behind the other.  With -s, -l or -t a range of blocks is moved, as
     defrag.f2fs does, to the nearest free blocks from the target on.
 
