@@ -72,6 +72,10 @@ def mount(
       f2tools mount card.img /mnt/card
       f2tools mount --stats /mnt/card
       fusermount3 -u /mnt/card
+
+    \b
+    A line of /etc/fstab, once mount.fuse.f2tools is linked into /sbin:
+      /images/card.img  /mnt/card  fuse.f2tools  noauto,allow_other  0  0
     """
     if stats:
         _show_stats(image, directory, as_json)
