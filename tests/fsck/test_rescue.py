@@ -1,0 +1,96 @@
+"""The worst cases one by one and all together: what is on the disk comes back, and every judge accepts the result."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import f2tools
+from tests import judges
+from tests.dump.craft import f2
+from tests.fsck.craft import bad, examine, said
+from tests.fsck.trees import tree_of
+from tests.images import reference
+from tests.kernel.guest import Guest
+
+ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))  # make nightly: each area by itself, and more images
+EVERYTHING = ("super", "cp", "nat", "sit", "ssa")
+LOSSES = (("super", "cp"), ("cp", "nat", "sit", "ssa"), EVERYTHING)
+MORE = (("super",), ("cp",), ("nat",), ("sit",), ("ssa",), ("cp", "nat"), ("nat", "sit", "ssa")) if ALL else ()
+IMAGES = ("sections", "compress-lz4", *(("plain", "checksums", "casefold", "blocks16k") if ALL else ()))
+MOUNT = """
+set -e
+modprobe f2fs
+for disk in "${IMAGES[@]}"; do
+    mount -t f2fs $disk /mnt
+    ls -lR /mnt > /dev/null
+    echo written > /mnt/after; sync /mnt/after; mkdir /mnt/new; mv /mnt/after /mnt/new/
+    umount /mnt
+done
+"""
+
+
+def lose(path: Path, areas: tuple[str, ...]) -> None:
+    """Fill whole areas with zeros."""
+    with f2tools.open(path) as volume:
+        geo = volume.geo
+    with path.open("r+b") as file:
+        for area in areas:
+            start, count = (0, 2) if area == "super" else geo.areas()[area]
+            file.seek(start * geo.block_size)
+            file.write(bytes(count * geo.block_size))
+
+
+def rescue(name: str, areas: tuple[str, ...], folder: Path) -> Path:
+    """An image that lost areas and was rescued; nothing of its tree is missing or changed."""
+    image = reference(name).copy(folder / f"{name}-{'-'.join(areas)}").path
+    good = tree_of(image)
+    lose(image, areas)
+    done = f2("fsck", "--rescue", image)
+    assert done.code == 1, done.err
+    now = tree_of(image)
+    assert {path for path, item in good.items() if now.get(path) != item} == set()
+    assert set(now) == set(good)
+    report = examine(image)
+    assert not bad(report), said(report)
+    return image
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("areas", [*LOSSES, *MORE], ids="-".join)
+def test_whole_areas_are_lost(areas: tuple[str, ...], tmp_path: Path) -> None:
+    judges.fsck_clean(rescue("base", areas, tmp_path))
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", IMAGES)
+def test_nothing_but_the_main_area_is_left(name: str, tmp_path: Path) -> None:
+    judges.fsck_clean(rescue(name, EVERYTHING, tmp_path))
+
+
+def test_the_kernel_takes_what_was_rescued(guest: Guest, tmp_path: Path) -> None:
+    cases = [("base", EVERYTHING), ("sections", EVERYTHING), ("base", LOSSES[0]), ("compress-lz4", LOSSES[1])]
+    images = [rescue(name, areas, tmp_path) for name, areas in cases]
+    guest.run(MOUNT, images, timeout=300).must_succeed()
+    for image in images:
+        assert not bad(report := examine(image)), said(report)
+        assert b"/new/after" in tree_of(image)
+
+
+def test_a_sound_volume_is_left_alone(tmp_path: Path) -> None:
+    image = reference("base").copy(tmp_path / "image").path
+    before = image.read_bytes()
+    assert f2("fsck", "--rescue", image).code == 0
+    assert image.read_bytes() == before
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    image = reference("base").copy(tmp_path / "image").path
+    lose(image, EVERYTHING)
+    before = image.read_bytes()
+    done = f2("fsck", "--rescue", "--dry-run", image)
+    assert done.code == 4
+    assert "would be repaired" in done.err
+    assert image.read_bytes() == before
