@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull
@@ -79,6 +80,8 @@ class Restorer:
                 self.report.directories += 1
             else:
                 path = self._file(found, parts)
+                if path and found.version is None:
+                    self._further_names(found, path)
         except OSError as error:
             if error.errno in _FULL:
                 raise TargetFull(f"{self.target}: {os.strerror(error.errno or 0)}; the rest was not tried") from None
@@ -163,6 +166,21 @@ class Restorer:
         finally:
             os.close(fd)
 
+    def _further_names(self, found: Found, path: bytes) -> None:
+        """The other names that the file had, as hard links; where there can be none, the first one is enough."""
+        above, _, name = path.rpartition(b"/")
+        for other in found.paths[1:]:
+            parts = [_usable(part) for part in other.split(b"/")][-MAX_LEVELS:]
+            source = self._open(above)
+            target = self._open(self._folder(tuple(parts[:-1])))
+            try:
+                with suppress(PermissionError):
+                    self._new(parts[-1], partial(_link, source, name, target))
+                    self.report.hard_links += 1
+            finally:
+                os.close(source)
+                os.close(target)
+
     def _write(self, fd: int, found: Found) -> str | None:
         """Content with holes and gaps as holes; returns its SHA-256, None where it could not be read to its end."""
         assert found.content is not None
@@ -221,6 +239,10 @@ def _usable(name: bytes) -> bytes:
     if name_problem(name) is not None:
         name = b"#" + name.replace(b"/", b"#").replace(b"\0", b"#")
     return name[:NAME_MAX]
+
+
+def _link(source: int, name: bytes, target: int, new: bytes) -> None:
+    os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
 
 def _suffixed(name: bytes, suffix: bytes) -> bytes:

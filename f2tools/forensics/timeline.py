@@ -12,7 +12,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from f2tools.copyout.walk import shown
-from f2tools.forensics.past import FOREVER, InodeVersion, Life
+from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.times import iso
 from f2tools.forensics.undelete import Undelete
 
@@ -49,29 +49,13 @@ def lines(run: Undelete) -> Iterator[Line]:
         for number, versions in enumerate(run.states(life), run.number_before(life) + 1):
             if newest in versions:
                 state = "live" if living else "unlinked" if life.orphan else "deleted"
-                gone = None if living or life.orphan else _gone(run, life)
+                gone = None if living or life.orphan else run.gone_by(life)
                 for path in run.names.paths(life, versions[-1]):
                     yield Line(path, state, number, life.ino, newest, gone)
             else:
                 yield Line(run.names.paths(life, versions[0], first=True)[0], "older", number, life.ino, versions[-1])
     for found in run.names_only():
         yield Line(found.path, "name", None, found.ino, None)
-
-
-def _gone(run: Undelete, life: Life) -> int | None:
-    """A time by which a file was gone: the mtime of its directory, of the first version that lacks it.
-
-    The kernel may write the entries of a directory before its times, so the mtime must be a new one.
-    """
-    links = [link for link in run.names.of_life[life.ino, life.generation] if link.until != FOREVER]
-    if links:
-        last = max(links, key=lambda link: link.until)
-        parent = run.past.life_at(last.dir, last.until)
-        if parent is not None:
-            before = run.past.version_at(parent, last.until - 1).mtime_ns
-            times = (version.mtime_ns for version in parent.versions if version.age >= last.until)
-            return next((time for time in times if time > before), None)
-    return None
 
 
 def write(run: Undelete, form: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
@@ -50,9 +50,7 @@ class Found:
     sha256: str | None = None
     target: bytes | None = None
     file: str | None = None
-    path_from: str = ""
-    name_dir: int | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
+    deleted_by_ns: int | None = None  # it was gone by then
 
 
 class Undelete:
@@ -89,7 +87,9 @@ class Undelete:
         for life in self.past.lives:
             if life.ino in self._reserved or self.is_living(life):
                 continue
-            yield self.found(life, self.last_state(life), "unlinked" if life.orphan else "deleted")
+            found = self.found(life, self.last_state(life), "unlinked" if life.orphan else "deleted")
+            found.deleted_by_ns = None if life.orphan else self.gone_by(life)
+            yield found
         yield from self.names_only()
 
     def older(self) -> Iterator[Found]:
@@ -237,6 +237,22 @@ class Undelete:
         last = max(untils, default=FOREVER)
         return min(last if last >= life.last.age else 0, life.ends, 0)
 
+    def gone_by(self, life: Life) -> int | None:
+        """A time by which a file was gone: the mtime of its directory, of the first version that lacks it.
+
+        The kernel may write the entries of a directory before its times, so the mtime must be a new one.
+        """
+        links = [link for link in self.names.of_life[life.ino, life.generation] if link.until != FOREVER]
+        if not links:
+            return None
+        last = max(links, key=lambda link: link.until)
+        parent = self.past.life_at(last.dir, last.until)
+        if parent is None:
+            return None
+        before = self.past.version_at(parent, last.until - 1).mtime_ns
+        times = (version.mtime_ns for version in parent.versions if version.age >= last.until)
+        return next((time for time in times if time > before), None)
+
     def digest(self, found: Found) -> None:
         """Read the content: fill in `sha256` and `target`."""
         content = found.content
@@ -285,7 +301,7 @@ class Undelete:
         parent = self.names.directory_path(directory, age) if directory else b"#"
         path = (parent + b"/" if parent else b"") + self.names.shown(directory, name)
         kind = FT_NAMES[file_type] if file_type < len(FT_NAMES) else "unknown"
-        return Found(path, [path], ino, kind, NAME_ONLY, reasons, "name", path_from="dentry", name_dir=directory)
+        return Found(path, [path], ino, kind, NAME_ONLY, reasons, "name")
 
 
 def _content_key(content: Content | None) -> tuple[Any, ...]:
@@ -344,6 +360,8 @@ def as_dict(found: Found) -> dict[str, Any]:
             "cp_ver": inode.cp_ver,
             "blkaddr": inode.blkaddr,
         }
+    if found.state == "deleted":
+        result["deleted_by_ns"] = found.deleted_by_ns
     if content is not None and content.gaps:
         result["missing"] = [{"offset": first, "length": length} for first, length in content.gaps]
     if found.target is not None:

@@ -268,6 +268,22 @@ def test_files_are_what_the_lines_say(tmp_path: Path, run_f2tools: Any) -> None:
     assert len({item["file"] for item in written}) == len(written)
 
 
+def test_all_names_of_a_file_come_back(tmp_path: Path, run_f2tools: Any) -> None:
+    with living(tmp_path / "x") as (life, image):
+        ino = life.file(b"one", b"content")
+        folder = life.volume.mkdir(ROOT, b"folder", 0o755)
+        life.volume.link(ino, folder, b"two")
+        life.later()
+        life.volume.unlink(ROOT, b"one")
+        life.volume.unlink(folder, b"two")
+        life.later()
+    done = run_f2tools("undelete", image, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    one, two = tmp_path / "out/one", tmp_path / "out/folder/two"
+    assert one.read_bytes() == two.read_bytes() == b"content"
+    assert one.stat().st_nlink == 2
+
+
 def test_a_pattern_selects_by_path_name_or_folder(run_f2tools: Any) -> None:
     image = image_of("history-a")
 
