@@ -100,7 +100,10 @@ def _log_to_system() -> None:
     try:
         handler = logging.handlers.SysLogHandler("/dev/log", logging.handlers.SysLogHandler.LOG_DAEMON)
     except OSError:
-        handler = logging.FileHandler(log_file(), delay=True)
+        try:
+            handler = logging.FileHandler(log_file(), delay=True)
+        except OSError:  # no place that is ours
+            handler = logging.NullHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s f2tools mount[%(process)d]: %(message)s"))
     else:
         handler.setFormatter(logging.Formatter("f2tools mount[%(process)d]: %(message)s"))
@@ -108,7 +111,9 @@ def _log_to_system() -> None:
 
 
 def log_file() -> str:
-    """Where a mount in the background writes to on a machine without syslog."""
-    from f2tools.mount.status import runtime_folder
+    """Where a mount in the background writes to on a machine without syslog; OSError where there is no place."""
+    from f2tools.mount.status import make_private, runtime_folder
 
-    return os.fspath(runtime_folder() / "mount.log")
+    folder = runtime_folder()
+    make_private(folder)
+    return os.fspath(folder / "mount.log")

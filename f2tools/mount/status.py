@@ -5,10 +5,12 @@ The numbers are those of /sys/kernel/debug/f2fs/status, with the kernel's names 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import socket
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -42,7 +44,7 @@ class Status:
 
     def __enter__(self) -> Status:
         with suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._path.parent)
             self._path.unlink(missing_ok=True)
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(os.fspath(self._path))
@@ -148,6 +150,14 @@ def runtime_folder() -> Path:
     if given and os.path.isabs(given):
         return Path(given) / "f2tools"
     return Path("/run/f2tools") if os.geteuid() == 0 else Path(f"/tmp/f2tools-{os.getuid()}")
+
+
+def make_private(folder: Path) -> None:
+    """The folder, there and nobody else's; PermissionError where another user made it before."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(folder))
 
 
 def socket_path(directory: str) -> Path:
