@@ -258,8 +258,12 @@ def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
 
 def extra_attr_use(device: Device, sb: SuperBlock) -> tuple[int, int]:
     """(inodes with extra attributes, inodes) in a small sample."""
-    blocks = _some_inodes(device, sb)
-    return int(np.count_nonzero(blocks[:, 3] & F2FS_EXTRA_ATTR)), len(blocks)
+    return with_extra_attr(_some_inodes(device, sb))
+
+
+def with_extra_attr(inodes: NDArray[np.uint8]) -> tuple[int, int]:
+    """(inodes with extra attributes, inodes)."""
+    return int(np.count_nonzero(inodes[:, 3] & F2FS_EXTRA_ATTR)), len(inodes)
 
 
 def _some_inodes(device: Device, sb: SuperBlock) -> NDArray[np.uint8]:
@@ -268,15 +272,19 @@ def _some_inodes(device: Device, sb: SuperBlock) -> NDArray[np.uint8]:
     try:
         device, pack = _best_pack(device, geo)
         summaries = Summaries(device, geo, pack)
-        nat = Nat(device, geo, pack, summaries.journals.nat)
-        nids = nat.used()
-        nids = nids[nids > 2]
-        some = nids[:: max(1, nids.size // SMALL_SAMPLE)]
-        addrs = nat.lookup(some)["block_addr"].astype(np.int64)
-        some, addrs = some[geo.in_main(addrs)], addrs[geo.in_main(addrs)]
-        blocks = device.read_blocks(addrs, geo.block_size)
+        return sample_of_inodes(device, geo, Nat(device, geo, pack, summaries.journals.nat))
     except (F2fsError, IndexError, ValueError):
         return np.zeros((0, geo.block_size), np.uint8)
+
+
+def sample_of_inodes(device: Device, geo: Geometry, nat: Nat) -> NDArray[np.uint8]:
+    """The blocks of some inodes, spread over the table."""
+    nids = nat.used()
+    nids = nids[nids > 2]
+    some = nids[:: max(1, nids.size // SMALL_SAMPLE)]
+    addrs = nat.lookup(some)["block_addr"].astype(np.int64)
+    some, addrs = some[geo.in_main(addrs)], addrs[geo.in_main(addrs)]
+    blocks = device.read_blocks(addrs, geo.block_size)
     footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
     return blocks[(footers["nid"] == some) & (footers["ino"] == some)]
 

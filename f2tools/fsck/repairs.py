@@ -174,8 +174,8 @@ def find_child(work: Work, finding: Finding) -> bool:
 def lost_nodes(work: Work, finding: Finding) -> bool:
     """As many nodes as the checkpoint counts and the table lacks, of those whose footer and summary agree.
 
-    Valid blocks count first; then, where the segment table was lost too, any that the log has.  Among those the ones
-    that the table's other copy knows, whose parent is there, that are newer.
+    Valid blocks count first; then, where the segment table was lost too, any that the log has of the nids in a lost
+    block of the table.  Among those the ones that the table's other copy knows, whose parent is there, that are newer.
     """
     missing = int(finding.found or 0) - int(finding.expected or 0)
     everything = work.image.pack_derived
@@ -187,13 +187,19 @@ def lost_nodes(work: Work, finding: Finding) -> bool:
     if count < most:
         count += _adopt_best(work, valid, most - count, blank=True)
     if count < missing:
-        old = work.leaks.newest_old()
+        old = {nid: node for nid, node in work.leaks.newest_old().items() if _in_lost_block(work, nid)}
         count += _adopt_best(work, old, missing - count)
         if count < missing:
             count += _adopt_best(work, old, missing - count, blank=True)
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
+
+
+def _in_lost_block(work: Work, nid: int) -> bool:
+    """Whether the block of the table with a nid has nothing, or what can't be; else a wrong count is no reason."""
+    number = nid // work.image.geo.nat_entries_per_block
+    return number not in work.used_nat_blocks or number in work.bad_nat_blocks
 
 
 def _adopt_best(work: Work, found: dict[int, LostNode], most: int, blank: bool = False) -> int:

@@ -126,6 +126,17 @@ class Work:
         return False
 
     @cached_property
+    def used_nat_blocks(self) -> set[int]:
+        """Numbers of the NAT blocks that have entries in use."""
+        return set(np.unique(self.scan.nid // self.image.geo.nat_entries_per_block).tolist())
+
+    @cached_property
+    def bad_nat_blocks(self) -> set[int]:
+        """Numbers of the NAT blocks with entries that lead nowhere."""
+        wrong = self.scan.nid[~self.scan.usable]
+        return set(np.unique(wrong // self.image.geo.nat_entries_per_block).tolist())
+
+    @cached_property
     def _dirs(self) -> NDArray[Any]:
         return self.tree.entries["dir"]
 

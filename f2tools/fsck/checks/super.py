@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from f2tools.fsck import problems
-from f2tools.fsck.derive import extra_attr_use
+from f2tools.fsck.derive import sample_of_inodes, with_extra_attr
 from f2tools.fsck.findings import Finding, Repair
 from f2tools.fsck.image import Image
 from f2tools.layout.constants import (
@@ -77,7 +77,9 @@ def check_features(image: Image) -> Iterator[Finding]:
     if unknown:
         yield Finding(problems.SB_FEATURE_UNKNOWN, area="sb", blkaddr=copy, found=f"{unknown:#x}")
     if not sb.feature & F2FS_FEATURE_EXTRA_ATTR:
-        with_extra, inodes = extra_attr_use(image.device, sb)
+        with_extra, inodes = 0, 0
+        if image.pack is not None:
+            with_extra, inodes = with_extra_attr(sample_of_inodes(image.device, image.geo, image.nat))
         lost = with_extra > 0 and 2 * with_extra >= inodes
         repair = Repair("feature", {"extra_attr": lost})
         if lost:
