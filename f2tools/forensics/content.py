@@ -35,7 +35,7 @@ READ_BLOCKS = 256
 WRITTEN_BACK_NS = 60_000_000_000  # the kernel writes data back after 30 s, and looks every 5
 HASHED_TIMES = 4  # zeros that are hashed in all, in sizes of the main area
 SAMPLE = 4096  # blocks looked at to see whether a volume discards
-ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4"), ("rank", "i8")])
+ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4")])
 # states of a block, the worst one that applies
 OURS, DOUBTFUL, REWRITTEN, ZEROED, FOREIGN, NODE_BLOCK, OUTSIDE = range(7)
 LOST = ZEROED  # from here on the content is gone
@@ -92,8 +92,9 @@ class Contents:
         self.geo = past.geo
         self.claims = Claims(past)
         geo = self.geo
-        self._node_rank = np.full(geo.segment_count_main * geo.blocks_per_seg, -1, np.int64)
-        self._node_rank[past.nodes["blkaddr"] - geo.main_blkaddr] = np.arange(past.nodes.size)
+        # rank + 1, so that untouched pages stay untouched
+        self._node_rank = np.zeros(geo.segment_count_main * geo.blocks_per_seg, np.uint32)
+        self._node_rank[past.nodes["blkaddr"] - geo.main_blkaddr] = np.arange(1, past.nodes.size + 1)
         self.left = 16 * self._node_rank.size  # blocks that may be read in all: forged files share theirs
         self._zeros_left = HASHED_TIMES * self._node_rank.size * geo.block_size
         self._unsure = self._unsure_segments()
@@ -110,7 +111,7 @@ class Contents:
             stop = -(-stop // inode.cluster_size) * inode.cluster_size
         parts: list[NDArray[Any]] = []
         missing: list[tuple[int, int]] = []
-        parts.append(self._rows(inode.addrs, 0, inode.ino, inode.blkaddr))
+        parts.append(self._rows(inode.addrs, 0, inode.ino))
         at, per, nids_per = inode.addrs_per_inode, inode.addrs_per_block, self.geo.addrs_per_block
         met = {inode.ino}
         for level, count, nids in (
@@ -130,14 +131,13 @@ class Contents:
         ranges = [(first, min(count, stop - first)) for first, count in missing]
         return FileMap(rows[written], ranges, rows.size - int(written.sum()))
 
-    def _rows(self, addrs: NDArray[Any], fofs: int, nid: int, node_addr: int) -> NDArray[Any]:
+    def _rows(self, addrs: NDArray[Any], fofs: int, nid: int) -> NDArray[Any]:
         used = np.flatnonzero(addrs != NULL_ADDR)
         rows = np.zeros(used.size, ROW)
         rows["fofs"] = fofs + used
         rows["blkaddr"] = addrs[used]
         rows["nid"] = nid
         rows["ofs"] = used
-        rows["rank"] = self._node_rank[node_addr - self.geo.main_blkaddr]
         return rows
 
     def _below(
@@ -161,15 +161,13 @@ class Contents:
                     there[:] = False
             footers = footers_of(blocks)
             there &= (footers["nid"] == some) & (footers["ino"] == inode.ino)
-            for nid, begin, good, block, addr in zip(
-                some.tolist(), begins.tolist(), there.tolist(), blocks, addrs.tolist(), strict=True
-            ):
+            for nid, begin, good, block in zip(some.tolist(), begins.tolist(), there.tolist(), blocks, strict=True):
                 if not good or nid in met:
                     missing.append((begin, each))
                     continue
                 met.add(nid)
                 if level == 0:
-                    parts.append(self._rows(block[: 4 * per].view("<u4"), begin, nid, addr))
+                    parts.append(self._rows(block[: 4 * per].view("<u4"), begin, nid))
                 else:
                     children = block[: 4 * nids_per].view("<u4").astype(np.int64)
                     self._below(volume, inode, children, begin, level - 1, stop, met, parts, missing)
@@ -201,7 +199,7 @@ class Contents:
         worst[self._mtime_at(life, later, same) != version.mtime_ns] = REWRITTEN
         worst[known & ~agrees & ~unsure] = FOREIGN
         worst[~same | self._of_next_life(life, version, later)] = FOREIGN
-        worst[self._node_rank[index] >= 0] = NODE_BLOCK
+        worst[self._node_rank[index] > 0] = NODE_BLOCK
         states[chosen] = worst
         return states
 
