@@ -183,6 +183,7 @@ def _checked(
             raise
         return Report(), None
     try:
+        _say_memory(image, memory)
         total = image.cp.valid_node_count if image.pack is not None else None
         with progress("checking", total) as bar:
             report = check(image, memory_bytes=memory, content=data, wanted=wanted, progress=bar.advance)
@@ -190,6 +191,21 @@ def _checked(
         return report, image.geo
     finally:
         image.close()
+
+
+def _say_memory(image: Any, memory: int) -> None:
+    """Say so where a volume needs more memory than is allowed: it is checked all the same, as nothing else helps."""
+    from f2tools.fsck.scan import needed_bytes
+
+    if image.pack is None:
+        return
+    nodes = min(image.cp.valid_node_count, image.geo.max_nid)
+    needed = needed_bytes(nodes, min(image.cp.valid_inode_count, nodes))
+    if needed > memory:
+        click.echo(
+            f"f2tools: note: {nodes:,} nodes take about {human_size(needed)} to check, more than the "
+            f"{human_size(memory)} of --memory", err=True,
+        )  # fmt: skip
 
 
 def _repaired(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.fsck.arrays import distinct
 from f2tools.layout.casefold import casefold
 from f2tools.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN
 from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
@@ -153,7 +154,7 @@ class Dentries:
     ) -> None:
         """Put the names aside by the number of 16-byte pieces they have, zeros after their end."""
         pieces = (length + 15) // 16
-        for count in np.unique(pieces).tolist():
+        for count in distinct(pieces).tolist():
             members = np.flatnonzero(pieces == count)
             words = 2 * count
             columns = slot[members][:, None] + np.arange(words)

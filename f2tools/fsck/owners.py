@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.fsck.arrays import distinct
 from f2tools.volume.geometry import Geometry
 
 NODE = 0xFFFF  # ofs of a block that is a node
@@ -105,7 +106,7 @@ class Owners:
         rows = self._row[segno - self.first]
         if rows.min() >= 0:
             return rows
-        new = np.unique(segno[rows < 0])
+        new = distinct(segno[rows < 0])
         need = self._used + new.size
         if need > len(self._nid):
             room = max(need, 2 * len(self._nid))

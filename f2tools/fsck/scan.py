@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.fsck.arrays import distinct
 from f2tools.fsck.dentries import Dentries
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.image import Image
@@ -52,6 +53,10 @@ BATCH_BYTES = 4 << 20
 RESERVED_NIDS = 3
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
+LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
+OWN_BYTES = 64 << 20  # interpreter, modules, buffers
+BYTES_PER_NODE = 96  # columns of the table of nodes
+BYTES_PER_INODE = 400  # a row, an entry that leads to it, and what is made of both
 # kinds of a wrong pointer to a node
 MISSING, RANGE, TWICE, FOREIGN, KIND = range(5)
 
@@ -111,6 +116,11 @@ class InodeBatch:
 
 BatchCheck = Callable[[InodeBatch], Iterator[Finding]]
 Progress = Callable[[int], None]
+
+
+def needed_bytes(nodes: int, inodes: int) -> int:
+    """About what a check takes without the owners of blocks, of which it can look at a part at a time."""
+    return OWN_BYTES + nodes * BYTES_PER_NODE + inodes * BYTES_PER_INODE
 
 
 def _no_progress(_: int) -> None:
@@ -192,10 +202,11 @@ class Scan:
     # -- memory -------------------------------------------------------------------------------------------------
 
     def _plan_windows(self, memory_bytes: int) -> list[tuple[int, int, int]]:
-        """(first segment, last, segments in use) of each window of the main area that fits in half of the memory."""
+        """(first segment, last, segments in use) of each window of the main area that fits in what the rest leaves."""
         count = self.geo.segment_count_main
         used = np.flatnonzero(self.image.sit.vblocks)
-        most = max(1024, memory_bytes // 2 // BYTES_PER_SEGMENT)
+        room = min(memory_bytes // 2, memory_bytes - needed_bytes(self.nid.size, int(self._inode_candidates().size)))
+        most = max(LEAST_SEGMENTS, room // BYTES_PER_SEGMENT)
         edges = [0, *(int(used[i]) for i in range(most, used.size, most)), count]
         return [
             (first, last, int(np.count_nonzero((used >= first) & (used < last)))) for first, last in pairwise(edges)
@@ -274,7 +285,7 @@ class Scan:
 
     def _settle(self, clash: Clash) -> None:
         """Nodes that share a block: it belongs to the one that its footer names; the others have none."""
-        for blkaddr in np.unique(clash.blkaddr).tolist():
+        for blkaddr in distinct(clash.blkaddr).tolist():
             footer = self.image.block(blkaddr)[-NodeFooter.size :].copy().view(NodeFooter.dtype)[0]
             rows = np.flatnonzero(self.usable & (self.addr == blkaddr))
             right = rows[self.nid[rows] == footer["nid"]]
@@ -408,8 +419,8 @@ class Scan:
         if not inline.size:
             return
         folded = self._folded(table)
-        for size in np.unique(batch.inline_size[inline]).tolist():
-            for at in np.unique(batch.inline_at[inline]).tolist():
+        for size in distinct(batch.inline_size[inline]).tolist():
+            for at in distinct(batch.inline_at[inline]).tolist():
                 some = inline[(batch.inline_size[inline] == size) & (batch.inline_at[inline] == at)]
                 if some.size and size > 40 and at + size <= self.geo.block_size:
                     areas = batch.blocks[some, at : at + size]
@@ -548,7 +559,7 @@ class Scan:
         within = heads[where] == key if heads.size else np.zeros(key.size, np.bool_)
         saved = (proper | (new & within)) & ~released
         np.add.at(table["saved"], owner[saved], 1)
-        filled = np.unique(key[within & inside])
+        filled = distinct(key[within & inside])
         empty = ~np.isin(key[proper], filled)
         np.add.at(table["empty_clusters"], owner[proper][empty], 1)
         self.reserved += int(np.count_nonzero(proper & ~released))
@@ -602,7 +613,7 @@ class Scan:
 
     def _read_footers(self, rows: NDArray[np.int64]) -> None:
         """Footers of nodes that were not read yet: their blocks are read again when their kind is known."""
-        rows = np.unique(rows[~self.read[rows]])
+        rows = distinct(rows[~self.read[rows]])
         for some, blocks in self._batches(rows):
             self._note_footers(some, blocks)
 
@@ -698,6 +709,8 @@ class Scan:
 
     def _claim_stray(self, rows: NDArray[np.int64]) -> None:
         """What unreferenced direct nodes point to is theirs, where nobody else has it."""
+        if not rows.size:
+            return
         offset = self.footer["flag"][rows].astype(np.int64) >> OFFSET_BIT_SHIFT
         per = self.geo.addrs_per_block
         indirect = np.isin(offset, (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET))

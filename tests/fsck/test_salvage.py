@@ -162,3 +162,10 @@ def test_nothing_is_salvaged_from_what_is_no_volume(tmp_path: Path) -> None:
     image.write_bytes(os.urandom(1 << 20))
     assert f2("fsck", "--salvage", tmp_path / "out", image).code == 8
     assert f2("fsck", "--salvage", tmp_path / "out2", "--rescue", image).code == 8
+
+
+def test_what_needs_more_memory_than_allowed_is_said_and_checked() -> None:
+    done = f2("fsck", "--memory", "16M", reference("base").path)
+    assert done.code == 0
+    assert "nodes take about" in done.err
+    assert "--memory" not in f2("fsck", reference("base").path).err

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.fsck import problems
+from f2tools.fsck.arrays import distinct
 from f2tools.fsck.checks.checkpoint import orphans_of
 from f2tools.fsck.dentries import SLOTS, folded_hash
 from f2tools.fsck.findings import Finding, Problem, Repair
@@ -57,7 +58,7 @@ class Tree:
         self.quota = np.array(
             [row for row in (scan.inode_row(int(ino)) for ino in scan.image.sb.qf_ino if ino) if row >= 0], np.int64
         )
-        rows = scan.rows_of(np.unique(orphans_of(scan.image)))
+        rows = scan.rows_of(distinct(orphans_of(scan.image)))
         rows = rows[rows >= 0]
         self.orphans = scan.inode_of[rows[scan.kind[rows] == INODE]].astype(np.int64)
         self.hidden = self.named & (self.target >= 0)  # entries of what must have no name
@@ -95,7 +96,7 @@ class Tree:
         while frontier.size:
             first, last = starts[frontier], starts[frontier + 1]
             below = targets[_ranges(first, last)]
-            below = np.unique(below[~reached[below]])
+            below = distinct(below[~reached[below]])
             reached[below] = True
             frontier = below[self.is_dir[below]]
 
@@ -276,7 +277,7 @@ def check_places(tree: Tree) -> Iterator[Finding]:
     level, fits = _level_and_fit(table["block"][rows].astype(np.int64), table["hash"][rows].astype(np.int64), levels)
     order = np.argsort(table["dir"][rows], kind="stable")
     dirs = table["dir"][rows][order]
-    for where in np.unique(dirs[~fits[order]]).tolist():
+    for where in distinct(dirs[~fits[order]]).tolist():
         here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
         found = int(tree.scan.inodes["dir_level"][where])
         better = _dir_level_that_fits(table[rows[here]], found)
@@ -288,7 +289,7 @@ def check_places(tree: Tree) -> Iterator[Finding]:
             yield _entry(tree, i, problems.DENTRY_PLACE, f"block {table['block'][i]}", action="move-dentry")
     depth = tree.scan.inodes["depth"][table["dir"][rows]]
     deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
-    for where in np.unique(dirs[deep[order]]).tolist():
+    for where in distinct(dirs[deep[order]]).tolist():
         here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
         need = int(level[here[fits[here]]].max()) + 1
         found = int(tree.scan.inodes["depth"][where])
@@ -301,7 +302,7 @@ def _level_and_fit(
     """For entries in block `block` of their directory: the level of that block, and whether the hash leads there."""
     level = np.full(block.size, MAX_DIR_HASH_DEPTH, np.int64)
     fits = np.zeros(block.size, np.bool_)
-    for shift in np.unique(dir_level).tolist():
+    for shift in distinct(dir_level).tolist():
         mine = np.flatnonzero(dir_level == shift)
         start = 0
         for number in range(MAX_DIR_HASH_DEPTH):

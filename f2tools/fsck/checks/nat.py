@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from f2tools.fsck import problems
+from f2tools.fsck.arrays import distinct
 from f2tools.fsck.findings import Finding, Repair
 from f2tools.fsck.scan import MISSING, UNKNOWN, Scan
 from f2tools.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
@@ -117,10 +118,10 @@ def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
     wanted = [edges[edges[:, 3] == MISSING, 2] for edges in scan.bad_edges]
     table = scan.dentries.table
     wanted.append(table["ino"][(table["dots"] == 0) & (scan.rows_of(table["ino"]) < 0)].astype(np.int64))
-    missing = np.unique(np.concatenate(wanted))
+    missing = distinct(np.concatenate(wanted))
     missing = missing[(missing > 2) & (missing < scan.geo.max_nid)]
     blocks, counts = np.unique(missing // per, return_counts=True)
-    used = np.unique(scan.nid // per)
+    used = distinct(scan.nid // per)
     for number, count in zip(blocks.tolist(), counts.tolist(), strict=True):
         if count >= LOST_BLOCK_REFERENCES and number not in used:
             yield Finding(

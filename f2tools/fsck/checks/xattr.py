@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt
 from f2tools.fsck import problems
+from f2tools.fsck.arrays import distinct
 from f2tools.fsck.findings import Finding, Problem, Repair
 from f2tools.fsck.scan import XATTR, InodeBatch, Scan
 from f2tools.layout.constants import F2FS_INLINE_XATTR
@@ -53,7 +54,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     rows = np.flatnonzero(has)
     start = (end // 4 - batch.inline_xattr[rows]).astype(np.int64)
     first[rows] = (words[rows, start] | words[rows, np.minimum(start + 6, end // 4 - 1)]) != 0
-    for size in np.unique(batch.inline_xattr[has & first]).tolist():
+    for size in distinct(batch.inline_xattr[has & first]).tolist():
         some = np.flatnonzero(has & first & (batch.inline_xattr == size))
         areas = np.ascontiguousarray(batch.blocks[some, end - 4 * size : end])
         yield from _areas(areas, batch.nid[some], batch.blkaddr[some])
@@ -65,7 +66,7 @@ def check_nodes(scan: Scan) -> Iterator[Finding]:
     inodes = scan.parent[nodes]
     sizes = scan.inodes["inline_xattr"][scan.inode_of[nodes]]
     end = INODE_ADDR_OFFSET + 4 * scan.geo.addrs_per_inode
-    for size in np.unique(sizes).tolist():
+    for size in distinct(sizes).tolist():
         group = np.flatnonzero(sizes == size)
         for at in range(0, group.size, STEP):
             some = group[at : at + STEP]
@@ -130,7 +131,7 @@ def _entries(
             parse_disk(areas[row[i], start : start + int(value_len[i])].tobytes())
         except Corrupt as error:
             yield _finding(inos, blkaddrs, int(row[i]), problems.XATTR_ACL, None, None, error.message)
-    if row.size > np.unique(row).size:
+    if row.size > distinct(row).size:
         yield from _duplicates(areas, inos, blkaddrs, row, at, index, name_len)
 
 
