@@ -110,6 +110,14 @@ def run() -> None:
         sys.exit(1)
 
 
+def mount_helper() -> None:
+    """`mount.fuse.f2tools`, which mount(8) runs for a line of fstab."""
+    from f2tools.mount.cli import from_fstab
+
+    sys.argv[1:] = from_fstab(sys.argv[1:])
+    run()
+
+
 def _open_what_is_closed() -> None:
     """A closed standard stream goes nowhere, instead of to the first file that gets its descriptor."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):

@@ -159,11 +159,8 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.splitlines())
 
 
-def helper() -> None:
-    """`mount.fuse.f2tools IMAGE DIRECTORY [-sfnv] [-o OPTIONS]`, as mount(8) calls it."""
-    from f2tools.cli import run
-
-    words = sys.argv[1:]
+def from_fstab(words: list[str]) -> list[str]:
+    """The words for `f2tools` of what mount(8) gives to a helper: IMAGE DIRECTORY [-sfnv] [-o OPTIONS]."""
     names = [word for word in words if not word.startswith("-")]
     options: list[str] = []
     for at, word in enumerate(words):
@@ -172,5 +169,4 @@ def helper() -> None:
             names.remove(words[at + 1])
         elif word.startswith("-o") and len(word) > 2:
             options += ["-o", word[2:]]
-    sys.argv[1:] = ["mount", *options, "--", *names]
-    run()
+    return ["mount", *options, "--", *names]

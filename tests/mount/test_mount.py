@@ -517,7 +517,7 @@ def test_a_line_of_fstab_is_understood(tmp_path: Path) -> None:
     need_fuse()
     image, folder = fresh(tmp_path), tmp_path / "mnt"
     folder.mkdir()
-    helper = "from f2tools.mount.cli import helper; helper()"
+    helper = "from f2tools.cli import mount_helper; mount_helper()"
     words = [str(image), str(folder), "-o", "rw,noauto,nodev,x-systemd.automount,noatime"]
     subprocess.run([sys.executable, "-c", helper, *words], check=True, timeout=60)
     (folder / "file").touch()
