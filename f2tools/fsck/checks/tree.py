@@ -301,10 +301,12 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
             taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
             near = [part for part in parts if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
             left = [part for part in near or parts if part not in taken and part[0] >= geo.main_blkaddr]
-            plan = Repair("alias-extent", {"ino": ino, "blkaddr": left[0][0], "length": left[0][1]})
+            plan = None
+            if len(left) == 1:
+                plan = Repair("alias-extent", {"ino": ino, "blkaddr": left[0][0], "length": left[0][1]})
             yield Finding(
                 problems.ALIAS, area="main", blkaddr=int(scan.addr[row["node"]]), ino=ino,
-                found=f"block {row['ext_blk']:#x}, length {row['ext_len']}", repair=plan if len(left) == 1 else None,
+                found=f"block {row['ext_blk']:#x}, length {row['ext_len']}", repair=plan,
             )  # fmt: skip
 
 
