@@ -136,8 +136,9 @@ def copy_sparse(source: Path, target: Path) -> Path:
         size = os.fstat(src.fileno()).st_size
         dst.truncate(size)
         for offset, length in data_ranges(src.fileno(), size):
-            while length:
-                n = os.copy_file_range(src.fileno(), dst.fileno(), length, offset, offset)
+            dst.seek(offset)
+            while length:  # sendfile, since the two may lie on different file systems
+                n = os.sendfile(dst.fileno(), src.fileno(), offset, length)
                 if not n:
                     raise OSError(errno.EIO, f"{source} ends early")
                 offset, length = offset + n, length - n
