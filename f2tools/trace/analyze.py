@@ -56,6 +56,7 @@ class Request:
     offset: int | None = None  # sectors between the traced device's start and the volume's
     issue_only: bool = False
     top: int = 20
+    jobs: int = 1  # processes at work on the trace
     counters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -145,7 +146,7 @@ def _analyze(request: Request, before: Volume | None, after: Volume | None) -> A
         raise Usage("the two images are of different volumes: their geometry differs")
     _keep_freed_memory()
     trace = open_trace(request.trace)
-    windows = trace.events(ISSUE_OPS if request.issue_only else (*METRIC_OPS, X), lean=True)
+    windows = trace.events(ISSUE_OPS if request.issue_only else (*METRIC_OPS, X), lean=True, jobs=request.jobs)
     some = after or before
     areas = None
     held = []

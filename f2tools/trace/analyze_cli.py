@@ -49,6 +49,10 @@ strict_option = click.option(
 )  # fmt: skip
 @click.option("--issue-only", is_flag=True, help="Issues and completions only: faster, without queue times and merges.")
 @click.option("--top", type=int, default=20, show_default=True, help="How many files and processes; 0 for all.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Processes: one pairs and measures, each further one decodes a file of the trace.",
+)  # fmt: skip
 @json_option
 @click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables as CSV files.")
 @click.option(
@@ -64,8 +68,8 @@ strict_option = click.option(
 @explain_option
 def analyze(
     trace: str, image: str | None, image_after: str | None, app_bytes: int | None, fio: str | None, offset: int | None,
-    issue_only: bool, top: int, as_json: bool, csv_folder: str | None, parquet_folder: str | None, html: str | None,
-    svg: str | None, png: str | None, picture: str, strict: bool,
+    issue_only: bool, top: int, jobs: int, as_json: bool, csv_folder: str | None, parquet_folder: str | None,
+    html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
 ) -> None:  # fmt: skip
     """Every metric of one trace.
 
@@ -87,7 +91,7 @@ def analyze(
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
         app_bytes = fio_bytes(fio)
-    done = run_analysis(Request(trace, image, image_after, app_bytes, offset, issue_only, top))
+    done = run_analysis(Request(trace, image, image_after, app_bytes, offset, issue_only, top, jobs))
     _write_files(done, csv_folder, parquet_folder, html, svg, png, picture)
     if as_json:
         print_json(done.report)

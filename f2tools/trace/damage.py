@@ -65,6 +65,22 @@ class Damage:
         if len(self.problems) < KEPT:
             self.problems.append(Problem(kind, stream, offset, text))
 
+    def taken(self) -> Damage:
+        """All that was noted; this one then knows of nothing."""
+        found = Damage(self.counts, self.problems, self.skipped_bytes, self.lost_by_cpu, self.gaps)
+        self.__init__()
+        return found
+
+    def add(self, more: Damage) -> None:
+        """What was noted elsewhere, as if it had been noted here."""
+        for kind, count in more.counts.items():
+            self.counts[kind] += count
+        self.problems += more.problems[: KEPT - len(self.problems)]
+        self.skipped_bytes += more.skipped_bytes
+        for cpu, count in more.lost_by_cpu.items():
+            self.lost_by_cpu[cpu] = self.lost_by_cpu.get(cpu, 0) + count
+        self.gaps += more.gaps
+
     @property
     def clean(self) -> bool:
         """Whether nothing at all is wrong."""

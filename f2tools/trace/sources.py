@@ -48,20 +48,27 @@ class Trace:
     pages: PageWrites = field(default_factory=PageWrites)
 
     def events(
-        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False
+        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1
     ) -> Iterator[Events]:
         """All events in order of time, in windows; `wanted` limits them to some operations.
 
         `payloads` keeps those of all operations, `lean` leaves out CPUs, sequence numbers and, where there are none,
-        cgroups.
+        cgroups.  With more than one of `jobs`, that many streams less one are decoded in processes of their own.
         """
         mask = None
         if wanted is not None:
             mask = np.zeros(256, np.bool_)
             mask[list(wanted)] = True
         window = max(MIN_WINDOW, min(WINDOW, BUFFERS // max(len(self.files), 1)))
-        streams = [_Stream(self, path, window, mask, payloads, lean) for path in self.files]
+        streams: list[Stream] = []
         try:
+            for path in self.files:
+                if len(streams) < jobs - 1:
+                    from f2tools.trace.ahead import StreamAhead
+
+                    streams.append(StreamAhead(self, path, window, mask, payloads, lean))
+                else:
+                    streams.append(Stream(self, path, window, mask, payloads, lean))
             yield from streams[0].whole() if len(streams) == 1 else _merged(streams)
         finally:
             for stream in streams:
@@ -116,13 +123,13 @@ def _in_order_of_cpu(names: list[str]) -> list[str]:
     return [best[key] for key in sorted(best, key=lambda key: (len(key), key))]
 
 
-class _Stream:
-    """One file of a trace, read ahead by one window."""
+class Stream:
+    """One file of a trace, and the window of it that is being handed out."""
 
     def __init__(
         self, trace: Trace, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool, lean: bool
     ) -> None:
-        self._trace = trace
+        self.trace = trace
         self._wanted = wanted
         name = os.path.basename(path) if path != "-" else "standard input"
         self._file, head = _open(path)
@@ -144,20 +151,21 @@ class _Stream:
 
     def gather(self) -> None:
         """What was noted on the way."""
-        self._trace.add_notes(self._reader.notes)
-        self._trace.records += self._reader.records
-        self._trace.operations += self._reader.operations
+        self.trace.add_notes(self._reader.notes)
+        self.trace.records += self._reader.records
+        self.trace.operations += self._reader.operations
         if isinstance(self._reader, TextReader):
-            self._trace.names.update(self._reader.names)
-            self._trace.pages.update(self._reader.pages)
+            self.trace.names.update(self._reader.names)
+            self.trace.pages.update(self._reader.pages)
 
-    def _next(self) -> Events | None:
+    def next(self) -> Events | None:
+        """The next window; None at the end."""
         events = next(self._source, None)
-        self._trace.add_notes(self._reader.notes)
+        self.trace.add_notes(self._reader.notes)
         if events is None:
             if self._file.error is not None:
                 text = f"the compressed file can't be read on: {self._file.error}"
-                self._trace.damage.note("truncated", self._name, None, text)
+                self.trace.damage.note("truncated", self._name, None, text)
             return None
         if isinstance(self._reader, TextReader) and self._wanted is not None:
             events = events.take(self._wanted[events.op])
@@ -176,7 +184,7 @@ class _Stream:
                 if time[at] - time[at + 1] <= LEAP:
                     continue
                 stray = at if low <= time[at + 1] else at + 1
-                self._trace.damage.note(
+                self.trace.damage.note(
                     "corrupt", self._name, None, f"an event at {int(events.time[stray])} ns among others at {low} ns"
                 )
                 time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
@@ -185,14 +193,14 @@ class _Stream:
 
     def whole(self) -> Iterator[Events]:
         """All of it, in its own order."""
-        while (events := self._next()) is not None:
+        while (events := self.next()) is not None:
             if len(events):
                 yield events
 
     def fill(self) -> None:
         """Read on where nothing is held."""
         while not self.done and (self._events is None or not len(self._events)):
-            self._events = self._next()
+            self._events = self.next()
             self.done = self._events is None
 
     @property
@@ -213,7 +221,7 @@ class _Stream:
         return part
 
 
-def _merged(streams: list[_Stream]) -> Iterator[Events]:
+def _merged(streams: list[Stream]) -> Iterator[Events]:
     while True:
         for stream in streams:
             stream.fill()

@@ -126,4 +126,4 @@ def truth(name: str) -> dict[str, Any]:
 
 def image(name: str, which: str) -> Path:
     """The volume `before` or `after`."""
-    return images._unpacked(FOLDER / name / f"{which}.img.zst")
+    return images.unpacked(FOLDER / name / f"{which}.img.zst")
