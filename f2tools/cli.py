@@ -112,8 +112,10 @@ def run() -> None:
 
 def mount_helper() -> None:
     """`mount.fuse.f2tools`, which mount(8) runs for a line of fstab."""
-    from f2tools.mount.cli import from_fstab
+    from f2tools.mount.cli import from_fstab, is_remount
 
+    if is_remount(sys.argv[1:]):
+        os.execvp("mount", ["mount", "-i", *sys.argv[1:]])
     sys.argv[1:] = from_fstab(sys.argv[1:])
     run()
 

@@ -159,6 +159,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.splitlines())
 
 
+def is_remount(words: list[str]) -> bool:
+    """Whether mount(8) asks its helper for other options of what is mounted: for the kernel alone, as FUSE has it."""
+    return "remount" in (name for word in from_fstab(words)[1:] for name in word.split(","))
+
+
 def from_fstab(words: list[str]) -> list[str]:
     """The words for `f2tools` of what mount(8) gives to a helper: IMAGE DIRECTORY [-sfnv] [-o OPTIONS]."""
     names = [word for word in words if not word.startswith("-")]

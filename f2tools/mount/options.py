@@ -10,7 +10,9 @@ from f2tools.errors import Usage
 # what the kernel or mount(8) knows and passes on in an fstab line; no affair of ours
 IGNORED = {
     "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "default_permissions", "async",
-    "lazytime", "nolazytime", "acl", "user_xattr", "inline_xattr", "inline_data", "inline_dentry", "flush_merge",
+    "group", "owner", "silent", "loud", "lazytime", "nolazytime", "diratime", "nodiratime", "iversion", "noiversion",
+    "mand", "nomand", "acl", "user_xattr", "inline_xattr", "inline_data", "inline_dentry",
+    "flush_merge",
 }  # fmt: skip
 FOR_KERNEL = {"allow_other", "allow_root", "nodev", "dev", "nosuid", "suid", "noexec", "exec", "dirsync"}
 

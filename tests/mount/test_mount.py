@@ -521,5 +521,9 @@ def test_a_line_of_fstab_is_understood(tmp_path: Path) -> None:
     words = [str(image), str(folder), "-o", "rw,noauto,nodev,x-systemd.automount,noatime"]
     subprocess.run([sys.executable, "-c", helper, *words], check=True, timeout=60)
     (folder / "file").touch()
+    if os.geteuid() == 0:
+        subprocess.run([sys.executable, "-c", helper, *words[:2], "-o", "remount,ro"], check=True, timeout=60)
+        with pytest.raises(OSError, match="Read-only file system"):
+            (folder / "another").touch()
     subprocess.run(["fusermount3", "-u", folder], check=True)
     judge(image)
