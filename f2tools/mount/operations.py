@@ -366,7 +366,7 @@ class FileSystem(pyfuse3.Operations):
     @answering
     def write(self, fh: int, off: int, buf: bytes) -> int:
         ino = fh & ~UNPRIVILEGED
-        written = self.volume.write_pages(ino, off, buf)
+        written = self.volume.write_pages(ino, off, buf, stamp=not self.enable_writeback_cache)
         self.bytes_written += written
         if fh & UNPRIVILEGED:
             self._lose_privileges(self._inode(ino), 1)

@@ -611,8 +611,11 @@ class WritableVolume(Volume):
             _fail(errno.EPERM)
         return self.write_pages(ino, offset, data)
 
-    def write_pages(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
-        """As `write`, of what may be written: who opened the file was asked, and a cache writes it back now."""
+    def write_pages(self, ino: int, offset: int, data: bytes | bytearray | memoryview, stamp: bool = True) -> int:
+        """As `write`, of what may be written: who opened the file was asked, and a cache writes it back now.
+
+        `stamp`: the time of the change is now; else whoever has the cache knows it, and sets it.
+        """
         view = memoryview(data).cast("B")
         if not len(view):
             return 0
@@ -628,7 +631,8 @@ class WritableVolume(Volume):
                     raise
                 break
             written += len(part)
-        self._stamp(self.live(ino), self.clock(), modified=True)
+        if stamp:
+            self._stamp(self.live(ino), self.clock(), modified=True)
         return written
 
     def truncate(self, ino: int, size: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import random
 import subprocess
@@ -96,8 +97,6 @@ def append(path: Path, data: bytes) -> None:
 
 
 def read_mapped(path: Path) -> bytes:
-    import mmap
-
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return b""
@@ -178,6 +177,25 @@ def test_a_file_without_a_name_lives_as_long_as_it_is_open(tmp_path: Path) -> No
         while os.statvfs(mount.folder).f_bfree < free - 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+    judge(image)
+
+
+def test_times_stay_what_they_were_when_a_cache_is_written_back_later(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 64M")
+    shown: list[dict[str, tuple[int, int]]] = []
+    for _ in range(2):
+        with mounted(image, tmp_path / "m") as mount:
+            if not shown:
+                for number in range(20):
+                    (mount.folder / f"w{number}").write_bytes(b"x" * 5000 * (number + 1))
+                    os.utime(mount.folder / f"w{number}", ns=(10**18, 10**18 + number)) if number % 2 else None
+                with (mount.folder / "mapped").open("w+b") as file:
+                    file.truncate(1 << 20)
+                    with mmap.mmap(file.fileno(), 0) as view:
+                        view[:] = b"y" * (1 << 20)
+                time.sleep(0.05)
+            shown.append({p.name: (p.stat().st_mtime_ns, p.stat().st_ctime_ns) for p in mount.folder.iterdir()})
+    assert shown[0] == shown[1]
     judge(image)
 
 
