@@ -671,6 +671,8 @@ def rebuild_node(work: Work, finding: Finding, parent: int, slot: int, child: in
     if not below:
         return False
     work.make_node(child, ino, offset, below)
+    if leads_to_nodes(offset, per):
+        work.placed.update(below.values())
     work.note(finding, f"nid {child} rebuilt around {len(below)} of what it led to")
     return True
 
@@ -690,46 +692,61 @@ def place_of(offset: int, per: int) -> tuple[int, int] | None:
 
 
 def reattach(work: Work, finding: Finding) -> bool:
-    """A node that nothing points to: back into its place where that is empty, else freed."""
+    """A node that nothing points to: back into its place where that is empty, else freed.
+
+    Where the node above is lost too, another is made; where that one waits for its own place, this one waits with it.
+    """
     assert finding.repair is not None
     nid = finding.repair.data["nid"]
-    row = work.scan.row_of(nid)
-    own = work.scan.footer[row]
-    ino, offset = int(own["ino"]), int(own["flag"]) >> 3
+    if nid in work.placed:
+        return False
+    own = work.scan.footer[work.scan.row_of(nid)]
+    ino, offset = int(own["ino"]), int(own["flag"]) >> OFFSET_BIT_SHIFT
+    done = put_in_place(work, ino, offset, nid)
+    if done is None:
+        work.free(nid)
+    if done is not False:
+        work.note(finding, "freed" if done is None else f"put back into inode {ino}")
+    return done is not False
+
+
+def put_in_place(work: Work, ino: int, offset: int, nid: int) -> bool | None:
+    """Let the node above lead to a node again; False where it does, or must wait, None where there is no place."""
     inode_row = work.scan.inode_row(ino)
-    if inode_row >= 0:
-        for slot in range(6):
-            if work.child_offset(ino, slot) == offset:
-                current = work.surgery.read(int(work.scan.inode_addrs[inode_row]))
-                at = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode + 4 * slot
-                there = (
-                    int(work.scan.inodes["xattr_nid"][inode_row])
-                    if slot == 5
-                    else int(current[at : at + 4].view("<u4")[0])
-                )
-                if not there and not work.scan.inodes["inline"][inode_row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
-                    work.note(finding, f"put back into inode {ino}")
-                    return work.surgery.set_pointer(ino, slot, nid)
-        if put_below(work, inode_row, nid, offset):
-            work.note(finding, f"put back into inode {ino}")
-            return True
-    work.free(nid)
-    work.note(finding, "freed")
-    return True
-
-
-def put_below(work: Work, inode_row: int, nid: int, offset: int) -> bool:
-    """Let the node above lead to a node again, where its pointer is empty."""
+    if inode_row < 0:
+        return None
+    inode = work.scan.inodes[inode_row]
+    for slot in range(6):
+        if work.child_offset(ino, slot) == offset:
+            at = INODE_ADDR_OFFSET + 4 * (work.image.geo.addrs_per_inode + slot)
+            block = work.surgery.read(int(work.scan.inode_addrs[inode_row]))
+            taken = inode["xattr_nid"] if slot == 5 else block[at : at + 4].any()
+            if taken:
+                return False if (ino, offset) in work.expected else None
+            if inode["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) and slot < 5:
+                return None
+            return work.place(ino, slot, nid)
     place = place_of(offset, work.image.geo.addrs_per_block)
     if place is None:
-        return False
-    above = np.flatnonzero((work.scan.inode_of == inode_row) & (work.scan.offset == place[0]) & (work.scan.kind > 2))
-    for row in above.tolist():
-        parent = int(work.scan.nid[row])
-        blkaddr = work.surgery.node_addr(parent)
-        if blkaddr is not None and not work.surgery.read(blkaddr)[4 * place[1] : 4 * place[1] + 4].any():
-            return work.surgery.set_pointer(parent, place[1], nid)
-    return False
+        return None
+    for above in work.nodes_at(ino, place[0]):
+        blkaddr = work.surgery.node_addr(above)
+        if blkaddr is None:
+            continue
+        there = int(work.surgery.read(blkaddr)[4 * place[1] : 4 * place[1] + 4].view("<u4")[0])
+        if not there:
+            return work.place(above, place[1], nid)
+        return False if there == nid or (ino, offset) in work.expected else None
+    if (ino, place[0]) in work.expected:
+        return False  # whoever looks after that pointer comes first
+    made = work.free_nid()
+    work.make_node(made, ino, place[0], {place[1]: nid})
+    done = put_in_place(work, ino, place[0], made)
+    if done:
+        work.placed.add(nid)
+    else:
+        work.unmake(made, ino, place[0])
+    return done
 
 
 def clear_clusters(work: Work, finding: Finding) -> bool:

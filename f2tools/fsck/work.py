@@ -7,7 +7,7 @@ inode, to change the entries around one.  When which of it is done is for `repai
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.image import Image
 from f2tools.fsck.leaks import Leaks, LostNode
-from f2tools.fsck.scan import DOUBLE, MISSING
+from f2tools.fsck.scan import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.surgery import Surgery
 from f2tools.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
@@ -52,6 +52,8 @@ class Work:
         self._done = done
         self.adopted: set[int] = set()
         self._freed = set() if freed is None else freed
+        self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
+        self._made: dict[tuple[int, int], int] = {}
         self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
 
     def note(self, finding: Finding, what: str) -> None:
@@ -125,6 +127,46 @@ class Work:
                 return True
         return False
 
+    # -- nodes that nothing leads to ------------------------------------------------------------------------------
+
+    @cached_property
+    def expected(self) -> set[tuple[int, int]]:
+        """(ino, footer offset) of nodes that a pointer should lead to, and does not: they are missing, or others."""
+        return {(ino, offset) for _, ino, offset, _ in self._wrong_pointers()}
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], list[int]]:
+        """(ino, footer offset) -> nodes that lead to nodes, and that are in that place, or say that they should be."""
+        found: dict[tuple[int, int], list[int]] = {}
+        scan, per = self.scan, self.image.geo.addrs_per_block
+        stray = scan.unreferenced[scan.footer["nid"][scan.unreferenced] == scan.nid[scan.unreferenced]]
+        for row in [*np.flatnonzero(scan.kind > DIRECT).tolist(), *stray.tolist()]:
+            own = scan.footer[row]
+            ino, offset = int(own["ino"]), int(own["flag"]) >> OFFSET_BIT_SHIFT
+            if scan.kind[row] != UNKNOWN:
+                ino, offset = int(scan.inode_nids[scan.inode_of[row]]), int(scan.offset[row])
+            if leads_to_nodes(offset, per):
+                found.setdefault((ino, offset), []).append(int(scan.nid[row]))
+        return found
+
+    def nodes_at(self, ino: int, offset: int) -> list[int]:
+        """The nodes of a file, above others, with this footer offset: in their place, made just now, or strays."""
+        made = self._made.get((ino, offset))
+        return ([] if made is None else [made]) + self._places.get((ino, offset), [])
+
+    def place(self, parent: int, slot: int, nid: int) -> bool:
+        """Let a node lead to one that nothing led to."""
+        self.placed.add(nid)
+        return self.surgery.set_pointer(parent, slot, nid)
+
+    def free_nid(self) -> int:
+        """A number that no node has and no name or pointer is waiting for."""
+        waiting = {nid for nid, _, _ in self._missing} | self._names.keys() | self.leaks.nodes.keys()
+        for nid in range(4, self.image.geo.max_nid):
+            if nid not in waiting and self.scan.row_of(nid) < 0 and not self.surgery.nat(nid)[2]:
+                return nid
+        raise OSError(28, "no node number is free for what is to be rebuilt")
+
     @cached_property
     def used_nat_blocks(self) -> set[int]:
         """Numbers of the NAT blocks that have entries in use."""
@@ -151,14 +193,15 @@ class Work:
     @cached_property
     def _missing(self) -> set[tuple[int, int, int]]:
         """(nid, ino, footer offset) of nodes that a pointer leads to, and that are not there."""
-        found: set[tuple[int, int, int]] = set()
+        return {(nid, ino, offset) for nid, ino, offset, fault in self._wrong_pointers() if fault == MISSING}
+
+    def _wrong_pointers(self) -> Iterator[tuple[int, int, int, int]]:
+        """(nid, ino, footer offset, fault) of pointers that lead to no node, or to a wrong one."""
         for edges in self.scan.bad_edges:
             for parent, slot, nid, fault, _ in edges.tolist():
-                if fault == MISSING:
-                    row = int(self.scan.inode_of[parent])
-                    ino = int(self.scan.nid[self.scan.inodes["node"][row]]) if row >= 0 else 0
-                    found.add((nid, ino, self.child_offset(int(self.scan.nid[parent]), slot)))
-        return found
+                row = int(self.scan.inode_of[parent])
+                ino = int(self.scan.nid[self.scan.inodes["node"][row]]) if row >= 0 else 0
+                yield nid, ino, self.child_offset(int(self.scan.nid[parent]), slot), fault
 
     def child_offset(self, parent: int, slot: int) -> int:
         """The footer offset of the node that a pointer of `parent` leads to."""
@@ -295,6 +338,13 @@ class Work:
         self.surgery.write(blkaddr, block)
         self.surgery.set_nat(nid, ino, blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
         self.adopted.add(nid)
+        self._made[ino, offset] = nid
+
+    def unmake(self, nid: int, ino: int, offset: int) -> None:
+        """Take back a node that was made just now."""
+        self.surgery.set_nat(nid, 0, 0)
+        self.adopted.discard(nid)
+        del self._made[ino, offset]
 
     def make_dir(self, ino: int, parent: int, name: bytes) -> None:
         """A directory with this number: its blocks where they are known, else empty, the entries inside the inode."""

@@ -193,6 +193,31 @@ def test_every_file_is_saved(change: Callable[[Patient], None], tmp_path: Path) 
     assert now == good
 
 
+def _words(p: Patient, nid: int) -> list[int]:
+    block = p.read(p.node_at(nid) * p.size, p.size)
+    return [word for word in struct.unpack_from("<1018I", block) if word]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("lost", ["pointer and node", "node and one below", "all that lead to nodes", "indirect"])
+def test_a_file_comes_back_where_several_of_its_nodes_are_lost(lost: str, tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    good = tree_of(reference("base").path)
+    inode = p.vol.path("/sparse/depths").inode
+    double = int(inode.nids[4])
+    below = _words(p, double)
+    gone = {"pointer and node": [double], "node and one below": [double, below[0]], "indirect": [below[1]]}
+    for nid in gone.get(lost, [double, *below]):
+        p.write(p.node_at(nid) * p.size, bytes(p.size))
+    if lost == "pointer and node":
+        p.write(p.at("/sparse/depths") * p.size + 360 + 4 * (923 + 4), bytes(4))
+    p.close()
+    outcome = repair(p.path)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(p.path)
+    assert tree_of(p.path) == good, outcome.done
+
+
 @pytest.mark.peer
 def test_a_full_volume_without_a_checkpoint_gets_another(tmp_path: Path) -> None:
     p = Patient("full", tmp_path)

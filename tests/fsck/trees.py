@@ -11,7 +11,6 @@ from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File
 
 PIECE = 4096
-WHOLE_CONTENT = 1 << 26  # of a file: larger ones are sparse
 
 
 def tree_of(path: Path, *extra: Path) -> dict[bytes, tuple[Any, ...]]:
@@ -35,8 +34,6 @@ def shown(file: File) -> tuple[Any, ...]:
     elif inode.is_file and not inode.encrypted:
         digest = hashlib.sha256()
         for offset, data in file.chunks():
-            if offset > WHOLE_CONTENT:
-                break
             for at in range(0, len(data), PIECE):  # however the chunks are cut, holes or zeros
                 piece = bytes(data[at : at + PIECE])
                 if piece.strip(b"\0"):
