@@ -2,6 +2,9 @@
 
 The engine is not made for two operations at a time, so there is nothing to schedule: pyfuse3 is given, in the place of
 trio, a loop that waits for the next request in poll(2).  That saves most of the time that a small request takes.
+
+Where requests follow each other at once, it looks for the next one for a moment before it sleeps: to be woken, on
+another processor than the one who asks, takes longer than to answer a small request.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import Any, Protocol
 import pyfuse3
 
 BUSY_CHECK_SECONDS = 0.5  # how often, under load, it is asked what else is due
+LOOK_SECONDS = 50e-6  # for so long the next request is looked for
+AT_ONCE_SECONDS = 100e-6  # if the one before came within this time; being woken takes a part of it
 
 
 class Background(Protocol):
@@ -78,6 +83,9 @@ class Loop:
         self.lowlevel = self
         self._background = background
         self._poll = select.poll()
+        self._poll_fuse = select.poll()
+        self._came_at_once = False
+        self._may_look = len(os.sched_getaffinity(0)) > 1
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -103,6 +111,7 @@ class Loop:
         if fd != self._fuse_fd:
             self._fuse_fd = fd
             self._poll.register(fd, select.POLLIN)
+            self._poll_fuse.register(fd, select.POLLIN)
             self._poll.register(self._wake_read, select.POLLIN)
         while self._soon:
             self._soon.pop()()
@@ -110,6 +119,8 @@ class Loop:
         if now >= self._next_check:
             self._background.busy()
             self._next_check = now + BUSY_CHECK_SECONDS
+        elif self._came_at_once and not self._stopped and self._look(now + LOOK_SECONDS):
+            return
         while True:
             if self._stopped:
                 raise ClosedResourceError
@@ -124,9 +135,19 @@ class Loop:
                 else:
                     self._readers[number]()
             if ready and not self._stopped:
+                self._came_at_once = self._may_look and time.monotonic() - now < AT_ONCE_SECONDS
                 return
             if not events:
                 self._background.idle()
+
+    def _look(self, until: float) -> bool:
+        """Whether a request comes until then; other programs have their turn meanwhile."""
+        poll = self._poll_fuse.poll
+        while not poll(0):
+            if time.monotonic() >= until:
+                return False
+            os.sched_yield()
+        return True
 
     # -- what the mount calls -------------------------------------------------------------------------------------
 

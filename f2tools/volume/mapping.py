@@ -21,6 +21,8 @@ from f2tools.volume.nodecache import LiveInode, NodeManager
 from f2tools.volume.segment import SegmentManager
 from f2tools.volume.space import Space
 
+FOUND_HELD = 4096
+
 
 class Node(NamedTuple):
     """A node that holds addresses; `first` is the file block of its first one."""
@@ -38,6 +40,7 @@ class Mapper:
         self._nodes = nodes
         self._segments = segments
         self._space = space
+        self._found: dict[tuple[int, int], tuple[Node, NDArray[np.uint8]]] = {}  # by inode and number, and its block
 
     def max_blocks(self, inode: LiveInode) -> int:
         """The blocks that a file can have; the inode's own don't count, see max_file_blocks() in fs/f2fs/super.c."""
@@ -126,8 +129,17 @@ class Mapper:
         """The address of one file block."""
         if fofs < inode.addrs_per_inode:
             return int(inode.addrs[fofs])
-        node = self.node(inode, (fofs - inode.addrs_per_inode) // inode.addrs_per_block)
-        return 0 if node is None else int(node.addrs[fofs - node.first])
+        number = (fofs - inode.addrs_per_inode) // inode.addrs_per_block
+        found = self._found.get((inode.ino, number))
+        if found is None or self._nodes.held(found[0].nid) is not found[1]:
+            node = self.node(inode, number)
+            if node is None:
+                return 0
+            if len(self._found) >= FOUND_HELD:
+                self._found.clear()
+            found = self._found[inode.ino, number] = node, self._nodes.block(node.nid, inode.ino)
+        node = found[0]
+        return int(node.addrs[fofs - node.first])
 
     def owners(self, inode: LiveInode, fofs: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Fill summaries (Summary.dtype) for these file blocks, which rise and whose nodes are there."""

@@ -145,6 +145,10 @@ class NodeManager(NodeReader):
             self._blocks[nid] = found
         return found
 
+    def held(self, nid: int) -> NDArray[np.uint8] | None:
+        """The block of a node if it is in the cache; one that was read or made anew is another object."""
+        return self._blocks.get(nid)
+
     def _read_one(self, nid: int, ino: int) -> NDArray[np.uint8] | None:
         """A node block from the disk; None where something is wrong with it, which `read` and `inode` can name."""
         if not 0 < nid < self.geo.max_nid:
