@@ -1,0 +1,189 @@
+"""A damaged image under a mount, and somebody who walks, reads and writes there: what may not happen, as sentences.
+
+The mount and its user are processes of their own, since either may hang; both are forks, so that a mount takes a
+fraction of a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import stat
+import subprocess
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from f2tools.errors import F2fsError
+
+SECONDS = 60  # for the mount to be usable, for its user, for the end
+MEMORY_BYTES = 600 << 20  # in all
+ENTRIES = 1500  # that are looked at
+READ_BYTES = 1 << 18
+
+
+def live_with(image: Path, folder: Path, seed: int, *options: str) -> list[str]:
+    """Mount, use and unmount an image: a line for each thing that may not happen, whatever the image holds."""
+    folder.mkdir(exist_ok=True)
+    log = folder.with_name(folder.name + ".log")
+    server = _fork(lambda: _serve(image, folder, log, options))
+    said: list[str] = []
+    ended, status = _wait(server, lambda: _is_mounted(folder))
+    if ended is None and not _is_mounted(folder):
+        said.append(f"not mounted after {SECONDS} s")
+    elif ended is None:
+        user = _fork(lambda: use(folder, seed))
+        code, _ = _wait(user)
+        if code is None:
+            said.append(f"who uses it still waits after {SECONDS} s")
+            os.kill(server, signal.SIGKILL)
+            os.kill(user, signal.SIGKILL)
+            os.waitpid(user, 0)
+        elif code:
+            said.append(f"who uses it ended with {code}:\n{(folder.parent / 'user.log').read_text()}")
+        subprocess.run(["fusermount3", "-u", "-z", folder], capture_output=True, check=False)
+        ended, status = _wait(server)
+    if ended is None:
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        said.append(f"the mount has not ended after {SECONDS} s")
+    elif ended not in (0, 1, 2, 8):
+        said.append(f"the mount ended with {ended}")
+    subprocess.run(["fusermount3", "-u", "-z", folder], capture_output=True, check=False)
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if "Traceback" in text:
+        said.append(text[-3000:])
+    if status > MEMORY_BYTES:
+        said.append(f"it took {status >> 20} MiB")
+    return said
+
+
+def _serve(image: Path, folder: Path, log: Path, options: tuple[str, ...]) -> int:
+    from f2tools.mount.options import parse_options
+    from f2tools.mount.session import Request, serve
+
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(out, number)
+    logging.basicConfig(format="f2tools mount: %(message)s", level=logging.WARNING, force=True)
+    request = Request(str(image), str(folder), parse_options(options))
+    try:
+        serve(request, lambda: None)
+    except F2fsError as error:
+        assert str(error)
+        return error.exit_code
+    except OSError as error:
+        assert error.strerror
+        return 1
+    return 0
+
+
+def _fork(work: Callable[[], int]) -> int:
+    pid = os.fork()
+    if not pid:
+        code = 99
+        try:
+            code = work()
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+    return pid
+
+
+def _wait(pid: int, or_until: Callable[[], bool] = lambda: False) -> tuple[int | None, int]:
+    """(exit code, peak memory in bytes) of a child; (None, 0) when the time is over or something else has happened."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline and not or_until():
+        found, status, usage = os.wait4(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024
+        time.sleep(0.005)
+    return None, 0
+
+
+def _is_mounted(folder: Path) -> bool:
+    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo"))
+
+
+def use(top: Path, seed: int) -> int:
+    """Look at everything, then change this and that; whatever is refused is refused."""
+    log = os.open(top.parent / "user.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 2)
+    chance = random.Random(seed)
+    files, folders = _look(top)
+    with suppress(OSError):
+        os.statvfs(top)
+    for number in range(30):
+        path = chance.choice(files or [top / "none"])
+        new = chance.choice(folders) / f"new-{number}"
+        data = chance.randbytes(chance.choice((5, 4096, 50_000, 400_000)))
+        with suppress(OSError):
+            chance.choice((
+                lambda: new.mkdir(),
+                lambda: _write(new, 0, data),
+                lambda: _write(path, chance.choice((0, 5000, 1 << 20)), data),
+                lambda: os.truncate(path, chance.choice((0, 100, 1 << 20))),
+                lambda: path.unlink(),
+                lambda: path.rename(new),
+                lambda: chance.choice(folders).rename(new),
+                lambda: chance.choice(folders).rmdir(),
+                lambda: os.setxattr(path, "user.new", data[:3000]),
+                lambda: os.link(path, new),
+                lambda: os.chmod(path, 0o600),
+                lambda: os.sync() if number == 7 else os.listdir(new.parent),
+            ))()  # fmt: skip
+    return 0
+
+
+def _look(top: Path) -> tuple[list[Path], list[Path]]:
+    """(files, directories), of which everything was asked that can be."""
+    files: list[Path] = []
+    folders = [top]
+    left, at = ENTRIES, 0
+    while at < len(folders) and left > 0:
+        folder = folders[at]
+        at += 1
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names[:left]:
+            left -= 1
+            path = folder / name
+            with suppress(OSError):
+                os.listxattr(path, follow_symlinks=False)
+            with suppress(OSError):
+                mode = path.lstat().st_mode
+                if stat.S_ISDIR(mode) and len(str(path)) < 3000:
+                    folders.append(path)
+                elif stat.S_ISLNK(mode):
+                    os.readlink(path)
+                elif stat.S_ISREG(mode):
+                    files.append(path)
+                    _read(path)
+    return files, folders
+
+
+def _read(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        for offset in (0, size // 2, max(0, size - READ_BYTES)):
+            with suppress(OSError):
+                os.pread(fd, READ_BYTES, offset)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path, offset: int, data: bytes) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(fd, data, offset)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
