@@ -71,14 +71,20 @@ def switch(device: Device, raw: bytes, block_size: int) -> None:
     """Write both copies of the superblock.
 
     While one is written the other counts: first the first copy, with what it says now; then, as soon as its magic is
-    gone, the second one.  A copy without a checksum never has the magic while it is neither the old nor the new one.
+    gone, the second one.  Of a copy with a checksum a part counts for nothing, and a single sector is written whole;
+    else its magic goes first and comes last, so that it is never there while the copy is neither the old nor the new.
     """
+    checksum = bool(SuperBlock.parse(raw).feature & F2FS_FEATURE_SB_CHKSUM)
     for at in (block_size + F2FS_SUPER_OFFSET, F2FS_SUPER_OFFSET):
-        device.pwrite(at, bytes(SECTOR))
-        device.flush()
-        device.pwrite(at + SECTOR, raw[SECTOR:])
-        device.flush()
-        device.pwrite(at, raw[:SECTOR])
+        if checksum:
+            device.pwrite(at, raw)
+        else:
+            if device.pread(at + SECTOR, len(raw) - SECTOR) != raw[SECTOR:]:
+                device.pwrite(at, bytes(SECTOR))
+                device.flush()
+                device.pwrite(at + SECTOR, raw[SECTOR:])
+                device.flush()
+            device.pwrite(at, raw[:SECTOR])
         device.flush()
 
 

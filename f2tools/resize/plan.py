@@ -262,11 +262,13 @@ def _stage(now: State, final: Geometry) -> list[Step] | None:
     if via is None:
         return None
     steps: list[Step] = []
-    end = min(final.end_blkaddr, geo.main_blkaddr + main_limit(geo) * BLOCKS_PER_SEG)
+    end = min(final.end_blkaddr, geo.end_blkaddr)
     if not _has_room(now, via.main_blkaddr, end):
-        return None
-    if end > geo.end_blkaddr:
-        steps.append(SetEnd(_ending(now, geo, end, final.block_count), None))
+        end = min(final.end_blkaddr, geo.main_blkaddr + main_limit(geo) * BLOCKS_PER_SEG)
+        if not _has_room(now, via.main_blkaddr, end):
+            return None
+        if end > geo.end_blkaddr:
+            steps.append(SetEnd(_ending(now, geo, end, final.block_count), None))
     steps.append(Empty(via.main_blkaddr, end))
     return [*steps, MoveAreas(via, _tight(now, via)), MoveAreas(final, reserve)]
 

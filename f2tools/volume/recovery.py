@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from f2tools.volume.writer import WritableVolume
 
 WINDOW = 128  # node blocks read ahead at most; the chain mostly goes on at the next block
+FIRST_WINDOW = 4  # and at first: mostly there is no chain
 LOST_FOUND = b"lost+found"
 _HEAD = InodeLayout.offset_of("i_ext")
 
@@ -162,7 +163,7 @@ def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bo
     met: set[int] = set()
     window = np.zeros(0, NodeFooter.dtype)
     first = blkaddr = start
-    ahead = WINDOW
+    ahead = FIRST_WINDOW // 2
     while True:
         if not geo.in_main(blkaddr):
             yield blkaddr, f"the next block {blkaddr:#x} lies outside the main area", False

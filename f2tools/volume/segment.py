@@ -299,11 +299,16 @@ class SegmentManager:
         self.dirty_sit[segno] = True
 
     def invalidate(self, blkaddrs: NDArray[Any]) -> None:
-        """These blocks of the main area, each once, hold nothing valid any more."""
+        """These blocks of the main area hold nothing valid any more; Corrupt where one stands twice, or was free."""
         if not blkaddrs.size:
             return
         blkaddrs = np.sort(np.asarray(blkaddrs, np.int64))
         segnos = self.geo.segno(blkaddrs)
+        twice = np.flatnonzero(blkaddrs[1:] == blkaddrs[:-1])
+        if twice.size:
+            at = int(twice[0])
+            where = Where(area="main", segno=int(segnos[at]), blkaddr=int(blkaddrs[at]))
+            raise Corrupt(where, "a block is in use twice; run f2tools fsck")
         cuts = np.flatnonzero(np.diff(segnos)) + 1
         starts = np.concatenate(([0], cuts))
         for segno, offsets in zip(segnos[starts].tolist(), np.split(blkaddrs, cuts), strict=True):
