@@ -210,7 +210,7 @@ def _lengthen(device: Device, size_bytes: int, start_of_last: int) -> None:
 def heal_superblocks(device: Device) -> None:
     """Let both copies say what the first sound one says: a switch may have been interrupted between them."""
     copies = read_superblocks(device)
-    chosen = choose_superblock(copies)
+    chosen = choose_superblock(copies, device.name)
     assert chosen.sb is not None
     raw = chosen.sb.build()
     if all(copy.valid and copy.sb is not None and copy.sb.build() == raw for copy in copies):
