@@ -78,7 +78,7 @@ def prepare(overlay: Overlay, memory_bytes: int) -> list[str]:
     except NotF2fs:
         sb = superblock_of_nodes(overlay)
         if sb is None:
-            raise
+            raise NotF2fs(f"{overlay.name}: neither a superblock nor nodes of a volume are found") from None
         for offset, data in patches_of(sb):
             overlay.pwrite(offset, data)
         notes.append(f"S001 layout found by its nodes: the main area begins at {sb.main_blkaddr:#x}")

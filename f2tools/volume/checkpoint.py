@@ -69,20 +69,22 @@ def read_packs(device: Device, geo: Geometry) -> tuple[Pack, Pack]:
     return _read_pack(device, geo, 0), _read_pack(device, geo, 1)
 
 
-def choose_pack(packs: tuple[Pack, Pack], which: Which = "newest") -> Pack:
-    """The sound pack with the higher version, or the other one; NotF2fs saying why where there is none."""
+def choose_pack(packs: tuple[Pack, Pack], which: Which = "newest", name: str = "") -> Pack:
+    """The sound pack with the higher version, or the other one; NotF2fs saying why where `name` has none."""
+    where = f"{name}: " if name else ""
     sound = [pack for pack in packs if pack.valid]
     if not sound:
         said = "; ".join(
             f"pack {pack.index + 1} at block {pack.blkaddr:#x}: {', '.join(pack.problems)}" for pack in packs
         )
-        raise NotF2fs(f"no usable checkpoint: {said}")
+        raise NotF2fs(f"{where}no usable checkpoint: {said}; f2tools fsck says what can be repaired")
     newest = sound[-1] if len(sound) == 2 and _newer(sound[1], sound[0]) else sound[0]
     if which == "newest":
         return newest
     older = packs[1 - newest.index]
     if not older.valid:
-        raise NotF2fs(f"the older checkpoint, pack {older.index + 1}, is not usable: {', '.join(older.problems)}")
+        said = ", ".join(older.problems)
+        raise NotF2fs(f"{where}the older checkpoint, pack {older.index + 1}, is not usable: {said}")
     return older
 
 

@@ -23,6 +23,7 @@ from f2tools.volume.geometry import Geometry
 
 BLOCK_SIZES = (4096, 8192, 16384)
 CRC_OFFSET = SuperBlock.offset_of("crc")
+ADVICE = "f2tools fsck --rescue looks for what is left of a volume"
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,16 @@ def read_superblocks(device: Device) -> tuple[SuperCopy, SuperCopy]:
     return first, (at_right_place or candidates)[0]
 
 
-def choose_superblock(copies: tuple[SuperCopy, SuperCopy]) -> SuperCopy:
-    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both where there is none."""
+def choose_superblock(copies: tuple[SuperCopy, SuperCopy], name: str = "") -> SuperCopy:
+    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both where `name` has none."""
+    where = f"{name}: " if name else ""
     for copy in copies:
         if copy.valid:
             return copy
     if all("magic" in " ".join(copy.problems) for copy in copies):
-        raise NotF2fs("not an F2FS image: neither superblock copy has the magic 0xf2f52010")
+        raise NotF2fs(f"{where}not an F2FS image: neither superblock copy has the magic 0xf2f52010; {ADVICE}")
     said = "; ".join(f"copy {copy.index} at offset {copy.offset:#x}: {', '.join(copy.problems)}" for copy in copies)
-    raise NotF2fs(f"no usable superblock: {said}")
+    raise NotF2fs(f"{where}no usable superblock: {said}; {ADVICE}")
 
 
 def _read_copy(device: Device, index: int, offset: int) -> SuperCopy:

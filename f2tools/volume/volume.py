@@ -70,13 +70,13 @@ class Volume:
         self.keyring = keyring or Keyring()
         self.warnings: list[str] = []
         self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(device)
-        chosen = choose_superblock(self.super_copies)
+        chosen = choose_superblock(self.super_copies, device.name)
         assert chosen.sb is not None
         self.sb = chosen.sb
         self.geo = Geometry.of(self.sb)
         lay_out_devices(self.device, self.sb, self.geo)
         self.packs: tuple[Pack, Pack] = read_packs(device, self.geo)
-        self.pack: Pack = choose_pack(self.packs, which)
+        self.pack: Pack = choose_pack(self.packs, which, device.name)
         self.cp = self.pack.cp
         self._warn()
 

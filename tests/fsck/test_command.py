@@ -71,7 +71,9 @@ def test_no_f2fs_is_exit_code_8(tmp_path: Path) -> None:
     other.write_bytes(bytes(1 << 20))
     done = f2("fsck", other)
     assert done.code == 8
-    assert "not an F2FS image" in done.err
+    assert f"{other}: not an F2FS image" in done.err
+    assert "fsck --rescue" in done.err
+    assert "rescue looks for" not in f2("fsck", "--rescue", other).err
     assert f2("fsck", tmp_path / "nothing").code == 8
 
 
