@@ -72,6 +72,16 @@ def parse_size(text: str) -> int:
     return int(value)
 
 
+def source_date_epoch() -> int | None:
+    """$SOURCE_DATE_EPOCH in seconds, or None where it is not set; Usage for what is no number."""
+    text = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise Usage(f"SOURCE_DATE_EPOCH is {text!r}; seconds since 1970 are needed")
+    return int(text)
+
+
 def human_size(count: float) -> str:
     """`count` bytes for people: 1.5 MiB."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

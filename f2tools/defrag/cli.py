@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import DeviceError, F2fsError, Usage
+from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
     device_option,
     dry_run_option,
@@ -23,6 +23,7 @@ from f2tools.options import (
     progress,
     undo_option,
 )
+from f2tools.pictures.files import unfinished
 
 if TYPE_CHECKING:
     from f2tools.defrag.block_range import Moved
@@ -138,7 +139,7 @@ def _report(where: Where, paths: tuple[str, ...], svg: str | None, as_json: bool
     from f2tools.defrag.report import report
     from f2tools.volume.volume import open_volume
 
-    with _picture(svg) as picture, open_volume(where.image, where.devices) as volume:
+    with unfinished(svg) as picture, open_volume(where.image, where.devices) as volume:
         found = report(volume, paths)
         if picture:
             _draw(picture, f"{os.path.basename(where.image)}: {len(found.fragmented)} fragmented files", volume.geo,
@@ -159,7 +160,7 @@ def _defrag(
 
     listed = _read_list(access_list) if access_list else None
     problems: list[tuple[bytes, str]] = []
-    with _picture(svg) as picture, _opened(where) as volume:
+    with unfinished(svg) as picture, _opened(where) as volume:
         if listed is None:
             files = chosen_files(volume, paths, problems)
             files.sort(key=(lambda file: (file.i_size, file.path)) if sort == "size" else (lambda file: file.path))
@@ -302,28 +303,8 @@ def _lines(where: Where, outcome: Outcome, ordered: bool, blocks_per_seg: int, b
     yield f"{where.image}: free sections {before} -> {after}{' (dry run, nothing written)' if where.dry_run else ''}"
 
 
-def _draw(picture: IO[str], title: str, geo: Any, heat: Any, files: Any) -> None:
+def _draw(picture: IO[bytes], title: str, geo: Any, heat: Any, files: Any) -> None:
     from f2tools.defrag.picture import svg
 
-    picture.write(svg(title, heat, files, (geo.main_blkaddr, geo.end_blkaddr), geo.blocks_per_seg))
-
-
-@contextmanager
-def _picture(path: str | None) -> Iterator[IO[str] | None]:
-    """The file of the picture, opened before anything is changed; it takes its name's place when it is whole."""
-    if path is None:
-        yield None
-        return
-    unfinished = f"{path}.new"
-    try:
-        file = open(unfinished, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise DeviceError(f"{path}: {error.strerror}") from None
-    try:
-        with file:
-            yield file
-        os.replace(unfinished, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(unfinished)
-        raise
+    drawn = svg(title, heat, files, (geo.main_blkaddr, geo.end_blkaddr), geo.blocks_per_seg)
+    picture.write(drawn.encode(errors="replace"))

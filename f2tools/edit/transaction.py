@@ -30,7 +30,8 @@ from f2tools.device.blockmap import BlockMap
 from f2tools.device.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.undo import UndoLog
 from f2tools.edit.errors import EditFailed
-from f2tools.errors import DeviceError, Usage
+from f2tools.errors import DeviceError
+from f2tools.options import source_date_epoch
 from f2tools.volume.segment import NoFreeSegment
 from f2tools.volume.writer import WritableVolume
 
@@ -259,13 +260,3 @@ class Edit:
                 self.stages.copy(to, bar.advance)
         finally:
             to.close()
-
-
-def source_date_epoch() -> int | None:
-    """$SOURCE_DATE_EPOCH, or None where it is not set."""
-    text = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if not text:
-        return None
-    if not text.isdecimal():
-        raise Usage(f"SOURCE_DATE_EPOCH is {text!r}; seconds since 1970 are needed")
-    return int(text)

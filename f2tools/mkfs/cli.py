@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,7 @@ from f2tools.mkfs.plan import Plan
 from f2tools.mkfs.populate import Fill, parse_compress
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
-from f2tools.options import Size, human_size, json_option, print_json, undo_option
+from f2tools.options import Size, human_size, json_option, print_json, source_date_epoch, undo_option
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.mkfs import make as maker
@@ -334,7 +333,7 @@ def _request(given: dict[str, Any]) -> maker.Request:
         timestamp=None if given["timestamp"] == -1 else given["timestamp"],
         root_owner=owner,
         reproducible=given["reproducible"],
-        source_date_epoch=_source_date_epoch(),
+        source_date_epoch=source_date_epoch(),
         sizes=() if AUTO in given["sizes"] else given["sizes"],
         sectors=given["sectors"],
         wanted_sector_size=wanted,
@@ -391,15 +390,6 @@ def _fill(given: dict[str, Any], owner: tuple[int, int] | None) -> Fill | None:
 
 def _words(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for text in texts for word in text.replace(",", " ").split())
-
-
-def _source_date_epoch() -> int | None:
-    text = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if not text:
-        return None
-    if not text.isdecimal():
-        raise Usage(f"SOURCE_DATE_EPOCH is {text!r}; seconds since 1970 are needed")
-    return int(text)
 
 
 def uuid_text(uuid: bytes) -> str:

@@ -29,7 +29,7 @@ def pictures(svg: str | None, png: str | None) -> Iterator[Callable[[Picture], N
         from f2tools.pictures.png import need_matplotlib
 
         need_matplotlib()
-    with _unfinished(svg) as svg_file, _unfinished(png) as png_file:
+    with unfinished(svg) as svg_file, unfinished(png) as png_file:
 
         def draw(what: Picture) -> None:
             if svg_file:
@@ -45,21 +45,21 @@ def pictures(svg: str | None, png: str | None) -> Iterator[Callable[[Picture], N
 
 
 @contextmanager
-def _unfinished(path: str | None) -> Iterator[IO[bytes] | None]:
-    """A file that takes its name's place when it is whole."""
+def unfinished(path: str | None) -> Iterator[IO[bytes] | None]:
+    """A file that takes its name's place when it is whole; DeviceError where it can't be made, None without a path."""
     if path is None:
         yield None
         return
-    unfinished = f"{path}.new"
+    new = f"{path}.new"
     try:
-        file = open(unfinished, "wb")  # noqa: SIM115 - closed below
+        file = open(new, "wb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}") from None
     try:
         with file:
             yield file
-        os.replace(unfinished, path)
+        os.replace(new, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(unfinished)
+            os.unlink(new)
         raise
