@@ -24,7 +24,8 @@ guest: setup
 suites: setup
 	@scripts/suites
 
-demo: setup
+demo:
+	@scripts/setup demo
 	@scripts/demo.sh
 
 test: guest suites
