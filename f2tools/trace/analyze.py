@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from f2tools.errors import Corrupt, Usage, Where
-from f2tools.trace.areas import AREA_NAMES, MAIN, OUTSIDE, Areas, by_name
-from f2tools.trace.histogram import Raster
-from f2tools.trace.measure import DATA_CLASSES, METRIC_OPS, SERIES_ROWS, SIZE_NAMES, Measures, operation_counts
+from f2tools.trace.areas import AREA_NAMES, MAIN, Areas, by_name
+from f2tools.trace.histogram import Latency, Raster
+from f2tools.trace.measure import BY, DATA_CLASSES, METRIC_OPS, SERIES_ROWS, SIZE_NAMES, Measures, operation_counts
 from f2tools.trace.pairing import Pairer
 from f2tools.trace.records import (
     CLASS_NAMES,
@@ -166,7 +166,7 @@ def _analyze(request: Request, before: Volume | None, after: Volume | None) -> A
             gaps.clear()
             measures.settle(pairer)
         requests, bios = pairer.feed(events, cls)
-        measures.feed(events, cls, requests, bios)
+        measures.feed(events, cls, requests, bios, pairer.partial)
         if spools is not None:
             spools.add(events, cls)
     pairer.finish()
@@ -425,8 +425,7 @@ def valid_blocks(volume: Volume) -> dict[str, Any]:
 
 def _totals(m: Measures, which: int) -> dict[str, int]:
     """As the device counts: issued requests, each once; where there are no issues (a bio-based device), completions."""
-    requests = int(m.operations[D, which] - m.requeued[which, 0])
-    size = int(m.issued[which].bytes)
+    requests, size = m.issued[which].count, m.issued[which].bytes
     if not int(m.operations[D].sum()):
         requests, size = int(m.completed[which, 0]), int(m.completed[which, 1])
     found = {"requests": requests, "bytes": size}
@@ -449,10 +448,10 @@ def _size_512k(m: Measures) -> dict[str, Any]:
     sizes = m.issued[WRITES]
     count, total = sizes.count, sizes.bytes
     equal = int(sizes.counts[SIZE_512K // SECTOR])
-    above_count = int(sizes.counts[SIZE_512K // SECTOR :].sum() + sizes.beyond.sum())
+    above_count = count - int(sizes.counts[: SIZE_512K // SECTOR].sum())
     above = total - int((sizes.counts[: SIZE_512K // SECTOR] * np.arange(SIZE_512K // SECTOR)).sum()) * SECTOR
     largest = sizes.max
-    at_largest = int(sizes.counts[largest // SECTOR]) if largest // SECTOR <= sizes.EXACT else None
+    at_largest = sizes.of_size(largest) if count else 0
     return {
         "requests": equal, "bytes": equal * SIZE_512K, "request_share": share(equal, count),
         "byte_share": share(equal * SIZE_512K, total),
@@ -461,8 +460,7 @@ def _size_512k(m: Measures) -> dict[str, Any]:
             "byte_share": share(above, total),
         },
         "largest": {
-            "size": largest, "requests": at_largest,
-            "request_share": share(at_largest, count) if at_largest is not None else None,
+            "size": largest, "requests": at_largest, "request_share": share(at_largest, count),
         },
     }  # fmt: skip
 
@@ -518,21 +516,19 @@ def _latency(m: Measures) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in ("d2c", "q2c", "q2d"):
         found[kind] = {CLASS_NAMES[c]: m.latency[kind, c].result() for c in range(4) if m.latency[kind, c].count}
-    found["d2c_by_size"] = {
-        CLASS_NAMES[c]: {
-            SIZE_NAMES[n]: m.by_size[c, n].result() for n in range(len(SIZE_NAMES)) if m.by_size[c, n].count
-        }
-        for c in DATA_CLASSES
-    }
-    if m.areas is not None:
-        names = (*AREA_NAMES, "outside")
-        found["d2c_by_area"] = {
-            CLASS_NAMES[c]: {names[n]: m.by_area[c, n].result() for n in range(OUTSIDE + 1) if m.by_area[c, n].count}
-            for c in DATA_CLASSES
-        }
+    areas = (*AREA_NAMES, "outside")
+    for kind in BY:
+        found[f"{kind}_by_size"] = {CLASS_NAMES[c]: _told(SIZE_NAMES, m.by_size[kind, c]) for c in DATA_CLASSES}
+        if m.areas is not None:
+            found[f"{kind}_by_area"] = {CLASS_NAMES[c]: _told(areas, m.by_area[kind, c]) for c in DATA_CLASSES}
     bio = m.latency_bio
     found["d2c_of_bios"] = {"count": bio.count, "min": bio.min, "mean": share(bio.sum, bio.count), "max": bio.max}
     return found
+
+
+def _told(names: tuple[str, ...], rows: list[Latency]) -> dict[str, Any]:
+    """Those of several distributions that have anything in them, by name."""
+    return {name: row.result() for name, row in zip(names, rows, strict=True) if row.count}
 
 
 def _overlap(m: Measures) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -82,57 +83,72 @@ def _edge(index: int, bits: int) -> float:
 
 
 class Sizes:
-    """How many requests had how many sectors: exact up to 4 MiB, by powers of two beyond."""
+    """How many requests had how many sectors: exact up to 4 MiB; beyond it too, unless there are very many sizes."""
 
     EXACT = 8192
+    KEPT = 1 << 14  # sizes beyond; when there are more, they are rounded down to 10 binary digits
 
     def __init__(self) -> None:
         self.counts = np.zeros(self.EXACT + 1, np.int64)
-        self.beyond = np.zeros(64, np.int64)
+        self.beyond: Counter[int] = Counter()  # by sectors
         self.bytes = 0
-        self.min = 0
+        self.min: int | None = None
         self.max = 0
+        self._rounded = False
 
     @property
     def count(self) -> int:
         """How many."""
-        return int(self.counts.sum() + self.beyond.sum())
+        return int(self.counts.sum()) + self.beyond.total()
 
     def add(self, size: Ints) -> None:
         """Count requests of these many bytes."""
         if not len(size):
             return
         sectors = size >> 9
-        small = sectors[sectors <= self.EXACT]
-        found = np.bincount(small)
-        self.counts[: len(found)] += found
-        large = sectors[sectors > self.EXACT]
-        if len(large):
-            self.beyond += np.bincount(np.log2(large).astype(np.int64), minlength=64)
+        found = np.bincount(np.minimum(sectors, self.EXACT + 1), minlength=self.EXACT + 2)
+        self.counts += found[:-1]
+        if found[-1]:
+            self._add_beyond(Counter(sectors[sectors > self.EXACT].tolist()))
         low = int(size.min())
-        self.min = low if self.bytes == 0 else min(self.min, low)
+        self.min = low if self.min is None else min(self.min, low)
         self.max = max(self.max, int(size.max()))
         self.bytes += int(size.sum())
 
+    def _add_beyond(self, more: Counter[int]) -> None:
+        self._rounded |= len(self.beyond) + len(more) > self.KEPT
+        self.beyond.update(more)
+        if self._rounded:
+            rounded: Counter[int] = Counter()
+            for sectors, count in self.beyond.items():
+                shift = sectors.bit_length() - 10
+                rounded[sectors >> shift << shift] += count
+            self.beyond = rounded
+
     def merge(self, other: Sizes) -> None:
         """Add all that another one counted."""
-        if other.bytes:
-            self.min = other.min if self.bytes == 0 else min(self.min, other.min)
+        if other.min is not None:
+            self.min = other.min if self.min is None else min(self.min, other.min)
         self.max = max(self.max, other.max)
         self.counts += other.counts
-        self.beyond += other.beyond
+        self._add_beyond(other.beyond)
         self.bytes += other.bytes
+
+    def of_size(self, size: int) -> int:
+        """How many had so many bytes."""
+        sectors = size >> 9
+        return int(self.counts[sectors]) if sectors <= self.EXACT else self.beyond[sectors]
 
     def result(self) -> dict[str, Any]:
         """Count, bytes, ends, mean, median, and the histogram by bytes."""
         count = self.count
         if not count:
             return {"count": 0, "bytes": 0}
-        ranks = np.cumsum(self.counts)
-        median = int(np.searchsorted(ranks, (count + 1) // 2)) * 512 if ranks[-1] * 2 >= count else self.max
-        common = np.flatnonzero(self.counts)
-        histogram = {int(at) * 512: int(self.counts[at]) for at in common}
-        histogram |= {512 << int(at): int(self.beyond[at]) for at in np.flatnonzero(self.beyond)}
+        used = np.flatnonzero(self.counts)
+        histogram = {int(at) * 512: int(self.counts[at]) for at in used}
+        histogram |= {sectors * 512: number for sectors, number in sorted(self.beyond.items())}
+        ranks = np.cumsum(list(histogram.values()))
+        median = list(histogram)[int(np.searchsorted(ranks, (count + 1) // 2))]
         return {
             "count": count, "bytes": self.bytes, "min": self.min, "mean": self.bytes / count, "median": median,
             "max": self.max, "histogram": histogram,

@@ -44,6 +44,7 @@ SIZE_LIMITS = (4 << 10, 16 << 10, 64 << 10, 128 << 10, (512 << 10) - 1, 512 << 1
 SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "512 KiB", "> 512 KiB")
 MAX_DEPTH = 4096
 MAX_PROCESSES = 1 << 16
+MAX_AGAIN = 1 << 12
 DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
 SERIES_ROWS = (
     "read_bytes",
@@ -56,6 +57,7 @@ SERIES_ROWS = (
     "d2c_sum",
     "d2c_count",
 )
+BY = ("d2c", "q2c")  # latencies that are told by size and area
 METRIC_OPS = (Q, M, F, D, C, R, A)
 
 
@@ -72,6 +74,7 @@ class Measures:
         self.issued = {c: Sizes() for c in range(5)}
         self.queued = {c: Sizes() for c in range(5)}
         self.requeued = np.zeros((5, 2), np.int64)
+        self._again: Counter[tuple[int, int, int, int]] = Counter()  # requeued after their window, not yet issued again
         self.completed = np.zeros((5, 2), np.int64)
         self.errors: Counter[int] = Counter()
         self.flush_ends = 0
@@ -84,8 +87,8 @@ class Measures:
         self.reading, self.discarding = IntervalSet(), IntervalSet()
         self.latency = {(kind, c): Latency() for kind in ("d2c", "q2c", "q2d") for c in range(4)}
         self.latency_bio = Latency(4)
-        self.by_size = {(c, n): Latency(6) for c in DATA_CLASSES for n in range(len(SIZE_NAMES))}
-        self.by_area = {(c, n): Latency(6) for c in DATA_CLASSES for n in range(OUTSIDE + 1)}
+        self.by_size = {(kind, c): [Latency(6) for _ in SIZE_NAMES] for kind in BY for c in DATA_CLASSES}
+        self.by_area = {(kind, c): [Latency(6) for _ in range(OUTSIDE + 1)] for kind in BY for c in DATA_CLASSES}
         self.area_bytes = np.zeros((3, OUTSIDE + 1), np.int64)
         self.area_requests = np.zeros((3, OUTSIDE + 1), np.int64)
         self.depths = np.zeros(MAX_DEPTH + 1, np.int64)
@@ -95,13 +98,13 @@ class Measures:
         self._depth_since: int | None = None
         self.processes: dict[int, Ints] = {}
         self.cgroups: dict[int, Ints] = {}
+        self._owners_queued = False
         self.series = Series(len(SERIES_ROWS))
         self.raster = Raster(3)
         self.fsync_sizes = Sizes()
         self._since_flush = 0
         self.flush_intervals = 0
         self.devices: dict[int, int] = {}
-        self.remaps: Counter[int] = Counter()
 
     @property
     def empty_flushes(self) -> int:
@@ -111,8 +114,8 @@ class Measures:
 
     # -- one window ---------------------------------------------------------------------------------------------
 
-    def feed(self, events: Events, cls: NDArray[np.uint8], requests: Requests, bios: Bios) -> None:
-        """Count a window's events, and what was finished in it."""
+    def feed(self, events: Events, cls: NDArray[np.uint8], requests: Requests, bios: Bios, partial: list[int]) -> None:
+        """Count a window's events, and what was finished in it; `partial` are rows that ended a part of a request."""
         if not len(events):
             return
         self.events += len(events)
@@ -127,13 +130,11 @@ class Measures:
         self._completions(events, cls)
         self._requeues(events, cls)
         queue = np.flatnonzero(op == Q)
-        source = queue if len(queue) else issue
-        self._owners(events, cls, source)
+        self._owners(events, cls, queue, issue)
         if len(queue):
             self._queues(events, cls, sector, queue)
-        self._remaps(events)
         self._finished(requests, bios)
-        self._depths(events, cls)
+        self._depths(events, cls, partial)
 
     def _sectors(self, events: Events) -> Ints:
         """Sectors, each device in a range of its own."""
@@ -151,8 +152,8 @@ class Measures:
     def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, issue: Ints) -> None:
         if not len(issue):
             return
-        if (events.op == R).any():
-            issue = issue[~_to_be_requeued(events, issue)]
+        if self._again or (events.op == R).any():
+            issue = issue[self._once(events, cls, issue)]
             if not len(issue):
                 return
         size, kind, start = events.bytes[issue], cls[issue], sector[issue]
@@ -185,6 +186,30 @@ class Measures:
             self.series.add(3 + which, bins[chosen])
         self.series.add(6, bins[kind == FLUSHES])
         self._fsyncs(events, issue, kind, size)
+
+    def _once(self, events: Events, cls: NDArray[np.uint8], issue: Ints) -> NDArray[np.bool_]:
+        """Which issues of a window count: of a request that is requeued the last one.
+
+        One that an earlier window has counted already can't be taken back; then the next one is left out.
+        """
+        counts = np.ones(len(issue), np.bool_)
+        last: dict[tuple[int, int, int, int], int] = {}
+        rows = np.flatnonzero((events.op == D) | (events.op == R))
+        number = np.searchsorted(issue, rows).tolist()
+        for row, at in zip(rows.tolist(), number, strict=True):
+            key = int(events.device[row]), int(cls[row]), int(events.sector[row]), int(events.bytes[row])
+            if events.op[row] == D:
+                if self._again[key]:
+                    self._again[key] -= 1
+                    counts[at] = False
+                else:
+                    last[key] = at
+            elif key in last:
+                counts[last.pop(key)] = False
+            elif len(self._again) < MAX_AGAIN:
+                self._again[key] += 1
+        self._again = +self._again  # without those that are 0
+        return counts
 
     def _areas(self, which: int, sector: Ints, size: Ints) -> None:
         if self.areas is None:
@@ -259,23 +284,18 @@ class Measures:
         start = sector[queue][with_data]
         self.seeks["q2q"].add(start, start + size[with_data] // SECTOR)
 
-    def _owners(self, events: Events, cls: NDArray[np.uint8], rows: Ints) -> None:
-        """Requests and bytes by process and by cgroup."""
+    def _owners(self, events: Events, cls: NDArray[np.uint8], queue: Ints, issue: Ints) -> None:
+        """Requests and bytes by process and by cgroup: of who queued, or issued where no queueing was traced."""
+        if len(queue) and not self._owners_queued:
+            self._owners_queued = True
+            self.processes, self.cgroups = {}, {}
+        rows = queue if self._owners_queued else issue
         if not len(rows):
             return
         size, kind = events.bytes[rows], cls[rows].astype(np.int64)
         _add_by(self.processes, events.pid[rows].astype(np.int64), kind, size)
         if len(events.cgroup):
             _add_by(self.cgroups, events.cgroup[rows].view(np.int64), kind, size)
-
-    def _remaps(self, events: Events) -> None:
-        """How far a partition's sectors are from those of its disk."""
-        if len(self.remaps) > 16:
-            return
-        for row in np.flatnonzero(events.op == A)[:64].tolist():
-            data = events.payload.get(row, b"")
-            if len(data) >= 16:
-                self.remaps[int(events.sector[row]) - int.from_bytes(data[8:16], "big")] += 1
 
     def _finished(self, requests: Requests, bios: Bios) -> None:
         took = requests.completed - requests.issued
@@ -290,11 +310,7 @@ class Measures:
                 spans.add(requests.issued[rows], requests.completed[rows])
             if which == FLUSHES:
                 continue
-            self._by_size(which, took[rows], requests.bytes[rows])
-            if self.areas is not None:
-                area = self.areas.of_start(requests.sector[rows])
-                for number in np.unique(area).tolist():
-                    self.by_area[which, number].add(took[rows][area == number])
+            self._by("d2c", which, took[rows], requests.sector[rows], requests.bytes[rows])
         if len(took):
             bins = self.series.bins(requests.completed)
             self.series.add(7, bins, took)
@@ -303,20 +319,29 @@ class Measures:
             chosen = bios.cls == which
             if chosen.any():
                 rows = slice(None) if chosen.all() else np.flatnonzero(chosen)
-                self.latency["q2c", which].add((bios.completed - bios.queued)[rows])
+                whole = (bios.completed - bios.queued)[rows]
+                self.latency["q2c", which].add(whole)
+                if which != FLUSHES:
+                    self._by("q2c", which, whole, bios.sector[rows], bios.bytes[rows])
                 self.latency["q2d", which].add((bios.issued - bios.queued)[rows])
         self.latency_bio.add(bios.completed - bios.issued)
 
-    def _by_size(self, which: int, took: Ints, size: Ints) -> None:
+    def _by(self, kind: str, which: int, took: Ints, sector: Ints, size: Ints) -> None:
+        """Latencies by size, and by area where areas are known."""
         bucket = np.searchsorted(SIZE_LIMITS, size, "left")
         for number in np.flatnonzero(np.bincount(bucket)).tolist():
-            self.by_size[which, number].add(took[bucket == number])
+            self.by_size[kind, which][number].add(took[bucket == number])
+        if self.areas is not None:
+            area = self.areas.of_start(sector)
+            for number in np.flatnonzero(np.bincount(area)).tolist():
+                self.by_area[kind, which][number].add(took[area == number])
 
-    def _depths(self, events: Events, cls: NDArray[np.uint8]) -> None:
+    def _depths(self, events: Events, cls: NDArray[np.uint8], partial: list[int]) -> None:
         """How many requests were at the device."""
         op = events.op
         real = (cls != OTHERS) | (events.bytes > 0)
         change = (op == D).astype(np.int64) - ((op == C) | (op == R))
+        change[partial] = 0
         rows = np.flatnonzero((change != 0) & real)
         if not len(rows):
             return
@@ -358,21 +383,6 @@ def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
             row = table[name] = np.zeros((2, 5), np.int64)
         row[0] += counts[at]
         row[1] += sizes[at]
-
-
-def _to_be_requeued(events: Events, issue: Ints) -> NDArray[np.bool_]:
-    """Which issues of a window are followed by a requeue of the same request in it."""
-    again = np.zeros(len(issue), np.bool_)
-    last: dict[tuple[int, int, int], int] = {}
-    rows = np.flatnonzero((events.op == D) | (events.op == R))
-    at = {int(row): number for number, row in enumerate(issue.tolist())}
-    for row in rows.tolist():
-        key = int(events.device[row]), int(events.sector[row]), int(events.bytes[row])
-        if events.op[row] == D:
-            last[key] = row
-        elif key in last:
-            again[at[last.pop(key)]] = True
-    return again
 
 
 def operation_counts(measures: Measures) -> dict[str, dict[str, int]]:

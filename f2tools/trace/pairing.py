@@ -36,11 +36,10 @@ class Requests:
     sector: Ints
     bytes: Ints
     cls: NDArray[np.uint8]
-    pid: Ints
 
     @classmethod
     def of(cls, parts: list[tuple[Any, ...]]) -> Requests:
-        return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.uint8, np.int64)))
+        return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.uint8)))
 
 
 @dataclass
@@ -50,13 +49,13 @@ class Bios:
     queued: Ints
     issued: Ints
     completed: Ints
+    sector: Ints
     bytes: Ints
     cls: NDArray[np.uint8]
-    pid: Ints
 
     @classmethod
     def of(cls, parts: list[tuple[Any, ...]]) -> Bios:
-        return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.uint8, np.int64)))
+        return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.int64, np.uint8)))
 
 
 def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDArray[Any]]:
@@ -73,7 +72,6 @@ class Live:
     sector: int
     end: int
     cls: int
-    pid: int
     start: int  # sector at issue; `sector` moves with partial completions
     bios: list[Piece] = field(default_factory=list)
 
@@ -86,7 +84,6 @@ class Piece:
     sector: int
     end: int
     cls: int
-    pid: int
 
 
 @dataclass
@@ -108,6 +105,7 @@ class Pairer:
 
     def __init__(self, bios: bool = True) -> None:
         self.counts = Counts()
+        self.partial: list[int] = []  # events fed last that completed a part of a request
         self.with_bios = bios
         self._queued: dict[int, list[Piece]] = {}  # by device
         self._live: dict[int, list[Live]] = {}
@@ -135,6 +133,7 @@ class Pairer:
 
     def feed(self, events: Events, cls: NDArray[np.uint8]) -> tuple[Requests, Bios]:
         """Pair the next events; `cls` is `classes()` of them."""
+        self.partial = []
         done: list[tuple[Any, ...]] = []
         finished: list[tuple[Any, ...]] = []
         kind = _KINDS[events.op]
@@ -203,7 +202,6 @@ class Pairer:
             done.append((
                 window.time[issued], window.time[ended], window.sector[issued],
                 (window.end[issued] - window.sector[issued]) * SECTOR, window.cls[issued],
-                window.pids(issued, events),
             ))  # fmt: skip
             for at in np.flatnonzero(issued < window.before).tolist():
                 self._close(window.live(int(issued[at])), int(window.time[ended[at]]), None, finished)
@@ -212,9 +210,8 @@ class Pairer:
             queue = item[closed[has] - 1]
             if len(has):
                 finished.append((
-                    window.time[queue], window.time[issued[has]], window.time[ended[has]],
+                    window.time[queue], window.time[issued[has]], window.time[ended[has]], window.sector[queue],
                     (window.end[queue] - window.sector[queue]) * SECTOR, window.cls[queue],
-                    window.pids(queue, events),
                 ))  # fmt: skip
             alone = (issued >= window.before) & (window.cls[issued] != FLUSHES)
             alone[has] = False
@@ -222,11 +219,11 @@ class Pairer:
         for at in np.flatnonzero(chosen & last & (kind != KIND_C)).tolist():
             row = int(item[at])
             if kind[at] == KIND_Q:
-                self._queued[device].append(window.piece(row, events))
+                self._queued[device].append(window.piece(row))
                 continue
-            live = window.live(row, events)
+            live = window.live(row)
             if row >= window.before and at and group[at - 1] == group[at] and kind[at - 1] == KIND_Q:
-                live.bios.append(window.piece(int(item[at - 1]), events))
+                live.bios.append(window.piece(int(item[at - 1])))
             self._live[device].append(live)
 
     def _tiled(
@@ -249,7 +246,6 @@ class Pairer:
             done.append((
                 window.time[issued], window.time[ended[closed]], window.sector[issued],
                 (window.end[issued] - window.sector[issued]) * SECTOR, window.cls[issued],
-                window.pids(issued, events),
             ))  # fmt: skip
         queued = kind == KIND_Q
         bio, owner = item[queued], number[queued]
@@ -258,11 +254,11 @@ class Pairer:
             bios = bio[ready]
             finished.append((
                 window.time[bios], window.time[issue[owner[ready]]], window.time[ended[owner[ready]]],
-                (window.end[bios] - window.sector[bios]) * SECTOR, window.cls[bios], window.pids(bios, events),
+                window.sector[bios], (window.end[bios] - window.sector[bios]) * SECTOR, window.cls[bios],
             ))  # fmt: skip
         for which in np.flatnonzero(~closed).tolist():
-            live = window.live(int(issue[which]), events)
-            live.bios += [window.piece(row, events) for row in bio[owner == which].tolist()]
+            live = window.live(int(issue[which]))
+            live.bios += [window.piece(row) for row in bio[owner == which].tolist()]
             self._live[device].append(live)
 
     def _exact(
@@ -279,13 +275,15 @@ class Pairer:
             exact = Exact(self, done, finished)
             for row in np.sort(part).tolist():
                 if row < window.before:
-                    exact.remember(window.piece(row, events) if row < len(window.pieces) else window.live(row, events))
+                    exact.remember(window.piece(row) if row < len(window.pieces) else window.live(row))
                     continue
                 source = int(window.rows[row - window.before])
-                exact.event(
+                part_of_one = exact.event(
                     int(events.op[source]), int(window.time[row]), int(window.sector[row]), int(window.end[row]),
-                    int(window.cls[row]), int(events.pid[source]), events.payload.get(source),
+                    int(window.cls[row]), events.payload.get(source),
                 )  # fmt: skip
+                if part_of_one:
+                    self.partial.append(source)
             self._queued[device] += exact.queued()
             self._live[device] += exact.live
 
@@ -294,10 +292,10 @@ class Pairer:
     ) -> None:
         if done is not None:
             size = (live.end - live.start) * SECTOR
-            done.append((live.issued, time, live.start, size, live.cls, live.pid))
+            done.append((live.issued, time, live.start, size, live.cls))
         for bio in live.bios:
             size = (bio.end - bio.sector) * SECTOR
-            finished.append((bio.queued, live.issued, time, size, bio.cls, bio.pid))
+            finished.append((bio.queued, live.issued, time, bio.sector, size, bio.cls))
 
     def _bound(self, device: int) -> None:
         """What has been pending for too long among too many is given up."""
@@ -422,31 +420,18 @@ class _Window:
         found[at] = good[number]
         return found
 
-    def pids(self, items: Ints, events: Events) -> Ints:
-        """The processes behind these items."""
-        if not self.before:
-            return events.pid[self.rows[items]].astype(np.int64)
-        pid = np.array([p.pid for p in self.pieces] + [r.pid for r in self.lives], np.int64)
-        fresh = items >= self.before
-        found = np.zeros(len(items), np.int64)
-        found[fresh] = events.pid[self.rows[items[fresh] - self.before]]
-        found[~fresh] = pid[items[~fresh]]
-        return found
-
-    def piece(self, row: int, events: Events) -> Piece:
+    def piece(self, row: int) -> Piece:
         """A queued bio as an object."""
         if row < len(self.pieces):
             return self.pieces[row]
-        pid = int(events.pid[self.rows[row - self.before]])
-        return Piece(int(self.time[row]), int(self.sector[row]), int(self.end[row]), int(self.cls[row]), pid)
+        return Piece(int(self.time[row]), int(self.sector[row]), int(self.end[row]), int(self.cls[row]))
 
-    def live(self, row: int, events: Events | None = None) -> Live:
+    def live(self, row: int) -> Live:
         """A request as an object."""
-        if row < self.before or events is None:
+        if row < self.before:
             return self.lives[row - len(self.pieces)]
-        pid = int(events.pid[self.rows[row - self.before]])
         sector = int(self.sector[row])
-        return Live(int(self.time[row]), sector, int(self.end[row]), int(self.cls[row]), pid, sector)
+        return Live(int(self.time[row]), sector, int(self.end[row]), int(self.cls[row]), sector)
 
 
 _TURNS = np.zeros(16, np.bool_)
@@ -493,20 +478,21 @@ class Exact:
         else:
             self._push(pending)
 
-    def event(self, op: int, time: int, sector: int, end: int, cls: int, pid: int, payload: bytes | None) -> None:
-        """The next event."""
+    def event(self, op: int, time: int, sector: int, end: int, cls: int, payload: bytes | None) -> bool:
+        """The next event; whether it completed a part of a request."""
         if op == Q:
             self._drop_stale(time, sector, end)
-            self._push(Piece(time, sector, end, cls, pid))
+            self._push(Piece(time, sector, end, cls))
         elif op == X:
             self._owner.counts.split += 1
             self._split(sector, end if payload is None or len(payload) < 8 else int.from_bytes(payload[:8], "big"))
         elif op == D:
-            self._issue(time, sector, end, cls, pid)
+            self._issue(time, sector, end, cls)
         elif op == R:
             self._requeue(sector, end)
         elif op == C:
-            self._complete(time, sector, end)
+            return self._complete(time, sector, end)
+        return False
 
     def _push(self, piece: Piece) -> None:
         self._queue.setdefault(piece.sector, deque()).append(piece)
@@ -534,10 +520,10 @@ class Exact:
         if piece is None or not piece.sector < at < piece.end:
             return
         self._pop(piece.sector, piece)
-        self._push(Piece(piece.queued, piece.sector, at, piece.cls, piece.pid))
-        self._push(Piece(piece.queued, at, piece.end, piece.cls, piece.pid))
+        self._push(Piece(piece.queued, piece.sector, at, piece.cls))
+        self._push(Piece(piece.queued, at, piece.end, piece.cls))
 
-    def _issue(self, time: int, sector: int, end: int, cls: int, pid: int) -> None:
+    def _issue(self, time: int, sector: int, end: int, cls: int) -> None:
         waiting = self._requeued.get((sector, end))
         if waiting:
             again = waiting.pop()
@@ -549,7 +535,7 @@ class Exact:
             if (request.start, request.end) == (sector, end) and self._owner.gap_between(request.issued, time):
                 self._end(request)
                 self._owner.counts.never_completed += 1
-        request = Live(time, sector, end, cls, pid, sector)
+        request = Live(time, sector, end, cls, sector)
         at = sector
         while at < end:
             piece = self._covering(at)
@@ -561,11 +547,11 @@ class Exact:
                 continue
             self._pop(piece.sector, piece)
             if piece.sector < at:
-                self._push(Piece(piece.queued, piece.sector, at, piece.cls, piece.pid))
+                self._push(Piece(piece.queued, piece.sector, at, piece.cls))
             if piece.end > end:
-                self._push(Piece(piece.queued, end, piece.end, piece.cls, piece.pid))
+                self._push(Piece(piece.queued, end, piece.end, piece.cls))
             stop = min(piece.end, end)
-            request.bios.append(Piece(piece.queued, at, stop, piece.cls, piece.pid))
+            request.bios.append(Piece(piece.queued, at, stop, piece.cls))
             at = stop
         if not request.bios and self._owner.with_bios and cls != FLUSHES:
             self._owner.counts.issued_without_queue += 1
@@ -579,18 +565,19 @@ class Exact:
                 self._owner.counts.requeued += 1
                 return
 
-    def _complete(self, time: int, sector: int, end: int) -> None:
+    def _complete(self, time: int, sector: int, end: int) -> bool:
         for request in islice(self._live.get(sector, ()), MAX_SEARCH):
             if end > request.end:
                 continue
             self._end(request)
             if end < request.end:
-                request.sector = end  # partly; the rest follows
+                request.sector = end  # the rest follows
                 self._begin(request)
-            else:
-                self._owner._close(request, time, self._done, self._finished)
-            return
+                return True
+            self._owner._close(request, time, self._done, self._finished)
+            return False
         self._owner.counts.completions_without_issue += 1
+        return False
 
     def _drop_stale(self, time: int, sector: int, end: int) -> None:
         """A bio that waits at the same place since before a gap was issued in the gap."""

@@ -33,7 +33,7 @@ ZONE_MANAGEMENT = ZONE_RESET | ZONE_RESET_ALL | ZONE_FINISH | ZONE_OPEN | ZONE_C
 READS, WRITES, DISCARDS, FLUSHES, OTHERS = range(5)
 CLASS_NAMES = ("read", "write", "discard", "flush", "other")
 
-MAX_SECTOR = 1 << 42  # 2 PiB; a larger one is damage, and packed sort keys rely on it
+MAX_SECTOR = 1 << 42  # 2 PiB; as much or more is damage, and packed sort keys rely on it
 
 
 @dataclass

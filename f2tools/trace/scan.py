@@ -313,7 +313,7 @@ class Scanner:
 
     def _plausible(self, events: Events, offsets: NDArray[np.int64]) -> Events:
         """Leave out events whose place or time no device and no clock has."""
-        bad = (events.sector < 0) | (events.sector > MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
+        bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
         if not bad.any():
             return events
         for row in np.flatnonzero(bad).tolist():

@@ -75,6 +75,8 @@ def _lag(start: Ints, ends: Ints, before: int) -> Ints:
     # at one place, an end of request i sorts before the start of request i + 1 and behind its own start
     turn = np.concatenate([np.arange(before + count) * 2 + 1, (np.arange(count) + before) * 2])
     bits = int(turn.max()).bit_length()
+    if int(place.max()).bit_length() + bits > 62:  # several devices, in ranges of their own
+        place = np.unique(place, return_inverse=True)[1]
     key = place << bits | turn
     key.sort()
     turn = key & ((1 << bits) - 1)

@@ -243,7 +243,7 @@ class TextReader:
         return ()
 
     def _checked(self, row: tuple) -> tuple | None:
-        return row if 0 <= row[1] <= MAX_SECTOR and 0 <= row[0] <= MAX_TIME and row[2] < 1 << 40 else None
+        return row if 0 <= row[1] < MAX_SECTOR and 0 <= row[0] <= MAX_TIME and row[2] < 1 << 40 else None
 
 
 def _remap(source: re.Match[bytes], device: int) -> bytes:
