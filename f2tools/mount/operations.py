@@ -30,6 +30,7 @@ KNOWN_FOR_SECONDS = 86400.0  # nobody else changes the volume
 UNPRIVILEGED = 1 << 48  # in a file handle: opened for writing by somebody other than root
 DAY_NS = 86_400_000_000_000
 RENAME_WHITEOUT = 4
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MODES = {1: stat.S_IFREG, 2: stat.S_IFDIR, 3: stat.S_IFCHR, 4: stat.S_IFBLK, 5: stat.S_IFIFO, 6: stat.S_IFSOCK,
          7: stat.S_IFLNK}  # fmt: skip
 
@@ -40,7 +41,12 @@ def answering(answer: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(answer)
     async def handler(self: FileSystem, *args: Any) -> Any:
         try:
-            return answer(self, *args)
+            try:
+                return answer(self, *args)
+            except OSError as error:
+                if error.errno not in NO_ROOM or not self.give_back_deleted():
+                    raise
+                return answer(self, *args)
         except OSError as error:
             raise FUSEError(error.errno or errno.EIO) from None
         except FUSEError:
@@ -66,6 +72,7 @@ class FileSystem(pyfuse3.Operations):
         self.enable_writeback_cache = tree.writable and not options.sync
         self._inode = tree.inode
         self._known: dict[int, int] = {}  # ino -> how often the kernel was told of it and has not forgotten
+        self._open: dict[int, int] = {}  # ino -> how often it is open
         self._listings: dict[int, Listing] = {}
         self._next_listing = 1
         self._block_size = self.volume.geo.block_size
@@ -143,6 +150,21 @@ class FileSystem(pyfuse3.Operations):
                         self.failed("forget", error)
                 except Exception as error:
                     self.failed("forget", error)
+
+    def give_back_deleted(self) -> bool:
+        """Give back the space of files that nobody has open; whether there was any.
+
+        The kernel tells with a delay that it forgets what was deleted, and the room may be needed before.
+        """
+        if not self.tree.writable or self.volume.broken:
+            return False
+        unused = [ino for ino in self.volume.nameless if not self._open.get(ino)]
+        return sum(self.volume.give_back(ino) for ino in unused) > 0
+
+    def _opened(self, ino: int, flags: int, ctx: RequestContext) -> pyfuse3.FileHandleT:
+        self._open[ino] = self._open.get(ino, 0) + 1
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        return pyfuse3.FileHandleT(ino | UNPRIVILEGED if writes and ctx.uid else ino)
 
     def _attributes(self, inode: Inode) -> EntryAttributes:
         entry = EntryAttributes()
@@ -279,7 +301,8 @@ class FileSystem(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         parent = _ino(parent_inode)
         ino = self.volume.create(parent, name, self._new_mode(parent, mode, ctx), ctx.uid, ctx.gid)
-        return FileInfo(fh=_handle(ino, flags, ctx), keep_cache=True), self._made(parent, ino)
+        made = self._made(parent, ino)
+        return FileInfo(fh=self._opened(ino, flags, ctx), keep_cache=True), made
 
     def _made(self, parent: int, ino: int) -> EntryAttributes:
         entry = self._entry(ino, self._inode(parent))
@@ -344,7 +367,7 @@ class FileSystem(pyfuse3.Operations):
             direct = bool(ctx.uid and _privileged(found.i_mode))
         elif found.is_file and self.volume.locked(found):
             raise FUSEError(errno.ENOKEY)
-        return FileInfo(fh=_handle(ino, flags, ctx), keep_cache=not direct, direct_io=direct)
+        return FileInfo(fh=self._opened(ino, flags, ctx), keep_cache=not direct, direct_io=direct)
 
     def _may_write(self, inode: Inode, flags: int) -> None:
         if not self.tree.writable:
@@ -381,6 +404,10 @@ class FileSystem(pyfuse3.Operations):
 
     async def release(self, fh: int) -> None:
         """The file stays for as long as the kernel knows its inode."""
+        ino = fh & ~UNPRIVILEGED
+        left = self._open.pop(ino, 1) - 1
+        if left > 0:
+            self._open[ino] = left
 
     def _accessed(self, inode: Any) -> None:
         """The access time, as the option relatime has it."""
@@ -484,11 +511,6 @@ class Listing:
 def _ino(number: int) -> int:
     """The inode number on the volume: FUSE calls the root 1."""
     return F2FS_ROOT_INO if number == 1 else number
-
-
-def _handle(ino: int, flags: int, ctx: RequestContext) -> pyfuse3.FileHandleT:
-    writes = flags & os.O_ACCMODE != os.O_RDONLY
-    return pyfuse3.FileHandleT(ino | UNPRIVILEGED if writes and ctx.uid else ino)
 
 
 def _privileged(mode: int) -> int:

@@ -854,6 +854,20 @@ class WritableVolume(Volume):
             self._nameless.discard(ino)
             self._evict(self.live(ino))
 
+    @property
+    def nameless(self) -> list[int]:
+        """The files without a name that are held."""
+        return sorted(self._nameless)
+
+    def give_back(self, ino: int) -> bool:
+        """Give back the blocks of a file without a name that nobody reads any more; whether it had any."""
+        inode = self.live(ino)
+        if ino not in self._nameless or not inode.is_file or inode.has_inline_data:
+            return False
+        self._begin(0)
+        self.files.drop_pages(ino)
+        return self.mapper.truncate(inode, 0) > 0
+
     def _evict(self, inode: LiveInode) -> None:
         """Give back all that a file without a name had."""
         self.files.drop_pages(inode.ino)

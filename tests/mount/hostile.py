@@ -74,10 +74,8 @@ def _serve(image: Path, folder: Path, log: Path, options: tuple[str, ...]) -> in
     try:
         serve(request, lambda: None)
     except F2fsError as error:
-        assert str(error)
         return error.exit_code
-    except OSError as error:
-        assert error.strerror
+    except OSError:
         return 1
     return 0
 
@@ -119,25 +117,29 @@ def use(top: Path, seed: int) -> int:
     with suppress(OSError):
         os.statvfs(top)
     for number in range(30):
-        path = chance.choice(files or [top / "none"])
-        new = chance.choice(folders) / f"new-{number}"
-        data = chance.randbytes(chance.choice((5, 4096, 50_000, 400_000)))
         with suppress(OSError):
-            chance.choice((
-                lambda: new.mkdir(),
-                lambda: _write(new, 0, data),
-                lambda: _write(path, chance.choice((0, 5000, 1 << 20)), data),
-                lambda: os.truncate(path, chance.choice((0, 100, 1 << 20))),
-                lambda: path.unlink(),
-                lambda: path.rename(new),
-                lambda: chance.choice(folders).rename(new),
-                lambda: chance.choice(folders).rmdir(),
-                lambda: os.setxattr(path, "user.new", data[:3000]),
-                lambda: os.link(path, new),
-                lambda: os.chmod(path, 0o600),
-                lambda: os.sync() if number == 7 else os.listdir(new.parent),
-            ))()  # fmt: skip
+            _change(chance, files or [top / "none"], folders, number)
     return 0
+
+
+def _change(chance: random.Random, files: list[Path], folders: list[Path], number: int) -> None:
+    path, folder = chance.choice(files), chance.choice(folders)
+    new = chance.choice(folders) / f"new-{number}"
+    data = chance.randbytes(chance.choice((5, 4096, 50_000, 400_000)))
+    chance.choice((
+        lambda: new.mkdir(),
+        lambda: _write(new, 0, data),
+        lambda: _write(path, chance.choice((0, 5000, 1 << 20)), data),
+        lambda: os.truncate(path, chance.choice((0, 100, 1 << 20))),
+        lambda: path.unlink(),
+        lambda: path.rename(new),
+        lambda: folder.rename(new),
+        lambda: folder.rmdir(),
+        lambda: os.setxattr(path, "user.new", data[:3000]),
+        lambda: os.link(path, new),
+        lambda: os.chmod(path, 0o600),
+        lambda: os.sync() if number == 7 else os.listdir(folder),
+    ))()  # fmt: skip
 
 
 def _look(top: Path) -> tuple[list[Path], list[Path]]:

@@ -6,6 +6,7 @@ After each, both checkers must be silent.  F2_SUITE_FACTOR, which `make nightly`
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import mmap
 import os
@@ -13,6 +14,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +24,12 @@ import pytest
 from f2tools.device import open_device
 from f2tools.device.base import Wrapper
 from f2tools.errors import DeviceError
-from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL
+from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_PROJINHERIT_FL
 from f2tools.mount.needed import what_is_missing
 from f2tools.mount.options import MountOptions, parse_options
 from f2tools.volume.writer import WritableVolume
 from tests.mount.mounted import mounted, need_fuse
-from tests.write.volumes import fresh, judge, reading, writable
+from tests.write.volumes import FULL, fresh, judge, reading, writable
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 F2TOOLS = str(Path(sys.executable).parent / "f2tools")
@@ -322,6 +324,84 @@ def test_a_full_volume_says_so_and_can_be_filled_again(tmp_path: Path) -> None:
                 path.unlink()
         assert kept[0] > 40
         assert kept[1] >= kept[0] - 4, kept
+    judge(image)
+
+
+FILLING = """
+import errno, hashlib, os, random, sys
+folder, chance = sys.argv[1], random.Random(int(sys.argv[2]))
+promised, refused = {}, set()
+for number in range(400):
+    name = f"{sys.argv[2]}-{chance.randrange(90)}"
+    path = os.path.join(folder, name)
+    if chance.random() < 0.2:
+        if os.path.exists(path):
+            os.unlink(path)
+        promised.pop(name, None)
+        continue
+    data = chance.randbytes(chance.choice((100, 5000, 30000, 300000, 900000)))
+    promised.pop(name, None)
+    try:
+        with open(path, "wb", buffering=0) as file:
+            assert file.write(data) == len(data), "short"
+            if chance.random() < 0.5:
+                os.fsync(file.fileno())
+        promised[name] = hashlib.sha256(data).hexdigest()
+    except (OSError, AssertionError) as error:
+        refused.add(getattr(error, "errno", errno.ENOSPC))
+for name, value in promised.items():
+    print(name, value)
+print("refused", *refused)
+"""
+
+
+def test_what_a_full_volume_took_is_there(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 96M")
+    promised: dict[str, str] = {}
+    refused: set[str] = set()
+    with mounted(image, tmp_path / "mnt") as mount:
+        command = [sys.executable, "-c", FILLING, str(mount.folder)]
+        writers = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(4)]
+        for writer in writers:
+            *lines, last = writer.communicate(timeout=300)[0].splitlines()
+            assert writer.returncode == 0
+            refused |= set(last.split()[1:])
+            promised |= dict(line.split() for line in lines)
+        assert digests(mount.folder, promised) == promised
+    assert refused == {str(errno.ENOSPC)}
+    assert len(promised) > 20
+    with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+        assert digests(mount.folder, promised) == promised
+    judge(image)
+
+
+def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
+    image, who = fresh(tmp_path, f"--size 96M -O {FULL}"), os.geteuid()
+    with writable(image) as volume:
+        top = volume.mkdir(3, b"project", 0o777, who, who)
+        volume.set_projid(top, 7)
+        volume.set_flags(top, F2FS_PROJINHERIT_FL)
+        volume.mkdir(3, b"free", 0o777, who, who)
+        volume.set_quota("project", 7, space_hard=1 << 20, inodes_hard=5)
+        volume.set_quota("user", who, space_hard=3 << 20, inodes_hard=30)
+    with mounted(image, tmp_path / "mnt") as mount:
+        for name, files, kept in (("project", 4, 1 << 20), ("free", 20, 3 << 20)):
+            folder = mount.folder / name
+            failure = _written(folder / "big", bytes(4 << 20))
+            assert failure is not None, name
+            assert failure.errno == errno.EDQUOT
+            assert (folder / "big").stat().st_blocks * 512 <= kept
+            (folder / "big").unlink()
+            assert _written(folder / "small", bytes(500_000)) is None
+            refused = [_written(folder / f"file-{number}", b"") for number in range(40)]
+            assert {error.errno for error in refused if error} == {errno.EDQUOT}
+            assert files <= len(os.listdir(folder)) <= files + 5
+        with pytest.raises(OSError, match="Invalid cross-device link"):
+            os.link(mount.folder / "free" / "small", mount.folder / "project" / "link")
     judge(image)
 
 
