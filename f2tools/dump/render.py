@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PIPE_WIDTH = 200  # columns where there is no terminal
+FOLDED = 16  # columns that text is folded to, at least
 HEX_WORDS = ("blkaddr", "block_addr", "blk_addr", "magic", "hash_code", "cp_ver", "checkpoint_ver", "feature", "crc")
 HEX_WORDS += ("offset", "ckpt_flags", "stored", "computed", "i_inode_checksum", "i_generation", "i_flags", "check_sum")
 DECIMAL = ("checksum_offset",)
@@ -65,8 +66,17 @@ def number(name: str, item: int) -> str:
     return f"{item:#x}"
 
 
-def _put(console: Console, what: RenderableType) -> None:
-    """Print; without a terminal, without the spaces that fill lines up."""
+def _put(console: Console, what: RenderableType, least: int) -> None:
+    """Print, `least` columns wide at least; without a terminal, without the spaces that fill lines up."""
+    width = console.width
+    console.width = max(width, least)  # a terminal breaks lines that are too long; rich would leave columns out
+    try:
+        _print(console, what)
+    finally:
+        console.width = width
+
+
+def _print(console: Console, what: RenderableType) -> None:
     if console.is_terminal:
         console.print(what)
         return
@@ -91,9 +101,11 @@ def pairs(console: Console, rows: Iterable[tuple[str, Any]], indent: int = 2) ->
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
+    longest = 0
     for name, item in rows:
         grid.add_row(Text(name, style="cyan"), Text(value(name, item)))
-    _put(console, Padding(grid, (0, 0, 0, indent), expand=False))
+        longest = max(longest, len(name))
+    _put(console, Padding(grid, (0, 0, 0, indent), expand=False), indent + longest + 2 + FOLDED)
 
 
 def table(
@@ -110,12 +122,16 @@ def table(
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for i, name in enumerate(columns):
-        fixed = i == 0 or name not in left
-        made.add_column(name, justify="left" if name in left else "right", overflow="fold", no_wrap=fixed)
+    fixed = [i == 0 or name not in left for i, name in enumerate(columns)]
+    widths = [max(len(name), 0 if whole else FOLDED) for name, whole in zip(columns, fixed, strict=True)]
+    for name, whole in zip(columns, fixed, strict=True):
+        made.add_column(name, justify="left" if name in left else "right", overflow="fold", no_wrap=whole)
     for row in rows:
-        made.add_row(*(Text(value(name, item)) for name, item in zip(columns, row, strict=True)))
-    _put(console, Padding(made, (0, 0, 0, indent), expand=False))
+        cells = [Text(value(name, item)) for name, item in zip(columns, row, strict=True)]
+        widths = [max(width, cell.cell_len) if whole else width
+                  for width, cell, whole in zip(widths, cells, fixed, strict=True)]  # fmt: skip
+        made.add_row(*cells)
+    _put(console, Padding(made, (0, 0, 0, indent), expand=False), indent + sum(width + 2 for width in widths))
 
 
 def dicts(console: Console, rows: Sequence[dict[str, Any]], *, left: Sequence[str] = (), indent: int = 2) -> None:

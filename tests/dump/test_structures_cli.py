@@ -167,6 +167,12 @@ def test_text_fits_the_columns_and_has_no_escapes_in_a_pipe(reference: Reference
     assert len(run("info", image, COLUMNS="80").stdout.splitlines()) <= 24
 
 
+def test_a_narrow_terminal_hides_nothing(reference: Reference) -> None:
+    lines = run("segments", reference("features").path, COLUMNS="40").stdout.splitlines()
+    assert "  name       segno  next_blkoff  alloc  valid_blocks  type" in lines
+    assert "  hot_data       3          123  lfs             103  hot_data" in lines
+
+
 def test_the_plain_picture_says_type_and_fill_of_each_segment(reference: Reference) -> None:
     lines = run("segments", reference("features").path, COLUMNS="80").stdout.splitlines()
     at = lines.index("main area, a cell is a segment")
