@@ -19,6 +19,7 @@ from f2tools.device.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError
 
 SECTOR = 512  # the unit of the kernel's block layer, whatever the device's own sectors are
+BLKROGET = 0x125E
 BLKGETSIZE64 = 0x80081272
 BLKSSZGET = 0x1268
 BLKPBSZGET = 0x127B
@@ -152,10 +153,16 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
     else:
         wait_for_last_checkpoint(fd, name)
     try:
-        return BlockDevice(path, fd, write)
+        # What was read before may be older than what a mount has written since, past the cache of the device.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        device = BlockDevice(path, fd, write)
     except OSError as error:
         os.close(fd)
         raise DeviceError(f"{name}: {error.strerror}") from None
+    if write and _ioctl_int(fd, BLKROGET):  # the kernel lets it be opened for writing all the same
+        device.close()
+        raise DeviceError(f"{name}: the device is read-only (`blockdev --getro {name}` says 1)")
+    return device
 
 
 def device_size(fd: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 import time
 from contextlib import suppress
@@ -49,6 +50,18 @@ def mounts() -> list[tuple[str, str]]:
             kind, source = rest.split(b" ")[:2]
             if kind == b"fuse.f2tools":
                 found.append((_unescaped(source), _unescaped(fields.split(b" ")[4])))
+    return found
+
+
+def mounted_by_the_kernel(path: str) -> str | None:
+    """Where a block device is mounted; None where it isn't, or `path` is something else."""
+    found: str | None = None
+    with suppress(OSError):
+        status = os.stat(path)
+        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}".encode()
+        if stat.S_ISBLK(status.st_mode):
+            with open("/proc/self/mountinfo", "rb") as lines:
+                found = next((_unescaped(line.split(b" ")[4]) for line in lines if line.split(b" ")[2] == number), None)
     return found
 
 
