@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools.device.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError
 from f2tools.options import Size, device_option, human_size, image_argument, progress
 
@@ -153,6 +154,12 @@ def fsck(
         raise click.UsageError("--undo goes with -y, -p, -a or -i")
     if repairing and (only or skip):
         raise click.UsageError("--only and --skip choose what is reported; a repair looks at everything")
+    where = mounted_by_the_kernel(image)
+    if where is not None:
+        click.echo(
+            f"f2tools: note: {image} is mounted on {where}; what the kernel changes meanwhile may look like damage",
+            err=True,
+        )
     report, geo = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     if as_json:
         for finding in report.findings:
