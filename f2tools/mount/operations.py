@@ -12,6 +12,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -425,6 +426,8 @@ class FileSystem(pyfuse3.Operations):
         lost = _privileged(inode.i_mode)
         if uid and lost:
             self.volume.setattr(inode.ino, mode=inode.i_mode & ~lost)
+            with suppress(OSError):  # the kernel may know nothing of it
+                pyfuse3.invalidate_inode(pyfuse3.InodeT(inode.ino), attr_only=True)
 
     # -- attributes -------------------------------------------------------------------------------------------------
 

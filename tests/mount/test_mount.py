@@ -28,6 +28,7 @@ from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_PRO
 from f2tools.mount.needed import what_is_missing
 from f2tools.mount.options import MountOptions, parse_options
 from f2tools.volume.writer import WritableVolume
+from tests.judges import missing_judge
 from tests.mount.mounted import mounted, need_fuse
 from tests.write.volumes import FULL, fresh, judge, reading, writable
 
@@ -224,6 +225,39 @@ def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
         append(log, b" and new")
         assert log.read_bytes() == b"old and new"
         assert fixed.read_bytes() == b"old"
+    judge(image)
+
+
+def write_as(who: int, path: Path, flags: int) -> None:
+    """Write to a file as another user."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            os.chdir(path.parent)
+            os.setgroups([])
+            os.setgid(who)
+            os.setuid(who)
+            os.write(os.open(path.name, flags), b"new")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_write_by_others_takes_privileges_away_at_once(tmp_path: Path) -> None:
+    if os.geteuid():
+        missing_judge("only root can write as somebody else", "who is told that set-user-ID bits are gone")
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt", "-o", "allow_other") as mount:
+        path = mount.folder / "file"
+        path.touch()
+        os.chown(path, 65534, 65534)
+        for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC):
+            path.chmod(0o6755)
+            write_as(65534, path, flags)
+            shown = subprocess.run(["stat", "-c", "%a", path], capture_output=True, text=True, check=True)
+            assert shown.stdout == "755\n"  # stat(1) asks for the mode alone
     judge(image)
 
 
