@@ -202,6 +202,8 @@ class FileSystem(pyfuse3.Operations):
     def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         if len(name) > F2FS_NAME_LEN:
             raise FUSEError(errno.ENAMETOOLONG)
+        if name == b".":
+            return self._by_handle(_ino(parent_inode))
         folder = self._inode(_ino(parent_inode))
         found = self.tree.find(folder, name)
         if found is not None:
@@ -212,6 +214,13 @@ class FileSystem(pyfuse3.Operations):
         entry.st_ino = pyfuse3.InodeT(0)
         entry.entry_timeout = KNOWN_FOR_SECONDS
         return entry
+
+    def _by_handle(self, ino: int) -> EntryAttributes:
+        """An inode that somebody has a handle of, such as an NFS client, and that may be gone."""
+        try:
+            return self._entry(ino)
+        except (OSError, Corrupt):
+            raise FUSEError(errno.ESTALE) from None
 
     @answering
     def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:

@@ -5,6 +5,7 @@ After each, both checkers must be silent.  F2_SUITE_FACTOR, which `make nightly`
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
@@ -225,6 +226,35 @@ def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
         append(log, b" and new")
         assert log.read_bytes() == b"old and new"
         assert fixed.read_bytes() == b"old"
+    judge(image)
+
+
+def test_a_handle_leads_to_its_file_after_the_kernel_forgot_it(tmp_path: Path) -> None:
+    if os.geteuid():
+        missing_judge("only root may open by handle", "whether handles of files outlive caches")
+    image = fresh(tmp_path)
+    libc = ctypes.CDLL(None, use_errno=True)
+    handles: dict[str, Any] = {}
+    with mounted(image, tmp_path / "mnt") as mount:
+        (mount.folder / "folder").mkdir()
+        for name in ("folder/file", "gone", "folder"):
+            (mount.folder / name).touch()
+            handles[name] = handle = (ctypes.c_uint * 34)(128)
+            path = os.fsencode(mount.folder / name)
+            assert libc.name_to_handle_at(-100, path, handle, ctypes.byref(ctypes.c_int()), 0) == 0
+        (mount.folder / "folder" / "file").write_bytes(b"content")
+        (mount.folder / "gone").unlink()
+        Path("/proc/sys/vm/drop_caches").write_text("2")
+        top = os.open(mount.folder, os.O_RDONLY)
+        fd = libc.open_by_handle_at(top, handles["folder/file"], os.O_RDONLY)
+        assert os.read(fd, 100) == b"content", ctypes.get_errno()
+        folder = libc.open_by_handle_at(top, handles["folder"], os.O_RDONLY)
+        assert os.listdir(folder) == ["file"]
+        assert libc.open_by_handle_at(top, handles["gone"], os.O_RDONLY) == -1
+        assert ctypes.get_errno() == errno.ESTALE
+        for number in (fd, folder, top):
+            os.close(number)
+        assert not mount.said()
     judge(image)
 
 
