@@ -346,15 +346,16 @@ class Measures:
         if not len(rows):
             return
         change, time = change[rows], events.time[rows]
-        depth = self._depth + np.cumsum(change)
-        depth -= np.minimum(np.minimum.accumulate(depth), 0)  # completions of what was issued before the trace
+        depth = np.cumsum(change)
+        depth += self._depth
+        if depth.min() < 0:  # completions of what was issued before the trace
+            depth -= np.minimum(np.minimum.accumulate(depth), 0)
         issue = depth[change > 0]
         self.depths += np.bincount(np.minimum(issue, MAX_DEPTH), minlength=MAX_DEPTH + 1)
         self.max_depth = max(self.max_depth, int(depth.max()))
         since = time[0] if self._depth_since is None else self._depth_since
-        length = np.diff(time, prepend=since)
-        self.depth_time[0] += int((np.append(self._depth, depth[:-1]) * length).sum())
-        self.depth_time[1] += int(length.sum())
+        self.depth_time[0] += self._depth * int(time[0] - since) + int(np.dot(depth[:-1], np.diff(time)))
+        self.depth_time[1] += int(time[-1] - since)
         self._depth, self._depth_since = int(depth[-1]), int(time[-1])
 
     def settle(self, pairer: Pairer) -> None:

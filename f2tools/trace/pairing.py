@@ -61,7 +61,9 @@ class Bios:
 def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDArray[Any]]:
     if not parts:
         return [np.zeros(0, dtype) for dtype in dtypes]
-    return [np.concatenate([np.atleast_1d(part[n]) for part in parts]).astype(dtypes[n]) for n in range(len(dtypes))]
+    found = [np.atleast_1d(parts[0][n]) if len(parts) == 1 else np.concatenate([np.atleast_1d(part[n]) for part in parts])
+             for n in range(len(dtypes))]  # fmt: skip
+    return [column.astype(dtype, copy=False) for column, dtype in zip(found, dtypes, strict=True)]
 
 
 @dataclass
