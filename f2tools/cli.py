@@ -8,7 +8,7 @@ import sys
 import click
 
 from f2tools.errors import F2fsError
-from f2tools.options import LazyGroup
+from f2tools.options import LazyGroup, said_by_system
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def run() -> None:
-    """Run the command line; the exit code tells who must act: 0 fine, 1 partly, 2 usage, 8 not an F2FS image."""
+    """Run the command line; the exit code tells who must act: docs/cli.md begins with what each of them means."""
     _open_what_is_closed()
     try:
         sys.exit(main(standalone_mode=False) or 0)
@@ -106,7 +106,7 @@ def run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        print(f"f2tools: {error.filename or ''}{': ' if error.filename else ''}{error.strerror}", file=sys.stderr)
+        print(f"f2tools: {said_by_system(error)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -212,6 +212,13 @@ def printable(name: str) -> str:
     )
 
 
+def said_by_system(error: OSError) -> str:
+    """What the system said of a call, and of which file, for a terminal."""
+    said = error.strerror or str(error)
+    name = error.filename
+    return f"{printable(os.fsdecode(name))}: {said}" if isinstance(name, str | bytes) and name else said
+
+
 def progress(description: str, total: int | None) -> Any:
     """A progress bar on stderr as a context manager with `.advance(n)`; silent when stderr is not a terminal."""
     return _Progress(description, total) if sys.stderr.isatty() else _Silent()

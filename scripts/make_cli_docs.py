@@ -23,6 +23,12 @@ from f2tools.fsck.problems import CATALOGUE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by scripts/make_cli_docs.py; don't edit. -->"
+EXIT_CODES = (
+    "Exit codes: 0 fine; 1 something could not be read or done, and messages say what; 2 wrong usage, and nothing was",
+    "done; 8 not an F2FS image, or a file or device that can't be opened, read or written; 130 interrupted; 141 the",
+    "reader of a pipe has gone. `fsck` has those of fsck(8). Results go to the standard output, messages and progress",
+    "bars to the standard error.",
+)
 # in disk order; a module that is not named here comes after them
 MODULE_ORDER = (
     "super", "checkpoint", "nat", "sit", "summary", "node", "dentry", "xattr", "compress", "quota", "verity",
@@ -40,8 +46,10 @@ PROBLEM_GROUPS = (
 def cli_page() -> str:
     """The reference of all commands."""
     contexts = walk(f2tools, "f2tools", None)
-    head = ["# The commands", "", NOTE, "", "Exit codes: 0 fine; 1 something could not be read, the rest was done;"]
-    head += ["2 wrong usage; 8 not an F2FS image, or not readable at all; 130 interrupted."]
+    head = ["# The commands", "", NOTE, "", *EXIT_CODES, ""]
+    head += ["`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands"]
+    head += ["and options completed by the shell: `eval \"$(_F2TOOLS_COMPLETE=bash_source f2tools)\"` in `~/.bashrc`, with"]
+    head += ["`zsh_source` in `~/.zshrc`; in fish: `_F2TOOLS_COMPLETE=fish_source f2tools | source`."]
     index = [f"- [`{context.command_path}`](#{anchor(context.command_path)})" for context in contexts]
     sections = [line for context in contexts for line in command_section(context)]
     return "\n".join([*head, "", *index, "", *sections]).rstrip() + "\n"

@@ -73,6 +73,24 @@ def test_help_of_a_command_brings_nothing_heavy(path: tuple[str, ...]) -> None:
     assert not modules_of(*path, "--help") & HEAVY
 
 
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "f2tools", "--version"],
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.stdout.startswith("f2tools ")
+
+
+def test_a_shell_completes_commands_without_loading_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_F2TOOLS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "f2tools d")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    code = "import sys; sys.argv[0] = 'f2tools'\nfrom f2tools.cli import run\ntry: run()\n"
+    code += "except SystemExit: print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["plain,dump", "plain,defrag", "False"]
+
+
 def test_one_tool_does_not_load_another() -> None:
     packages = {tool: module.split(".")[1] for tool, (module, _) in TOOLS.items()}
     for tool, package in packages.items():

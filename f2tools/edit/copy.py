@@ -63,7 +63,8 @@ class Copier:
                 items += self._items(source, inside)
         with session.doing(target):
             if not inside and target.path.endswith(b"/") and not (len(items) == 1 and stat.S_ISDIR(items[0].mode)):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                why = errno.ENOENT if there is None else errno.ENOTDIR
+                raise OSError(why, os.strerror(why))
         if len(sources) > 1 and not inside:
             shown = session.shown(target)
             raise EditFailed(f"{shown}: several files can only be copied into a directory, which this is not")

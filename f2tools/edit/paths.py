@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,13 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.partition(":/")
 
 
+def _files_of_the_host(incomplete: str) -> list[CompletionItem]:
+    """What a shell completes a path with; it knows nothing of those in an image."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
 class InsidePath(click.ParamType):
     """A path in an image."""
 
@@ -66,6 +76,9 @@ class InsidePath(click.ParamType):
             self.fail(f"{value!r} is no path in an image; write it as IMAGE:/PATH", param, ctx)
         return found
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _files_of_the_host(incomplete)
+
 
 class AnyPath(click.ParamType):
     """A path on the host or in an image."""
@@ -76,6 +89,9 @@ class AnyPath(click.ParamType):
         if isinstance(value, Inside | Outside):
             return value
         return parse_path(value, scripted=ctx is not None and ctx.obj == SCRIPT)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _files_of_the_host(incomplete)
 
 
 class CopyTarget(InsidePath):

@@ -12,7 +12,7 @@ import click
 
 from f2tools.device.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError
-from f2tools.options import Size, device_option, human_size, image_argument, progress
+from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system
 
 if TYPE_CHECKING:
     from f2tools.fsck.check import Report
@@ -57,7 +57,7 @@ class FsckCommand(click.Command):
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            raise F2fsError(f"{error.filename or ''}: {error.strerror}") from None
+            raise F2fsError(said_by_system(error)) from None
         except (KeyboardInterrupt, click.Abort):
             click.echo("f2tools: interrupted", err=True)
             ctx.exit(CANCELLED)

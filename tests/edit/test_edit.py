@@ -65,6 +65,14 @@ def done(*arguments: object) -> bytes:
     return result.out
 
 
+@pytest.mark.parametrize(("target", "words"), [
+    ("/none/", "No such file or directory"), ("/file/", "Not a directory"), ("/none/x", "No such file or directory"),
+])  # fmt: skip
+def test_a_folder_to_copy_into_that_is_not_there_is_said_to_be_missing(image: Path, target: str, words: str) -> None:
+    done("touch", f"{image}:/file")
+    assert words in f2("cp", __file__, f"{image}:{target}").err
+
+
 @pytest.mark.peer
 def test_a_tree_is_copied_with_all_that_belongs_to_it(image: Path, source: Path, tmp_path: Path) -> None:
     done("cp", "-a", source, f"{image}:/")
