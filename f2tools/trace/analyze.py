@@ -403,8 +403,13 @@ def _add_attribution(
     large = sum(per_log[name]["large_sequential_bytes"] for name in RASTER_NAMES[:3])
     report["sequentialised"] = {"bytes": large, "of_bytes": data, "byte_share": share(large, data)}
     if before is not None:
+        size = before.geo.block_size
+        blocks = found.threaded
         report["threaded_share"] = {
-            "bytes": found.threaded, "of_bytes": found.total, "byte_share": share(found.threaded, found.total)
+            "bytes": blocks.blocks * size, "of_bytes": found.total,
+            "byte_share": share(blocks.blocks * size, found.total),
+            "at_least": share(blocks.at_least * size, found.total),
+            "at_most": share(blocks.at_most * size, found.total),
         }  # fmt: skip
     report["valid_block_histogram"] = {
         name: valid_blocks(volume) for name, volume in (("before", before), ("after", after)) if volume is not None

@@ -31,8 +31,6 @@ from f2tools.trace.records import SECTOR
 from f2tools.volume.volume import Volume
 
 LOG_NAMES = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node")
-DATA_LOGS = 3
-LARGE = 512 << 10
 Ints = NDArray[np.int64]
 PIECE = 1 << 16
 LFS = 0
@@ -70,7 +68,33 @@ class Pass:
     lfs: bool = True
     full: bool = False
     blocks: int = 0
-    large: int = 0  # blocks in requests of 512 KiB and more
+
+
+@dataclass
+class Reuse:
+    """What looks like a log that is threaded through a segment, among writes in place.
+
+    A log goes upwards from free block to free block; single blocks out of its order are taken for writes in place.
+    """
+
+    blocks: int = 0
+    next: int = -1
+    gapless: bool = False  # from the segment's first block on, so the segment may have been free
+    _single: int = -1  # where the last write of one block ended that went on nothing
+
+    def add(self, offset: int, count: int, per: int) -> None:
+        """The next write."""
+        if offset != self.next:
+            if count == 1 and offset != self._single:
+                self._single = offset + 1
+                return
+            start = offset - (offset == self._single)
+            self.gapless = start == 0
+            self.blocks += offset - start
+        self.blocks += count
+        self.next = offset + count
+        if self.next == per and self.gapless:
+            self.blocks -= per
 
 
 Again = tuple[int, int, int, int]  # a write to a segment that was full: number, offset, count, time
@@ -84,9 +108,29 @@ class Segment:
     rest: deque[Again] = field(default_factory=lambda: deque(maxlen=KEPT))  # the last ones
     again: int = 0  # blocks of all of them
     again_since: int = 0  # time
-    again_counts: NDArray[np.uint16] | None = None
+    again_counts: NDArray[Any] | None = None
+    reuse: Reuse = field(default_factory=Reuse)
     known: int | None = None  # the type that it has as long as nobody opens it anew
-    counts: NDArray[np.uint16] | None = None
+    counts: NDArray[Any] | None = None  # writes of each block
+
+
+def _counted(counts: NDArray[Any], offset: int, count: int) -> NDArray[Any]:
+    """One more write of these blocks; of a block that is written very often the numbers grow wider."""
+    part = counts[offset : offset + count]
+    if counts.dtype == np.uint16 and (part == 0xFFFF).any():
+        counts = counts.astype(np.uint32)
+        part = counts[offset : offset + count]
+    part += 1
+    return counts
+
+
+@dataclass
+class Threaded:
+    """Blocks that logs wrote into segments with valid blocks in them: what it looks like, and what is sure."""
+
+    blocks: int = 0
+    at_least: int = 0
+    at_most: int = 0
 
 
 @dataclass
@@ -98,9 +142,7 @@ class Attribution:
     files: dict[int, dict[str, Any]]
     files_ambiguous: int
     total: int
-    threaded: int
-    per_log: dict[str, dict[str, int]]
-    sequentialised: tuple[int, int]  # bytes at a log's tail in large requests, application bytes
+    threaded: Threaded
     log_of: dict[int, int] = field(default_factory=dict)  # segno -> the one log of all its writes
     spans: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)  # other segnos: (time, log from then)
 
@@ -120,14 +162,11 @@ class Attributor:
         self._uncertain = False  # a log may have opened a segment unseen
         self._number = 0
         self._time = 0
-        self._large: list[tuple[int, int]] = []
         self._before_types = before.sit.types.astype(int) if before else None
         self._before_valid = before.sit.vblocks.astype(int) if before else None
         self._after_types = after.sit.types.astype(int) if after else None
         self._open_after = {c.segno: c for c in after.summaries.cursegs} if after else {}
         self._open_before = {c.segno: c for c in before.summaries.cursegs} if before else {}
-        self.threaded = 0
-        self.log_tail: dict[int, int] = {}
         for segno, curseg in self._open_before.items():
             state = Segment(Pass(curseg.kind, curseg.next_blkoff, curseg.alloc_type == LFS), known=curseg.kind)
             self._segments[segno] = state
@@ -139,38 +178,34 @@ class Attributor:
         for rows in spool:
             first = (rows[:, 1] - self._areas.offset) // self._areas.block_sectors
             last = (rows[:, 1] + rows[:, 2] // SECTOR - self._areas.offset - 1) // self._areas.block_sectors + 1
-            large = rows[:, 2] >= LARGE
-            for start, end, big, time in zip(
-                first.tolist(), last.tolist(), large.tolist(), rows[:, 0].tolist(), strict=True
-            ):
+            for start, end, time in zip(first.tolist(), last.tolist(), rows[:, 0].tolist(), strict=True):
                 self._time = time
-                self._write(start, end, big)
+                self._write(start, end)
         return self._result()
 
-    def _write(self, start: int, end: int, large: bool) -> None:
+    def _write(self, start: int, end: int) -> None:
         main = self._geo.main_blkaddr
         start, end = max(start, main) - main, min(end, self._geo.end_blkaddr) - main
         while start < end:
             segno, offset = divmod(start, self._per)
             count = min(end - start, self._per - offset)
-            self._piece(segno, offset, count, large)
+            self._piece(segno, offset, count)
             start += count
 
-    def _piece(self, segno: int, offset: int, count: int, large: bool) -> None:
+    def _piece(self, segno: int, offset: int, count: int) -> None:
         self._number += 1
         state = self._segments.get(segno)
         if state is None:
             state = self._segments[segno] = self._unseen(segno)
         if state.counts is None:
             state.counts = np.zeros(self._per, np.uint16)
-        state.counts[offset : offset + count] += 1
+        state.counts = _counted(state.counts, offset, count)
         one = state.first
         if one is None or one.full:
             self._again(state, offset, count)
             return
         if offset == one.next or (not one.lfs and offset > one.next):
             one.blocks += count
-            one.large += count if large else 0
             one.next = offset + count
             if one.next == self._per:
                 one.full = True
@@ -192,7 +227,8 @@ class Attributor:
         if state.again_counts is None:
             state.again_counts = np.zeros(self._per, np.uint16)
             state.again_since = self._time
-        state.again_counts[offset : offset + count] += 1
+        state.again_counts = _counted(state.again_counts, offset, count)
+        state.reuse.add(offset, count, self._per)
         state.again += count
         state.rest.append((self._number, offset, count, self._time))
 
@@ -223,8 +259,6 @@ class Attributor:
     def _result(self) -> Attribution:
         logs: dict[str, int] = {name: 0 for name in LOG_NAMES}  # noqa: C420 - literal names would be its keys' type
         total = ambiguous = 0
-        large_bytes = data_bytes = 0
-        per_log = {name: {"blocks": 0, "large_blocks": 0} for name in LOG_NAMES}
         size = self._geo.block_size
         log_of: dict[int, int] = {}
         spans: dict[int, list[tuple[int, int | None]]] = {}
@@ -242,18 +276,10 @@ class Attributor:
                 log_of[segno] = next(iter(shares))
             else:
                 spans[segno] = self._spans(segno, state)
-            one = state.first
-            if one is not None and shares:
-                log = next(iter(shares))
-                per_log[LOG_NAMES[log]]["blocks"] += one.blocks
-                per_log[LOG_NAMES[log]]["large_blocks"] += one.large
-                if log < DATA_LOGS:
-                    large_bytes += one.large * size
-        data_bytes = sum(logs[name] for name in LOG_NAMES[:DATA_LOGS])
         files, unknown = self._files()
         return Attribution(
-            logs, ambiguous * size, files, unknown * size, total * size, self._threaded(), per_log,
-            (large_bytes, data_bytes), log_of, spans,
+            logs, ambiguous * size, files, unknown * size, total * size,
+            self._threaded() if self._before else Threaded(), log_of, spans,
         )  # fmt: skip
 
     def _shares(self, segno: int, state: Segment) -> dict[int, int]:
@@ -352,17 +378,43 @@ class Attributor:
         # the run's first write may be one in place that happens to lie before the others
         return rest[min(first + 1, len(rest) - 1)][0] if run > 1 else rest[first][0]
 
-    def _threaded(self) -> int:
-        """Blocks written to places that were not valid in segments that held valid blocks before."""
-        if self._before is None or self._before_valid is None:
-            return 0
-        found = 0
+    def _threaded(self) -> Threaded:
+        """Blocks written into segments that held valid blocks when they were opened.
+
+        Sure are those that went to free places among what was valid before.  Whether a block was written in place or
+        given out anew to the same place no image tells; so the rest is between none and all of what was written again.
+        """
+        found = Threaded()
         for segno, state in self._segments.items():
-            if state.counts is None or not self._before_valid[segno] or segno in self._open_before:
+            if state.counts is None:
                 continue
-            bits = np.unpackbits(self._before.sit.valid_map(np.array([segno]))[0])[: self._per]
-            found += int(state.counts[bits == 0].sum())
+            sure = self._between_valid(segno, state)
+            likely, most = sure, sure
+            if self._short_of_space():
+                likely, most = max(sure, self._reused(segno, state)), max(sure, state.again)
+            found.blocks += likely
+            found.at_least += sure
+            found.at_most += most
         return found
+
+    def _between_valid(self, segno: int, state: Segment) -> int:
+        """Blocks written to free places of a segment that had valid blocks before, if it was not open for appending."""
+        assert self._before is not None
+        assert self._before_valid is not None
+        assert state.counts is not None
+        log = self._open_before.get(segno)
+        if not self._before_valid[segno] or (log is not None and log.alloc_type == LFS):
+            return 0
+        if log is None and state.counts.all():
+            return 0  # perhaps it was freed in between
+        valid = np.unpackbits(self._before.sit.valid_map(np.array([segno]))[0])[: self._per]
+        return int(state.counts[valid == 0].sum())
+
+    def _reused(self, segno: int, state: Segment) -> int:
+        """Blocks of a segment that look like those of a threaded log, a log that appends there at the end left out."""
+        log, reuse = self._open_after.get(segno), state.reuse
+        appending = log is not None and log.alloc_type == LFS and reuse.gapless and reuse.next == log.next_blkoff
+        return reuse.blocks - (reuse.next if appending else 0)
 
     # -- owners -------------------------------------------------------------------------------------------------
 

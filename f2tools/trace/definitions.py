@@ -39,7 +39,9 @@ DEFINITIONS = {
     "fs_waf": "Bytes of W / bytes that the application wrote, as given by --app-bytes, --fio, or the recording.",
     "threaded_share": (
         "Main-area blocks written into a segment that held valid blocks when it was opened / all main-area blocks "
-        "written. Needs the image from before."
+        "written. `at_least` is sure; images can't tell a block that was written in place from one that was given out "
+        "anew, so `at_most` has all that was written again; `byte_share` is by how a log goes upwards from free block "
+        "to free block. Needs the image from before, and to be more than `at_least` the one from after."
     ),
     "valid_block_histogram": "Dirty segments of an image by their number of valid blocks, in eighths of a segment.",
     "areas": (

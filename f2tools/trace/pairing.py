@@ -61,8 +61,10 @@ class Bios:
 def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDArray[Any]]:
     if not parts:
         return [np.zeros(0, dtype) for dtype in dtypes]
-    found = [np.atleast_1d(parts[0][n]) if len(parts) == 1 else np.concatenate([np.atleast_1d(part[n]) for part in parts])
-             for n in range(len(dtypes))]  # fmt: skip
+    if len(parts) == 1:
+        found = [np.atleast_1d(column) for column in parts[0]]
+    else:
+        found = [np.concatenate([np.atleast_1d(part[n]) for part in parts]) for n in range(len(dtypes))]
     return [column.astype(dtype, copy=False) for column, dtype in zip(found, dtypes, strict=True)]
 
 

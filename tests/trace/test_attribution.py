@@ -119,6 +119,29 @@ def test_each_log_writes_at_its_own_tail(case: tuple) -> None:
     )
 
 
+# Blocks that logs wrote into segments that held valid blocks when they were opened, by the tracepoints in their order:
+# a log that went through a segment without a gap, to its end or to where it stands at last, had it for itself.
+THREADED = {"churn": 3851, "fileserver": 0, "varmail": 0}
+
+
+def test_threaded_logs_are_seen(case: tuple) -> None:
+    name, report, _ = case
+    found, real = report["threaded_share"], THREADED[name] * BLOCK
+    assert found["at_least"] <= real / found["of_bytes"] <= found["at_most"]
+    assert found["bytes"] == pytest.approx(real, rel=0.01)
+    if name == "churn":
+        assert 0.2 < found["byte_share"] < 0.3
+
+
+def test_a_block_that_is_written_very_often_is_counted_as_often() -> None:
+    from f2tools.trace.attribution import _counted
+
+    counts = np.zeros(4, np.uint16)
+    for _ in range(65_540):
+        counts = _counted(counts, 1, 2)
+    assert counts.tolist() == [0, 65_540, 65_540, 0]
+
+
 def test_with_one_image_there_are_areas_and_no_guesses() -> None:
     after = str(traces.image("churn", "after"))
     report = analyze(Request(str(traces.FOLDER / "churn"), image_after=after)).report
