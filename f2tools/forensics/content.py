@@ -33,6 +33,9 @@ from f2tools.volume.node import footers_of
 BATCH = 1024
 READ_BLOCKS = 256
 WRITTEN_BACK_NS = 60_000_000_000  # the kernel writes data back after 30 s, and looks every 5
+WAITS_NS = 25_000_000_000  # and hardly earlier
+RESTED_NS = 300_000_000_000  # then it was written back, and a checkpoint made, which the kernel does every 60 s
+COMPARED = 8  # versions of the same mtime
 HASHED_TIMES = 4  # zeros that are hashed in all, in sizes of the main area
 SAMPLE = 4096  # blocks looked at to see whether a volume discards
 ROW = np.dtype([("fofs", "i8"), ("blkaddr", "u4"), ("nid", "u4"), ("ofs", "u4")])
@@ -128,8 +131,12 @@ class Contents:
         rows = np.concatenate(parts)
         rows = rows[rows["fofs"] < stop]
         written = rows["blkaddr"] != NEW_ADDR
+        promised = rows["fofs"][~written]
+        if inode.cluster_size > 1:  # a compressed cluster keeps what it has saved
+            heads = rows["fofs"][rows["blkaddr"] == COMPRESS_ADDR]
+            promised = promised[~np.isin(promised // inode.cluster_size, heads // inode.cluster_size)]
         ranges = [(first, min(count, stop - first)) for first, count in missing]
-        return FileMap(rows[written], ranges, rows.size - int(written.sum()))
+        return FileMap(rows[written], ranges, promised.size)
 
     def _rows(self, addrs: NDArray[Any], fofs: int, nid: int) -> NDArray[Any]:
         used = np.flatnonzero(addrs != NULL_ADDR)
@@ -340,33 +347,64 @@ class Contents:
 
     # -- whether the data was written when the inode was ----------------------------------------------------------
 
-    def settled(self, life: Life, version: InodeVersion, content: Content, gone: int) -> str | None:
+    def settled(
+        self, life: Life, version: InodeVersion, content: Content, lived: int, gone_ns: int | None
+    ) -> str | None:
         """None where the content is sure to be what the inode's mtime stands for, else why not.
 
         A checkpoint writes inodes, not the data that waits in memory.  That it was written before is known of an
-        fsync; of a file that stayed as it was for longer than data waits; and where no block is older than the mtime.
+        fsync, and of a file that stayed as it was for longer than data waits.  It was there before the age `lived`,
+        and as long as `gone_ns` is later by more than the time in which a kernel makes a checkpoint of its own accord.
+        Else all of it must have been written, and in a time too short for data to be written back and changed again.
         """
         versions = life.versions
-        at = life.position(version)
-        last = at
+        at = last = life.position(version)
+        while at and _same_content(versions[at - 1], version):
+            at -= 1
         while last + 1 < len(versions) and _same_content(versions[last + 1], version):
             last += 1
-        if last != at and not self._same_blocks(life, versions[last], content):
+        if versions[last] is not version and not self._same_blocks(life, versions[last], content):
             return "the file's blocks changed later without a new mtime: data may not have been written yet"
         if any(item.fsync for item in versions[at : last + 1]):
+            earlier = versions[at : life.position(version)]
+            if all(self._same_blocks(life, item, content) for item in (*earlier[:1], *earlier[1:][-COMPARED:])):
+                return None
+            return "the file's blocks changed without a new mtime: an fdatasync may have written what is newer"
+        until, over_ns = lived, gone_ns
+        if last + 1 < len(versions):
+            until, over_ns = versions[last + 1].age, versions[last + 1].ctime_ns
+        written = versions[at].ctime_ns  # at the latest: the mtime can be set
+        clock = self.past.time_within(version.age, until)
+        if clock is not None and clock >= written + WRITTEN_BACK_NS:
             return None
-        until = versions[last + 1].age if last + 1 < len(versions) else gone
-        clock = self.past.clock_before(until)
-        if clock is not None and version.age < until and clock >= version.mtime_ns + WRITTEN_BACK_NS:
+        if over_ns is not None and over_ns >= written + RESTED_NS and not content.map.reserved:
             return None
         if content.map.reserved:
             return "some blocks were promised and not written yet"
-        before = next((item for item in reversed(versions[:at]) if item.mtime_ns != version.mtime_ns), None)
+        return self._written_at_once(life, versions[at], content)
+
+    def _written_at_once(self, life: Life, version: InodeVersion, content: Content) -> str | None:
+        """None where everything was written after the version before, and not long before this one."""
+        doubt = "a part may not have been written yet when the inode was"
+        before = life.versions[life.position(version) - 1] if version is not life.first else None
+        if content.inode.has_inline_data and not content.inode.i_inline & F2FS_DATA_EXIST:
+            return "inline data was not written yet"
+        if before is not None and self._shares(life, before, content):
+            return doubt
+        if not content.inode.has_inline_data and not content.map.rows["fofs"].any():
+            return doubt  # a file that leaves its inode is written at once, as it was before the change
+        since = self.past.time_before(version.age)
         if before is None:
-            inline = content.inode.has_inline_data and not content.inode.i_inline & F2FS_DATA_EXIST
-            return "inline data was not written yet" if inline and version.size else None
-        if self._shares(life, before, content):
-            return "a part may not have been written yet when the inode was"
+            lost = self.past.may_be_lost_before(version.age)
+            born = version.atime_ns if version.crtime_ns is None else version.crtime_ns
+            if born <= version.ctime_ns:  # not read since it was written
+                since = max(since or born, born)
+        else:
+            lost = self.past.newer_may_be_lost(before, version.age)
+            if before.age == version.age and before.fsync:
+                since = before.ctime_ns
+        if lost or since is None or not 0 <= version.ctime_ns - since < WAITS_NS:
+            return doubt
         return None
 
     def _same_blocks(self, life: Life, other: InodeVersion, content: Content) -> bool:
@@ -384,8 +422,11 @@ class Contents:
             inode, mapped = self._mapped(life, before)
         except F2fsError:
             return True
+        if inode.has_inline_data != content.inode.has_inline_data:
+            return True
         if content.inode.has_inline_data:
-            return _inline(inode) == _inline(content.inode)
+            old, new = inode.inline_area, content.inode.inline_area
+            return old.size != new.size or bool(((new == old) | (new == 0)).all())  # the same, or cut off
         return bool(_addresses(mapped).items() & content.addresses().items())
 
     def _mapped(self, life: Life, version: InodeVersion) -> tuple[Inode, FileMap]:

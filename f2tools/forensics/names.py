@@ -13,7 +13,7 @@ import numpy as np
 
 from f2tools.errors import F2fsError
 from f2tools.forensics.content import LOST, Contents
-from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
+from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, is_root
 from f2tools.forensics.slots import DOTS, Slot, read_slots
 from f2tools.layout.constants import F2FS_ROOT_INO, FADVISE_ENCRYPT_BIT
 from f2tools.volume.dentries import name_hash
@@ -53,6 +53,7 @@ class Names:
         for links in self.links.values():
             links.sort(key=lambda link: (link.since, link.until))
         self.of_life: dict[tuple[int, int], list[Link]] = {}
+        self._lived: dict[tuple[int, int], int] = {}
         self._give()
 
     # -- directories ----------------------------------------------------------------------------------------------
@@ -243,6 +244,33 @@ class Names:
         if not name:
             return join(self.directory_path(parent, age), UNKNOWN_PARENT % ino) if parent else UNKNOWN_PARENT % ino
         return join(self.directory_path(parent, age), self.shown(parent, name))
+
+    def lived_until(self, life: Life) -> int:
+        """The age before which a life is known to have been there: by its own versions, and by those that name it."""
+        key = (life.ino, life.generation)
+        if key in self._lived:
+            return self._lived[key]
+        if life.live or life.orphan or is_root(life.ino):
+            self._lived[key] = 0
+            return 0
+        self._lived[key] = known = life.last.age  # also where directories lead in a circle
+        for link in self.of_life[key]:
+            if link.lives == 1:
+                known = max(known, self._there_until(link))
+        self._lived[key] = min(known, life.ends, 0)
+        return self._lived[key]
+
+    def _there_until(self, link: Link) -> int:
+        """The age before which a name is known to have been there.
+
+        Of a directory that went with all that was in it no version lacks the name: it goes as the directory does.
+        """
+        folder = self.past.life_at(link.dir, link.since)
+        if folder is None:
+            return link.since
+        version = self.past.version_at(folder, link.until - 1)
+        until = link.until if link.until != FOREVER else self.lived_until(folder)
+        return version.age if self.past.newer_may_be_lost(version, min(until, 0)) else until
 
     def seen_until(self, life: Life, version: InodeVersion) -> int:
         """The last age at which a version was the newest one and had a name."""

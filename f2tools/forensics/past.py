@@ -140,10 +140,27 @@ class Past:
             result.append((key, highest))
         return result
 
-    def clock_before(self, age_: int) -> int | None:
-        """The latest ctime that was written before an age began."""
-        at = bisect_left(self.clock, age_, key=lambda item: item[0])
-        return self.clock[at - 1][1] if at else None
+    @cached_property
+    def _set_times(self) -> list[tuple[int, int]]:
+        """(age, latest ctime that was set in it) by rising age; unlike `clock` it may go back, as clocks may."""
+        latest: dict[int, int] = {}
+        for life in self.lives:
+            before: InodeVersion | None = None
+            for version in life.versions:
+                if before.ctime_ns != version.ctime_ns if before else not self.may_be_lost_before(version.age):
+                    latest[version.age] = max(latest.get(version.age, version.ctime_ns), version.ctime_ns)
+                before = version
+        return sorted(latest.items())
+
+    def time_within(self, first: int, until: int) -> int | None:
+        """The latest time that was set in the ages from `first` on and before `until`."""
+        low, high = (bisect_left(self._set_times, age, key=lambda item: item[0]) for age in (first, until))
+        return max((time for _, time in self._set_times[low:high]), default=None)
+
+    def time_before(self, age_: int) -> int | None:
+        """The time at the end of the ages before one, as far as it is known."""
+        at = bisect_left(self._set_times, age_, key=lambda item: item[0])
+        return self._set_times[at - 1][1] if at else None
 
     def age_of(self, time_ns: int) -> int | None:
         """The first age by whose end something of that time or later was written."""

@@ -13,7 +13,7 @@ from f2tools.copyout.walk import shown
 from f2tools.errors import F2fsError
 from f2tools.forensics.content import Content, Contents
 from f2tools.forensics.index import Index
-from f2tools.forensics.names import Names
+from f2tools.forensics.names import MAX_DEPTH, Names
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 from f2tools.layout.constants import FT_NAMES
 from f2tools.volume.directory import file_type
@@ -218,9 +218,13 @@ class Undelete:
         grade = CERTAIN
         if content.doubtful:
             grade = PROBABLE
-        if version.size and (doubt := self.contents.settled(life, version, content, self.gone_at(life))):
+        lived, over = self.names.lived_until(life), self._over_ns(life)
+        if version.size and (doubt := self.contents.settled(life, version, content, lived, over)):
             grade = PROBABLE
             reasons.append(doubt)
+        if not any(item.links for item in life.versions):
+            grade = PROBABLE
+            reasons.append("it never had a name: a temporary file")
         if version.checksum == 0:
             grade = PROBABLE
             reasons.append("the inode's checksum is wrong")
@@ -252,6 +256,21 @@ class Undelete:
         before = self.past.version_at(parent, last.until - 1).mtime_ns
         times = (version.mtime_ns for version in parent.versions if version.age >= last.until)
         return next((time for time in times if time > before), None)
+
+    def _over_ns(self, life: Life, depth: int = 0) -> int | None:
+        """When a file was deleted, to the minute; None where that is not known, or no version of its folder tells."""
+        links = self.names.of_life[life.ino, life.generation]
+        if not links or life.live or life.orphan or depth > MAX_DEPTH:
+            return None
+        last = max(links, key=lambda link: link.until)
+        folder = self.past.life_at(last.dir, last.since)
+        if folder is None or last.lives > 1:
+            return None
+        if last.until == FOREVER:
+            return self._over_ns(folder, depth + 1)
+        if self.past.newer_may_be_lost(self.past.version_at(folder, last.until - 1), last.until):
+            return None
+        return self.gone_by(life)
 
     def digest(self, found: Found) -> None:
         """Read the content: fill in `sha256` and `target`."""
