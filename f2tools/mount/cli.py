@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from f2tools.device.mounted import mounts
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import device_option, json_option, key_option, print_json, printable
 
@@ -119,11 +120,11 @@ def _mount(
     error, code = in_background(
         lambda ready: serve(request, lambda: (logging.disable(0), ready())[1]), request.warnings
     )
-    _say(request)
     if error is not None:
         failure = F2fsError(error)
         failure.exit_code = code
         raise failure
+    _say(request)
 
 
 def _say(request: Request) -> None:
@@ -132,6 +133,9 @@ def _say(request: Request) -> None:
 
 
 def _check_directory(directory: str) -> None:
+    there = next((image for image, place in mounts() if place == os.path.realpath(directory)), None)
+    if there is not None:
+        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first (fusermount3 -u {directory})")
     try:
         mode = os.stat(directory).st_mode
     except OSError as error:

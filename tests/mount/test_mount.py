@@ -419,6 +419,24 @@ print("refused", *refused)
 """
 
 
+def test_programs_that_share_a_volume_find_what_they_left(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 256M")
+    storm = str(Path(__file__).with_name("storm.py"))
+    with mounted(image, tmp_path / "mnt") as mount:
+        command = [sys.executable, storm, str(mount.folder)]
+        programs = [
+            subprocess.Popen([*command, str(seed), str(80 * FACTOR), *("leave",)[: seed % 2]], stderr=subprocess.PIPE)
+            for seed in range(8)
+        ]
+        for program in programs:
+            said = program.communicate(timeout=3000)[1]
+            assert program.returncode == 0, said.decode()
+        tree = told(mount.folder)
+    with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+        assert told(mount.folder) == tree
+    judge(image)
+
+
 def test_what_a_full_volume_took_is_there(tmp_path: Path) -> None:
     image = fresh(tmp_path, "--size 96M")
     promised: dict[str, str] = {}
@@ -500,10 +518,14 @@ def test_a_mounted_image_is_locked_and_then_complete(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:
         (tmp_path / "other").mkdir()
-        for words in (("mount", "-f", image, tmp_path / "other"), ("mkdir", f"{image}:/folder")):
+        for words, text in (
+            (("mount", "-f", image, tmp_path / "other"), "mounted on"),
+            (("mkdir", f"{image}:/folder"), "mounted on"),
+            (("mount", fresh(tmp_path, name="second"), mount.folder), "is mounted there already"),
+        ):
             done = f2tools(*words)
             assert done.returncode == 8, done
-            assert "mounted on" in done.stderr
+            assert text in done.stderr
         (mount.folder / "file").write_bytes(os.urandom(3 << 20))
     with mounted(image, tmp_path / "mnt", "-o", "ro") as mount, mounted(image, tmp_path / "two", "-o", "ro"):
         assert f2tools("mkdir", f"{image}:/folder").returncode == 8
@@ -541,6 +563,7 @@ def test_what_can_not_be_mounted_is_said_at_once(tmp_path: Path) -> None:
     image, folder = fresh(tmp_path), tmp_path / "mnt"
     folder.mkdir()
     (tmp_path / "noise").write_bytes(os.urandom(1 << 20))
+    (tmp_path / "noise").chmod(0o400)
     for words, code, text in (
         ((tmp_path / "noise", folder), 8, "not an F2FS image"),
         ((tmp_path / "nothing", folder), 8, "No such file"),
@@ -553,6 +576,7 @@ def test_what_can_not_be_mounted_is_said_at_once(tmp_path: Path) -> None:
             done = f2tools("mount", *foreground, *words)
             assert done.returncode == code, done
             assert text in done.stderr, done
+            assert "mounted read-only" not in done.stderr, done
     judge(image)
 
 
