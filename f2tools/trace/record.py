@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
 import os
 import re
@@ -32,6 +34,8 @@ BLOCK_EVENTS = (
     "split", "bio_remap",
 )  # fmt: skip
 OCP_SMART_LOG = "0xc0"
+BLKTRACESTART = 0x1274  # linux/fs.h
+PR_SET_PDEATHSIG = 1
 NVME_UNIT = 512_000  # data units written are thousands of 512 bytes
 
 
@@ -48,34 +52,92 @@ class Recording:
 
 
 def record(asked: Recording) -> int:
-    """Record; the command's exit status.  OSError and F2fsError where it can't even begin."""
+    """Record; the command's exit status.  OSError and F2fsError where it can't even begin, and nothing is left then."""
     device, folder = asked.device, asked.folder
     if not os.path.exists(device):
         raise FileNotFoundError(2, os.strerror(2), device)
     if shutil.which(asked.command[0]) is None:
         raise FileNotFoundError(2, os.strerror(2), asked.command[0])
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise Usage(f"{folder}: not empty; a recording has a folder of its own")
     kept: dict[str, Any] = {"format": 1, "device": device, "command": asked.command, "started": time.time()}
     kept["offset"] = partition_offset(device)
-    counters = kept["counters"] = {"before": counters_of(device)}
-    status = f2fs_status(device, folder, "before")
-    kept["mounted"] = status
-    _copy(asked, "before.img")
-    tracer = start_tracer(asked)
-    try:
-        status_code, io, seconds = run_command(asked.command)
-        os.sync()  # what the command left in memory belongs to it
-    finally:
-        kept["tracer"] = tracer.stop()
-    counters["after"] = counters_of(device)
-    f2fs_status(device, folder, "after")
-    _copy(asked, "after.img")
+    with Signals() as signals:
+        try:
+            kept["mounted"] = f2fs_status(device, folder, "before")
+            before = nand_counters(device)
+            _copy(asked, "before.img")
+            tracer = start_tracer(asked)
+        except BaseException:
+            _empty(folder, made)
+            raise
+        # From here to the other end every request is in the trace and in the counters.
+        try:
+            counters = kept["counters"] = {"before": block_counters(device)}
+            status_code, io, seconds = run_command(asked.command, signals)
+            os.sync()  # what the command left in memory belongs to it
+            counters["after"] = block_counters(device)
+        finally:
+            kept["tracer"] = tracer.stop()
+        for when, nand in (("before", before), ("after", nand_counters(device))):
+            counters[when] |= {"nand": nand} if nand else {}
+        f2fs_status(device, folder, "after")
+        _copy(asked, "after.img")
     kept |= {"io": io, "app_bytes": application_bytes(io), "exit_status": status_code, "seconds": seconds}
     kept["notes"] = asked.notes
     (folder / "record.json").write_text(json.dumps(kept, indent=1) + "\n")
     return status_code
+
+
+def _empty(folder: Path, made: bool) -> None:
+    """Take away what a recording that did not begin has left."""
+    for path in folder.iterdir():
+        path.unlink()
+    if made:
+        folder.rmdir()
+
+
+class Signals:
+    """What tells us to stop tells the command, while one runs; else it ends us, with everything cleaned up."""
+
+    TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.command: subprocess.Popen[bytes] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in self.TAKEN:
+                if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                    self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _take(self, number: int, _frame: object) -> None:
+        if self.command is None:
+            sys.exit(128 + number)
+        if not (number == signal.SIGINT and _at_the_terminal()):  # Ctrl-C reaches the command by itself
+            self.command.send_signal(number)
+
+
+def _at_the_terminal() -> bool:
+    """Whether what is typed at the terminal goes to us and our children."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 def application_bytes(io: dict[str, int]) -> int | None:
@@ -85,15 +147,12 @@ def application_bytes(io: dict[str, int]) -> int | None:
     return max(io["write_bytes"] - io.get("cancelled_write_bytes", 0), 0)
 
 
-def run_command(command: list[str]) -> tuple[int, dict[str, int], float]:
+def run_command(command: list[str], signals: Signals) -> tuple[int, dict[str, int], float]:
     """(exit status, /proc/PID/io, seconds) of a command; its counters have those of its children in them."""
     started = time.monotonic()
-    process = subprocess.Popen(command)
-    try:
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and still there to be asked
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    process = signals.command = subprocess.Popen(command)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and still there to be asked
+    signals.command = None
     seconds = time.monotonic() - started
     try:
         text = Path(f"/proc/{process.pid}/io").read_text()
@@ -143,17 +202,22 @@ def partition_offset(device: str) -> int:
         return 0
 
 
-def counters_of(device: str) -> dict[str, Any]:
-    """The kernel's counters of a device, and the device's own where a tool can read them."""
-    found: dict[str, Any] = {}
+def partition_sectors(device: str) -> int:
+    """How many sectors of 512 bytes a block device has; 0 where that is not known."""
+    path = _sysfs(device)
+    try:
+        return int((path / "size").read_text()) if path is not None else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def block_counters(device: str) -> dict[str, Any]:
+    """The kernel's counters of a device."""
     path = _sysfs(device)
     if path is not None:
         with suppress(OSError):
-            found["stat"] = parse_stat((path / "stat").read_text())
-    nand = nand_counters(device)
-    if nand:
-        found["nand"] = nand
-    return found
+            return {"stat": parse_stat((path / "stat").read_text())}
+    return {}
 
 
 def parse_stat(text: str) -> dict[str, int]:
@@ -280,21 +344,49 @@ class Blktrace:
 
     def __init__(self, asked: Recording) -> None:
         self._folder = asked.folder
+        self._device = asked.device
+        self._notes = asked.notes
         self._log = (asked.folder / "blktrace.txt").open("wb")
         command = ["blktrace", "-d", asked.device, "-D", str(asked.folder), "-o", "trace", "-b", str(asked.buffer_kib)]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+        # In a session of its own: a Ctrl-C is not for it, it goes on until the command has ended.
+        self._process = subprocess.Popen(
+            command,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_interrupt_when_orphan,
+        )
+        try:
+            self._wait_until_started()
+        except BaseException:
+            self._end()
+            self._log.close()
+            raise
+
+    def _wait_until_started(self) -> None:
         until = time.monotonic() + START_SECONDS
-        while not list(asked.folder.glob("trace.blktrace.*")):
+        while not list(self._folder.glob("trace.blktrace.*")):
             if self._process.poll() is not None or time.monotonic() > until:
-                self._end()
-                raise DeviceError(f"blktrace did not start: {self._said().strip() or 'it says nothing'}")
+                raise self._failed()
             time.sleep(0.02)
         time.sleep(0.1)
         if self._process.poll() is not None:
-            raise DeviceError(f"blktrace did not start: {self._said().strip() or 'it says nothing'}")
+            raise self._failed()
+        # It opens its files before it starts the trace; nothing of the command may be missed in between.
+        with suppress(OSError):
+            fd = os.open(self._device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(fd, BLKTRACESTART)
+            finally:
+                os.close(fd)
+
+    def _failed(self) -> DeviceError:
+        said = self._said().strip() or "it says nothing"
+        if "resource busy" in said:
+            said += f"; somebody traces the device already (`blktrace -d {self._device} -k` ends that)"
+        return DeviceError(f"blktrace did not start: {said}")
 
     def _said(self) -> str:
-        self._log.flush()
         return (self._folder / "blktrace.txt").read_text(errors="replace")
 
     def _end(self) -> None:
@@ -308,44 +400,63 @@ class Blktrace:
 
     def stop(self) -> dict[str, Any]:
         """End it; what it says of events that it dropped."""
+        early = self._process.poll() is not None
         self._end()
         self._log.close()
-        text = (self._folder / "blktrace.txt").read_text(errors="replace")
+        text = self._said()
+        if early:
+            self._notes.append(f"blktrace ended before the command: {text.strip() or 'it says nothing'}")
+            print(f"f2tools: {self._notes[-1]}", file=sys.stderr)
         dropped = sum(int(number) for number in re.findall(r"dropped (\d+)", text))
         if dropped:
             print(f"f2tools: blktrace dropped {dropped} events; try a larger --buffer", file=sys.stderr)
         return {"kind": "blktrace", "dropped": dropped}
 
 
+def _interrupt_when_orphan() -> None:
+    """In the child: be told to end when f2tools is killed, so that the device does not stay traced for ever."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGINT))
+
+
 class Tracefs:
     """An instance of ftrace with the block and F2FS write tracepoints, copied to a file by a thread."""
 
     def __init__(self, asked: Recording, root: Path) -> None:
-        self._instance = root / "instances" / INSTANCE
-        self._instance.mkdir(exist_ok=True)
-        self._write("buffer_size_kb", str(asked.buffer_kib))
-        self._write("trace_clock", "mono")
         number = _number(asked.device)
-        if number is not None:
-            kernel = number[0] << 20 | number[1]
-            for event in self._events():
-                self._write(f"events/block/{event}/filter", f"dev == {kernel}")
-                self._write(f"events/block/{event}/enable", "1")
-        self._write("events/f2fs/f2fs_submit_page_write/enable", "1")
+        if number is None:
+            raise DeviceError(f"{asked.device}: not a block device; only those have requests to trace")
+        _remove_orphans(root / "instances")
+        self._instance = root / "instances" / f"{INSTANCE}-{os.getpid()}"
+        self._instance.mkdir()
+        self._pipe = -1
+        try:
+            self._write("buffer_size_kb", str(asked.buffer_kib))
+            self._write("trace_clock", "mono")
+            for event in BLOCK_EVENTS:
+                self._write(f"events/block/block_{event}/filter", event_filter(asked.device, number))
+                self._write(f"events/block/block_{event}/enable", "1")
+            self._write("events/f2fs/f2fs_submit_page_write/filter", f"dev == {_kernel_number(number)}")
+            self._write("events/f2fs/f2fs_submit_page_write/enable", "1")
+            self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+            self._out = (asked.folder / "ftrace.txt").open("wb")
+        except BaseException:
+            self._remove()
+            raise
         self._stop = threading.Event()
-        self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
-        self._out = (asked.folder / "ftrace.txt").open("wb")
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
-
-    def _events(self) -> list[str]:
-        return [f"block_{name}" for name in BLOCK_EVENTS]
 
     def _write(self, name: str, text: str) -> None:
         try:
             (self._instance / name).write_text(text)
         except OSError:
             return  # a kernel without this event
+
+    def _remove(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        with suppress(OSError):
+            self._instance.rmdir()
 
     def _copy(self) -> None:
         while True:
@@ -367,11 +478,37 @@ class Tracefs:
         self._stop.set()
         self._thread.join(STOP_SECONDS)
         self._out.close()
-        os.close(self._pipe)
         lost = 0
         for path in self._instance.glob("per_cpu/cpu*/stats"):
             found = re.search(r"overrun: (\d+)", path.read_text())
             lost += int(found[1]) if found else 0
-        with suppress(OSError):
-            self._instance.rmdir()
+        self._remove()
+        if lost:
+            print(f"f2tools: the kernel lost {lost} events; try a larger --buffer", file=sys.stderr)
         return {"kind": "tracefs", "dropped": lost}
+
+
+def event_filter(device: str, number: tuple[int, int]) -> str:
+    """What an event must say to be of this device.  Events of requests name the disk, even where it is a partition."""
+    own = f"dev == {_kernel_number(number)}"
+    path = _sysfs(device)
+    if path is None or not (path / "partition").exists():
+        return own
+    major, minor = map(int, (path.resolve().parent / "dev").read_text().split(":"))
+    first = partition_offset(device)
+    inside = f"sector >= {first} && sector < {first + partition_sectors(device)}"
+    return f"{own} || (dev == {_kernel_number((major, minor))} && {inside})"
+
+
+def _kernel_number(number: tuple[int, int]) -> int:
+    """dev_t as the kernel keeps it, and as filters of events compare it."""
+    return number[0] << 20 | number[1]
+
+
+def _remove_orphans(instances: Path) -> None:
+    """Take away what recordings left behind that were killed."""
+    for path in instances.glob(f"{INSTANCE}-*"):
+        pid = path.name.rpartition("-")[2]
+        if not Path("/proc", pid).exists():
+            with suppress(OSError):
+                path.rmdir()
