@@ -160,7 +160,7 @@ def _to_enter(found: Iterable[Row], path: bytes, met: set[int], lost: list[Lost]
 # -- ls ---------------------------------------------------------------------------------------------------------------
 
 
-def short_lines(found: list[Row], *, inodes: bool, classify: bool = False) -> Iterator[str]:
+def short_lines(found: list[Row], *, inodes: bool) -> Iterator[str]:
     """Names, one a line."""
     width = max((len(str(row.ino)) for row in found), default=0)
     for row in found:

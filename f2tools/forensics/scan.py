@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import DeviceError
 from f2tools.forensics.slots import directory_blocks
-from f2tools.layout.constants import COMPRESS_ADDR, OFFSET_BIT_SHIFT
+from f2tools.layout.constants import OFFSET_BIT_SHIFT
 from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.volume import Volume
@@ -129,8 +129,3 @@ def _bodies_fit(
     lengths = np.ascontiguousarray(heads[:, _NAMELEN_AT : _NAMELEN_AT + 4]).view("<u4")[:, 0]
     fits[inodes] = np.isin(modes & 0o170000, _KINDS) & (lengths <= 255)
     return fits
-
-
-def is_mapped(geo: Geometry, addrs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which addresses of a node lie in the main area."""
-    return (addrs >= geo.main_blkaddr) & (addrs < min(geo.end_blkaddr, COMPRESS_ADDR))

@@ -23,7 +23,6 @@ IDLE_SECONDS = 5.0  # without a request before anything is cleaned
 BETWEEN_SECTIONS = 0.5  # seconds, while it stays idle
 FOREVER = 3600.0
 INVALID_PERCENT = 40  # of the blocks that are not valid, so many must lie in dirty segments; see gc.h
-FREED_HELD = 32  # segments that are given back at a time
 
 
 class Tending:

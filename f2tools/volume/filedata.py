@@ -40,7 +40,6 @@ FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02
 FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
 SHORT_READ = 4 << 20
 DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
-PAGES_HELD = 8192  # dirty pages beyond this are written back
 MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
 MOVED_BLOCKS = 2048  # moved at a time by collapse and insert
 

@@ -207,10 +207,6 @@ class SectionCleaner:
         """Sections found so far that hold what may not move."""
         return len(self._unmovable)
 
-    def forget_pinned(self) -> None:
-        """Pinned files may have gone: look again."""
-        self._unmovable.clear()
-
     # -- moving ---------------------------------------------------------------------------------------------------
 
     def clean(self, section: int) -> int:

@@ -14,7 +14,6 @@ from f2tools.layout.constants import (
 from f2tools.layout.node import addrs_per_block, addrs_per_inode
 from f2tools.layout.super import SuperBlock
 
-AREAS = ("sb", "cp", "sit", "nat", "ssa", "main")
 SIT_ENTRY_SIZE = 74
 NAT_ENTRY_SIZE = 9
 

@@ -308,25 +308,6 @@ class Mapper:
             gone.append(nid)
         return keep <= 0
 
-    def count_of_nodes(self, inode: LiveInode) -> int:
-        """Nodes of a file beside the inode and the one for xattrs."""
-        n = self.geo.addrs_per_block
-        total = 0
-        for index, level in ((0, 0), (1, 0), (2, 1), (3, 1), (4, 2)):
-            nid = int(inode.nids[index])
-            if not nid:
-                continue
-            total += 1
-            todo = [(nid, level)]
-            while todo:
-                at, depth = todo.pop()
-                if depth:
-                    children = self._nodes.block(at, inode.ino)[: 4 * n].view("<u4")
-                    found = children[children != 0].tolist()
-                    total += len(found)
-                    todo += [(child, depth - 1) for child in found if depth > 1]
-        return total
-
 
 def path_of(number: int, n: int) -> list[tuple[int, int]]:
     """From the inode to a direct node: (index in i_nid or in the node above, offset of the node in its file).

@@ -138,7 +138,6 @@ class SegmentManager:
         used = np.flatnonzero(self.vblocks)
         if used.size:
             self.valid_map[used] = sit.valid_map(used)
-        self._flat_map = self.valid_map.reshape(-1)
         self._before: dict[int, NDArray[np.uint8]] = {}  # bitmaps as in the last checkpoint, of segments changed since
         self.held = np.zeros(count, np.int32)  # invalid now, but valid in the last checkpoint
         self.dirty_sit = np.zeros(count, np.bool_)

@@ -121,7 +121,6 @@ class WritableVolume(Volume):
             raise Unsupported("a zoned device can't be changed yet: its zones would have to be reset")
         self.policy = policy or Policy()
         self.clock = clock
-        self._opened_at = clock()
         self._random = random.Random(seed) if seed is not None else secrets.SystemRandom()
         self._held: dict[int, int] = {}
         self._nameless: set[int] = set()
@@ -549,10 +548,6 @@ class WritableVolume(Volume):
             _fail(errno.EISDIR, name)
         if other.is_dir and not self.names.is_empty(other):
             _fail(errno.ENOTEMPTY, name)
-
-    def is_inside(self, ino: int, top: int) -> bool:
-        """Whether a directory is `top` or lies below it."""
-        return self._is_inside(self.live(ino), self.live(top))
 
     def _is_inside(self, folder: LiveInode, top: LiveInode) -> bool:
         """Whether a directory is `top` or lies below it."""
