@@ -90,6 +90,7 @@ class StreamAhead(Stream):
             self.trace.operations += self._end.operations
             self.trace.names.update(self._end.names)
             self.trace.pages.update(self._end.pages)
+            self.trace.selection |= self._end.selection
 
 
 def _decode(

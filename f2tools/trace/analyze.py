@@ -317,6 +317,7 @@ def _report(
             for n in np.flatnonzero(trace.operations)
         },
         "records": trace.records,
+        "selection": trace.selection,
         "duration_ns": (m.last - m.first) if m.first is not None else 0,
         "first_ns": m.first,
         "devices": {f"{number >> 20},{number & 0xFFFFF}": n for number, n in m.devices.items()},
@@ -417,14 +418,16 @@ def _add_attribution(
 
 
 def valid_blocks(volume: Volume) -> dict[str, Any]:
-    """Dirty segments by how many of their blocks are valid, in eighths; the paper's figure 6."""
+    """Dirty segments by how many of their blocks are valid; the paper's figure 6."""
     per = volume.geo.blocks_per_seg
     valid = volume.sit.vblocks.astype(np.int64)
     dirty = valid[(valid > 0) & (valid < per)]
+    numbers, segments = np.unique(dirty, return_counts=True)
     counts = np.bincount(np.minimum(dirty * 8 // per, 7), minlength=8)
     return {
         "dirty": len(dirty), "free": int(np.count_nonzero(valid == 0)), "full": int(np.count_nonzero(valid >= per)),
         "by_eighth": counts.tolist(),
+        "by_blocks": dict(zip(map(str, numbers.tolist()), segments.tolist(), strict=True)),
     }  # fmt: skip
 
 

@@ -93,10 +93,11 @@ class Damage:
 
 @dataclass
 class SequenceCheck:
-    """Follows the sequence numbers of one stream, CPU by CPU; they count from 1."""
+    """Follows the sequence numbers of one stream, CPU by CPU; they count from 1, unless it may begin anywhere."""
 
     stream: str
     damage: Damage
+    from_one: bool = True
     _last: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (device, cpu): sequence, time
 
     def feed(
@@ -110,6 +111,8 @@ class SequenceCheck:
         """Look at the next events of the stream, notes left out; `times` is asked only where something is wrong."""
         if not len(sequence):
             return
+        if not self.from_one:
+            self._begin(device, cpu, sequence)
         if (cpu == cpu[0]).all() and (device == device[0]).all():
             if not self._plain(int(device[0]), int(cpu[0]), sequence):
                 self._one(int(device[0]), int(cpu[0]), sequence, times(), offset)
@@ -121,6 +124,12 @@ class SequenceCheck:
         for rows in np.split(order, ends):
             first = rows[0]
             self._one(int(device[first]), int(cpu[first]), sequence[rows], time[rows], offset[rows])
+
+    def _begin(self, device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> None:
+        """Take the first number of a CPU as it is."""
+        key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
+        for row in np.unique(key, return_index=True)[1].tolist():
+            self._last.setdefault((int(device[row]), int(cpu[row])), (int(sequence[row]) - 1, 0))
 
     def _plain(self, device: int, cpu: int, sequence: NDArray[Any]) -> bool:
         """Whether the numbers just go on; then that is all there is to know."""

@@ -43,7 +43,9 @@ DEFINITIONS = {
         "anew, so `at_most` has all that was written again; `byte_share` is by how a log goes upwards from free block "
         "to free block. Needs the image from before, and to be more than `at_least` the one from after."
     ),
-    "valid_block_histogram": "Dirty segments of an image by their number of valid blocks, in eighths of a segment.",
+    "valid_block_histogram": (
+        "Dirty segments of an image by their number of valid blocks: each by itself, and in eighths of a segment."
+    ),
     "areas": (
         "Bytes written to sb, cp, sit, nat, ssa and main, exactly, from the superblock's bounds. sb is all ahead of cp."
     ),

@@ -56,6 +56,7 @@ def _heading(report: dict[str, Any]) -> str:
     return (
         f"{printable(report['trace'])}: {report['events']:,} events in {duration(report['duration_ns'])}, "
         f"device {', '.join(report['devices']) or '-'}"
+        f"{' (a selection of events: what is lost can not be told)' if report['selection'] else ''}"
     )
 
 

@@ -45,6 +45,7 @@ class Trace:
     names: dict[int, str] = field(default_factory=dict)  # processes
     records: int = 0
     operations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))  # events by operation
+    selection: bool = False  # a text from which events were left out on purpose
     pages: PageWrites = field(default_factory=PageWrites)
 
     def events(
@@ -157,6 +158,7 @@ class Stream:
         if isinstance(self._reader, TextReader):
             self.trace.names.update(self._reader.names)
             self.trace.pages.update(self._reader.pages)
+            self.trace.selection |= bool(self._reader.selection)
 
     def next(self) -> Events | None:
         """The next window; None at the end."""

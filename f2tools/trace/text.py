@@ -1,7 +1,8 @@
 """Events from text: what blkparse prints in its default format, and block and f2fs events of ftrace and perf script.
 
 Lines are read in bounded pieces.  A line that begins like an event and can't be read is counted; the rest of a file
-(headings, blkparse's totals) is passed over.
+(headings, blkparse's totals) is passed over.  Of what `blkparse -a` left out nothing can be told from what was lost, so
+a text with gaps everywhere is a selection, and has no losses.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.errors import Unsupported
 from f2tools.trace.damage import Damage, SequenceCheck
 from f2tools.trace.records import (
     AHEAD,
@@ -39,6 +41,7 @@ from f2tools.trace.scan import MAX_TIME, Note
 
 PIECE = 1 << 20
 MAX_LINE = 1 << 16
+GAPS = 5  # so few are losses, however short the text is
 MAX_INOS = 1 << 18
 NUMBER = rb"\d{1,18}"
 
@@ -100,7 +103,9 @@ class TextReader:
         self._read = read
         self._name = name
         self._damage = damage
-        self._sequences = SequenceCheck(name, damage)
+        self._sequences = SequenceCheck(name, damage, from_one=False)  # with `blkparse -w` it begins later
+        self._other = False  # lines that are neither events nor headings
+        self.selection: bool | None = None
         self._over = False
         self._line = 0
         self._last: dict[int, int] = {}
@@ -123,7 +128,12 @@ class TextReader:
             if rows:
                 yield self._events(rows)
             if not piece:
-                return
+                break
+        if self._other and not self.records and not self.notes and not self.pages.count:
+            raise Unsupported(
+                f"{self._name}: a text without any block event as blkparse prints it by default (that is without its "
+                "options -f and -F), or as in the text of ftrace and perf script"
+            )
 
     def _events(self, rows: list[tuple]) -> Events:
         self.records += len(rows)
@@ -136,7 +146,9 @@ class TextReader:
         self.operations += np.bincount(arrays[4], minlength=256)
         payload = {row: data for row, data in enumerate(columns[10]) if data}
         numbered = sequence > 0
-        if numbered.any():
+        if self.selection is None and numbered.any():
+            self.selection = _full_of_gaps(arrays[6][numbered], arrays[7][numbered], sequence[numbered])
+        if numbered.any() and not self.selection:
             time = arrays[0][numbered]
             self._sequences.feed(
                 arrays[6][numbered], arrays[7][numbered], sequence[numbered], lambda: time, offsets[numbered]
@@ -159,6 +171,7 @@ class TextReader:
             return None if row == () else row
         if line.startswith((b"CPU", b"Total", b"Throughput", b"Events")):
             self._over = True
+        self._other = True
         return None
 
     # -- blkparse -----------------------------------------------------------------------------------------------
@@ -244,6 +257,14 @@ class TextReader:
 
     def _checked(self, row: tuple) -> tuple | None:
         return row if 0 <= row[1] < MAX_SECTOR and 0 <= row[0] <= MAX_TIME and row[2] < 1 << 40 else None
+
+
+def _full_of_gaps(device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> bool:
+    """Whether one in a hundred events lacks its predecessor; losses take very many events at a time."""
+    order = np.lexsort((sequence, cpu, device))
+    device, cpu, sequence = device[order], cpu[order], sequence[order]
+    gaps = (sequence[1:] > sequence[:-1] + 1) & (device[1:] == device[:-1]) & (cpu[1:] == cpu[:-1])
+    return max(GAPS, len(sequence) // 100) < int(np.count_nonzero(gaps))
 
 
 def _remap(source: re.Match[bytes], device: int) -> bytes:

@@ -9,12 +9,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
+from click.testing import CliRunner
 
+from f2tools.cli import main
+from f2tools.errors import Unsupported
 from f2tools.trace.analyze import Request, analyze
 from f2tools.trace.records import COLUMNS, Events
 from f2tools.trace.sources import Trace, open_trace
@@ -209,3 +213,50 @@ def test_a_trace_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
     assert empty.returncode == 0
     assert json.loads(empty.stdout)["events"] == 0
     assert run(tmp_path / "empty").returncode == 0
+
+
+def as_blkparse(events: list[Ev]) -> list[str]:
+    """The lines of blkparse's text that `trace events` prints."""
+    with TemporaryDirectory() as folder:
+        prefix = traces.write(Path(folder), events)
+        return (
+            CliRunner().invoke(main, ["trace", "events", str(prefix)], catch_exceptions=False).output.splitlines(True)
+        )
+
+
+def plain_events(count: int = 300) -> list[Ev]:
+    return [event for n in range(count) for event in request(1_000 + n * 9_000, 4096 + n * 64, 8, WRITE, n % 2)]
+
+
+@pytest.mark.parametrize("letters", ["DC", "D", "QC"])
+def test_a_text_from_which_blkparse_left_out_operations_has_no_losses(tmp_path: Path, letters: str) -> None:
+    text = tmp_path / "x.txt"
+    text.write_text("".join(line for line in as_blkparse(plain_events()) if line.split()[5] in letters))
+    report = analyze(Request(str(text))).report
+    assert report["selection"] is True
+    assert report["damage"]["problems"] == []
+    assert report["writes"]["requests"] == 300
+    assert report["latency"]["d2c"].get("write", {}).get("count", 0) == (300 if letters == "DC" else 0)
+
+
+def test_a_text_that_begins_in_the_middle_has_no_losses_and_one_with_a_hole_has(tmp_path: Path) -> None:
+    lines = as_blkparse(plain_events())
+    text = tmp_path / "x.txt"
+    text.write_text("".join(lines[100:]))
+    report = analyze(Request(str(text))).report
+    assert (report["lost_events"], report["selection"]) == (0, False)
+    text.write_text("".join(lines[:500] + lines[530:]))
+    report = analyze(Request(str(text))).report
+    assert (report["lost_events"], report["selection"]) == (30, False)
+
+
+@pytest.mark.parametrize(
+    "line", ["    0.000148360 D 0 8", "254,0,0,1,Q", "CPU0 (x):\n Reads Queued: 0,  0KiB", "hello world"]
+)
+def test_a_text_in_a_format_of_its_own_is_refused(tmp_path: Path, line: str) -> None:
+    text = tmp_path / "x.txt"
+    text.write_text(f"{line}\n" * 50)
+    with pytest.raises(Unsupported, match="as blkparse prints it by default"):
+        analyze(Request(str(text)))
+    text.write_text("# tracer: nop\n#\n\n")
+    assert analyze(Request(str(text))).report["events"] == 0
