@@ -163,6 +163,7 @@ class SegmentManager:
         self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
+        self.goes_on_at: Callable[[int], bool] = lambda _: True  # whether an unused segment there can be appended to
         self.holes_ran_out = False  # the last time a data log looked for a segment with holes there was none
 
     def _reopened(self, kind: int, pack: Pack) -> Curseg:
@@ -186,8 +187,8 @@ class SegmentManager:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Seconds that the volume has been mounted in all; the ages in the SIT are in these."""
-        return self._elapsed + int(self._clock() - self._mounted)
+        """Seconds that the volume has been mounted in all, in which the SIT has ages; clocks that are set back stop."""
+        return self._elapsed + max(0, int(self._clock() - self._mounted))
 
     # -- counts ---------------------------------------------------------------------------------------------------
 
@@ -330,6 +331,10 @@ class SegmentManager:
         if self.vblocks[segno] == 0 and segno not in self._open:
             self.prefree[segno] = True
 
+    def free_in_checkpoint(self, segnos: NDArray[np.int64]) -> bool:
+        """Whether the last checkpoint refers to no block of these segments."""
+        return not any(self._before.get(segno, self.valid_map[segno]).any() for segno in segnos.tolist())
+
     def _remember(self, segno: int) -> None:
         if segno not in self._before:
             self._before[segno] = self.valid_map[segno].copy()
@@ -455,7 +460,7 @@ class SegmentManager:
         per = self.geo.segs_per_sec
         section = curseg.segno // per
         for segno in range(curseg.segno + 1, min((section + 1) * per, self.sections * per)):
-            if not self.in_use[segno] and not self._barred[section]:
+            if not self.in_use[segno] and not self._barred[section] and self.goes_on_at(self.geo.start_block(segno)):
                 return segno
         free = np.flatnonzero((self._used_in_section == 0) & ~self._barred)
         if not free.size:

@@ -30,3 +30,13 @@ def test_a_block_that_is_named_twice_is_damage_and_counts_for_nothing(tmp_path: 
         with pytest.raises(Corrupt, match="not marked valid"):
             segments.invalidate(blkaddrs[:1])
         volume.segments.adopt(blkaddrs[:1], segments.owners(segno)[1][:1].copy(), int(segments.types[segno]))
+
+
+def test_a_clock_that_is_set_back_ends_nothing(tmp_path: Path) -> None:
+    volume = writable(fresh(tmp_path))
+    with volume:
+        volume.clock.now -= 10**18  # type: ignore[attr-defined]
+        ino = volume.create(F2FS_ROOT_INO, b"file", 0o100644)
+        volume.write(ino, 0, bytes(20_000))
+        volume.sync()
+    assert volume.cp.elapsed_time < 10**6
