@@ -552,10 +552,11 @@ def clear_nat(work: Work, finding: Finding) -> bool:
     nid = finding.repair.data["nid"]
     if nid in work.adopted:
         return False
-    if work.scan.nat_ino[work.scan.row_of(nid)] == nid and was_dir(work, nid):
-        return rebuild_dir(work, finding, nid)
-    if rebuild_file(work, finding, nid):
-        return True
+    if work.scan.nat_ino[work.scan.row_of(nid)] == nid:
+        if was_dir(work, nid):
+            return rebuild_dir(work, finding, nid)
+        if rebuild_file(work, finding, nid):
+            return True
     work.free(nid)
     work.note(finding, f"entry of nid {nid} cleared")
     return True
@@ -586,12 +587,23 @@ def missing_inode(work: Work, finding: Finding) -> bool:
     """An entry that leads to no inode: a directory that others remember is rebuilt, else the entry goes."""
     assert finding.repair is not None
     target = finding.repair.data["target"]
+    if target in work.made or bad_block(work, target):
+        return False  # its block is judged first
     if 3 < target < work.image.geo.max_nid and was_dir(work, target):
         if work.surgery.node_addr(target) is not None and work.scan.row_of(target) >= 0:
-            return False  # its block is judged first
+            return False
         return rebuild_dir(work, finding, target)
     free = 3 < target < work.image.geo.max_nid and work.scan.row_of(target) < 0
     return (free and rebuild_file(work, finding, target)) or remove_dentry(work, finding)
+
+
+def bad_block(work: Work, nid: int) -> bool:
+    """Whether the NAT leads to a block that is not this node, or to a blank inode: there is a finding of its own."""
+    row = work.scan.row_of(nid)
+    if row < 0 or work.scan.kind[row] != UNKNOWN:
+        return False
+    blank = work.scan.nat_ino[row] == nid and work.scan.inode_row(nid) < 0
+    return bool(work.scan.footer["nid"][row] != nid or blank)
 
 
 def root(work: Work, finding: Finding) -> bool:
@@ -604,23 +616,38 @@ def root(work: Work, finding: Finding) -> bool:
 
 
 def rebuild_file(work: Work, finding: Finding, ino: int) -> bool:
-    """A file whose inode is lost while its blocks are known: content and name come back, the rest is a guess."""
-    blocks = work.lost_addresses(ino)
+    """A file or symbolic link whose inode is lost while its blocks are known: content and name come back, the rest not.
+
+    Where no name is left either, it is a file, for lost+found.
+    """
+    blocks, nodes = work.lost_addresses(ino), work.has_nodes(ino)
     table = work.tree.entries
     entries = np.flatnonzero(work.tree.named & (table["ino"] == ino))
-    if not blocks or not entries.size or table["type"][entries[0]] != 1:
+    kind = _TYPE_TO_MODE.get(int(table["type"][entries[0]])) if entries.size else stat.S_IFREG
+    if not (blocks or nodes) or kind not in (stat.S_IFREG, stat.S_IFLNK):
         return False
-    name = work.tree.name(int(entries[0]))
-    parent = work.tree.ino(int(table["dir"][entries[0]]))
+    name, parent = b"", 0
+    if entries.size:
+        name = work.tree.name(int(entries[0]))
+        parent = work.tree.ino(int(table["dir"][entries[0]]))
+    words = work.xattr_words(work.extra_size, blocks)
+    size = work.size_of_nodes(ino, work.image.geo.addrs_per_inode - work.extra_size // 4 - words)
+    mode = kind | (0o600 if kind == stat.S_IFREG else 0o777)
 
     def change(block: NDArray[np.uint8], _extra: int) -> None:
+        set_field(block, "i_size", size)
         set_field(block, "i_pino", parent)
         set_field(block, "i_namelen", len(name))
         block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
 
-    work.make_inode(ino, stat.S_IFREG | 0o600, 0, change)
-    work.take_back(ino, blocks)
-    work.note(finding, f"file {ino} rebuilt around {len(blocks)} blocks that were its own")
+    work.make_inode(ino, mode, 0, change, words)
+    if blocks:
+        work.take_back(ino, blocks)
+    if kind == stat.S_IFLNK and 0 in blocks:
+        target = work.surgery.read(blocks[0]).tobytes()
+        work.surgery.set_field(ino, "i_size", max(1, target.find(b"\0")))
+    more = " and the nodes" if nodes else ""
+    work.note(finding, f"file {ino} rebuilt around {len(blocks)} blocks{more} that were its own")
     return True
 
 
@@ -714,7 +741,7 @@ def put_in_place(work: Work, ino: int, offset: int, nid: int) -> bool | None:
     """Let the node above lead to a node again; False where it does, or must wait, None where there is no place."""
     inode_row = work.scan.inode_row(ino)
     if inode_row < 0:
-        return None
+        return False if ino in work.made or bad_block(work, ino) else None
     inode = work.scan.inodes[inode_row]
     for slot in range(6):
         if work.child_offset(ino, slot) == offset:

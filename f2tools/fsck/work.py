@@ -52,6 +52,7 @@ class Work:
         self._done = done
         self.adopted: set[int] = set()
         self._freed = set() if freed is None else freed
+        self.made: set[int] = set()  # inodes, in this round
         self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
         self._made: dict[tuple[int, int], int] = {}
         self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
@@ -105,6 +106,8 @@ class Work:
             self._leave_taken(nid, found)
             if mine and (found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)):
                 self.take_back(nid, mine)
+            if found.ino == nid:
+                self._make_room(nid)
             return True
         return False
 
@@ -234,6 +237,71 @@ class Work:
                 self.surgery.seal(block)
             self.surgery.write(found.blkaddr, block)
 
+    @cached_property
+    def _strays_of(self) -> dict[int, list[int]]:
+        """ino -> rows of nodes with this inode number that nothing leads to, and that are what the NAT says."""
+        found: dict[int, list[int]] = {}
+        for row in self.scan.unreferenced.tolist():
+            own = self.scan.footer[row]
+            if own["nid"] == self.scan.nid[row] != own["ino"]:
+                found.setdefault(int(own["ino"]), []).append(row)
+        return found
+
+    def has_nodes(self, ino: int) -> bool:
+        """Whether there are nodes that nothing leads to and that say they hold addresses of this inode's."""
+        per = self.image.geo.addrs_per_block
+        offsets = (int(self.scan.footer["flag"][row]) >> OFFSET_BIT_SHIFT for row in self._strays_of.get(ino, []))
+        return any(not leads_to_nodes(offset, per) for offset in offsets)
+
+    def size_of_nodes(self, ino: int, count: int) -> int:
+        """Bytes up to the last block that those nodes map, with `count` addresses in the inode itself; 0 for none."""
+        per, size = self.image.geo.addrs_per_block, 0
+        for row in self._strays_of.get(ino, []):
+            offset = int(self.scan.footer["flag"][row]) >> OFFSET_BIT_SHIFT
+            if leads_to_nodes(offset, per):
+                continue
+            words = self.surgery.read(int(self.scan.addr[row]))[: 4 * per].view("<u4")
+            mapped = np.flatnonzero(self.image.geo.in_main(words.astype(np.int64)))
+            if mapped.size:
+                blocks = count + direct_number(offset, per) * per + int(mapped[-1]) + 1
+                size = max(size, blocks * self.image.geo.block_size)
+        return size
+
+    def _make_room(self, ino: int) -> None:
+        """Let the size of an inode that is older than its nodes cover them."""
+        blkaddr = self.surgery.node_addr(ino)
+        if blkaddr is None or not self.has_nodes(ino):
+            return
+        block = self.surgery.read(blkaddr)
+        extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+        words = DEFAULT_INLINE_XATTR_ADDRS if block[3] & F2FS_INLINE_XATTR else 0
+        if not block[3] & F2FS_EXTRA_ATTR or extra > InodeExtra.size:
+            extra = 0
+        elif self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+            words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
+        size = self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - words)
+        if int.from_bytes(block[16:24].tobytes(), "little") <= size - self.image.geo.block_size:
+            set_field(block, "i_size", size)
+            self.surgery.seal(block)
+            self.surgery.write(blkaddr, block)
+
+    @cached_property
+    def _usual_xattr_words(self) -> int:
+        """What most inodes of regular files keep for attributes."""
+        regular = self.scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12
+        words = self.scan.inodes["inline_xattr"][regular]
+        return int(np.bincount(words).argmax()) if words.size else DEFAULT_INLINE_XATTR_ADDRS
+
+    def xattr_words(self, extra: int, blocks: dict[int, int]) -> int:
+        """Words for attributes in an inode that is made: the usual, or what the addresses that it must hold leave."""
+        room = self.image.geo.addrs_per_inode - extra // 4
+        words = self._usual_xattr_words
+        needed = max(blocks, default=-1) + 1
+        if needed > room - words:
+            flexible = self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR
+            words = max(0, room - needed) if flexible else 0
+        return words
+
     def take_back(self, nid: int, addresses: dict[int, int]) -> None:
         """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
         blkaddr = self.surgery.node_addr(nid)
@@ -293,16 +361,24 @@ class Work:
         return int(self.image.geo.start_block(segno)) + at
 
     def make_inode(
-        self, ino: int, mode: int, flags: int, change: Callable[[NDArray[np.uint8], int], None] | None = None
+        self,
+        ino: int,
+        mode: int,
+        flags: int,
+        change: Callable[[NDArray[np.uint8], int], None] | None = None,
+        words: int = DEFAULT_INLINE_XATTR_ADDRS,
     ) -> None:
-        """An inode with this number, without content; `change` may put some in: it gets the block and i_extra_isize."""
+        """An inode with this number, without content; `change` may put some in: it gets the block and i_extra_isize.
+
+        `words` are kept for attributes.
+        """
         geo = self.image.geo
         addr = self.surgery.node_addr(ino)
         mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, ino)
         blkaddr = addr if addr is not None and mine else self.free_block()
         block = np.zeros(geo.block_size, np.uint8)
-        extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
-        inline = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if extra else 0)
+        extra = self.extra_size
+        inline = (F2FS_INLINE_XATTR if words else 0) | (F2FS_EXTRA_ATTR if extra else 0)
         for name, value in (
             ("i_mode", mode),
             ("i_inline", inline),
@@ -314,7 +390,7 @@ class Work:
         if extra:
             block[INODE_ADDR_OFFSET] = extra
             if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-                block[INODE_ADDR_OFFSET + 2] = DEFAULT_INLINE_XATTR_ADDRS
+                block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].view("<u2")[0] = words
         if change is not None:
             change(block, extra)
         own = block[-NodeFooter.size :].view(NodeFooter.dtype)
@@ -323,6 +399,12 @@ class Work:
         self.surgery.write(blkaddr, block)
         version, _, _ = self.surgery.nat(ino)
         self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
+        self.made.add(ino)
+
+    @property
+    def extra_size(self) -> int:
+        """Bytes of extra attributes in an inode that is made."""
+        return InodeExtra.size if self.image.geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
 
     def make_node(self, nid: int, ino: int, offset: int, words: dict[int, int]) -> None:
         """A node with these pointers, in its old block where that is nobody's, else in a new one."""
@@ -349,6 +431,8 @@ class Work:
     def make_dir(self, ino: int, parent: int, name: bytes) -> None:
         """A directory with this number: its blocks where they are known, else empty, the entries inside the inode."""
         blocks = self.lost_addresses(ino)
+        mapped = bool(blocks) or self.has_nodes(ino)
+        kept = self.xattr_words(self.extra_size, blocks) if mapped else DEFAULT_INLINE_XATTR_ADDRS
 
         def change(block: NDArray[np.uint8], extra: int) -> None:
             words = self.image.geo.addrs_per_inode - extra // 4 - DEFAULT_INLINE_XATTR_ADDRS - 1
@@ -358,7 +442,8 @@ class Work:
             ):  # fmt: skip
                 set_field(block, field_name, value)
             block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
-            if blocks:
+            if mapped:
+                set_field(block, "i_size", self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - kept))
                 return
             block[3] |= F2FS_INLINE_DENTRY
             at = INODE_ADDR_OFFSET + extra + 4
@@ -366,7 +451,7 @@ class Work:
             area.put(0, b".", 0, ino, 2)
             area.put(1, b"..", 0, parent, 2)
 
-        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL, change)
+        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL, change, kept)
         if blocks:
             self.take_back(ino, blocks)
 
@@ -399,6 +484,16 @@ class Work:
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         return True
+
+
+def direct_number(offset: int, per: int) -> int:
+    """How many nodes with addresses come before this one in a file, by its footer offset."""
+    if offset <= 2:
+        return offset - 1
+    if offset <= 4 + 2 * per:
+        return offset - (2 if offset <= 3 + per else 3)
+    deep = offset - 6 - 2 * per
+    return 2 * per + 1 + deep - deep // (per + 1)
 
 
 def leads_to_nodes(offset: int, per: int) -> bool:

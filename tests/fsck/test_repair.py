@@ -219,6 +219,39 @@ def test_a_file_comes_back_where_several_of_its_nodes_are_lost(lost: str, tmp_pa
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("path", ["/medium/two", "/sparse/depths", "/sparse/last"])
+@pytest.mark.parametrize("name", ["base", "plain"])
+def test_the_nodes_of_a_file_without_inode_keep_their_content(name: str, path: str, tmp_path: Path) -> None:
+    p = Patient(name, tmp_path)
+    good = tree_of(reference(name).path)
+    p.write(p.at(path) * p.size, bytes(p.size))
+    p.close()
+    outcome = repair(p.path)
+    assert outcome.complete, said(outcome.after)
+    assert_silent(p.path)
+    now = tree_of(p.path)
+    content = 6  # size, mode and times were in the inode alone
+    assert now[path.encode()][content] == good[path.encode()][content]
+    assert {**now, path.encode(): ()} == {**good, path.encode(): ()}
+
+
+@pytest.mark.peer
+def test_a_file_without_inode_and_name_is_found_again(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    good = tree_of(reference("base").path)
+    p.write(p.at("/medium/one") * p.size, bytes(p.size))
+    p.clear_bits("/medium", b"one")
+    p.close()
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    now = tree_of(p.path)
+    del now[b"/lost+found"]
+    (found,) = now.keys() - good.keys()
+    assert found.startswith(b"/lost+found/")
+    assert now[found][6] == good[b"/medium/one"][6]
+
+
+@pytest.mark.peer
 def test_a_full_volume_without_a_checkpoint_gets_another(tmp_path: Path) -> None:
     p = Patient("full", tmp_path)
     good = tree_of(reference("full").path)

@@ -34,10 +34,10 @@ def shown(file: File) -> tuple[Any, ...]:
     elif inode.is_file and not inode.encrypted:
         digest = hashlib.sha256()
         for offset, data in file.chunks():
-            for at in range(0, len(data), PIECE):  # however the chunks are cut, holes or zeros
-                piece = bytes(data[at : at + PIECE])
-                if piece.strip(b"\0"):
-                    digest.update((offset + at).to_bytes(8, "little") + piece)
+            for at in range(0, len(data), PIECE):  # however the chunks are cut, holes or zeros; size is beside
+                piece = bytes(data[at : at + PIECE]).rstrip(b"\0")
+                if piece:
+                    digest.update((offset + at).to_bytes(8, "little") + len(piece).to_bytes(8, "little") + piece)
         content = digest.digest()
     size = 0 if inode.is_dir else inode.i_size
     mtime = 0 if inode.is_dir else inode.mtime_ns
