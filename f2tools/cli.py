@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 
@@ -60,6 +62,9 @@ SECTIONS = {
 }  # fmt: skip
 
 
+DRAWN = dict(zip("─│├└◆…≤·░▒▓█▁▂▃▄▅▆▇", "-|+`*.<.:%##__..--=", strict=True))
+
+
 class ReaderGone(Exception):
     """Whoever read our output has gone, `head` for example; that is no error of ours."""
 
@@ -89,6 +94,7 @@ def main() -> None:
 def run() -> None:
     """Run the command line; the exit code tells who must act: docs/cli.md begins with what each of them means."""
     _open_what_is_closed()
+    _write_what_the_terminal_can()
     try:
         sys.exit(main(standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:
@@ -129,3 +135,18 @@ def _open_what_is_closed() -> None:
                 os.dup2(fd, number)
                 os.close(fd)
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
+
+
+def _write_what_the_terminal_can() -> None:
+    """Where the locale lacks a character, one that it has stands for it: drawings in ASCII, names with escapes."""
+    codecs.register_error("f2tools", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict" and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="f2tools")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(DRAWN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in missing), error.end

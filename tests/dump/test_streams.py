@@ -42,6 +42,18 @@ def test_a_full_disk_is_said_in_a_line(command: str) -> None:
     assert done.stderr == "f2tools: No space left on device\n"
 
 
+def test_what_the_locale_cannot_write_is_written_in_ascii() -> None:
+    image = reference("history-a").path
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    for words, wanted in (
+        (("dump", "tree", image), b"+-- docs\n"),
+        (("history", image, "/"), b"Za\\u017c\xf3\\u0142\\u0107"),
+    ):
+        done = subprocess.run([F2TOOLS, *words], capture_output=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert wanted in done.stdout
+
+
 def test_an_archive_of_what_is_not_there_leaves_no_file(tmp_path: Path) -> None:
     assert f2("dump", "tar", reference("plain").path, "/nope", "-o", tmp_path / "x.tar").code == 1
     assert not (tmp_path / "x.tar").exists()
