@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ def analyze(
     else:
         from f2tools.trace.report import lines
 
-        for line in lines(done.report):
+        rows = shutil.get_terminal_size().lines - 1 if sys.stdout.isatty() else None
+        for line in lines(done.report, rows):
             click.echo(line)
     if strict:
         must_be_whole(done.trace)

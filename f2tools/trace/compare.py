@@ -32,6 +32,8 @@ MAIN_METRICS = {
     "fsync_cost.mean": "bytes between flushes",
     "queue_depth.mean_over_time": "queue depth",
     "duration_ns": "duration",
+    "write_reduction.bytes": "bytes written less than the baseline",
+    "write_reduction.requests": "write requests less than the baseline",
 }  # fmt: skip
 
 
@@ -72,9 +74,7 @@ def _reduction(value: int, base: int) -> float | None:
 def rows_of(found: Comparison, every: bool) -> list[tuple[str, list[Any]]]:
     """(metric, its value in each trace)."""
     flats = [flat(report) for report in found.reports.values()]
-    names = list(dict.fromkeys(name for each in flats for name in each)) if every else [
-        *MAIN_METRICS, "write_reduction.bytes", "write_reduction.requests"
-    ]  # fmt: skip
+    names = list(dict.fromkeys(name for each in flats for name in each)) if every else list(MAIN_METRICS)
     rows = [(name, [each.get(name) for each in flats]) for name in names]
     numbers = [(name, values) for name, values in rows if any(isinstance(v, (int, float)) for v in values)]
     return [(name, values) for name, values in numbers if not name.startswith(("first_ns", "windows.", "devices."))]
@@ -126,14 +126,19 @@ def cell(metric: str, value: Any, base: Any) -> str:
     return text if ratio is None else f"{text} ({ratio:.2f})"
 
 
+def short_names(names: list[str]) -> list[str]:
+    """The last part of each path, as far as they differ by it."""
+    last = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+    return [printable(short if last.count(short) == 1 else name) for name, short in zip(names, last, strict=True)]
+
+
 def lines(found: Comparison, every: bool) -> list[str]:
     """The table as text; the ratio to the baseline in brackets."""
     names = list(found.reports)
     at = names.index(found.baseline)
-    shown = [printable(name.rstrip("/").split("/")[-1]) for name in names]
-    titles = MAIN_METRICS if not every else {}
+    shown = short_names(names)
     rows = [
-        [titles.get(metric, metric), *(cell(metric, value, values[at]) for value in values)]
+        [metric if every else MAIN_METRICS[metric], *(cell(metric, value, values[at]) for value in values)]
         for metric, values in rows_of(found, every)
     ]
     head = ["", *(f"{name} *" if n == at else name for n, name in enumerate(shown))]

@@ -20,7 +20,7 @@ STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padding:0 1em;color:#222;background:#fff}
 h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.1em;margin:1.8em 0 .4em}
 table{border-collapse:collapse;margin:.5em 0}th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #8884}
-th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #8888}
+th:first-child,td:first-child{text-align:left}th,td{white-space:nowrap}thead th{border-bottom:2px solid #8888}
 .wide{overflow-x:auto}.damage{border-left:4px solid #d33;padding:.3em .8em;background:#d331}
 .note{color:#777;font-size:.9em}
 svg{width:100%;height:auto;margin:.6em 0}summary{cursor:pointer}dt{font-weight:600;margin-top:.6em}dd{margin-left:1.2em}
@@ -143,12 +143,12 @@ def _sequential(report: dict[str, Any]) -> str:
     rows = [
         [
             f"{op}s",
-            *(f"{percent(found[op][n]['request_share'])} / {percent(found[op][n]['byte_share'])}" for n in names),
+            *(f"{_number(found[op][n]['request_share'])} / {_number(found[op][n]['byte_share'])}" for n in names),
         ]
         for op in ("read", "write", "discard")
         if report[f"{op}s"]["requests"]
     ]
-    text = table(["requests / bytes", *names], rows)
+    text = table(["requests / bytes, %", *names], rows)
     if found["per_log"]:
         text += table(
             ["at the tail of its own log", "requests", "bytes"],
@@ -158,6 +158,10 @@ def _sequential(report: dict[str, Any]) -> str:
             ],
         )
     return text
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value * 100:.1f}"
 
 
 def _files(report: dict[str, Any]) -> str:
@@ -189,31 +193,25 @@ def _definitions() -> str:
 
 def comparison_page(found: Comparison) -> str:
     """Several traces as one file."""
-    from f2tools.trace.compare import MAIN_METRICS, cell, rows_of
+    from f2tools.trace.compare import MAIN_METRICS, cell, rows_of, short_names
 
     names = list(found.reports)
-    parts = [f"<h1>{_text(' · '.join(names))}</h1><p>Ratios are to {_text(found.baseline)}.</p>"]
-    rows = []
-    for metric, values in rows_of(found, False):
-        rows.append([metric, *(cell(metric, value, values[names.index(found.baseline)]) for value in values)])
-    parts.append(table(["", *names], rows))
-    palette = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#666666"]
-    for metric, title in MAIN_METRICS.items():
-        values = next((v for name, v in rows_of(found, False) if name == metric), None)
-        base = values[names.index(found.baseline)] if values else None
-        if not values or not base or any(value is None for value in values):
+    shown = short_names(names)
+    at = names.index(found.baseline)
+    main = rows_of(found, False)
+    head = ["", *(f"{name} *" if n == at else name for n, name in enumerate(shown))]
+    rows = [[MAIN_METRICS[metric], *(cell(metric, value, values[at]) for value in values)] for metric, values in main]
+    parts = [f"<h1>{_text(' · '.join(shown))}</h1>", table(head, rows)]
+    parts.append(f'<p class="note">* what the ratios in brackets and the pictures are to: {_text(found.baseline)}</p>')
+    for metric, values in main:
+        base = values[at]
+        if not base or metric.startswith("write_reduction") or any(value is None for value in values):
             continue
         bars = [value / base for value in values]
-        lines = [Line(title, palette[0], [], bars)]
+        title = f"{MAIN_METRICS[metric]}, {shown[at]} = 1"
         what = Picture(
-            metric,
-            f"{title}, {found.baseline} = 1",
-            "bars",
-            "",
-            "ratio",
-            y_range=(0, max(bars) or 1),
-            lines=lines,
-            names=names,
-        )
-        parts.append(svg(what))
+            metric, title, "bars", "", "ratio", y_range=(0, max(bars) or 1),
+            lines=[Line(MAIN_METRICS[metric], "#0072b2", [], bars)], names=shown,
+        )  # fmt: skip
+        parts.append(f"<h2>{_text(title[:1].upper() + title[1:])}</h2>{svg(what)}")
     return document("Block traces compared", "".join(parts))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
+import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from f2tools.errors import Usage
 from f2tools.options import human_size, printable
 
-WIDTH = 100
+WIDTH = 80
+FIRM = "\u00a0"  # a space at which no line is broken
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -39,17 +42,44 @@ def sparkline(values: list[float], width: int = 64) -> str:
     return "".join(BLOCKS[min(-(-int(8 * value) // int(top)), 8) if top >= 1 else 0] for value in sums)
 
 
-def lines(report: dict[str, Any]) -> list[str]:
-    """The report on one screen."""
-    found = [_heading(report)]
-    found += _damage(report)
-    found += ["", *_traffic(report), "", *_shape(report)]
+@dataclass(frozen=True)
+class Line:
+    """A line of the report; those with a higher rank go first where a screen has no room for all."""
+
+    text: str
+    rank: int = 0
+
+
+def lines(report: dict[str, Any], rows: int | None = None) -> list[str]:
+    """The report on one screen: 80 columns, and on a terminal of `rows` rows what matters most."""
+    found = [*_ranked(0, [_heading(report), *_damage(report)])]
+    parts = [_ranked(0, _traffic(report)), _ranked(1, _shape(report))]
     if report["areas"]:
-        found += ["", *_areas(report)]
-    found += ["", *_latency(report)]
-    found += ["", *_owners(report)]
-    found += _over_time(report)
-    return [line[: WIDTH + 20].rstrip() for line in found]
+        parts.append(_ranked(1, _areas(report)))
+    parts += [_latency(report), _owners(report), _ranked(3, _over_time(report))]
+    for part in parts:
+        found += [Line("", 9), *part] if part else []
+    while rows is not None and len(found) > rows:
+        top = max(line.rank for line in found)
+        if not top:
+            break
+        del found[max(at for at, line in enumerate(found) if line.rank == top)]
+    return [line.text.rstrip() for line in found]
+
+
+def _ranked(rank: int, texts: list[str]) -> list[Line]:
+    """Lines of one rank, long ones broken."""
+    return [Line(text, rank) for each in texts for text in wrapped(each)]
+
+
+def wrapped(text: str) -> list[str]:
+    """A line as several of at most 80 columns; what goes on is indented as what stands behind a heading."""
+    if len(text) <= WIDTH:
+        return [text.replace(FIRM, " ")]
+    heading = re.match(r"\S.*?  +", text)
+    indent = " " * min(heading.end() if heading else 2, 20)
+    found = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(FIRM, " ") for line in found]
 
 
 def _heading(report: dict[str, Any]) -> str:
@@ -77,7 +107,7 @@ def where(problem: dict[str, Any]) -> str:
 
 def _traffic(report: dict[str, Any]) -> list[str]:
     found = [
-        f"{'':10}{'requests':>12}{'bytes':>12}{'mean':>10}{'median':>10}{'max':>10}{'sequential':>13}{'last 32':>9}"
+        f"{'':9}{'requests':>11}{'bytes':>11}{'mean':>10}{'median':>10}{'max':>10}{'sequential':>11}{'last 32':>8}"
     ]
     for name in ("read", "write", "discard"):
         totals = report[f"{name}s"]
@@ -85,13 +115,13 @@ def _traffic(report: dict[str, Any]) -> list[str]:
         strict = report["sequentiality"][name]["strict"]["byte_share"]
         streams = report["sequentiality"][name]["last_32"]["byte_share"]
         found.append(
-            f"{name + 's':10}{totals.get('requests_with_data', totals['requests']):>12,}"
-            f"{human_size(totals['bytes']):>12}"
+            f"{name + 's':9}{totals.get('requests_with_data', totals['requests']):>11,}"
+            f"{human_size(totals['bytes']):>11}"
             f"{human_size(sizes.get('mean', 0)):>10}{human_size(sizes.get('median', 0)):>10}"
-            f"{human_size(sizes.get('max', 0)):>10}{percent(strict):>13}{percent(streams):>9}"
+            f"{human_size(sizes.get('max', 0)):>10}{percent(strict):>11}{percent(streams):>8}"
         )
     found.append(
-        f"{'flushes':10}{report['flushes']:>12,}   "
+        f"{'flushes':9}{report['flushes']:>11,}   "
         f"({report['empty_flushes']:,} sent alone, which a device counts as writes)"
     )
     return found
@@ -107,7 +137,7 @@ def _shape(report: dict[str, Any]) -> list[str]:
         f"discards cover {percent(cover['byte_share'])} of what was written; "
         f"{percent(discards['request_share'])} of them are below 256 KiB",
         f"merged {merges['back'] + merges['front']:,}, split {merges['splits']:,}; queue depth "
-        f"{depth.get('mean_over_time') or 0:.2f} on average, {depth['max']} at most; file-system WAF {waf}",
+        f"{depth.get('mean_over_time') or 0:.2f} on average, {depth['max']} at most; WAF {waf}",
         f"written between flushes: {human_size(report['fsync_cost'].get('mean', 0))} on average in "
         f"{report['fsync_cost']['count']:,} intervals",
     ]
@@ -116,7 +146,7 @@ def _shape(report: dict[str, Any]) -> list[str]:
     if report["sequentialised"]:
         found.append(
             f"application data in sequential 512 KiB writes: {percent(report['sequentialised']['byte_share'])}; "
-            f"at the tail of its own log: {percent(report['sequentiality']['all_logs']['byte_share'])}"
+            f"at a log's tail: {percent(report['sequentiality']['all_logs']['byte_share'])}"
         )
     return found
 
@@ -136,35 +166,33 @@ def _areas(report: dict[str, Any]) -> list[str]:
 
 
 def _shares(values: dict[str, int], whole: int) -> str:
-    return "  ".join(f"{name} {percent(value / whole)}" for name, value in values.items() if value)
+    shown = [f"{name} {percent(value / whole)}" for name, value in values.items() if value]
+    return "  ".join(each.replace(" ", FIRM) for each in shown)
 
 
-def _latency(report: dict[str, Any]) -> list[str]:
+def _latency(report: dict[str, Any]) -> list[Line]:
     names = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
-    found = [f"{'latency':16}{'count':>10}{'mean':>10}" + "".join(f"{name:>10}" for name in names)]
-    for kind, title in (("d2c", "issue-complete"), ("q2c", "queue-complete")):
+    found = [Line(f"{'latency':13}{'count':>10}{'mean':>9}" + "".join(f"{name:>8}" for name in names), 1)]
+    for kind in ("d2c", "q2c"):
         for name, row in report["latency"][kind].items():
-            found.append(
-                f"{title[:1].upper()}2C {name:12}{row['count']:>10,}{duration(row['mean']):>10}"
-                + "".join(f"{duration(row[key]):>10}" for key in names)
-            )
-    return [line.replace("I2C", "D2C") for line in found]
+            numbers = "".join(f"{duration(row[key]):>8}" for key in names)
+            text = f"{kind.upper()} {name:9}{row['count']:>10,}{duration(row['mean']):>9}{numbers}"
+            found.append(Line(text, {"d2c": 1, "q2c": 4}[kind] + (name == "flush")))
+    return found if len(found) > 1 else []
 
 
-def _owners(report: dict[str, Any]) -> list[str]:
+def _owners(report: dict[str, Any]) -> list[Line]:
     found = []
-    processes = report["processes"][:3]
-    if processes:
-        found.append(
-            "processes  "
-            + "  ".join(
-                f"{printable(p['name']) or '?'} ({p['pid']}): {human_size(p['writes']['bytes'])} written"
-                for p in processes
-            )
+    if report["processes"]:
+        shown = "  ".join(
+            f"{printable(p['name']) or '?'} ({p['pid']}): {human_size(p['writes']['bytes'])} written"
+            for p in report["processes"][:3]
         )
-    for number, values in list((report["files"] or {}).items())[:8]:
+        found += _ranked(5, [f"processes  {shown}"])
+    for place, (number, values) in enumerate(list((report["files"] or {}).items())[:8]):
         name = printable(values["path"]) if values["path"] else "(no path any more)"
-        found.append(f"{human_size(values['bytes']):>11}  inode {number:>8}  {name}")
+        name = name if len(name) <= 52 else f"...{name[-49:]}"
+        found.append(Line(f"{human_size(values['bytes']):>11}  inode {number:>8}  {name}", 6 if place < 3 else 8))
     return found
 
 
@@ -173,7 +201,7 @@ def _over_time(report: dict[str, Any]) -> list[str]:
     if windows["count"] < 2:
         return []
     names = [name for name in ("write", "read", "discard") if any(windows[f"{name}_bytes"])]
-    return ["", *(f"{name + 's':10} {sparkline([float(v) for v in windows[f'{name}_bytes']])}" for name in names)]
+    return [*(f"{name + 's':10} {sparkline([float(v) for v in windows[f'{name}_bytes']])}" for name in names)]
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
@@ -185,7 +213,7 @@ def flat(report: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in report.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
-            if key not in ("histogram", "files", "damage"):
+            if key not in ("histogram", "by_blocks", "files", "damage"):
                 found |= flat(value, f"{name}.")
             elif key == "damage":
                 found |= {f"{name}.{k}": v for k, v in value.items() if isinstance(v, int)}
