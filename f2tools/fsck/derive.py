@@ -547,8 +547,22 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
     footers: NDArray[Any] = np.concatenate([part[1] for part in found])
     live = valid[places - geo.main_blkaddr]
     if (footers["nid"][live] == F2FS_ROOT_INO).any():  # a table that does not know the root knows nothing
+        live |= _after(footers, live)
         return places[live], footers[live]
     return places, footers
+
+
+def _after(footers: NDArray[Any], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The nodes that were written when the SIT was last, if it is older than the log, else none.
+
+    It is where a node that it knows was written anew since: what is deleted and known to be has no copy that counts.
+    """
+    low = (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    nids = footers["nid"].astype(np.int64)
+    known = np.zeros(int(nids.max()) + 1, np.int64)
+    np.maximum.at(known, nids[live], low[live])
+    newer = ~live & (low > low[live].max())
+    return newer if (known[nids[newer]] > 0).any() else np.zeros_like(live)
 
 
 def _valid_in_either(device: Device, geo: Geometry) -> NDArray[np.bool_]:

@@ -169,3 +169,17 @@ def test_what_needs_more_memory_than_allowed_is_said_and_checked() -> None:
     assert done.code == 0
     assert "nodes take about" in done.err
     assert "--memory" not in f2("fsck", reference("base").path).err
+
+
+@pytest.mark.parametrize("name", ["crash-stress-0", "crash-stress-1"])
+def test_what_was_written_since_the_tables_is_found_without_them(name: str, tmp_path: Path) -> None:
+    p = Patient(name, tmp_path)
+    for start, end in ((p.geo.cp_blkaddr, p.geo.sit_blkaddr), (p.geo.nat_blkaddr, p.geo.ssa_blkaddr)):
+        p.write(start * p.size, bytes((end - start) * p.size))
+    p.close()
+    salvaged(p.path, tmp_path / "out", code=0)
+    files = {path: entry for path, entry in p.image.manifest("recovered")["entries"].items() if entry["type"] == "file"}
+    there = {path: (tmp_path / "out" / FILES / path) for path in files}
+    assert not [path for path, copy in there.items() if not copy.is_file()]
+    sums = {path: hashlib.sha256(copy.read_bytes()).hexdigest() for path, copy in there.items()}
+    assert sums == {path: entry["sha256"] for path, entry in files.items()}
