@@ -54,6 +54,7 @@ class Tending:
         """Requests come: the checkpoint has its time, and nothing else."""
         self._last_request = now = time.monotonic()
         self._cleaning = self._options.background_gc
+        self._hold_less()
         if self._volume is not None and now >= self._next_checkpoint:
             self._checkpoint(idle=False)
 
@@ -82,6 +83,15 @@ class Tending:
                 self._files.failed("checkpoint", error)
         except Exception as error:
             self._files.failed("checkpoint", error)
+
+    def _hold_less(self) -> None:
+        """Memory follows what is looked at, also where nothing is ever changed."""
+        try:
+            self._files.tree.hold_less()
+        except OSError as error:  # no room to write back: the next write is told
+            log.info("writing back: %s", error)
+        except Exception as error:
+            self._files.failed("writing back", error)
 
     def _clean_one(self) -> bool:
         """Clean one section; whether there may be more to do."""

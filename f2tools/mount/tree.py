@@ -16,7 +16,7 @@ from f2tools.volume.volume import File, Volume
 from f2tools.volume.writer import WritableVolume
 from f2tools.volume.xattr import visible_xattrs
 
-INODES_HELD = 65536  # of a volume that can't change
+INODES_HELD = 16384  # of a volume that can't change
 SLOT_BITS = 16  # of a position in a directory: block + 2, then slot
 
 
@@ -44,13 +44,13 @@ class Tree:
         """An inode by number; F2fsError where it can't be read."""
         found = self._inodes.get(ino)
         if found is None:
-            if len(self._inodes) >= INODES_HELD:
-                self._inodes.clear()
+            self.hold_less()
             found = self._inodes[ino] = self.volume.nodes.inode(ino)
         return found
 
     def preload(self, inos: list[int]) -> None:
         """Read inodes in one go; what can't be read is left out."""
+        self.hold_less()
         wanted = [ino for ino in inos if ino not in self._inodes]
         for found in self.volume.nodes.inodes(wanted):
             if isinstance(found, Inode):
@@ -127,6 +127,11 @@ class Tree:
         """As statfs(2) names it."""
         return self.volume.statfs()
 
+    def hold_less(self) -> None:
+        """Give memory back where much is held; nobody may be at work on an inode meanwhile."""
+        if len(self._inodes) >= INODES_HELD:
+            self._inodes.clear()
+
     def close(self) -> None:
         """Nothing is asked any more."""
         self.volume.close()
@@ -157,6 +162,12 @@ class LiveTree(Tree):
             dentries = DentryArea(area).entries(block)
             self.preload([dentry.ino for dentry in dentries])
             yield dentries
+
+    def hold_less(self) -> None:
+        if self.writable and not self.volume.broken:
+            self.volume.balance()
+        else:
+            self.volume.nodes.shrink()
 
     def close(self) -> None:
         if self.writable:

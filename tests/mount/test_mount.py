@@ -681,6 +681,31 @@ def test_a_fault_of_ours_is_an_error_of_the_call(
         assert answer(files.mkdir(1, b"folder", 0o755, who)) == "EROFS"
 
 
+def test_memory_does_not_grow_with_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_fuse()
+    from f2tools.mount import tree as trees
+    from f2tools.volume import nodecache
+
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        inos = [volume.create(3, b"file-%d" % number, 0o644) for number in range(300)]
+    monkeypatch.setattr(trees, "INODES_HELD", 50)
+    monkeypatch.setattr(nodecache, "CLEAN_NODES_HELD", 50)
+    with reading(image) as volume:
+        tree = trees.Tree(volume)
+        for start in range(0, 300, 10):
+            tree.preload(inos[start : start + 10])
+            assert [tree.inode(ino).ino for ino in inos[start : start + 10]] == inos[start : start + 10]
+        assert len(tree._inodes) <= 60
+    with writable(image) as volume:
+        live = trees.LiveTree(volume)
+        live.preload(inos)
+        for ino in inos[:100]:
+            volume.accessed(volume.live(ino), volume.clock())
+        live.hold_less()
+        assert len(volume.nodes._blocks) <= 50 + len(volume.nodes.dirty)
+
+
 def test_what_the_machine_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse_options(["allow_other"])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
