@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from f2tools.copyout.walk import walk
 from f2tools.errors import F2fsError
 from f2tools.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_names
 from f2tools.volume.inode import Inode
@@ -66,11 +68,12 @@ class Comeback:
     new: bool  # the checkpoint does not know it
     name_added: str | None  # a directory entry that will be added
     in_directory: int | None
-    replaces: int | None  # the inode that has this name now, and will lose it
+    replaces: int | None  # the inode that has this name now, or got it from the chain before, and will lose it
     nodes: int
     size_before: int | None
     size_after: int | None
     fsyncs: int
+    replaced_by: int | None = None  # the inode that takes its name: it goes, unless it has further names
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def make_plan(volume: Volume, until: int | None = None) -> Plan:
         end_reason=found.end_reason,
         looped=found.looped,
         steps=[_step(volume, found, index, node) for index, node in enumerate(found.chain)],
-        files=[_comeback(volume, found, file) for file in found.files.values()],
+        files=_comebacks(volume, found),
         dropped=found.dropped,
     )  # fmt: skip
 
@@ -157,7 +160,54 @@ def _step(volume: Volume, found: Recovery, index: int, node: ChainNode) -> Step:
     return Step(index, node.blkaddr, segno, node.nid, node.ino, kind, node.fsync, node.dentry, applied)
 
 
-def _comeback(volume: Volume, found: Recovery, file: Fsynced) -> Comeback:
+def _comebacks(volume: Volume, found: Recovery) -> list[Comeback]:
+    """The files in the order of their first mark; of several that want one name the last one in the chain has it."""
+    holders: dict[tuple[int, bytes], list[int]] = {}
+    for file in sorted(found.files.values(), key=lambda file: -1 if file.dentry is None else file.dentry):
+        if file.dentry is not None:
+            named = _inode(volume, found.chain[file.dentry].blkaddr, file.ino)
+            holders.setdefault((named.i_pino, named.name), []).append(file.ino)
+    tree = _Tree(volume)
+    return [_comeback(tree, found, file, holders) for file in found.files.values()]
+
+
+class _Tree:
+    """The names of a volume, looked at once, and only if somebody asks."""
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+
+    @cached_property
+    def _names(self) -> dict[int, tuple[int, bytes]]:
+        """(directory, name) of each inode, the first one."""
+        names: dict[int, tuple[int, bytes]] = {}
+        folders = {b"/": self.volume.root.inode.ino}
+        for item in walk(self.volume, self.volume.root, []):
+            above = item.path.rpartition(b"/")[0] or b"/"
+            if item.path != b"/":
+                names.setdefault(item.inode.ino, (folders.get(above, 0), item.name))
+            if item.inode.is_dir:
+                folders[item.path] = item.inode.ino
+        return names
+
+    def name_of(self, inode: Inode) -> tuple[int, bytes]:
+        """(directory, name): what the inode remembers, unless that is another file's since it was renamed over it."""
+        if _entry(self.volume, inode.i_pino, inode.name) == inode.ino:
+            return inode.i_pino, inode.name
+        return self._names.get(inode.ino, (inode.i_pino, inode.name))
+
+    def path(self, place: tuple[int, bytes]) -> bytes | None:
+        """The path of a name in a directory; None where that leads nowhere."""
+        try:
+            above = path_of(self.volume, self.volume.nodes.inode(place[0]))
+        except F2fsError:
+            return None
+        return None if above is None else join(above, place[1])
+
+
+def _comeback(tree: _Tree, found: Recovery, file: Fsynced, holders: dict[tuple[int, bytes], list[int]]) -> Comeback:
+    """`holders`: the inodes that a name is given to, in this order."""
+    volume = tree.volume
     chain = [found.chain[index] for index in file.nodes]
     blocks = [node.blkaddr for node in chain if node.is_inode]
     last = _inode(volume, blocks[-1], file.ino) if blocks else None
@@ -174,12 +224,17 @@ def _comeback(volume: Volume, found: Recovery, file: Fsynced) -> Comeback:
     if named is not None:
         added = os.fsdecode(named.name)
         there = _entry(volume, named.i_pino, named.name)
-        replaces = there if there not in (None, file.ino) else None
-        added = None if there == file.ino else added
-    path = None if known is None else path_of(volume, known)
+        mine = holders[named.i_pino, named.name]
+        earlier = mine[: mine.index(file.ino)]
+        replaces = earlier[-1] if earlier else there if there != file.ino else None
+        added = None if there == file.ino and not earlier else added
+    path, winner = None, file.ino
+    if known is not None:
+        place = (known.i_pino, known.name) if known is named else tree.name_of(known)
+        path, winner = tree.path(place), holders.get(place, [file.ino])[-1]
     return Comeback(
         ino=file.ino,
-        path=None if path is None else os.fsdecode(path),
+        path=None if path is None or winner != file.ino else os.fsdecode(path),
         new=file.created is not None,
         name_added=added,
         in_directory=named.i_pino if named is not None and added is not None else None,
@@ -188,6 +243,7 @@ def _comeback(volume: Volume, found: Recovery, file: Fsynced) -> Comeback:
         size_before=None if before is None else before.i_size,
         size_after=None if last is None else last.i_size,
         fsyncs=sum(node.fsync for node in chain),
+        replaced_by=None if winner == file.ino else winner,
     )
 
 

@@ -86,6 +86,8 @@ def _said_of(file: Comeback) -> str:
         parts.append(f"its name {printable(file.name_added)!r} is added to directory {file.in_directory}")
     if file.replaces:
         parts.append(f"in the place of inode {file.replaces}")
+    if file.replaced_by:
+        parts.append(f"but inode {file.replaced_by} gets its name: it goes, unless it has further names")
     return ", ".join(parts)
 
 
