@@ -106,6 +106,7 @@ def stream(name: str, chosen: Filter, limit: int | None, as_json: bool, out: Tex
     for events in trace.events(payloads=True):
         if not len(events):
             continue
+        events = _ordered(events)
         if zero is None:
             zero = int(events.time[0])
         cls = classes(events.category, events.bytes)
@@ -119,6 +120,13 @@ def stream(name: str, chosen: Filter, limit: int | None, as_json: bool, out: Tex
         if chosen.until is not None and int(events.time[0]) > zero + int(chosen.until * 1e9):
             break
     return trace
+
+
+def _ordered(events: Events) -> Events:
+    """What several CPUs did in one nanosecond comes in the order of their sequence numbers, as blkparse has it."""
+    if not (events.time[1:] == events.time[:-1]).any():
+        return events
+    return events.take(np.lexsort((events.sequence, events.device, events.time)))
 
 
 def as_line(events: Events, row: int, cls: int, zero: int, names: dict[int, str], bounds: Areas | None) -> str:
