@@ -19,7 +19,7 @@ from typing import Any
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext, SetattrFields, StatvfsData
 
-from f2tools.errors import Corrupt, F2fsError, Unsupported
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
 from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_NAME_LEN, F2FS_NOATIME_FL, F2FS_ROOT_INO
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import Listed, Tree, blocks_of, rdev_of
@@ -95,9 +95,9 @@ class FileSystem(pyfuse3.Operations):
         if isinstance(error, Unsupported):
             self._say_once(f"{what}: {error}")
             return errno.EOPNOTSUPP
-        if isinstance(error, Corrupt) and what in READING:
+        if isinstance(error, Corrupt | DeviceError) and what in READING:
             self._say_once(f"{what}: {error}")
-            return errno.EUCLEAN
+            return errno.EUCLEAN if isinstance(error, Corrupt) else errno.EIO
         if isinstance(error, F2fsError):
             log.error("%s: %s", what, error)
         else:

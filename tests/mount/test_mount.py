@@ -617,9 +617,15 @@ def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> N
 
 
 class Failing(Wrapper):
-    """A device that takes nothing any more from some moment on."""
+    """A device that takes nothing any more from some moment on, or can't be read."""
 
     failing = False
+    unreadable = False
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        if self.unreadable:
+            raise DeviceError("a bad sector")
+        self.base.pread_into(offset, buffer)
 
     def pwrite(self, offset: int, data: Any) -> None:
         if self.failing:
@@ -663,6 +669,27 @@ def test_an_error_while_writing_makes_it_read_only(tmp_path: Path, caplog: pytes
     volume.close()
     with writable(image) as again:  # what was safe is there
         assert again.path("/file").read() == b"safe"
+    judge(image)
+
+
+def test_what_can_not_be_read_is_an_error_of_the_read_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    need_fuse()
+    from f2tools.mount.operations import FileSystem
+    from f2tools.mount.tree import LiveTree
+
+    image = fresh(tmp_path)
+    device = Failing(open_device(image, write=True))
+    volume = WritableVolume(device)
+    files, who = FileSystem(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+    handle, _ = answer(files.create(1, b"file", 0o100644, os.O_RDWR, who))
+    assert answer(files.write(handle.fh, 0, bytes(1 << 20))) == 1 << 20
+    device.unreadable = True
+    assert [answer(files.read(handle.fh, 0, 4096)) for _ in range(3)] == ["EIO"] * 3
+    assert caplog.text.count("a bad sector") == 1
+    device.unreadable = False
+    assert answer(files.read(handle.fh, 0, 4096)) == bytes(4096)
+    assert answer(files.write(handle.fh, 0, b"more")) == 4
+    volume.close()
     judge(image)
 
 
