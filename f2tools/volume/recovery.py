@@ -376,6 +376,7 @@ class _Applier:
             vol.stamp(home, modified=True)
 
     def _inline_xattr(self, inode: LiveInode, source: Inode) -> None:
+        """See f2fs_recover_inline_xattr(): the node of xattrs stays, even if the file had none any more."""
         if source.i_inline & F2FS_INLINE_XATTR:
             inode.set(i_inline=inode.i_inline | F2FS_INLINE_XATTR)
             if inode.inline_xattr_area.size == source.inline_xattr_area.size:
@@ -383,9 +384,6 @@ class _Applier:
         elif inode.i_inline & F2FS_INLINE_XATTR:
             inode.inline_xattr_area[:] = 0
             inode.set(i_inline=inode.i_inline & ~F2FS_INLINE_XATTR)
-        if not source.i_xattr_nid and inode.i_xattr_nid:
-            self._vol.nodes.remove_nodes(inode, [inode.i_xattr_nid])
-            inode.set(i_xattr_nid=0)
 
     def _xattr_node(self, inode: LiveInode, block: NDArray[np.uint8]) -> None:
         nodes = self._vol.nodes
