@@ -31,6 +31,7 @@ ROUND = 10  # volumes that are judged in one boot, each twice
 LONGEST = 5.0  # seconds that the load goes on
 NOW = 4_000_000_000 * 10**9
 WORKLOAD = Path(__file__).with_name("crash_workload.py")
+MANY = "extra_attr,compression,inode_checksum,inode_crtime,sb_checksum,flexible_inline_xattr,lost_found"
 UNCHANGED = ("Mounted with checkpoint version", "Found nat_bits in checkpoint", "Using encoding defined by superblock")
 UNCHANGED += ("Mount Device [", "IO Block Size")
 
@@ -58,6 +59,12 @@ KINDS = (
     Kind("-C utf8 -O casefold,extra_attr,lost_found", syncs=5),
     Kind(mount="mode=fragment:block", syncs=20),
     Kind("-i", "fsync_mode=nobarrier,background_gc=sync"),
+    Kind(f"-O {MANY},quota,project_quota", "compress_extension=*,compress_algorithm=zstd,compress_chksum", syncs=25),
+    Kind("-O extra_attr,flexible_inline_xattr", "inline_xattr_size=60,fsync_mode=strict", syncs=40),
+    Kind(mount="alloc_mode=reuse,data_flush,checkpoint_merge", syncs=60),
+    Kind("-C utf8 -O casefold,extra_attr,quota,verity,encrypt", "mode=fragment:segment,atgc", syncs=20),
+    Kind("-s 2", "mode=lfs,gc_merge,noextent_cache", syncs=25),
+    Kind("-O quota", "noinline_dentry,fsync_mode=nobarrier", syncs=35),
 )  # fmt: skip
 
 CRASH = """
