@@ -27,7 +27,14 @@ from f2tools.edit.modes import (
 )
 from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath
 from f2tools.errors import Corrupt, Usage, Where
-from f2tools.layout.constants import F2FS_ROOT_INO
+from f2tools.layout.constants import (
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_NOCOMP_FL,
+    F2FS_PROJINHERIT_FL,
+    F2FS_ROOT_INO,
+    FEATURES,
+)
 from f2tools.options import Size
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
@@ -537,6 +544,18 @@ def setfacl(
             session.note("setfacl", path)
 
 
+def _demand_features(session: Session, flags: int, project: bool) -> None:
+    """EditFailed where flags that are to be set, or a project, need a feature that the volume lacks."""
+    wanted = {
+        "casefold": flags & F2FS_CASEFOLD_FL,
+        "compression": flags & (F2FS_COMPR_FL | F2FS_NOCOMP_FL),
+        "project_quota": project or flags & F2FS_PROJINHERIT_FL,
+    }
+    for name, needed in wanted.items():
+        if needed and not session.volume.geo.feature & FEATURES[name]:
+            raise EditFailed(f"the volume lacks the feature {name}; f2tools tune {session.image} -O {name} adds it")
+
+
 @verb(
     "chattr",
     argument("words", type=FlagsOrPath(), nargs=-1, metavar="[+-=FLAGS] IMAGE:/PATH..."),
@@ -558,8 +577,7 @@ def chattr(session: Session, words: tuple[Any, ...], recursive: bool, project: i
     paths = tuple(word for word in words if isinstance(word, Inside))
     if not paths or len(paths) + (flags is not None) != len(words) or (flags is None and project is None):
         raise Usage("say +FLAGS, -FLAGS, =FLAGS or -p PROJECT, and then paths as IMAGE:/PATH")
-    if flags is not None:
-        change_flags(flags, 0)
+    _demand_features(session, 0 if flags is None else change_flags(flags, 0), project is not None)
     for path, ino in _each(session, paths, recursive):
         inode = session.live(ino)
         if recursive and not (inode.is_dir or inode.is_file):

@@ -268,6 +268,7 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
     "--format", "form", type=click.Choice(["bodyfile", "csv", "jsonl", "dfxml"]), default="csv", show_default=True,
     help="bodyfile is for mactime of The Sleuth Kit.",
 )  # fmt: skip
+@click.option("--json", "form", flag_value="jsonl", help="The same as --format jsonl.")
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @index_option
 @key_option

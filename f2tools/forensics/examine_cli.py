@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.options import device_option, human_size, image_argument, key_option, printable, progress
+from f2tools.options import (
+    device_option,
+    human_size,
+    image_argument,
+    json_option,
+    key_option,
+    print_json,
+    printable,
+    progress,
+)
 
 if TYPE_CHECKING:
     from f2tools.forensics.remembered import Owner, Remembered
@@ -204,9 +213,11 @@ def strings(
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @device_option
 @key_option
+@json_option
 def report(
-    image: str, target: str, no_hashes: bool, index_path: str | None, devices: tuple[str, ...], keys: tuple[str, ...]
-) -> None:
+    image: str, target: str, no_hashes: bool, index_path: str | None, devices: tuple[str, ...], keys: tuple[str, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
     """Write a report on IMAGE: hashes, geometry, encryption policies, findings of fsck, deleted files, a timeline.
 
     The page stands alone: nothing is fetched, no script runs, and names from the image are only text.
@@ -220,6 +231,9 @@ def report(
     found = examine(image, devices, keys, index_path, hashes=not no_hashes)
     paths = write_report(found, target)
     deleted: dict[str, Any] = found["deleted"]["grades"]
+    if as_json:
+        print_json({"files": [str(path) for path in paths], "deleted": deleted})
+        return
     click.echo(", ".join(f"{count} {grade}" for grade, count in deleted.items()) or "no deleted files")
     for path in paths:
         click.echo(path)

@@ -26,5 +26,5 @@ def trace() -> None:
       f2tools trace analyze run --html report.html
       f2tools trace analyze sdb --image before.img --image-after after.img --json
       f2tools trace compare ext4 f2fs --baseline ext4
-      f2tools trace events sdb --op write --area ssa
+      f2tools trace events sdb --op write --area ssa --image before.img
     """

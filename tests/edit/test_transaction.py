@@ -209,6 +209,12 @@ def test_what_fails_says_where_and_leaves_the_image_byte_for_byte(name: str, tmp
     assert image.read_bytes() == before
 
 
+def test_what_a_volume_lacks_is_said_with_the_command_that_adds_it(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    for words, feature in ((["-p", "5"], "project_quota"), (["+F"], "casefold"), (["+c"], "compression")):
+        assert f"f2tools tune {image} -O {feature}" in f2("chattr", *words, f"{image}:/").err
+
+
 def test_an_undo_log_is_made_only_when_all_has_succeeded(tmp_path: Path) -> None:
     image, log = fresh(tmp_path), tmp_path / "undo"
     before = image.read_bytes()

@@ -325,7 +325,9 @@ def test_the_report_says_what_the_tools_say(evil: tuple[Path, Path]) -> None:
 
 def test_the_report_has_the_findings_of_fsck_and_the_policies(tmp_path: Path) -> None:
     image = damaged("inode-nlink", tmp_path / "damaged")
-    assert f2("report", image.path, "--no-hashes", "-o", tmp_path / "one").code == 0
+    done = f2("report", image.path, "--no-hashes", "--json", "-o", tmp_path / "one")
+    assert done.code == 0
+    assert [Path(path).name for path in json.loads(done.out)["files"]] == ["report.json", "report.html"]
     found = json.loads((tmp_path / "one/report.json").read_text())
     assert "I002" in {one["code"] for one in found["fsck"]["findings"]}
     assert "content" not in found["images"][0]

@@ -118,6 +118,10 @@ def test_a_bodyfile_is_one_for_mactime(timelines: dict[str, str]) -> None:
         assert which in names
 
 
+def test_json_means_json_lines(timelines: dict[str, str], run_f2tools: Any) -> None:
+    assert run_f2tools("timeline", image_of("history-d"), "--json").stdout == timelines["jsonl"]
+
+
 def test_csv_and_json_lines_say_the_same(timelines: dict[str, str]) -> None:
     rows = list(csv.DictReader(io.StringIO(timelines["csv"])))
     events = [json.loads(line) for line in timelines["jsonl"].splitlines()]
