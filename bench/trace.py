@@ -4,8 +4,8 @@
     bench/trace.py [--events 1M,10M] [--runs 3] [--folder DIR] [--generate PREFIX N]
 
 A trace is that of six logs appending 512 KiB at a time among random writes of 4 KiB, some of them merged from four
-bios, on two CPUs.  Figures: million events per CPU second (user and system, of all processes of the command), medians
-of runs that take turns, and the peak memory of the largest process.
+bios, on two CPUs.  Figures: million events per CPU second (user and system, of all processes of the command) and
+seconds by the clock, medians of runs that take turns, and the peak memory of the largest process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,9 @@ def _batch(random: np.random.Generator, heads: NDArray[np.int64], first: int) ->
     return np.concatenate(parts)
 
 
-def cost(command: str) -> tuple[float, int]:
-    """(CPU seconds, KiB of the largest process) of a shell command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def cost(command: str) -> tuple[float, float, int]:
+    """(CPU seconds, seconds, KiB of the largest process) of a shell command."""
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     code = (
         "import resource,subprocess,sys; r=subprocess.run(sys.argv[1],shell=True,stdout=subprocess.DEVNULL,"
         "stderr=subprocess.DEVNULL).returncode; print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); "
@@ -114,7 +115,7 @@ def cost(command: str) -> tuple[float, int]:
     done = subprocess.run([sys.executable, "-S", "-c", code, command], stdout=subprocess.PIPE, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, int(done.stdout.split()[-1])
+    return seconds, time.monotonic() - start, int(done.stdout.split()[-1])
 
 
 def count_of(text: str) -> int:
@@ -129,6 +130,7 @@ def tools(prefix: Path, folder: Path) -> dict[str, str]:
     found = {
         "f2tools trace analyze --issue-only": f"{ours} trace analyze {prefix} --issue-only --json",
         "f2tools trace analyze": f"{ours} trace analyze {prefix} --json",
+        "f2tools trace analyze --jobs 2": f"{ours} trace analyze {prefix} --json --jobs 2",
     }
     if shutil.which("blkparse") and shutil.which("btt"):
         merged = folder / "merged.bin"
@@ -149,20 +151,22 @@ def main() -> None:
     if given.generate:
         print(generate(Path(given.generate[0]), count_of(given.generate[1])))
         return
-    print(f"{'events':>12}  {'tool':36} {'M events / CPU s':>17} {'CPU s':>8} {'peak MiB':>9}")
+    print(f"{'events':>12}  {'tool':36} {'M events / CPU s':>17} {'CPU s':>8} {'clock s':>8} {'peak MiB':>9}")
     for text in given.events.split(","):
         with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2trace-") as name:
             folder = Path(name)
             events = generate(folder / "t", count_of(text))
             commands = tools(folder / "t", folder)
-            seen: dict[str, list[tuple[float, int]]] = {what: [] for what in commands}
+            seen: dict[str, list[tuple[float, float, int]]] = {what: [] for what in commands}
             for _ in range(given.runs):
                 for what, command in commands.items():
                     seen[what].append(cost(command))
             for what, runs in seen.items():
                 seconds = statistics.median(run[0] for run in runs)
-                peak = max(run[1] for run in runs) / 1024
-                print(f"{events:12,}  {what:36} {events / seconds / 1e6:17.2f} {seconds:8.2f} {peak:9.0f}", flush=True)
+                clock = statistics.median(run[1] for run in runs)
+                peak = max(run[2] for run in runs) / 1024
+                speed = events / seconds / 1e6
+                print(f"{events:12,}  {what:36} {speed:17.2f} {seconds:8.2f} {clock:8.2f} {peak:9.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from f2tools.errors import Corrupt, Usage, Where
-from f2tools.trace.areas import AREA_NAMES, MAIN, Areas, by_name
+from f2tools.trace.areas import AREA_NAMES, MAIN, Areas, by_name, offset_of
 from f2tools.trace.histogram import Latency, Raster
 from f2tools.trace.measure import BY, DATA_CLASSES, METRIC_OPS, SERIES_ROWS, SIZE_NAMES, Measures, operation_counts
 from f2tools.trace.pairing import Pairer
@@ -153,12 +153,12 @@ def _analyze(request: Request, before: Volume | None, after: Volume | None) -> A
     if some is not None:
         offset = request.offset
         if offset is None:
-            held, offset = _offset_of(windows)
+            held, offset = offset_of(windows)
         areas = Areas.of(some.geo, offset)
     measures = Measures(areas, not request.issue_only)
     pairer = Pairer(not request.issue_only)
     spools = _Spools() if some is not None else None
-    for events in _again(held, windows):
+    for events in chain(held, windows):
         cls = classes(events.category, events.bytes)
         gaps = trace.damage.gaps
         if gaps:
@@ -175,34 +175,6 @@ def _analyze(request: Request, before: Volume | None, after: Volume | None) -> A
         attribution, raster, per_log = _attribute(before, after, areas, spools, measures.first or 0)
     report = _report(request, trace, measures, pairer, areas, attribution, per_log, before, after)
     return Analysis(report, measures, trace, areas, raster, RASTER_NAMES if raster is not None else ())
-
-
-def _offset_of(windows: Iterator[Any]) -> tuple[list[Any], int]:
-    """How far into the traced disk the volume begins, by the first remaps from a partition; 0 where there are none."""
-    from f2tools.trace.records import A
-
-    held = []
-    for events in windows:
-        held.append(events)
-        rows = np.flatnonzero(events.op == A)
-        found = {
-            int(events.sector[row]) - int.from_bytes(events.payload[int(row)][8:16], "big")
-            for row in rows[:1000]
-            if len(events.payload.get(int(row), b"")) >= 16
-        }
-        if len(found) == 1:
-            return held, found.pop()
-        if len(found) > 1:
-            raise Usage(
-                "the trace has I/O of several partitions; say with --offset where the volume begins, in sectors"
-            )
-        break
-    return held, 0
-
-
-def _again(held: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    yield from held
-    yield from rest
 
 
 class _Spools:

@@ -200,14 +200,17 @@ def compare(
 )
 @click.option("--image", metavar="IMAGE", help="The volume, for --area.")
 @click.option(
-    "--offset", type=click.IntRange(min=0), default=0, metavar="SECTORS", help="Where it begins on the device."
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="SECTORS",
+    help="Where it begins on the traced device; found in the trace itself where it can be.",
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after so many.")
 @json_option
 @strict_option
 def events(
     trace: str, since: float | None, until: float | None, operations: tuple[str, ...], processes: tuple[str, ...],
-    areas: tuple[str, ...], image: str | None, offset: int, limit: int | None, as_json: bool, strict: bool,
+    areas: tuple[str, ...], image: str | None, offset: int | None, limit: int | None, as_json: bool, strict: bool,
 ) -> None:  # fmt: skip
     """Stream decoded events, in blkparse's format or as JSON lines.
 

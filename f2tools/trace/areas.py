@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.trace.records import SECTOR
+from f2tools.errors import Usage
+from f2tools.trace.records import SECTOR, A, Events
 
 if TYPE_CHECKING:
     from f2tools.volume.geometry import Geometry
@@ -41,6 +43,10 @@ class Areas:
         per = geo.block_size // SECTOR
         return cls(np.array(blocks, np.int64) * per + offset, per, offset)
 
+    def at(self, offset: int) -> Areas:
+        """The same for a volume that begins elsewhere on the traced device."""
+        return replace(self, bounds=self.bounds - self.offset + offset, offset=offset)
+
     def of_start(self, sector: NDArray[np.int64]) -> NDArray[np.int64]:
         """The area in which each sector lies; OUTSIDE where in none."""
         at = np.searchsorted(self.bounds, sector, "right") - 1
@@ -53,6 +59,24 @@ class Areas:
         inside = np.maximum(high - low, 0)
         outside = (end - start) - inside.sum(axis=1)
         return np.concatenate([inside, outside[:, None]], axis=1) * SECTOR
+
+
+def offset_of(windows: Iterator[Events]) -> tuple[list[Events], int]:
+    """(windows read for it, sectors that the volume is into the traced disk): by the first remaps from a partition.
+
+    0 where there are none; Usage where they are from several.
+    """
+    events = next(windows, None)
+    if events is None:
+        return [], 0
+    found = {
+        int(events.sector[row]) - int.from_bytes(events.payload[row][8:16], "big")
+        for row in np.flatnonzero(events.op == A)[:1000].tolist()
+        if len(events.payload.get(row, b"")) >= 16
+    }
+    if len(found) > 1:
+        raise Usage("the trace has I/O of several partitions; say with --offset where the volume begins, in sectors")
+    return [events], found.pop() if found else 0
 
 
 def by_name(values: Any) -> dict[str, int]:

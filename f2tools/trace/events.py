@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TextIO
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Usage
 from f2tools.options import printable
-from f2tools.trace.areas import AREA_NAMES, Areas
+from f2tools.trace.areas import AREA_NAMES, Areas, offset_of
 from f2tools.trace.records import (
     CLASS_NAMES,
     DRIVER,
@@ -46,11 +47,12 @@ class Filter:
     names: frozenset[str] = frozenset()
     areas: frozenset[int] = frozenset()
     bounds: Areas | None = None
+    offset: int | None = None  # where the bounds' volume begins; found in the trace unless given
 
     @classmethod
     def of(
         cls, since: float | None, until: float | None, operations: tuple[str, ...], processes: tuple[str, ...],
-        areas: tuple[str, ...], image: str | None, offset: int,
+        areas: tuple[str, ...], image: str | None, offset: int | None,
     ) -> Filter:  # fmt: skip
         """From the words of a command line."""
         kinds, ops = set(), set()
@@ -71,11 +73,13 @@ class Filter:
             from f2tools.volume.volume import Volume
 
             with Volume(open_device(image)) as volume:
-                bounds = Areas.of(volume.geo, offset)
+                bounds = Areas.of(volume.geo)
         pids = {int(word) for word in processes if word.isdigit()}
         names = {word for word in processes if not word.isdigit()}
         chosen = frozenset(AREA_NAMES.index(name) for name in areas)
-        return cls(since, until, frozenset(kinds), frozenset(ops), frozenset(pids), frozenset(names), chosen, bounds)
+        return cls(
+            since, until, frozenset(kinds), frozenset(ops), frozenset(pids), frozenset(names), chosen, bounds, offset
+        )
 
     def rows(self, events: Events, cls: NDArray[np.uint8], zero: int, names: dict[int, str]) -> NDArray[np.int64]:
         """The rows that are wanted."""
@@ -103,7 +107,12 @@ def stream(name: str, chosen: Filter, limit: int | None, as_json: bool, out: Tex
     zero: int | None = None
     left = limit
     shape = as_line if as_json else as_text
-    for events in trace.events(payloads=True):
+    windows = trace.events(payloads=True)
+    if chosen.bounds is not None:
+        held, offset = ([], chosen.offset) if chosen.offset is not None else offset_of(windows)
+        chosen = replace(chosen, bounds=chosen.bounds.at(offset))
+        windows = chain(held, windows)
+    for events in windows:
         if not len(events):
             continue
         events = _ordered(events)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from f2tools.cli import main
 from f2tools.device import open_device
 from f2tools.errors import Usage
 from f2tools.trace.analyze import Request, analyze
@@ -163,6 +165,9 @@ def test_a_volume_on_a_partition_is_found_by_the_remaps(tmp_path: Any) -> None:
     image = str(traces.image("churn", "after"))
     assert analyze(Request(str(prefix), image)).report["areas"]["cp"] == 4096
     assert analyze(Request(str(prefix), image)).report["offset"] == 2048
+    for offset, count in (((), 5), (("--offset", "2048"), 5), (("--offset", "900000"), 0)):
+        words = ["trace", "events", str(prefix), "--image", image, "--area", "cp", *offset]
+        assert len(CliRunner().invoke(main, words, catch_exceptions=False).output.splitlines()) == count
     assert analyze(Request(str(prefix), image, offset=0)).report["areas"]["cp"] == 4096 * (
         512 * 8 <= 2048 + 4800 < 1536 * 8
     )
