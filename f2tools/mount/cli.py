@@ -178,4 +178,7 @@ def from_fstab(words: list[str]) -> list[str]:
             names.remove(words[at + 1])
         elif word.startswith("-o") and len(word) > 2:
             options += ["-o", word[2:]]
+    if os.geteuid() == 0:  # as for any file system that root mounts; FUSE has it the other way round
+        named = {name for option in options[1::2] for name in option.split(",")}
+        options += [word for name in ("dev", "suid") if f"no{name}" not in named for word in ("-o", name)]
     return ["mount", *options, "--", *names]

@@ -760,6 +760,8 @@ def test_a_line_of_fstab_is_understood(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", helper, *words], check=True, timeout=60)
     (folder / "file").touch()
     if os.geteuid() == 0:
+        flags = os.statvfs(folder).f_flag
+        assert (flags & os.ST_NODEV, flags & os.ST_NOSUID) == (os.ST_NODEV, 0)
         subprocess.run([sys.executable, "-c", helper, *words[:2], "-o", "remount,ro"], check=True, timeout=60)
         with pytest.raises(OSError, match="Read-only file system"):
             (folder / "another").touch()
