@@ -98,6 +98,7 @@ class SequenceCheck:
     stream: str
     damage: Damage
     from_one: bool = True
+    several: bool = False  # whether the stream has more than one CPU
     _last: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (device, cpu): sequence, time
 
     def feed(
@@ -117,6 +118,7 @@ class SequenceCheck:
             if not self._plain(int(device[0]), int(cpu[0]), sequence):
                 self._one(int(device[0]), int(cpu[0]), sequence, times(), offset)
             return
+        self.several = True
         time = times()
         key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
         order = np.argsort(key, kind="stable")

@@ -299,9 +299,10 @@ class Scanner:
             has = np.flatnonzero(grouped & (pdu >= 8))
             cgroup[has] = column.at(has).u64(form.header // 4).view(np.uint64)
         sector = column.u64(4)
+        lean = self._lean and not self._sequences.several  # CPUs tell what is out of order
         events = Events(
             time, sector, column.u32(6).astype(np.int64), category, action.astype(np.uint8),
-            column.u32(form.pid), column.u32(form.device), cpu[:0] if self._lean else cpu, error.astype(np.uint16),
+            column.u32(form.pid), column.u32(form.device), cpu[:0] if lean else cpu, error.astype(np.uint16),
             cpu[:0] if self._lean else column.u32(1), cgroup,
         )  # fmt: skip
         bare = pdu - np.where(grouped, np.uint32(8), np.uint32(0)) if grouped.any() else pdu

@@ -31,6 +31,8 @@ PLAIN = re.compile(r"(.*)\.(?:blktrace|bin|blkparse\.txt|ftrace\.txt)(\.gz|\.zst
 MIN_WINDOW = 1 << 18
 BUFFERS = 16 << 20  # bytes in all streams' windows together
 MAX_NOTES = 100_000
+HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
+MAX_LEAPS = 1000
 LEAP = 10**9  # ns; a time that leaps further, alone, is damage
 
 
@@ -145,7 +147,11 @@ class Stream:
         self._name = name
         self._events: Events | None = None
         self.done = False
-        self._latest = 0
+        self._latest = 0  # time
+        self._largest = 0  # events of a window
+        self._mixed = False  # whether CPUs write in turns
+        self._held: list[Events] = []
+        self._over = False
 
     def close(self) -> None:
         self._file.close()
@@ -161,37 +167,66 @@ class Stream:
             self.trace.selection |= bool(self._reader.selection)
 
     def next(self) -> Events | None:
-        """The next window; None at the end."""
+        """The next window; None at the end.
+
+        Where CPUs write in turns, as `blktrace -o -` does, what may still be preceded by others is held back.
+        """
+        while (events := self._read()) is not None:
+            self._largest = max(self._largest, len(events))
+            if not self._mixed:
+                return events
+            whole = Events.concatenate([*self._held, events]).in_order_of_time()
+            count = max(len(whole) - HELD * self._largest, 0)
+            self._held = [whole.take(slice(count, None))]
+            if count:
+                return whole.take(slice(0, count))
+        return self._held.pop() if self._held else None
+
+    def _read(self) -> Events | None:
         events = next(self._source, None)
         self.trace.add_notes(self._reader.notes)
         if events is None:
-            if self._file.error is not None:
+            if self._file.error is not None and not self._over:
                 text = f"the compressed file can't be read on: {self._file.error}"
                 self.trace.damage.note("truncated", self._name, None, text)
+            self._over = True
             return None
         if isinstance(self._reader, TextReader) and self._wanted is not None:
             events = events.take(self._wanted[events.op])
-        return self._in_order(events)
+        return self._in_order(events) if len(events) else events
 
     def _in_order(self, events: Events) -> Events:
-        """Put right what is out of order; a time that leaps alone gets that of its neighbour."""
+        """Put right what is out of order; a time that leaps alone on its CPU gets that of its neighbour."""
         time = events.time
-        if len(time) < 2 or (time[1:] >= time[:-1]).all():
+        if time[0] >= self._latest and (time[1:] >= time[:-1]).all():
+            self._latest = int(time[-1])
             return events
+        rows = np.argsort(events.cpu, kind="stable") if len(events.cpu) else np.arange(len(time))
+        ranked = time[rows]
+        ends = np.flatnonzero(np.diff(events.cpu[rows])) + 1 if len(events.cpu) else []
+        for part in np.split(ranked, ends):
+            self._without_leaps(part)
+        events.time = np.empty_like(time)
+        events.time[rows] = ranked
+        ordered = events.in_order_of_time()
+        self._mixed |= bool(ordered.time[0] < self._latest) or bool((events.time[1:] < events.time[:-1]).any())
+        self._latest = max(self._latest, int(ordered.time[-1]))
+        return ordered
+
+    def _without_leaps(self, time: NDArray[np.int64]) -> None:
+        """Correct times of one CPU of which the next one is lower by much, in place."""
         falls = np.flatnonzero(time[1:] < time[:-1])
-        if len(falls) <= 1000:
-            time = time.copy()
-            for at in falls.tolist():
-                low = int(time[at - 1]) if at else 0
-                if time[at] - time[at + 1] <= LEAP:
-                    continue
-                stray = at if low <= time[at + 1] else at + 1
-                self.trace.damage.note(
-                    "corrupt", self._name, None, f"an event at {int(events.time[stray])} ns among others at {low} ns"
-                )
-                time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
-            events.time = time
-        return events.in_order_of_time()
+        if len(falls) > MAX_LEAPS:
+            return
+        for at in falls.tolist():
+            low = int(time[at - 1]) if at else 0
+            if time[at] - time[at + 1] <= LEAP:
+                continue
+            stray = at if low <= time[at + 1] else at + 1
+            self.trace.damage.note(
+                "corrupt", self._name, None, f"an event at {int(time[stray])} ns among others at {low} ns"
+            )
+            time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
 
     def whole(self) -> Iterator[Events]:
         """All of it, in its own order."""

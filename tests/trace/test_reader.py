@@ -125,6 +125,27 @@ def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_cpus_that_write_in_turns_are_put_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    """`blktrace -o -` writes what one CPU has gathered, then that of another, whatever lies between in time."""
+    from f2tools.trace import sources
+
+    monkeypatch.setattr(sources, "WINDOW", 1)
+    monkeypatch.setattr(sources, "MIN_WINDOW", 1)
+    events = [e for n in range(3_000) for e in request(1_000 + n * 10_000_000, n * 64, took=5_000_000)]
+    events = [replace(e, cpu=n % 3 % 2) for n, e in enumerate(sorted(events, key=lambda e: e.time))]
+    prefix = traces.write(tmp_path / "apart", events)
+    raw = [Path(f"{prefix}.blktrace.{cpu}").read_bytes() for cpu in (0, 1)]
+    size = 48 * 400
+    turns = [one[at : at + size] for at in range(0, max(map(len, raw)), size) for one in raw]
+    (tmp_path / "live.bin").write_bytes(b"".join(turns))
+    apart, live = (analyze(Request(str(path), jobs=jobs)).report for path in (prefix, tmp_path / "live.bin"))
+    assert live["damage"]["problems"] == []
+    for key in ("latency", "sequentiality", "seeks", "queue_depth", "writes", "windows", "first_ns", "duration_ns"):
+        assert live[key] == apart[key], key
+    assert live["latency"]["d2c"]["write"]["count"] == 3_000
+
+
 def test_a_window_that_ends_within_a_record_changes_nothing(tmp_path: Path, expected: Events) -> None:
     from f2tools.trace import scan
     from f2tools.trace.damage import Damage
