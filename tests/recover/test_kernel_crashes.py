@@ -15,6 +15,7 @@ from typing import Any
 
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
+from f2tools.errors import NotF2fs
 from f2tools.recover.older import judge_older
 from f2tools.volume.recovered import open_recovered
 from f2tools.volume.volume import open_volume
@@ -165,9 +166,12 @@ def said_of(result: Result, disk: str) -> list[str]:
 def back_to_the_older(volume: Crashed, folder: Path) -> Path | None:
     """A copy that went back to its older checkpoint; None where that is gone."""
     (path,) = volume.copy(folder, "older")
-    with open_volume(path, (), "older") as older, open_volume(path) as newest:
-        if not judge_older(older, newest).possible:
-            return None
+    try:
+        with open_volume(path, (), "older") as older, open_volume(path) as newest:
+            if not judge_older(older, newest).possible:
+                return None
+    except NotF2fs:  # the power went while a checkpoint was written
+        return None
     WritableVolume(open_device(path, write=True), clock=lambda: NOW, which="older").close()
     judges.fsck_clean(path)
     return path
