@@ -391,7 +391,8 @@ class Attributor:
             sure = self._between_valid(segno, state)
             likely, most = sure, sure
             if self._short_of_space():
-                likely, most = max(sure, self._reused(segno, state)), max(sure, state.again)
+                most = max(sure, state.again)
+                likely = max(sure, self._reused(segno, state)) if self._after is not None else sure
             found.blocks += likely
             found.at_least += sure
             found.at_most += most

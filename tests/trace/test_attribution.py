@@ -149,6 +149,9 @@ def test_with_one_image_there_are_areas_and_no_guesses() -> None:
     report = analyze(Request(str(traces.FOLDER / "churn"), image_after=after)).report
     whole = analyze(Request(str(traces.FOLDER / "churn"), image=after)).report
     assert report["areas"] == whole["areas"]
+    assert report["threaded_share"] is None
+    share = whole["threaded_share"]
+    assert share["at_least"] == share["byte_share"] <= THREADED["churn"] * BLOCK / share["of_bytes"] <= share["at_most"]
     assert sum(report["logs"].values()) + report["ambiguous"] == report["areas"]["main"]
     real = Counter(logs_at_the_time("churn", traces.truth("churn")))
     assert all(size <= real[log] * BLOCK for log, size in report["logs"].items())
