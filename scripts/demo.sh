@@ -1,6 +1,7 @@
 #!/bin/sh
 # The main job on real input: format an image and look at it; then take an image that a real Linux kernel wrote, list it,
-# extract it, and hold what came out against the list that the kernel made of the same tree.  Leaves ./demo.
+# extract it, and hold what came out against the list that the kernel made of the same tree; break, mend, bring back and
+# enlarge.  Leaves ./demo.
 set -eu
 cd "$(dirname "$0")/.."
 PATH=$PWD/.venv/bin:$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -75,6 +76,27 @@ run f2tools dump extract demo/kernel.img -o demo/files
 run f2tools dump manifest demo/kernel.img -o demo/manifest.json
 show "python scripts/demo_check.py compare"
 python scripts/demo_check.py compare "$case_folder/manifest.json.gz" demo/manifest.json demo/files
+
+step "Break a copy: a superblock and the heads of both checkpoints are overwritten. Check it, mend it, compare again."
+cp --sparse=always demo/kernel.img demo/broken.img
+for blkaddr in 0 512 1024; do
+    run dd if=/dev/zero of=demo/broken.img bs=4096 count=1 seek=$blkaddr conv=notrunc status=none
+done
+show "f2tools fsck demo/broken.img"
+f2tools fsck demo/broken.img || [ $? = 4 ]
+show "f2tools fsck -y --undo demo/before.undo demo/broken.img"
+f2tools fsck -y --undo demo/before.undo demo/broken.img || [ $? = 1 ]
+run f2tools fsck demo/broken.img
+run f2tools dump manifest demo/broken.img -o demo/mended.json
+show "python scripts/demo_check.py compare"
+python scripts/demo_check.py compare "$case_folder/manifest.json.gz" demo/mended.json demo/files
+
+step "Bring back what was deleted."
+python scripts/demo_check.py unpack tests/reference/history-a/image.zst demo/history.img
+head_of 8 f2tools undelete demo/history.img -o demo/rescued
+
+step "Let it grow."
+run f2tools resize demo/kernel.img 192M --undo demo/resize.undo
 
 step "What did a workload do to the device? A block trace that Linux recorded, the volume before and after."
 traces=tests/reference/traces/fileserver
