@@ -476,8 +476,8 @@ def summary(report: maker.Report) -> str:
         ("label", plan.options.label or "none"),
         ("uuid", uuid_text(plan.options.uuid)),
         ("features", ", ".join(flag_names(plan.feature, FEATURES)) or "none"),
-        ("section", f"{geo.segs_per_sec} segments, {human_size(geo.segs_per_sec * 512 * size)}"),
-        ("zone", f"{geo.secs_per_zone} sections, {human_size(geo.segs_per_zone * 512 * size)}"),
+        ("section", f"{_counted(geo.segs_per_sec, 'segment')}, {human_size(geo.segs_per_sec * 512 * size)}"),
+        ("zone", f"{_counted(geo.secs_per_zone, 'section')}, {human_size(geo.segs_per_zone * 512 * size)}"),
         ("overprovision", f"{plan.overprov_segment_count} segments ({plan.overprovision:.2f} %), "
                           f"{plan.rsvd_segment_count} of them for cleaning"),
     ]  # fmt: skip
@@ -496,6 +496,10 @@ def summary(report: maker.Report) -> str:
     ):
         lines += ["", *(f"  {title}: {text}" for text in said)] if said else []
     return "\n".join(lines)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _main_bytes(plan: Plan) -> int:
