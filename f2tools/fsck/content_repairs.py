@@ -7,13 +7,14 @@ of a cluster, and a Merkle tree whose content still leads to the sealed root has
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
 from f2tools.fsck.checks.contents import Readers
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.work import Work
 from f2tools.layout.compress import COMPRESS_HEADER_SIZE, CompressData
-from f2tools.layout.constants import COMPRESS_CHKSUM_FLAG
+from f2tools.layout.constants import COMPRESS_CHKSUM_FLAG, NULL_ADDR
 from f2tools.layout.hashes import f2fs_crc32
 from f2tools.volume.cluster import ALGORITHMS, decompress_cluster
 from f2tools.volume.data import Cluster
@@ -49,6 +50,32 @@ def cluster(work: Work, finding: Finding) -> bool:
             work.note(finding, f"the cluster at file block {mine.fofs} has {header.clen} bytes")
             return True
     return False
+
+
+def lost_head(work: Work, row: int, ofs: int, words: NDArray[np.uint32]) -> bool:
+    """Whether a place of a compressed file has lost the mark that a compressed cluster begins there.
+
+    `row`: of its inode; `words`: the addresses of the node from `ofs` on.  No summary remembers the mark, but the first
+    block says how long the cluster is, and that many blocks there are.
+    """
+    inode, size = work.scan.inodes[row], work.image.geo.block_size
+    count = int(inode["cluster"])
+    if not inode["compressed"] or count < 2 or ofs % count or words.size < count:
+        return False
+    body = work.image.geo.in_main(words[1:count].astype(np.int64))
+    blocks = int(body.sum())
+    if not blocks or not body[:blocks].all():
+        return False
+    header = CompressData.parse(work.surgery.read(int(words[1]))[:COMPRESS_HEADER_SIZE].tobytes())
+    length = COMPRESS_HEADER_SIZE + header.clen
+    return (blocks - 1) * size < length <= blocks * size and not any(header.reserved)
+
+
+def lost_heads(work: Work, row: int, words: NDArray[np.uint32]) -> list[int]:
+    """All such places among the addresses of a node."""
+    count = max(1, int(work.scan.inodes["cluster"][row]))
+    empty = np.flatnonzero(words[::count] == NULL_ADDR) * count
+    return [at for at in empty.tolist() if lost_head(work, row, at, words[at:])]
 
 
 def _headers(raw: bytes, sealed: bool) -> list[CompressData]:

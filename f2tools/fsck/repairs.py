@@ -22,7 +22,7 @@ from f2tools.fsck.checks.inode import KINDS
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.checksums import wrong_byte
-from f2tools.fsck.content_repairs import alias_extent, cluster, rewrite, seal
+from f2tools.fsck.content_repairs import alias_extent, cluster, lost_head, lost_heads, rewrite, seal
 from f2tools.fsck.dentries import folded_hash
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.leaks import LostNode
@@ -351,12 +351,27 @@ def data_pointers(work: Work, finding: Finding) -> bool:
     data = finding.repair.data
     nid, found = data["nid"], 0
     start = work.start_word(nid)
+    row = int(work.scan.inode_of[work.scan.row_of(nid)])
     for ofs in data["ofs"]:
         lost = work.leaks.data.get((nid, ofs))
-        found += bool(lost)
-        work.surgery.set_address(nid, ofs, lost[0].blkaddr if lost else NULL_ADDR, start)
+        address = lost[0].blkaddr if lost else NULL_ADDR
+        if not lost and row >= 0 and lost_head(work, row, ofs, node_words(work, nid)[ofs:]):
+            address = COMPRESS_ADDR
+        found += address != NULL_ADDR
+        work.surgery.set_address(nid, ofs, address, start)
     work.note(finding, f"{found} of {len(data['ofs'])} addresses found by the summaries, the others cleared")
     return True
+
+
+def node_words(work: Work, nid: int) -> NDArray[np.uint32]:
+    """The addresses in an inode or a direct node, as they are now."""
+    blkaddr, row = work.surgery.node_addr(nid), work.scan.inode_row(nid)
+    if blkaddr is None:
+        return np.zeros(0, np.uint32)
+    start, count = 0, work.image.geo.addrs_per_block
+    if row >= 0:
+        start, count = INODE_ADDR_OFFSET + 4 * work.start_word(nid), int(work.scan.inodes["count"][row])
+    return work.surgery.read(blkaddr)[start : start + 4 * count].view("<u4")
 
 
 def shared_block(work: Work, finding: Finding) -> bool:
@@ -386,12 +401,23 @@ def lost_pointers(work: Work, finding: Finding) -> bool:
     mine = (work.scan.inode_of == row) & np.isin(work.scan.kind, (INODE, DIRECT))
     nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(mine).tolist()}
     lost = [(nid, ofs, found[0]) for (nid, ofs), found in work.leaks.data.items() if nid in nids]
+    heads = [(nid, ofs) for nid in nids for ofs in _heads_of(work, row, nid)] if not lost else []
+    if len(heads) == missing:
+        for nid, ofs in heads:
+            work.surgery.set_address(nid, ofs, COMPRESS_ADDR, work.start_word(nid))
+        work.note(finding, f"{missing} compressed clusters found by what they hold")
+        return True
     if len(lost) != missing or any(found.version != work.scan.version[nids[nid]] for nid, _, found in lost):
         return False
     for nid, ofs, found in lost:
         work.surgery.set_address(nid, ofs, found.blkaddr, work.start_word(nid))
     work.note(finding, f"{missing} lost blocks found by the summaries")
     return True
+
+
+def _heads_of(work: Work, row: int, nid: int) -> list[int]:
+    """Places of a node of a compressed file where the mark of a cluster is lost."""
+    return lost_heads(work, row, node_words(work, nid)) if work.scan.inodes["compressed"][row] else []
 
 
 def dentry_type(work: Work, finding: Finding) -> bool:
@@ -697,6 +723,11 @@ def rebuild_node(work: Work, finding: Finding, parent: int, slot: int, child: in
         below = {ofs: address for ofs, address in work.lost_addresses(child).items() if ofs < per}
     if not below:
         return False
+    if not leads_to_nodes(offset, per):
+        words = np.zeros(per, np.uint32)
+        words[list(below)] = list(below.values())
+        inode_row = work.scan.inode_row(ino)
+        below |= dict.fromkeys(lost_heads(work, inode_row, words) if inode_row >= 0 else (), COMPRESS_ADDR)
     work.make_node(child, ino, offset, below)
     if leads_to_nodes(offset, per):
         work.placed.update(below.values())

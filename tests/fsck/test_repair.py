@@ -252,6 +252,19 @@ def test_a_file_without_inode_and_name_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("value", [0, 0x77777777])
+@pytest.mark.parametrize("name", ["compress-lz4", "compress-zstd"])
+def test_the_mark_of_a_compressed_cluster_comes_back(name: str, value: int, tmp_path: Path) -> None:
+    p = Patient(name, tmp_path)
+    good = tree_of(reference(name).path)
+    p.address("/single", 0, value)
+    p.close()
+    assert repair(p.path).complete
+    assert_silent(p.path)
+    assert tree_of(p.path) == good
+
+
+@pytest.mark.peer
 def test_a_full_volume_without_a_checkpoint_gets_another(tmp_path: Path) -> None:
     p = Patient("full", tmp_path)
     good = tree_of(reference("full").path)
