@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ import pyfuse3
 
 BUSY_CHECK_SECONDS = 0.5  # how often, under load, it is asked what else is due
 LOOK_SECONDS = 50e-6  # for so long the next request is looked for
+QUIET_SECONDS = 0.2  # without a request, after a signal: then the kernel has written back
+LEAVE_SECONDS = 15.0  # after a signal, whatever comes
 AT_ONCE_SECONDS = 100e-6  # if the one before came within this time; being woken takes a part of it
 
 
@@ -79,8 +82,13 @@ class Loop:
     Lock = _Lock
     open_nursery = _Nursery
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: Background, write_back: list[str] | None = None) -> None:
+        """`write_back`: the command that lets the kernel write its dirty pages, run before a signal ends it."""
         self.lowlevel = self
+        self._write_back = write_back
+        self._writing_back: subprocess.Popen[bytes] | None = None
+        self._asked_to_end = 0
+        self._leave_by = 0.0
         self._background = background
         self._poll = select.poll()
         self._poll_fuse = select.poll()
@@ -119,12 +127,14 @@ class Loop:
         if now >= self._next_check:
             self._background.busy()
             self._next_check = now + BUSY_CHECK_SECONDS
-        elif self._came_at_once and not self._stopped and self._look(now + LOOK_SECONDS):
+        elif self._came_at_once and not self._asked_to_end and self._look(now + LOOK_SECONDS):
             return
         while True:
+            if self._asked_to_end:
+                self._leave()
             if self._stopped:
                 raise ClosedResourceError
-            timeout = self._background.due()
+            timeout = self._background.due() if self._writing_back is None else QUIET_SECONDS
             events = self._poll.poll(max(0.0, timeout) * 1000)
             ready = False
             for number, _ in events:
@@ -137,8 +147,18 @@ class Loop:
             if ready and not self._stopped:
                 self._came_at_once = self._may_look and time.monotonic() - now < AT_ONCE_SECONDS
                 return
-            if not events:
+            if not events and self._writing_back is not None:
+                self._stopped = self._writing_back.poll() is not None
+            elif not events:
                 self._background.idle()
+
+    def _leave(self) -> None:
+        """A signal says stop: once the kernel has written its dirty pages back; at once if it comes again."""
+        if self._writing_back is None and self._write_back is not None:
+            self._leave_by = time.monotonic() + LEAVE_SECONDS
+            self._writing_back = subprocess.Popen(self._write_back, stderr=subprocess.DEVNULL)
+        if self._write_back is None or self._asked_to_end > 1 or time.monotonic() > self._leave_by:
+            self._stopped = True
 
     def _look(self, until: float) -> bool:
         """Whether a request comes until then; other programs have their turn meanwhile."""
@@ -166,8 +186,8 @@ class Loop:
             os.write(self._wake_write, b"\0")
 
     def stop(self, *_: object) -> None:
-        """End the session after the request that is being served."""
-        self._stopped = True
+        """End the session soon, after the request that is being served."""
+        self._asked_to_end += 1
         self.wake()
 
     def run(self) -> None:
@@ -183,5 +203,7 @@ class Loop:
             raise RuntimeError("the loop of pyfuse3 waits for something that is not there")
         finally:
             pyfuse3.trio = sys.modules["trio"]  # type: ignore[attr-defined]
+            if self._writing_back is not None and self._writing_back.poll() is None:
+                self._writing_back.kill()
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -491,13 +491,16 @@ def test_a_signal_unmounts_with_a_checkpoint(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:
         (mount.folder / "file").write_text("there")
-        mount.process.terminate()
-        assert mount.process.wait(60) == 0
+        with (mount.folder / "open").open("wb", buffering=0) as file:
+            file.write(bytes(3 << 20))  # the kernel may still have it
+            mount.process.terminate()
+            assert mount.process.wait(60) == 0
         assert not mount.said()
         mount.killed = True
     with reading(image) as volume:
         assert volume.clean
         assert volume.path("/file").read() == b"there"
+        assert volume.path("/open").read() == bytes(3 << 20)
     judge(image)
 
 

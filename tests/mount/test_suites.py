@@ -162,7 +162,9 @@ def test_a_killed_mount_shows_again_what_was_synced(work: Path) -> None:
             storm = str(Path(__file__).with_name("storm.py"))
             command = [sys.executable, storm, mount.folder, str(seed), "100000", "leave"]
             program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-            time.sleep(1 + seed % 3)
+            while sum(len(names) for _, _, names in os.walk(mount.folder)) < 150 + 40 * seed:
+                assert program.poll() is None
+                time.sleep(0.05)
             mount.kill()
             program.wait()
         with mount_point() as folder, mounted(image, folder, "-o", "ro") as mount:
