@@ -32,7 +32,8 @@ STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:1.5em auto;padding:0 1em;color:#222;background:#fff}
 h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.15em;margin:1.8em 0 .4em}
 table{border-collapse:collapse;margin:.5em 0}th,td{padding:.15em .7em;text-align:left;border-bottom:1px solid #8884;
-vertical-align:top;overflow-wrap:break-word;max-width:28em}thead th{border-bottom:2px solid #8888}td.n{text-align:right}
+vertical-align:top;overflow-wrap:anywhere;max-width:28em}thead th{border-bottom:2px solid #8888;overflow-wrap:normal}
+td.n{text-align:right}thead+tbody td{min-width:4.8em}thead+tbody td:last-child{min-width:14em}
 code{font-size:.92em;overflow-wrap:anywhere}.wide{overflow-x:auto}.note{color:#777;font-size:.9em}
 .bad{border-left:4px solid #d33;padding:.3em .8em;background:#d331}svg{width:100%;height:auto}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}}
@@ -279,10 +280,11 @@ def _outside(timeline: dict[str, Any]) -> str:
 
 
 def human_span(seconds: int) -> str:
-    """`15 minutes`, `7 days`."""
-    for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+    """`15 minutes`, `a day`."""
+    for size, name in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
         if seconds % size == 0 and seconds >= size:
-            return f"{seconds // size} {name}"
+            count = seconds // size
+            return f"{count} {name}s" if count > 1 else f"{'an' if name == 'hour' else 'a'} {name}"
     return f"{seconds} seconds"
 
 

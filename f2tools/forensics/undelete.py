@@ -222,7 +222,7 @@ class Undelete:
         if version.size and (doubt := self.contents.settled(life, version, content, lived, over)):
             grade = PROBABLE
             reasons.append(doubt)
-        if not any(item.links for item in life.versions):
+        if not self.names.of_life[life.ino, life.generation] and not any(item.links for item in life.versions):
             grade = PROBABLE
             reasons.append("it never had a name: a temporary file")
         if version.checksum == 0:
