@@ -3,7 +3,8 @@
 A case is an image, one or two blocks and what becomes of them: zeros, noise, zeros in the second half, or an older
 version of the same.  What is
 in no other place is known beforehand (`Block`), and nothing else may differ by a byte: neither a file, nor a name.
-`python -m tests.fsck.sweep IMAGE [KIND [WAY [BLKADDR...]]]` runs cases and tells of those that fail.
+`python -m tests.fsck.sweep IMAGE [KIND [WAY [BLKADDR...]]]` runs cases and tells of those that fail; so does
+`python -m tests.fsck.sweep IMAGE pairs WAY EVERY` with every so manieth of the pairs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,9 +27,8 @@ from f2tools.fsck.check import check
 from f2tools.fsck.image import Image
 from f2tools.fsck.repair import Kept, Repairer
 from f2tools.fsck.scan import DIRECT, INODE, XATTR
-from f2tools.layout.constants import F2FS_INLINE_DATA
+from f2tools.layout.constants import F2FS_INLINE_DATA, FADVISE_VERITY_BIT
 from f2tools.layout.node import NodeFooter
-from f2tools.volume.dentries import DentryArea
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume
 from tests.fsck.trees import shown
@@ -36,6 +37,7 @@ from tests.images import reference
 LOST_FOUND = b"/lost+found"
 ZERO, NOISE, TORN, STALE = WAYS = ("zero", "noise", "torn", "stale")
 CONTENT, XATTRS = 6, 8  # in what `shown` gives
+ROOT = 3
 EMPTY = hashlib.sha256().digest()
 
 
@@ -48,7 +50,7 @@ class Block:
     ino: int = 0  # whose it is
     names: frozenset[bytes] = frozenset()  # that stand in it
     older: bytes = b""  # an older version
-    inline: bool = False  # whether it holds content
+    alone: bool = False  # whether nothing else tells the content: inline data, compression, a seal behind the end
 
 
 @dataclass
@@ -112,8 +114,9 @@ def _blocks(image: Image, inos: dict[bytes, int]) -> Iterator[Block]:
             continue
         ino = int(scan.inode_nids[scan.inode_of[row]])
         kind = {INODE: "inode", DIRECT: "direct", XATTR: "xattr"}.get(int(scan.kind[row]), "indirect")
-        held = bool(scan.inodes["inline"][scan.inode_of[row]] & F2FS_INLINE_DATA)
-        yield Block(kind, blkaddr, ino, frozenset(names.pop(blkaddr, ())), older.get(nid, b""), held)
+        inode = scan.inodes[scan.inode_of[row]]
+        alone = bool(inode["inline"] & F2FS_INLINE_DATA or inode["compressed"] or inode["advise"] & FADVISE_VERITY_BIT)
+        yield Block(kind, blkaddr, ino, frozenset(names.pop(blkaddr, ())), older.get(nid, b""), alone)
     for blkaddr, some in sorted(names.items()):
         yield Block("dentries", blkaddr, of_dir[blkaddr], frozenset(some))
 
@@ -212,7 +215,10 @@ def _differences(
 ) -> Iterator[str]:
     inodes = {block.ino for block in blocks if block.kind == "inode" or (way == STALE and block.ino)}
     xattrs = {block.ino for block in blocks if block.kind == "xattr"}
-    outside = {block.ino for block in blocks if not block.inline}
+    outside = {block.ino for block in blocks if not block.alone}
+    # where a node below a lost one belongs is said nowhere
+    above = {block.ino for block in blocks if block.kind == "indirect"}
+    unplaced = {block.ino for block in blocks if block.kind in ("direct", "indirect") and len(blocks) > 1} & above
     names = {name for block in blocks for name in block.names}
     there = set(inos.values())
     fewer = {  # whose further names are gone; the inode remembers one, perhaps one that it has no more
@@ -226,8 +232,12 @@ def _differences(
             continue
         if found is None:
             content = ino in outside and was[CONTENT] != EMPTY and was[0] == "file"
+            if ino in inodes and path in names:  # nothing has its name; the content is in lost+found
+                content &= all(item[CONTENT] != was[CONTENT] for item in now.values())
             if not (ino in fewer and path in names) and (ino not in inodes or content):
                 yield f"{path!r} is gone"
+            continue
+        if ino in unplaced and found[:CONTENT] + found[CONTENT + 1 :] == was[:CONTENT] + was[CONTENT + 1 :]:
             continue
         if ino in inodes:
             if way != STALE and ino in outside and found[0] == "file" and found[CONTENT] != was[CONTENT]:
@@ -252,9 +262,26 @@ def cases(name: str, kinds: Sequence[str] = (), ways: Sequence[str] = WAYS) -> l
     return [(b, way) for b in good(name).blocks if not kinds or b.kind in kinds for way in ways if patch(name, b, way)]
 
 
+def pairs(name: str) -> list[tuple[Block, Block]]:
+    """Pairs of blocks of one file, of one directory, and of a directory and what is in it."""
+    facts = good(name)
+    by_ino: dict[int, list[Block]] = {}
+    for block in facts.blocks:
+        if block.ino:
+            by_ino.setdefault(block.ino, []).append(block)
+    found = [pair for some in by_ino.values() for pair in combinations(some, 2)]
+    for path, ino in facts.inos.items():
+        above = facts.inos.get(path.rpartition(b"/")[0], ROOT)
+        found += [(a, b) for a in by_ino.get(above, []) for b in by_ino.get(ino, []) if a.ino != b.ino]
+    return found
+
+
 def _main(words: list[str]) -> None:
     verbose = "-v" in words
     name, *rest = [word for word in words if word != "-v"]
+    if rest and rest[0] == "pairs":
+        _pairs(name, rest[1], int(rest[2]))
+        return
     kinds = [] if not rest or rest[0] == "all" else [rest[0]]
     ways = WAYS if len(rest) < 2 or rest[1] == "all" else (rest[1],)
     chosen = {int(word) for word in rest[2:]}
@@ -274,8 +301,20 @@ def _main(words: list[str]) -> None:
     print(f"{name}: {total} cases, {bad} failures")
 
 
+def _pairs(name: str, way: str, every: int) -> None:
+    some = pairs(name)[::every]
+    bad = 0
+    for first, second in some:
+        wrong, _ = judged(name, (first, second), way)
+        bad += bool(wrong)
+        if wrong:
+            told = [f"{block.kind} {block.blkaddr} (ino {block.ino})" for block in (first, second)]
+            print(name, way, *told, *[f"\n    {line[:1500]}" for line in wrong[:3]], flush=True)
+    print(f"{name}: {len(some)} pairs, {bad} failures")
+
+
 if __name__ == "__main__":
     _main(sys.argv[1:])
 
 
-__all__ = ["Block", "DentryArea", "cases", "good", "judged"]
+__all__ = ["WAYS", "Block", "cases", "good", "judged", "pairs"]
