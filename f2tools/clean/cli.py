@@ -133,9 +133,10 @@ def _clean(
     from f2tools.clean.clean import Goal
     from f2tools.clean.clean import clean as clean_volume
     from f2tools.device import open_for_change
+    from f2tools.device.zones import in_order
     from f2tools.volume.writer import WritableVolume
 
-    device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
+    device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
         volume = WritableVolume(device)
     except BaseException:

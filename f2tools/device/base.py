@@ -108,6 +108,10 @@ class Device(ABC):
         """Whether there are zones that must be written in order and reset before they are written again."""
         return False
 
+    def sequential_zones(self) -> list[tuple[int, int, int]]:
+        """(start, length, write pointer) in bytes of the zones to be written in order; most devices have none."""
+        return []
+
     def check_range(self, offset: int, length: int) -> None:
         """DeviceError where a range is not within the device."""
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
@@ -151,6 +155,9 @@ class Wrapper(Device):
     @property
     def has_write_pointers(self) -> bool:
         return self.base.has_write_pointers
+
+    def sequential_zones(self) -> list[tuple[int, int, int]]:
+        return self.base.sequential_zones()
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         self.base.pread_into(offset, buffer)

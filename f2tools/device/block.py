@@ -7,13 +7,16 @@ BLKDISCARD does not promise; `trim` is that BLKDISCARD.  The numbers are those o
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from f2tools.device.base import Data, byte_view
 from f2tools.device.image import FileDevice, lock, open_fd, punch_hole
 from f2tools.device.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError
@@ -26,12 +29,14 @@ BLKPBSZGET = 0x127B
 BLKDISCARD = 0x1277
 BLKZEROOUT = 0x127F
 BLKREPORTZONE = 0xC0101282
+BLKRESETZONE = 0x40101283
 BLKGETZONESZ = 0x80041284
 
 REPORT_HEADER = struct.Struct("<QII")  # struct blk_zone_report: sector, nr_zones, flags
 ZONE = struct.Struct("<QQQBBBB4xQ24x")  # struct blk_zone
 REPORT_HAS_CAPACITY = 1
 ZONES_PER_REPORT = 4096
+LANE = 1 << 20  # bytes that go to a sequential zone at once
 IOCTL_STEP = 1 << 30  # so that an interrupt gets through between two
 
 ZONE_TYPES = {1: "conventional", 2: "sequential-write-required", 3: "sequential-write-preferred"}
@@ -71,10 +76,55 @@ class BlockDevice(FileDevice):
         super().__init__(path, fd, device_size(fd), write)
         self.sector_size = _ioctl_int(fd, BLKSSZGET) or SECTOR
         self.physical_sector_size = _ioctl_int(fd, BLKPBSZGET) or self.sector_size
+        self._direct = -1  # for what must reach the device in the order of the writes
+        self._lane = mmap.mmap(-1, LANE) if write and self.zone_size else None
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        if self._lane is None or not self._in_order:
+            super().pwrite(offset, data)
+            return
+        self.check_writable()
+        view = byte_view(data)
+        self.check_range(offset, len(view))
+        zone, done = self.zone_size, 0
+        while done < len(view):
+            at = offset + done
+            piece = view[done : done + min(LANE, zone - at % zone)]
+            if at // zone * zone in self._in_order:
+                self._append(at, piece, self._lane)
+            else:
+                super().pwrite(at, piece)
+            done += len(piece)
+
+    def _append(self, at: int, piece: memoryview, lane: mmap.mmap) -> None:
+        """Write past the page cache, which would write back in whatever order."""
+        if self._direct < 0:
+            try:
+                self._direct = os.open(self.name, os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC)
+            except OSError as error:
+                raise self._failed("opening", at, error) from None
+        done = 0
+        while done < len(piece):
+            rest = piece[done:]
+            lane[: len(rest)] = rest
+            try:
+                with memoryview(lane) as whole, whole[: len(rest)] as part:
+                    done += os.pwritev(self._direct, [part], at + done)
+            except OSError as error:
+                raise self._failed("writing", at + done, error) from None
+
+    def close(self) -> None:
+        if self._direct >= 0:
+            os.close(self._direct)
+            self._direct = -1
+        super().close()
 
     def discard(self, offset: int, length: int) -> None:
         self.check_writable()
         self.check_range(offset, length)
+        if any(zone < offset + length and offset < zone + self.zone_size for zone in self._in_order):
+            self.trim(offset, length)
+            return
         start, end = self._whole_sectors(offset, length)
         if start < end and punch_hole(self.fd, start, end - start):
             super().write_zeroes(offset, start - offset)
@@ -87,7 +137,19 @@ class BlockDevice(FileDevice):
         self.check_writable()
         self.check_range(offset, length)
         start, end = self._whole_sectors(offset, length)
-        self._ranges_ioctl(BLKDISCARD, start, end)
+        if self._lane is None:
+            self._ranges_ioctl(BLKDISCARD, start, end)
+            return
+        for zone, size, pointer in self.sequential_zones():
+            if start <= zone and zone + size <= end and pointer > zone:
+                self.reset(zone, size)
+
+    def reset(self, start: int, length: int) -> None:
+        """Empty a sequential zone."""
+        try:
+            fcntl.ioctl(self.fd, BLKRESETZONE, struct.pack("=QQ", start // SECTOR, length // SECTOR))
+        except OSError as error:
+            raise self._failed("resetting a zone", start, error) from None
 
     def write_zeroes(self, offset: int, length: int) -> None:
         self.check_writable()
@@ -125,6 +187,20 @@ class BlockDevice(FileDevice):
             found += zones
             at = zones[-1].start + zones[-1].length
         return found
+
+    def sequential_zones(self) -> list[tuple[int, int, int]]:
+        return [
+            (zone.start, zone.length, zone.start + zone.length if zone.condition == "full" else zone.write_pointer)
+            for zone in self.zones()
+            if zone.sequential
+        ]
+
+    @cached_property
+    def _in_order(self) -> frozenset[int]:
+        """Where the zones begin that must be written in order."""
+        if not self.zone_size:
+            return frozenset()
+        return frozenset(start for start, _, _ in self.sequential_zones())
 
     def _whole_sectors(self, offset: int, length: int) -> tuple[int, int]:
         """(start, end) of the whole sectors within a range; (offset, offset) where there are none."""

@@ -32,6 +32,14 @@ class MultiDevice(Device):
     def has_write_pointers(self) -> bool:
         return any(member.has_write_pointers for member in self.members)
 
+    def sequential_zones(self) -> list[tuple[int, int, int]]:
+        return [
+            (first + start, length, first + pointer)
+            for member, (first, share) in zip(self.members, self._shares, strict=False)
+            for start, length, pointer in member.sequential_zones()
+            if start + length <= share
+        ]
+
     def set_layout(self, layout: Sequence[tuple[int, int]]) -> None:
         """Per member, in order: the first byte of the volume that it holds, and how many bytes.
 

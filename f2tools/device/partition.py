@@ -172,6 +172,13 @@ class Slice(Wrapper):
         self.check_range(offset, length)
         self.base.write_zeroes(self.start + offset, length)
 
+    def sequential_zones(self) -> list[tuple[int, int, int]]:
+        return [
+            (start - self.start, length, pointer - self.start)
+            for start, length, pointer in self.base.sequential_zones()
+            if self.start <= start and start + length <= self.start + self.size_bytes
+        ]
+
     @property
     def resizable(self) -> bool:
         return False

@@ -87,7 +87,14 @@ def resizable(device: Device) -> bool:
 
 
 class Kept(Wrapper):
-    """A device that stays open when whoever uses it closes it."""
+    """A device that stays open when whoever uses it closes it.
+
+    Above it all happens in memory, and zones can be written in any order there; `commit` looks before it writes.
+    """
+
+    @property
+    def has_write_pointers(self) -> bool:
+        return False
 
     def close(self) -> None:
         return

@@ -217,6 +217,7 @@ def fill_volume(
     `enough` gives the size that would do, in bytes, and is asked where this one does not.  SourceError where a file
     can't be read or has changed; TooSmall where there is no room.
     """
+    from f2tools.device.zones import in_order
     from f2tools.mkfs.format import hide_superblocks, write_superblocks
     from f2tools.volume.bulk import load
     from f2tools.volume.segment import NoFreeSegment
@@ -225,7 +226,7 @@ def fill_volume(
     plan = volume.plan
     now = plan.options.timestamp * 1_000_000_000
     vol = WritableVolume(
-        device,
+        in_order(device),
         policy_of(plan, fill),
         lambda: now,
         recover=False,

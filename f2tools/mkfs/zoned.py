@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import struct
-
 from f2tools.device.block import BlockDevice, Zone
-from f2tools.errors import DeviceError
 from f2tools.mkfs.align import sysfs_folder, whole_disk
 from f2tools.mkfs.request import Zones
-
-BLKRESETZONE = 0x40101283  # include/uapi/linux/blkzoned.h
-SECTOR = 512
 
 
 def zones_of(device: BlockDevice) -> Zones | None:
@@ -42,9 +35,4 @@ def reset_zones(device: BlockDevice) -> None:
     for zone in device.zones():
         if zone.type == "conventional" or zone.condition == "empty":
             continue
-        try:
-            fcntl.ioctl(device.fd, BLKRESETZONE, struct.pack("<QQ", zone.start // SECTOR, zone.length // SECTOR))
-        except OSError as error:
-            raise DeviceError(
-                f"{device.name}: resetting the zone at {zone.start:#x} failed: {error.strerror}"
-            ) from None
+        device.reset(zone.start, zone.length)

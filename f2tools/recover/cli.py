@@ -115,12 +115,13 @@ def _change(
     undo: str | None, checkpoint: Any,
 ) -> None:  # fmt: skip
     from f2tools.device import open_for_change
+    from f2tools.device.zones import in_order
     from f2tools.volume.writer import WritableVolume
 
     if plan.looped and not rollback:
         where = Where(path=image, blkaddr=plan.end_blkaddr)
         raise Corrupt(where, f"{plan.end_reason}; --rollback goes back to the checkpoint, --until N stops before")
-    device = open_for_change(image, extra=devices, dry_run=dry_run, undo=undo)
+    device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
         volume = WritableVolume(device, roll_forward=not rollback, until=until, which=checkpoint)
     except BaseException:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.options import (
     device_option,
     dry_run_option,
@@ -149,6 +149,8 @@ def _resize(
     from f2tools.resize.resize import resize as resize_volume
 
     with open_for_change(image, extra=devices, dry_run=dry_run, undo=undo) as device, _bar() as bar:
+        if device.has_write_pointers:
+            raise Unsupported(f"{image}: a zoned device can't be resized; resize a copy, as an image file")
         outcome = resize_volume(device, wanted, areas, bar.advance, bar.begin)
         if not keep and device.resizable:
             cut_file(device, outcome, _size_of(devices[-1]) if devices else device.size_bytes)

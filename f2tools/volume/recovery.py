@@ -251,6 +251,7 @@ class _Applier:
             if file is not None and index <= file.last:
                 self._apply(file, index, node)
         self._vol.segments.leave_after_recovery(CURSEG_WARM_NODE)
+        self._vol.align_logs()
 
     def _corrupt(self, node: ChainNode, message: str) -> Corrupt:
         where = Where(ino=node.ino, nid=node.nid, blkaddr=node.blkaddr)

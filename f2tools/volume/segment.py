@@ -163,7 +163,8 @@ class SegmentManager:
         self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
-        self.goes_on_at: Callable[[int], bool] = lambda _: True  # whether an unused segment there can be appended to
+        # Whether an unused segment that begins there can follow in the log's section; True: the one before is full
+        self.goes_on_at: Callable[[int, bool], bool] = lambda *_: True
         self.holes_ran_out = False  # the last time a data log looked for a segment with holes there was none
 
     def _reopened(self, kind: int, pack: Pack) -> Curseg:
@@ -459,8 +460,10 @@ class SegmentManager:
         """
         per = self.geo.segs_per_sec
         section = curseg.segno // per
+        full = curseg.next_blkoff >= self.geo.blocks_per_seg
         for segno in range(curseg.segno + 1, min((section + 1) * per, self.sections * per)):
-            if not self.in_use[segno] and not self._barred[section] and self.goes_on_at(self.geo.start_block(segno)):
+            usable = not self.in_use[segno] and not self._barred[section]
+            if usable and self.goes_on_at(self.geo.start_block(segno), full):
                 return segno
         free = np.flatnonzero((self._used_in_section == 0) & ~self._barred)
         if not free.size:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from f2tools.device import Device, open_device
+from f2tools.device.zones import ZoneOrder
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
 from f2tools.layout.constants import (
     CP_DISABLED_FLAG,
@@ -106,6 +107,9 @@ class WritableVolume(Volume):
         DeviceError where a part of the volume is missing; Unsupported for a volume with features that nobody knows;
         OSError EROFS for one with the feature ro, unless it is being filled.
         """
+        self._zones = device if isinstance(device, ZoneOrder) else None
+        if device.has_write_pointers and self._zones is None:
+            raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")
         super().__init__(device, which)
         device.check_writable()
         if unknown_features(self.sb):
@@ -117,8 +121,6 @@ class WritableVolume(Volume):
             raise DeviceError(
                 f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to"
             )
-        if device.has_write_pointers:
-            raise Unsupported("a zoned device can't be changed yet: its zones would have to be reset")
         self.policy = policy or Policy()
         self.clock = clock
         self._random = random.Random(seed) if seed is not None else secrets.SystemRandom()
@@ -140,6 +142,9 @@ class WritableVolume(Volume):
             self.space.charge = self._charge
         if self.pack is not choose_pack(self.packs):
             self._give_up_newest()
+        if self._zones is not None:
+            self._zones.may_reset = self._zone_is_free
+            self.segments.goes_on_at = self._goes_on_at
         if recover:
             self._recover(roll_forward, until)
         else:
@@ -959,6 +964,7 @@ class WritableVolume(Volume):
         finally:
             self._busy = False
         self.cp = self.pack.cp
+        self._reset_free_zones()
         self.names.forget_blocks()
         self._synced.clear()
         self._need_checkpoint = False
@@ -986,6 +992,50 @@ class WritableVolume(Volume):
             self.close()
         else:
             self.abandon()
+
+    # -- zones ----------------------------------------------------------------------------------------------------
+
+    def align_logs(self) -> None:
+        """On a zoned device let a log go on elsewhere whose zone does not go on where the checkpoint left the log.
+
+        A power cut leaves it so; see f2fs_fix_curseg_write_pointer() in fs/f2fs/segment.c.
+        """
+        if self._zones is None:
+            return
+        self._reset_free_zones()
+        size = self.geo.block_size
+        for curseg in self.segments.cursegs:
+            if curseg.next_blkoff < self.geo.blocks_per_seg:
+                blkaddr = self.segments.next_blkaddr(curseg.kind)
+                if self._zones.pointer_at(blkaddr * size) not in (None, blkaddr * size):
+                    self.segments.move_log(curseg.kind)
+
+    def _goes_on_at(self, blkaddr: int, full: bool) -> bool:
+        """Whether a log can go on in an unused segment of its zone: the write pointer is there, or will be."""
+        assert self._zones is not None
+        start = blkaddr * self.geo.block_size
+        pointer = self._zones.pointer_at(start)
+        return pointer is None or pointer == start or (full and pointer < start)
+
+    def _zone_is_free(self, start: int) -> bool:
+        """Whether the last checkpoint refers to nothing in the zone that begins at this byte."""
+        blkaddr = start // self.geo.block_size
+        if not self.geo.main_blkaddr <= blkaddr < self.geo.end_blkaddr:
+            return False
+        return self.segments.free_in_checkpoint(self._segments_of_zone(blkaddr))
+
+    def _segments_of_zone(self, blkaddr: int) -> np.ndarray:
+        section = int(self.geo.segno(blkaddr)) // self.geo.segs_per_sec
+        return np.arange(section * self.geo.segs_per_sec, (section + 1) * self.geo.segs_per_sec)
+
+    def _reset_free_zones(self) -> None:
+        """Empty the zones that the last checkpoint does not refer to, and no log is in, as the kernel does."""
+        if self._zones is None:
+            return
+        for start, length in self._zones.written_zones():
+            blkaddr = start // self.geo.block_size
+            if self._zone_is_free(start) and not self.segments.in_use[self._segments_of_zone(blkaddr)].any():
+                self._zones.discard(start, length)
 
     # -- room -----------------------------------------------------------------------------------------------------
 
@@ -1108,6 +1158,8 @@ class WritableVolume(Volume):
         # even where the checkpoint was made by an unmount: files may have been fsync'ed since, and nothing else written
         if roll_forward:
             self.recovered = recovery.recover(self, recovery.find_fsync_chain(self, until))
+        if self.recovered is None or not self.recovered.needed:
+            self.align_logs()
 
     def _kbytes_written(self) -> int:
         """KiB written in the volume's life, from the summary of the hot node log; 0 where it is not kept."""
