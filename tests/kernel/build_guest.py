@@ -21,6 +21,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ import zstandard
 HERE = Path(__file__).resolve().parent
 INSIDE = HERE / "inside"
 CACHE = HERE.parent.parent / ".cache" / "guest"
+KEPT_SECONDS = 86400  # a guest that was not used for so long makes room for a new one
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "/usr/bin/python3"
@@ -45,13 +47,13 @@ NEEDED = {
 PROGRAMS_NEEDED = "bash modprobe mount umount mkfs.f2fs fsck.f2fs dump.f2fs".split()
 PROGRAMS_WELCOME = (
     "resize.f2fs defrag.f2fs sload.f2fs f2fs_io f2fslabel setfattr getfattr setfacl getfacl chattr lsattr filefrag "
-    "fsverity sqlite3 blkdiscard blockdev blkzone dmsetup losetup dd cmp"
+    "fsverity sqlite3 blkdiscard blockdev blkzone blktrace dmsetup fusermount3 losetup sfdisk dd cmp"
 ).split()
 
 ROOT_DISK_MODULES = "crc32c_generic virtio_pci virtio_blk ext4 9pnet_virtio 9p".split()
 MODULES = (
     "f2fs loop null_blk zram dm_mod dm_log_writes dm_flakey dm_zero dm_linear dm_snapshot quota_v2 quota_tree nls_utf8 "
-    "configfs virtio_scsi sd_mod"
+    "configfs virtio_scsi sd_mod scsi_debug fuse"
 ).split()
 # Small, and asked for by name when a compressed, encrypted or verified file is opened
 MODULE_FOLDERS = "kernel/crypto kernel/lib kernel/arch/x86/crypto kernel/fs/unicode kernel/fs/nls".split()
@@ -99,7 +101,7 @@ def build() -> Built:
     if absent:
         raise NoGuest(f"not installed: {', '.join(sorted(set(absent)))}")
     CACHE.mkdir(parents=True, exist_ok=True)
-    with _lock(CACHE / "lock"):
+    with lock(CACHE / "lock"):
         kernel = find_kernel() or download_kernel()
         folder = CACHE / key(kernel)
         if not (folder / "root.img").exists():
@@ -108,8 +110,10 @@ def build() -> Built:
                 new.mkdir()
                 _make(kernel, new, Path(name) / "root")
                 for old in CACHE.glob("*/root.img"):
-                    shutil.rmtree(old.parent)
+                    if time.time() - old.parent.stat().st_mtime > KEPT_SECONDS:  # else one may be about to boot from it
+                        shutil.rmtree(old.parent)
                 new.rename(folder)
+        os.utime(folder)
     return Built(folder)
 
 
@@ -120,7 +124,8 @@ def which(program: str) -> Path | None:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
+    """Alone among the processes that build into the same folder."""
     with path.open("w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kernel.build_guest import Built, NoGuest, build, which
+from tests.kernel.build_tools import PRELUDE, build_tools, pack
 
 MAX_IMAGES = 24
 BOOT_TIMEOUT = 180
@@ -87,6 +88,7 @@ class Guest:
         env: Mapping[str, str] | None = None,
         memory_mib: int = 1024,
         cut_after: tuple[str, float] | None = None,
+        with_f2tools: bool = False,
     ) -> Result:
         """Boot, run `script` under bash as root, switch off.
 
@@ -94,6 +96,7 @@ class Guest:
         permission are attached read-only.  In the script, $OUT is `Result.out`; `files` lie in /share; f2fs is loaded;
         `manifest MOUNTPOINT $OUT/NAME.json` writes down a tree and `mktree KIND FOLDER SEED` makes one; `crash` cuts
         the power, as does the host `cut_after[1]` seconds after the script's `mark NAME` with `cut_after[0]`.
+        `with_f2tools`: the commands `f2tools` and `python`, which has pytest and imports f2tools and tests.
         Writes that the guest's disk has acknowledged are in the image then.  `timeout` is that of the script, in
         seconds; GuestFailed if it strikes.
         """
@@ -104,10 +107,16 @@ class Guest:
             (share / name).write_bytes(data.encode() if isinstance(data, str) else data)
         devices = " ".join(f"/dev/vd{chr(ord('a') + n)}" for n in range(len(images)))
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (env or {}).items())
-        (share / "script").write_text(f"IMAGES=({devices})\n{exports}{script}\n")
+        prelude, drives = "", [("guest-root", self._built.root_disk)]
+        if with_f2tools:
+            prelude = PRELUDE
+            drives.append(("guest-tools", build_tools()))
+            pack(share / "project.tar")
+        (share / "script").write_text(f"IMAGES=({devices})\n{exports}{prelude}{script}\n")
         why = ""
         for attempt in range(ATTEMPTS):
-            why = self._boot(share, images, timeout, memory_mib, cut_after, kvm=attempt == 0 and _kvm())
+            command = self._command(share, images, drives, memory_mib, kvm=attempt == 0 and _kvm())
+            why = self._boot(share, command, timeout, cut_after)
             if not why:
                 return _result(share / "out")
             if (share / "out" / ".started").exists():
@@ -117,23 +126,13 @@ class Guest:
         partial = _read(share / "out" / ".stdout") + _read(share / "out" / ".stderr")
         raise GuestFailed(f"{why}\n--- console\n{said}\n--- script so far\n{partial[-4000:]}")
 
-    def _boot(
-        self,
-        share: Path,
-        images: Sequence[Path],
-        timeout: float,
-        memory_mib: int,
-        cut_after: tuple[str, float] | None,
-        kvm: bool,
-    ) -> str:
+    def _boot(self, share: Path, command: list[str], timeout: float, cut_after: tuple[str, float] | None) -> str:
         """One boot, seen to its end; returns what went wrong, or nothing."""
         out = share / "out"
         subprocess.run(["rm", "-rf", out], check=True)
         out.mkdir()
         with (share / "qemu").open("wb") as log:
-            qemu = subprocess.Popen(
-                self._command(share, images, memory_mib, kvm), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         begun, started, marked = time.monotonic(), None, None
         try:
             while qemu.poll() is None:
@@ -159,7 +158,9 @@ class Guest:
             return ""
         return f"QEMU ended by itself: {_read(share / 'qemu')[-2000:]}"
 
-    def _command(self, share: Path, images: Sequence[Path], memory_mib: int, kvm: bool) -> list[str]:
+    def _command(
+        self, share: Path, images: Sequence[Path], others: list[tuple[str, Path]], memory_mib: int, kvm: bool
+    ) -> list[str]:
         built = self._built
         command = [str(which("qemu-system-x86_64")), "-accel", "kvm" if kvm else "tcg,thread=multi", "-cpu", "max"]
         command += ["-smp", "2", "-m", str(memory_mib), "-rtc", f"base={CLOCK_AT_BOOT}"]
@@ -170,7 +171,9 @@ class Guest:
         for n, image in enumerate(images):
             writable = image.stat().st_mode & 0o222
             command += _drive(f"disk{n}", image, "discard=unmap,detect-zeroes=off" if writable else "readonly=on")
-        return command + _drive("guest-root", built.root_disk, "readonly=on")
+        for name, disk in others:
+            command += _drive(name, disk, "readonly=on")
+        return command
 
 
 def _drive(name: str, image: Path, options: str) -> list[str]:
