@@ -1,6 +1,6 @@
 """A volume that is nearly full, overwritten again and again: there is always room, nothing leaks, all content is right.
 
-F2_OVERWRITES says how many times the volume; the issue's ten times are for the nightly run.
+F2_OVERWRITES says how many times the volume; `make nightly` does it ten times.
 """
 
 from __future__ import annotations
