@@ -141,8 +141,9 @@ def _write_what_the_terminal_can() -> None:
     """Where the locale lacks a character, one that it has stands for it: drawings in ASCII, names with escapes."""
     codecs.register_error("f2tools", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict" and stream.encoding.lower() != "utf-8":
-            stream.reconfigure(errors="f2tools")
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            # in UTF-8 only bytes of file names that are none can't be written: they go out as they came
+            stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "f2tools")
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:

@@ -54,6 +54,15 @@ def test_what_the_locale_cannot_write_is_written_in_ascii() -> None:
         assert wanted in done.stdout
 
 
+def test_an_image_with_a_name_of_any_bytes_is_named(tmp_path: Path) -> None:
+    image = os.fsencode(tmp_path) + b"/\xff.img"
+    os.symlink(os.fsencode(reference("plain").path), image)
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run([F2TOOLS, "fsck", image], capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\xff.img: sound" in done.stdout
+
+
 def test_an_archive_of_what_is_not_there_leaves_no_file(tmp_path: Path) -> None:
     assert f2("dump", "tar", reference("plain").path, "/nope", "-o", tmp_path / "x.tar").code == 1
     assert not (tmp_path / "x.tar").exists()
