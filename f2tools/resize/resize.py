@@ -299,7 +299,8 @@ class _Run:
 
     def _move_areas(self, step: MoveAreas) -> None:
         with self._open() as volume:
-            volume.checkpoint(unmount=True)
+            if not volume.clean:
+                volume.checkpoint(unmount=True)
             after = step.geometry
             underway = after.segment0_blkaddr != _home(volume.geo)
             lay_down(volume, after, step.reserve, underway)
@@ -377,7 +378,8 @@ def empty(volume: WritableVolume, start: int, end: int, advance: Advance) -> int
                 raise Unsupported(_who_is_pinned(volume, section)) from None
             moved += count
             advance(count)
-        volume.checkpoint()
+        volume.files.write_back_all()
+        volume.nodes.write(list(volume.nodes.dirty))
         if np.array_equal(sections, _used(volume, outside)):
             raise F2fsError("blocks stay that nothing points to; run f2tools fsck")
     _leave(volume, outside)
