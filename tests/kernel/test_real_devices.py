@@ -14,9 +14,8 @@ from tests.kernel.guest import Guest
 MIB = 1 << 20
 ONBOARD = "tests/kernel/onboard"
 FEW = (
-    f"{ONBOARD}/devices.py::test_what_the_kernel_writes_while_mounted_is_seen_the_next_time",
     f"{ONBOARD}/devices.py::test_a_disk_that_is_set_read_only",
-    f"{ONBOARD}/recording.py::test_a_workload_on_a_mounted_volume",
+    f"{ONBOARD}/recording.py::test_a_workload_on_a_mounted_volume[blktrace]",
     f"{ONBOARD}/zoned.py::test_a_zoned_device_that_lost_power",
 )
 ALL = (f"{ONBOARD}/devices.py", f"{ONBOARD}/recording.py", f"{ONBOARD}/zoned.py", "tests/device/test_block.py")

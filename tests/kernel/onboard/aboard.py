@@ -145,11 +145,6 @@ def tree(where: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(where)): p.read_bytes() if p.is_file() else None for p in sorted(where.rglob("*"))}
 
 
-def stat_of(device: str) -> list[int]:
-    """The numbers of /sys/class/block/NAME/stat."""
-    return [int(word) for word in Path(f"/sys/class/block/{Path(device).name}/stat").read_text().split()]
-
-
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 
