@@ -29,6 +29,11 @@ EXIT_CODES = (
     "reader of a pipe has gone. `fsck` has those of fsck(8). Results go to the standard output, messages and progress",
     "bars to the standard error.",
 )
+AROUND = (
+    "`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands",
+    "and options completed by the shell: `eval \"$(_F2TOOLS_COMPLETE=bash_source f2tools)\"` in `~/.bashrc`, with",
+    "`zsh_source` in `~/.zshrc`; in fish: `_F2TOOLS_COMPLETE=fish_source f2tools | source`.",
+)
 # in disk order; a module that is not named here comes after them
 MODULE_ORDER = (
     "super", "checkpoint", "nat", "sit", "summary", "node", "dentry", "xattr", "compress", "quota", "verity",
@@ -47,9 +52,7 @@ def cli_page() -> str:
     """The reference of all commands."""
     contexts = walk(f2tools, "f2tools", None)
     head = ["# The commands", "", NOTE, "", *EXIT_CODES, ""]
-    head += ["`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands"]
-    head += ["and options completed by the shell: `eval \"$(_F2TOOLS_COMPLETE=bash_source f2tools)\"` in `~/.bashrc`, with"]
-    head += ["`zsh_source` in `~/.zshrc`; in fish: `_F2TOOLS_COMPLETE=fish_source f2tools | source`."]
+    head += list(AROUND)
     index = [f"- [`{context.command_path}`](#{anchor(context.command_path)})" for context in contexts]
     sections = [line for context in contexts for line in command_section(context)]
     return "\n".join([*head, "", *index, "", *sections]).rstrip() + "\n"
