@@ -31,7 +31,7 @@ EXIT_CODES = (
 )
 AROUND = (
     "`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands",
-    "and options completed by the shell: `eval \"$(_F2TOOLS_COMPLETE=bash_source f2tools)\"` in `~/.bashrc`, with",
+    'and options completed by the shell: `eval "$(_F2TOOLS_COMPLETE=bash_source f2tools)"` in `~/.bashrc`, with',
     "`zsh_source` in `~/.zshrc`; in fish: `_F2TOOLS_COMPLETE=fish_source f2tools | source`.",
 )
 # in disk order; a module that is not named here comes after them
