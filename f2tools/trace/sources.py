@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.errors import Unsupported, Usage
+from f2tools.errors import DeviceError, Unsupported, Usage
 from f2tools.trace.damage import Damage
 from f2tools.trace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
 from f2tools.trace.scan import WINDOW, Note, Scanner, sniff
@@ -115,7 +115,7 @@ def open_trace(given: str) -> Trace:
         files = [n for n in os.listdir(folder) if (m := PER_CPU.match(n)) and m[1] == prefix]
         if files:
             return Trace(given, tuple(str(folder / name) for name in _in_order_of_cpu(files)))
-    raise FileNotFoundError(2, os.strerror(2), given)
+    raise DeviceError(f"{given}: no file of this name, nor {prefix}.blktrace.0 and so on")
 
 
 def _in_order_of_cpu(names: list[str]) -> list[str]:
@@ -312,7 +312,10 @@ class _Prefixed(io.RawIOBase):
 
 def _open(path: str) -> tuple[_Prefixed, bytes]:
     """A file decompressed, and its first bytes."""
-    raw: Any = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
+    try:
+        raw: Any = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
+    except OSError as error:
+        raise DeviceError(f"{path}: {error.strerror}") from error
     head = raw.read(4) or b""
     source: Any = _Prefixed(head, raw)
     if head[:2] == b"\x1f\x8b":
