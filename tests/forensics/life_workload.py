@@ -334,8 +334,9 @@ class Lives:
             with mmap.mmap(-1, 4 * BLOCK) as aligned:
                 data = self.data(self.random.choice((1, 4)) * BLOCK)
                 aligned[: len(data)] = data
-                blocks = len(self.model[ino]) // BLOCK
-                at = self.random.randrange(max(1, blocks + 1)) * BLOCK
+                at = self.random.randrange(len(self.model[ino]) // BLOCK) * BLOCK
+                if at + len(data) > len(self.model[ino]):  # growing, it would leave no trace of what it wrote in place
+                    return
                 view = memoryview(aligned)[: len(data)]
                 done = os.pwritev(fd, [view], at)
                 view.release()
