@@ -102,6 +102,6 @@ def test_what_is_certain_was_the_content(guest: Guest, tmp_path: Path) -> None:
         certain += count
         wrong += [(*kind, *one) for one in bad]
     print(f"{certain} certain, {len(wrong)} of them wrong, seed {seed}")
-    # the moment of a deletion is a matter of chance: one that nothing on the disk tells of is no reason to stop a change
+    # when a deletion comes is a matter of chance: one that nothing on the disk tells of is no reason to stop a change
     assert len(wrong) <= (0 if SECONDS > 30 else 1), "\n".join(map(str, wrong[:20]))
     assert certain > len(wrong)
