@@ -124,13 +124,18 @@ def _one(call: Callable[[], None]) -> str | None:
         return f"exit code {code} without a word on stderr"
     if "Traceback" in err.getvalue():
         return err.getvalue()
-    if _peak_bytes() - _before_bytes > MEMORY_BYTES:
+    if grown_bytes() > MEMORY_BYTES:
         return f"more than {MEMORY_BYTES >> 20} MiB"
     return None
 
 
 def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def grown_bytes() -> int:
+    """The most memory that a task run by `in_child` had, beyond what its process began with."""
+    return _peak_bytes() - _before_bytes
 
 
 def in_child(task: Callable[[], list[str]]) -> list[str]:
