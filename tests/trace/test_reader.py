@@ -225,7 +225,9 @@ def test_a_trace_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
 
     (tmp_path / "zeros").write_bytes(bytes(100_000))
     (tmp_path / "empty.blktrace.0").write_bytes(b"")
-    assert run(tmp_path / "missing").returncode == 1
+    missing = run(tmp_path / "missing")
+    assert missing.returncode == 8
+    assert "no file of this name" in missing.stderr
     found = run(tmp_path / "zeros")
     assert found.returncode == 1
     assert "not a block trace" in found.stderr
