@@ -163,12 +163,21 @@ class Work:
         return self.surgery.set_pointer(parent, slot, nid)
 
     def free_nid(self) -> int:
-        """A number that no node has and no name or pointer is waiting for."""
+        """A number that no node has and no name or pointer is waiting for; OSError ENOSPC where there is none."""
+        nid = next((nid for nid in self._free_nids if not self.surgery.nat(nid)[2]), None)
+        if nid is None:
+            raise OSError(28, "no node number is free for what is to be rebuilt")
+        return nid
+
+    @cached_property
+    def _free_nids(self) -> Iterator[int]:
+        """The numbers that are free as the round begins, each handed out once."""
+        used = np.zeros(self.image.geo.max_nid, np.bool_)
+        used[:4] = True
+        used[self.scan.nid] = True
         waiting = {nid for nid, _, _ in self._missing} | self._names.keys() | self.leaks.nodes.keys()
-        for nid in range(4, self.image.geo.max_nid):
-            if nid not in waiting and self.scan.row_of(nid) < 0 and not self.surgery.nat(nid)[2]:
-                return nid
-        raise OSError(28, "no node number is free for what is to be rebuilt")
+        used[[nid for nid in waiting if 0 < nid < used.size]] = True
+        return iter(np.flatnonzero(~used).tolist())
 
     @cached_property
     def used_nat_blocks(self) -> set[int]:

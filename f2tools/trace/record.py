@@ -195,18 +195,19 @@ def _sysfs(device: str) -> Path | None:
 
 def partition_offset(device: str) -> int:
     """Sectors between the start of the disk and of the partition: a trace of a partition has the disk's sectors."""
-    path = _sysfs(device)
-    try:
-        return int((path / "start").read_text()) if path is not None else 0
-    except (OSError, ValueError):
-        return 0
+    return _told(device, "start")
 
 
 def partition_sectors(device: str) -> int:
     """How many sectors of 512 bytes a block device has; 0 where that is not known."""
+    return _told(device, "size")
+
+
+def _told(device: str, name: str) -> int:
+    """A number that the kernel tells of a block device; 0 where it does not."""
     path = _sysfs(device)
     try:
-        return int((path / "size").read_text()) if path is not None else 0
+        return int((path / name).read_text()) if path is not None else 0
     except (OSError, ValueError):
         return 0
 
