@@ -74,9 +74,13 @@ def open_tree(request: Request) -> Tree:
         tree = _open_recovered(request)
         if tree is not None:
             return tree
+    return _read_only(request, lambda device: Volume(device, options.checkpoint))
+
+
+def _read_only(request: Request, volume_on: Callable[[Device], Volume]) -> Tree:
     device = _open_below(request)
     try:
-        volume = Volume(device, options.checkpoint)
+        volume = volume_on(device)
         request.warnings += volume.warnings
         volume.nodes.inode(3)  # what can't be used at all is told now
         return Tree(volume)
@@ -93,18 +97,9 @@ def _open_with_keys(request: Request) -> Tree:
         raise Usage("--key mounts read-only, and an overlay is for changes")
     if not options.read_only:
         request.warnings.append("mounted read-only: files are not encrypted here, only decrypted")
-    device = _open_below(request)
-    try:
-        if options.norecovery or options.checkpoint != "newest":
-            volume = Volume(device, options.checkpoint, keyring)
-        else:
-            volume = recovered(device, keyring=keyring)
-        request.warnings += volume.warnings
-        volume.nodes.inode(3)
-        return Tree(volume)
-    except BaseException:
-        device.close()
-        raise
+    if options.norecovery or options.checkpoint != "newest":
+        return _read_only(request, lambda device: Volume(device, options.checkpoint, keyring))
+    return _read_only(request, lambda device: recovered(device, keyring=keyring))
 
 
 def _open_as_of(request: Request, when: str) -> Tree:
@@ -113,15 +108,7 @@ def _open_as_of(request: Request, when: str) -> Tree:
 
     if request.overlay is not None:
         raise Usage("as-of mounts read-only, and an overlay is for changes")
-    device = _open_below(request)
-    try:
-        volume = as_of(Volume(device, keyring=Keyring(request.keys)), when)
-        request.warnings += volume.warnings
-        volume.nodes.inode(3)
-        return Tree(volume)
-    except BaseException:
-        device.close()
-        raise
+    return _read_only(request, lambda device: as_of(Volume(device, keyring=Keyring(request.keys)), when))
 
 
 def _open_writable(request: Request) -> Tree | None:
