@@ -122,7 +122,7 @@ def find_nat_block(work: Work, finding: Finding) -> bool:
     per, number = work.image.geo.nat_entries_per_block, finding.repair.data["number"]
     count = 0
     for nid in range(max(3, number * per), min((number + 1) * per, work.image.geo.max_nid)):
-        if work.scan.row_of(nid) < 0 and work.adopt(nid):
+        if work.scan.row_of(nid) < 0 and nid not in work.adopted and work.adopt(nid):
             count += 1
     if number == 0:
         for nid in (1, 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -286,6 +287,18 @@ def test_a_lost_nat_block_is_rebuilt_from_the_nodes(name: str, tmp_path: Path) -
     assert repair(p.path).complete
     assert_silent(p.path)
     assert tree_of(p.path) == good
+
+
+def test_a_node_that_was_found_is_counted_once(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    nids = p.vol.nat.used()
+    lost = nids[(nids > 2) & (nids < p.geo.nat_entries_per_block)]
+    a_nat_block_zeroed(p)
+    p.close()
+    done = repair(p.path).done
+    several = [re.search(r": (\d+) (lost nodes found|entries rebuilt)", line) for line in done]
+    found = sum(int(match[1]) for match in several if match) + sum("found by its footer" in line for line in done)
+    assert found == lost.size, done
 
 
 @pytest.mark.peer

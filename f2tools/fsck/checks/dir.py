@@ -412,8 +412,7 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
         dotdot = table["ino"][up[np.searchsorted(dirs, row) : np.searchsorted(dirs, row, "right")]]
         pino = int(scan.inodes["pino"][row])
         wanted = int(dotdot[0]) if dotdot.size else pino
-        dirs = scan.inode_nids[table["dir"][leading]]
-        right = np.flatnonzero(dirs == wanted)
+        right = np.flatnonzero(scan.inode_nids[table["dir"][leading]] == wanted)
         keep = int(leading[right[0]]) if right.size else int(leading[0])
         for i in leading.tolist():
             if i != keep:

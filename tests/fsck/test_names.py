@@ -1,0 +1,46 @@
+"""Names that contradict each other: which of two entries is right is what inodes, `..` and places say, by majority."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import f2tools
+from f2tools.volume.writer import WritableVolume
+from tests.fsck.craft import examine
+from tests.fsck.test_repair import assert_silent, repair
+from tests.write.volumes import fresh, writable
+
+DIR, FILE = 2, 1
+
+
+def add_entry(volume: WritableVolume, folder: int, name: bytes, ino: int, kind: int) -> None:
+    """A further entry that leads to an inode, which knows nothing of it."""
+    above = volume.live(folder)
+    volume.names.add(above, volume.names.room(above, name), name, ino, kind)
+    volume.nodes.touch(above)
+
+
+def paths_of(image: Path) -> set[bytes]:
+    with f2tools.open(image) as volume:
+        return {folder.rstrip(b"/") + b"/" + item.name for folder, _, entries in volume.walk() for item in entries}
+
+
+@pytest.mark.peer
+def test_of_a_directory_named_twice_the_name_above_dotdot_stays_however_many_there_are(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        first, second = volume.mkdir(3, b"first", 0o755), volume.mkdir(3, b"second", 0o755)
+        for number in range(5):
+            name = b"dir-%d" % number
+            ino = volume.mkdir(second, name, 0o755)
+            volume.create(ino, b"file", 0o644)
+            add_entry(volume, first, name, ino, DIR)
+    report = examine(image)
+    twice = [finding for finding in report.findings if finding.code == "D012"]
+    assert {finding.path for finding in twice} == {f"/first/dir-{number}" for number in range(5)}
+    assert repair(image).complete
+    assert_silent(image)
+    right = {b"/first", b"/second"} | {b"/second/dir-%d%s" % (n, end) for n in range(5) for end in (b"", b"/file")}
+    assert paths_of(image) == right
