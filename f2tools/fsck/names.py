@@ -59,6 +59,7 @@ class Names:
                 if self._vol.names.find(folder, name) is not None:
                     continue
                 self._vol.balance(64)
+                folder = self._vol.live(folder_ino)
                 self._vol.names.add(folder, self._vol.names.room(folder, name), name, ino, kind)
                 self._vol.nodes.touch(folder)
                 missing[ino] -= 1
@@ -93,6 +94,7 @@ class Names:
     def _attach(self, folder: Any, name: bytes, inode: Any) -> None:
         vol = self._vol
         vol.balance(64)
+        folder, inode = vol.live(folder.ino), vol.live(inode.ino)
         place = vol.names.room(folder, name)
         vol.names.add(folder, place, name, inode.ino, file_type(inode.i_mode))
         if inode.is_dir:
@@ -131,6 +133,7 @@ class Names:
                 number += 1
                 name = entry.name[:240] + b"~%d" % number
             vol.balance(64)
+            folder = vol.live(ino)
             vol.names.add(folder, vol.names.room(folder, name), name, entry.ino, entry.file_type)
             seen[name] = entry.ino
             self._done.append(f"D006 ino {ino}: entry {os.fsdecode(name)!r} moved")

@@ -316,6 +316,19 @@ def test_names_that_inodes_remember_are_put_back_when_a_directory_block_is_lost(
     assert set(now) - {b"/lost+found"} <= set(good)
 
 
+def test_lost_names_are_put_back_where_no_node_stays_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("f2tools.volume.nodecache.CLEAN_NODES_HELD", 0)
+    p = Patient("base", tmp_path)
+    good = tree_of(p.path)
+    inode = p.vol.path("/bigdir").inode
+    p.write(int(p.vol.data.addresses(inode, 0, 1)[0]) * p.size, bytes(p.size))
+    p.close()
+    assert repair(p.path).complete
+    assert {shown[6] for shown in tree_of(p.path).values()} == {shown[6] for shown in good.values()}
+
+
 # -- one field wrong --------------------------------------------------------------------------------------------------
 
 # what has no repair, and why: the catalogue says it too
