@@ -351,15 +351,14 @@ class FileData:
         end = offset + len(data)
         if end > self._mapper.max_blocks(inode) * self.geo.block_size:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        if inode.has_inline_data:
-            if end <= inode.inline_area.size:
-                inode.inline_area[offset:end] = np.frombuffer(data, np.uint8)
-                inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
-                self._nodes.touch(inode)
-                return
-            self.convert_inline(inode, max(0, -(-end // self.geo.block_size) - offset // self.geo.block_size))
+        if inode.has_inline_data and end <= inode.inline_area.size:
+            inode.inline_area[offset:end] = np.frombuffer(data, np.uint8)
+            inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
+            self._nodes.touch(inode)
+            return
         size = self.geo.block_size
         first, last = offset // size, (end - 1) // size
+        self.convert_inline(inode, np.arange(first, last + 1))
         if inode.cluster_size > 1:
             self._load_clusters(inode, first, last)
         self._mapper.reserve(inode, np.arange(first, last + 1))
@@ -391,8 +390,11 @@ class FileData:
             page[start : start + count] = np.frombuffer(data[at : at + count], np.uint8)
             at += count
 
-    def convert_inline(self, inode: LiveInode, blocks: int = 0) -> None:
-        """Move content out of the inode into its first block; `blocks` more must fit, or ENOSPC before anything."""
+    def convert_inline(self, inode: LiveInode, further: NDArray[np.int64] | None = None) -> None:
+        """Move content out of the inode into its first block.
+
+        Blocks are reserved for it and for the file blocks `further`, which rise; ENOSPC or EDQUOT before anything.
+        """
         if not inode.has_inline_data:
             return
         content = inode.inline_data()
@@ -402,15 +404,16 @@ class FileData:
         area[:] = 0
         inode.set(i_inline=flags & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
         self._nodes.touch(inode)
-        if not content or not flags & F2FS_DATA_EXIST:
-            return
+        moved = bool(content) and bool(flags & F2FS_DATA_EXIST)
+        wanted = np.arange(int(moved)) if further is None else np.union1d(np.arange(int(moved)), further)
         try:
-            self._mapper.reserve(inode, np.arange(1))
+            self._mapper.reserve(inode, wanted)
         except OSError:
             inode.set(i_inline=flags)
             area[:] = kept
             raise
-        self.page(inode, 0, fresh=True)[: len(content)] = np.frombuffer(content, np.uint8)
+        if moved:
+            self.page(inode, 0, fresh=True)[: len(content)] = np.frombuffer(content, np.uint8)
 
     # -- size and holes -------------------------------------------------------------------------------------------
 

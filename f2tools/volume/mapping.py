@@ -32,6 +32,14 @@ class Node(NamedTuple):
     first: int
 
 
+class NodePlace(NamedTuple):
+    """A node and where it is named: in the inode or in the node above it."""
+
+    nid: int
+    slots: NDArray[Any]  # a view of the cached block
+    slot: int
+
+
 class Mapper:
     """Looks addresses of files up and changes them."""
 
@@ -49,18 +57,25 @@ class Mapper:
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
-    def node(self, inode: LiveInode, number: int, create: bool = False) -> Node | None:
-        """The node with this number; None where the file has none and none is to be made."""
+    def node(
+        self, inode: LiveInode, number: int, create: bool = False, made: list[NodePlace] | None = None
+    ) -> Node | None:
+        """The node with this number; None where the file has none and none is to be made.
+
+        `made` gets the nodes that were made, the one nearest to the inode first.
+        """
         if number < 0:
             return Node(inode.ino, inode.addrs, 0)
-        found = self._walk(inode, number, create)
+        found = self._walk(inode, number, create, made)
         if found is None:
             return None
         nid, block = found
         per = inode.addrs_per_block
         return Node(nid, block[: 4 * per].view("<u4"), inode.addrs_per_inode + number * per)
 
-    def _walk(self, inode: LiveInode, number: int, create: bool) -> tuple[int, NDArray[np.uint8]] | None:
+    def _walk(
+        self, inode: LiveInode, number: int, create: bool, made: list[NodePlace] | None = None
+    ) -> tuple[int, NDArray[np.uint8]] | None:
         slots = inode.nids
         owner = inode.ino
         found: tuple[int, NDArray[np.uint8]] | None = None
@@ -74,6 +89,8 @@ class Mapper:
                 nid, block = self._nodes.new_node(inode, offset)
                 slots[index] = nid
                 self._nodes.mark_dirty(owner, inode.ino)
+                if made is not None:
+                    made.append(NodePlace(nid, slots, index))
             found = nid, block
             owner, slots = nid, block[: 4 * self.geo.addrs_per_block].view("<u4")
         return found
@@ -164,8 +181,18 @@ class Mapper:
         """Promise a block to each of these file blocks that has none: how many; ENOSPC or EDQUOT before anything."""
         holes = fofs[self.get(inode, fofs) == NULL_ADDR]
         if holes.size:
-            self._space.require(holes.size + self.nodes_needed(inode, int(holes[0]), int(holes[-1]) + 1))
-            self._space.add_blocks(inode, holes.size)
+            needed = self.nodes_needed(inode, int(holes[0]), int(holes[-1]) + 1)
+            self._space.require(holes.size + needed)
+            made: list[NodePlace] = []
+            try:
+                for number, _ in self._groups(inode, holes) if needed else ():
+                    self.node(inode, number, create=True, made=made)
+                self._space.add_blocks(inode, holes.size)
+            except OSError:
+                for nid, slots, slot in reversed(made):  # the owner's quota had room for these only
+                    slots[slot] = 0
+                    self._nodes.remove_nodes(inode, [nid])
+                raise
             inode.set(i_blocks=inode.i_blocks + holes.size)
             self.put(inode, holes, NEW_ADDR)
             self._nodes.touch(inode)

@@ -480,10 +480,11 @@ class WritableVolume(Volume):
         kind = file_type(inode.i_mode)
         ghost: LiveInode | None = None
         self.space.require(4, 2)
+        place = None
         if there is None:
             place = self.names.room(target, new_name)
-        else:
-            place = None
+            if folder is target:
+                entry = self._still(folder, entry)
         if whiteout:
             mode = stat.S_IFCHR
             generation = self.new_generation()
@@ -491,8 +492,6 @@ class WritableVolume(Volume):
             self.maker.set_rdev(ghost, 0, 0)
         if place is not None:
             self.names.add(target, place, new_name, inode.ino, kind)
-            found = self.names.find(folder, entry.name) if folder is target else entry
-            entry = self._still(folder, entry, found)
         else:
             assert there is not None
             self.names.redirect(target, there, inode.ino, kind)
@@ -507,8 +506,12 @@ class WritableVolume(Volume):
             self._unlinked(target, other, now)
         self._need_checkpoint = self._need_checkpoint or inode.is_dir
 
-    def _still(self, folder: LiveInode, entry: Dentry, found: Dentry | None) -> Dentry:
-        """The entry that is to go, looked up again: the new one may have moved the directory out of its inode."""
+    def _still(self, folder: LiveInode, entry: Dentry) -> Dentry:
+        """The entry that is to go, looked up again: room for the new one may have moved it out of the inode.
+
+        Before the new one is there: the two may be one name in a casefolded directory.
+        """
+        found = self.names.find(folder, entry.name)
         if found is not None and found.ino == entry.ino and found.name == entry.name:
             return found
         raise F2fsError(f"inode {folder.ino}: the entry {os.fsdecode(entry.name)!r} is lost; run f2tools fsck")
@@ -867,7 +870,7 @@ class WritableVolume(Volume):
             return False
         self._begin(0)
         self.files.drop_pages(ino)
-        return self.mapper.truncate(inode, 0) > 0
+        return self.mapper.truncate(self.live(ino), 0) > 0
 
     def _evict(self, inode: LiveInode) -> None:
         """Give back all that a file without a name had."""
@@ -897,6 +900,7 @@ class WritableVolume(Volume):
         mine = self.files.pages.get(ino, ())
         few = len(mine) <= MIN_FSYNC_BLOCKS
         self._begin(len(mine))
+        inode = self.live(ino)
         self.files.write_back(inode, in_place=few)
         dirty = [nid for nid in self.nodes.dirty_of(ino) if self.nodes.is_direct(nid)]
         if not dirty and ino not in self.nodes.dirty and ino in self._synced:
