@@ -11,6 +11,7 @@ import click
 
 from f2tools.errors import F2fsError
 from f2tools.options import LazyGroup, said_by_system
+from f2tools.text import printable_lines
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
@@ -103,10 +104,12 @@ def run() -> None:
         print("f2tools: interrupted", file=sys.stderr)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        sys.stderr.write(printable_lines(said.getvalue()))
         sys.exit(error.exit_code)
     except F2fsError as error:
-        print(f"f2tools: {error}", file=sys.stderr)
+        print(f"f2tools: {printable_lines(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from f2tools.errors import Usage
+from f2tools.text import printable
 
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -203,13 +204,6 @@ def _json_default(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def printable(name: str) -> str:
-    """A file name for a terminal: control characters and undecodable bytes as escapes, nothing else touched."""
-    return "".join(
-        c if c.isprintable() else "".join(f"\\x{b:02x}" for b in c.encode("utf-8", "surrogateescape")) for c in name
-    )
 
 
 def said_by_system(error: OSError) -> str:

@@ -17,11 +17,11 @@ from f2tools.options import (
     image_argument,
     json_option,
     print_json,
-    printable,
     progress,
     undo_option,
 )
 from f2tools.pictures.files import picture_options, pictures
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.clean.clean import Outcome
@@ -193,4 +193,4 @@ def _report(image: str, outcome: Outcome, discard: bool, dry_run: bool) -> None:
         click.echo(f"left alone: {outcome.pinned_sections} sections with files that must stay where they are")
     if discard:
         click.echo(f"discarded: {human_size(outcome.discarded_bytes)}")
-    click.echo(f"{image}: {outcome.stopped}{' (dry run, nothing written)' if dry_run else ''}")
+    click.echo(f"{printable(image)}: {outcome.stopped}{' (dry run, nothing written)' if dry_run else ''}")

@@ -19,11 +19,11 @@ from f2tools.options import (
     image_argument,
     json_option,
     print_json,
-    printable,
     progress,
     undo_option,
 )
 from f2tools.pictures.files import unfinished
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.defrag.block_range import Moved
@@ -201,8 +201,8 @@ def _move_range(
         print_json({"image": where.image, "written": not where.dry_run, **_range_dict(moved)})
         return
     click.echo(
-        f"{where.image}: {moved.data_blocks} data blocks and {moved.node_blocks} node blocks of {wanted.start:#x} to "
-        f"{wanted.start + wanted.count - 1:#x} moved"
+        f"{printable(where.image)}: {moved.data_blocks} data blocks and {moved.node_blocks} node blocks of "
+        f"{wanted.start:#x} to {wanted.start + wanted.count - 1:#x} moved"
         + (f" to {moved.first:#x} to {moved.last:#x}{note}" if moved.first else note)
     )
     for old, new in moved.files:
@@ -300,7 +300,8 @@ def _lines(where: Where, outcome: Outcome, ordered: bool, blocks_per_seg: int, b
     if ordered:
         yield "jumps of a reader of all of them in order: {} -> {}".format(*outcome.jumps)
     before, after = outcome.state_before.free_sections, outcome.state_after.free_sections
-    yield f"{where.image}: free sections {before} -> {after}{' (dry run, nothing written)' if where.dry_run else ''}"
+    note = " (dry run, nothing written)" if where.dry_run else ""
+    yield f"{printable(where.image)}: free sections {before} -> {after}{note}"
 
 
 def _draw(picture: IO[bytes], title: str, geo: Any, heat: Any, files: Any) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import FileMap, Runs
-from f2tools.options import printable
+from f2tools.text import markup, printable
 
 COLUMNS = 64
 HEAT_ROWS = 6
@@ -71,14 +70,14 @@ def svg(
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif" font-size="12">',
-        f"<title>{escape(title)}</title>",
+        f"<title>{markup(title)}</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="10" y="20" font-size="14">{escape(title)}</text>',
+        f'<text x="10" y="20" font-size="14">{markup(title)}</text>',
     ]
     y = 36
     wide = WIDTH - LEFT - 10
     for name, vblocks in heat:
-        parts.append(f'<text x="10" y="{y + 13}">segments {escape(name)}</text>')
+        parts.append(f'<text x="10" y="{y + 13}">segments {markup(name)}</text>')
         each = max(1, -(-vblocks.size // (wide // 2)))
         share = _means(vblocks, each) / blocks_per_seg
         step = wide / max(1, share.size)
@@ -96,7 +95,7 @@ def svg(
         for runs, one, colour in ((old.runs, old, COLOURS[0]), *(((new.runs, new, COLOURS[1]),) if new else ())):
             said = f"{one.fragments} fragments" if one.fragments != 1 else "1 fragment"
             shown = f"{name if len(name) < 24 else '…' + name[-23:]}: {said}"
-            parts.append(f'<text x="10" y="{y + 13}">{escape(shown)}</text>')
+            parts.append(f'<text x="10" y="{y + 13}">{markup(shown)}</text>')
             parts.append(f'<rect x="{LEFT}" y="{y + 2}" width="{wide}" height="14" fill="{EMPTY}"/>')
             for start, count in runs.tolist():
                 tip = f"{count} blocks from {start:#x}"

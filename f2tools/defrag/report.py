@@ -13,7 +13,8 @@ from f2tools.defrag.defrag import free_runs_dict
 from f2tools.defrag.files import FileMap, chosen_files
 from f2tools.defrag.picture import file_lines, heat_lines
 from f2tools.defrag.room import free_histogram
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
+from f2tools.text import printable
 from f2tools.volume.volume import Volume
 
 BAR = 24

@@ -22,11 +22,11 @@ from f2tools.options import (
     json_option,
     key_option,
     print_json,
-    printable,
     progress,
     recovered_option,
     require,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.copyout.walk import Lost
@@ -73,7 +73,7 @@ def _open(image: str, opening: Opening) -> Volume:
     else:
         volume = f2tools.open(image, devices, checkpoint, recovered=recovered, keys=keys)
     for text in volume.warnings:
-        click.echo(f"f2tools: warning: {text}", err=True)
+        click.echo(f"f2tools: warning: {printable(text)}", err=True)
     return volume
 
 

@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from f2tools.copyout.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.volume.inode import Inode

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from f2tools.layout.constants import COMPRESS_ADDR, NEW_ADDR
-from f2tools.options import printable
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

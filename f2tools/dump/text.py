@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.dump import render
 from f2tools.dump.nodes import VALUE_SHOWN, shown_address
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

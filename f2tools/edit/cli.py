@@ -20,9 +20,9 @@ from f2tools.options import (
     human_size,
     json_option,
     print_json,
-    printable,
     undo_option,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.edit.session import Session
@@ -86,7 +86,8 @@ def _change(image: str, common: dict[str, Any], work: Callable[[Session], None])
             click.echo(printable(f"{change['verb']} {change['path']}{f' ({more})' if more else ''}"))
     if dry_run:
         size = human_size(outcome.written_bytes)
-        click.echo(f"{image}: {len(here.done)} changes would be made, {size} written (dry run, nothing written)")
+        count = f"{len(here.done)} changes would be made"
+        click.echo(f"{printable(image)}: {count}, {size} written (dry run, nothing written)")
 
 
 cp, mv, ln, mkdir, rm, rmdir, mknod, chmod, chown, touch, truncate, setfattr, setfacl, chattr = (

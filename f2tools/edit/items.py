@@ -12,7 +12,7 @@ from typing import Protocol
 
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import F2fsError
-from f2tools.options import printable
+from f2tools.text import printable
 from f2tools.volume.inode import Inode
 from f2tools.volume.volume import File, Volume, join
 from f2tools.volume.writer import WritableVolume

@@ -13,7 +13,7 @@ from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.transaction import Edit
 from f2tools.errors import Corrupt, Where
-from f2tools.options import printable
+from f2tools.text import printable
 from f2tools.volume.nodecache import LiveInode
 from f2tools.volume.segment import NoFreeSegment
 from f2tools.volume.writer import WritableVolume

@@ -16,10 +16,10 @@ from f2tools.options import (
     json_option,
     key_option,
     print_json,
-    printable,
     progress,
     require,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.forensics.history import History, Version
@@ -40,7 +40,7 @@ def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...] = ()) -> V
 
     volume = f2tools.open(image, devices, keys=keys)
     for text in volume.warnings:
-        click.echo(f"f2tools: warning: {text}", err=True)
+        click.echo(f"f2tools: warning: {printable(text)}", err=True)
     return volume
 
 
@@ -94,7 +94,7 @@ def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool
         f"{found['nodes']} node blocks ({found['live']} live), {found['inodes']} of them inodes; "
         f"{found['dirblocks']} directory blocks with {found['names']} names"
     )
-    click.echo(f"{human_size(found['bytes_read'])} read in {taken:.1f} s, {human_size(rate)}/s -> {path}")
+    click.echo(f"{human_size(found['bytes_read'])} read in {taken:.1f} s, {human_size(rate)}/s -> {printable(path)}")
 
 
 @click.command()

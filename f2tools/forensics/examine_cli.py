@@ -17,9 +17,9 @@ from f2tools.options import (
     json_option,
     key_option,
     print_json,
-    printable,
     progress,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.forensics.remembered import Owner, Remembered
@@ -38,7 +38,7 @@ def _remembered(
 
     with f2tools.open(image, devices, keys=keys) as volume:
         for text in volume.warnings:
-            click.echo(f"f2tools: warning: {text}", err=True)
+            click.echo(f"f2tools: warning: {printable(text)}", err=True)
         with progress("scanning", _blocks(volume)) as bar:
             index = open_index(volume, index_path, bar.advance)
         with index:
@@ -147,7 +147,7 @@ def slack(
     count = 0
     with f2tools.open(image, devices, keys=keys) as volume:
         for text in volume.warnings:
-            click.echo(f"f2tools: warning: {text}", err=True)
+            click.echo(f"f2tools: warning: {printable(text)}", err=True)
         _folder(target)
         problems: list[tuple[bytes, str]] = []
         for piece in find_slack(volume, kinds, problems):

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
@@ -190,7 +190,10 @@ def build_index(
     name = None if path is None else os.fspath(path)
     if name is not None and os.path.lexists(name):
         raise Usage(f"{name}: there is something by that name already")
-    db = sqlite3.connect(name if name is not None else "")
+    try:
+        db = sqlite3.connect(name if name is not None else "")
+    except sqlite3.Error as error:
+        raise DeviceError(f"{name}: {error}") from None
     try:
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384;")
         db.executescript(SCHEMA)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from f2tools.forensics.times import local_time
+from f2tools.text import markup
 
 WIDTH, HEIGHT = 940, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 40
@@ -61,7 +61,7 @@ def timeline_svg(found: dict[str, Any]) -> str:
         parts.append(f'<text x="{LEFT + 110 * i + 16}" y="14">{NAMES[kind]} {sum(counts[kind])}</text>')
     for i in range(len(totals)):
         y = float(HEIGHT - BOTTOM)
-        when = escape(local_time((start + i * span) * 1_000_000_000))
+        when = markup(local_time((start + i * span) * 1_000_000_000))
         told = ", ".join(f"{counts[kind][i]} {NAMES[kind]}" for kind in COLOURS if counts[kind][i])
         if told:
             parts.append(f"<g><title>{when}: {told}</title>")
@@ -79,7 +79,7 @@ def timeline_svg(found: dict[str, Any]) -> str:
     end = (start + len(totals) * span) * 1_000_000_000
     for x, time, anchor in ((LEFT, start * 1_000_000_000, "start"), (WIDTH - RIGHT, end, "end")):
         parts.append(
-            f'<text x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{anchor}">{escape(local_time(time))}</text>'
+            f'<text x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{anchor}">{markup(local_time(time))}</text>'
         )
     parts.append("</svg>")
     return "".join(parts)

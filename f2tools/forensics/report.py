@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 import f2tools
@@ -23,7 +22,8 @@ from f2tools.forensics.picture import histogram, timeline_svg
 from f2tools.forensics.timeline import lines
 from f2tools.forensics.times import iso, local_time
 from f2tools.forensics.undelete import CERTAIN, GRADES, PROBABLE, Undelete, as_dict
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
+from f2tools.text import markup
 
 HASH_AT_ONCE = 4 << 20
 MOST_ROWS = 5000  # of a table in the page; the JSON has all
@@ -185,7 +185,7 @@ def page(found: dict[str, Any]) -> str:
 
 def _text(value: object) -> str:
     """Text from wherever: control characters and undecodable bytes as escapes, nothing of it markup."""
-    return escape(printable(str(value)))
+    return markup(str(value))
 
 
 def _lines(texts: Iterable[object]) -> str:

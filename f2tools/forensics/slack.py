@@ -43,7 +43,7 @@ class Slack:
 
     def name_text(self) -> str:
         """The name in a freed slot."""
-        from f2tools.options import printable
+        from f2tools.text import printable
 
         return printable((self.shown or self.data).decode("utf-8", "surrogateescape"))
 

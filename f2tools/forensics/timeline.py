@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
-from xml.sax.saxutils import escape
 
 from f2tools.copyout.walk import shown
 from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.times import iso
 from f2tools.forensics.undelete import Undelete
+from f2tools.text import bodyfile_field, csv_line, markup
 
 FORMATS = ("bodyfile", "csv", "jsonl", "dfxml")
 EVENTS = ("modified", "accessed", "changed", "born", "deleted")
@@ -71,7 +69,7 @@ def write(run: Undelete, form: str) -> Iterator[str]:
 
 def _bodyfile(line: Line) -> str:
     """As mactime of The Sleuth Kit reads it: times in whole seconds, no MD5."""
-    name = "".join(f"\\x{ord(c):02x}" if c == "|" or ord(c) < 32 else c for c in "/" + shown(line.path))
+    name = bodyfile_field("/" + shown(line.path))
     inode = line.inode
     if inode is None:
         return f"0|{name} ({line.which()})|{line.ino}|-/----------|0|0|0|0|0|0|0"
@@ -115,20 +113,16 @@ def _events(line: Line) -> Iterator[dict[str, Any]]:
 
 
 def _csv(events: list[dict[str, Any]]) -> Iterator[str]:
-    for row in (dict(zip(COLUMNS, COLUMNS, strict=True)), *events):
-        text = StringIO()
-        values = ("" if row[name] is None else row[name] for name in COLUMNS)
-        csv.writer(text, lineterminator="").writerow(
-            value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for value in values
-        )
-        yield text.getvalue()
+    yield csv_line(COLUMNS)
+    for event in events:
+        yield csv_line(event[name] for name in COLUMNS)
 
 
 def _dfxml(run: Undelete) -> Iterator[str]:
     """Digital Forensics XML: a fileobject for each state, `alloc` 1 for living ones."""
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<dfxml xmlns="http://www.forensicswiki.org/wiki/Category:Digital_Forensics_XML" version="1.2.0">'
-    yield f"  <source><image_filename>{_xml(run.volume.device.name)}</image_filename></source>"
+    yield f"  <source><image_filename>{markup(run.volume.device.name)}</image_filename></source>"
     yield f"  <volume><ftype_str>f2fs</ftype_str><block_size>{run.past.geo.block_size}</block_size>"
     for line in lines(run):
         yield from _fileobject(line)
@@ -139,10 +133,10 @@ def _dfxml(run: Undelete) -> Iterator[str]:
 def _fileobject(line: Line) -> Iterator[str]:
     inode = line.inode
     yield "    <fileobject>"
-    yield f"      <filename>{_xml(shown(line.path))}</filename>"
+    yield f"      <filename>{markup(shown(line.path))}</filename>"
     yield f"      <inode>{line.ino}</inode>"
     yield f"      <alloc>{int(line.state == 'live')}</alloc>"
-    yield f"      <f2fs_state>{_xml(line.which())}</f2fs_state>"
+    yield f"      <f2fs_state>{markup(line.which())}</f2fs_state>"
     if inode is not None:
         kind = _TYPES.get(stat.S_IFMT(inode.mode), "-")
         yield f"      <name_type>{kind}</name_type><filesize>{inode.size}</filesize>"
@@ -155,14 +149,3 @@ def _fileobject(line: Line) -> Iterator[str]:
             if time is not None:
                 yield f"      <{name}>{iso(time)}</{name}>"
     yield "    </fileobject>"
-
-
-def _xml(text: str) -> str:
-    """Text for XML: what it can't hold is written as an escape."""
-    sound = "".join(
-        c
-        if c in "\t\n" or (ord(c) >= 32 and not 0xD800 <= ord(c) < 0xE000 and ord(c) < 0xFFFE)
-        else f"\\x{ord(c) & 0xFF:02x}"
-        for c in text
-    )
-    return escape(sound)

@@ -13,6 +13,7 @@ import click
 from f2tools.device.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError
 from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.fsck.check import Report
@@ -157,9 +158,9 @@ def fsck(
     where = mounted_by_the_kernel(image)
     if where is not None:
         click.echo(
-            f"f2tools: note: {image} is mounted on {where}; what the kernel changes meanwhile may look like damage",
-            err=True,
-        )
+            f"f2tools: note: {printable(image)} is mounted on {printable(where)}; "
+            "what the kernel changes meanwhile may look like damage", err=True,
+        )  # fmt: skip
     report, geo = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     if as_json:
         for finding in report.findings:
@@ -167,7 +168,7 @@ def fsck(
     else:
         from f2tools.fsck.report import lines_of
 
-        for line in lines_of(report, image, geo, verbose) if geo is not None else ():
+        for line in lines_of(report, printable(image), geo, verbose) if geo is not None else ():
             click.echo(line)
     if (report.sound and geo is not None) or not repairing:
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
@@ -241,22 +242,23 @@ def _repaired(
         outcome = repairer.run(before)
         shown = outcome.done if verbose else outcome.done[:DONE_SHOWN]
         for line in shown:
-            click.echo(f"repair: {line}", err=True)
+            click.echo(f"repair: {printable(line)}", err=True)
         if len(shown) < len(outcome.done):
             click.echo(f"repair: ... and {len(outcome.done) - len(shown):,} more; -v shows all", err=True)
         left = ", ".join(f"{code} ({count})" for code, count in sorted(outcome.left.items()))
         if not outcome.better:
-            click.echo(f"{path}: not repaired, nothing was written; left: {left}", err=True)
+            click.echo(f"{printable(path)}: not repaired, nothing was written; left: {left}", err=True)
             return FINDINGS_LEFT
         if dry_run:
             what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
-            click.echo(f"{path}: {what}; {human_size(outcome.written_bytes)} to write, nothing was written", err=True)
+            size = human_size(outcome.written_bytes)
+            click.echo(f"{printable(path)}: {what}; {size} to write, nothing was written", err=True)
             return FINDINGS_LEFT
         repairer.commit(device)
     if outcome.complete:
-        click.echo(f"{path}: repaired, {human_size(outcome.written_bytes)} written", err=True)
+        click.echo(f"{printable(path)}: repaired, {human_size(outcome.written_bytes)} written", err=True)
         return REPAIRED
-    click.echo(f"{path}: repaired but for {left}; {human_size(outcome.written_bytes)} written", err=True)
+    click.echo(f"{printable(path)}: repaired but for {left}; {human_size(outcome.written_bytes)} written", err=True)
     return REPAIRED | FINDINGS_LEFT
 
 
@@ -284,6 +286,6 @@ def _ask(group: str, findings: list[Finding]) -> bool:
     codes = ", ".join(sorted({finding.code for finding in findings}))
     text = f"{GROUPS.get(group, group)} ({len(findings)} findings: {codes})"
     if not sys.stdin.isatty():
-        click.echo(f"{text}: no, as nobody can be asked", err=True)
+        click.echo(f"{printable(text)}: no, as nobody can be asked", err=True)
         return False
     return click.confirm(f"{text}?", err=True)

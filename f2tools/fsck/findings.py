@@ -6,12 +6,13 @@ prints it or acts on it is another matter.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
+
+from f2tools.text import printable
 
 _HEX = ("blkaddr",)
 
@@ -84,7 +85,7 @@ class Finding:
             if value is not None:
                 parts.append(f"{name} {value:#x}" if name in _HEX else f"{name} {value}")
         if self.path is not None:
-            parts.append(_printable(self.path))
+            parts.append(printable(self.path))
         return ", ".join(parts)
 
     @property
@@ -92,7 +93,7 @@ class Finding:
         """One line: place, problem, found and expected."""
         said = self.problem.text
         if self.note:
-            said += f": {_printable(self.note)}"
+            said += f": {printable(self.note)}"
         if self.found is not None and self.expected is not None:
             said += f": {_shown(self.found)}, must be {_shown(self.expected)}"
         elif self.found is not None:
@@ -125,8 +126,4 @@ class Finding:
 
 
 def _shown(value: int | str) -> str:
-    return str(value) if isinstance(value, int) else _printable(value)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in text)
+    return str(value) if isinstance(value, int) else printable(value)

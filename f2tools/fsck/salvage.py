@@ -31,6 +31,7 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.image import Image
 from f2tools.fsck.repair import Kept, Outcome, Repairer
 from f2tools.layout.constants import F2FS_ROOT_INO
+from f2tools.text import printable
 from f2tools.volume.inode import Inode
 from f2tools.volume.recovered import recovered
 from f2tools.volume.volume import Volume
@@ -338,7 +339,7 @@ def lines_of(result: Salvage, everything: bool = False) -> Iterator[str]:
     """The report for people; at most SHOWN of a kind unless `everything`."""
     told = result.as_dict()
     copied = result.copied
-    yield (
+    yield printable(
         f"{result.image}: {told['whole']:,} files whole, {len(result.partial):,} only partly, "
         f"{len(result.name_only):,} by name only; {copied.directories:,} directories, {copied.symlinks:,} symbolic "
         f"links -> {told['files']}"
@@ -360,11 +361,6 @@ def lines_of(result: Salvage, everything: bool = False) -> Iterator[str]:
     if everything:
         for note in result.notes:
             yield f"note: {printable(note)}"
-
-
-def printable(text: str) -> str:
-    """What a terminal may be shown."""
-    return "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in os.fsencode(c)) for c in text)
 
 
 def _partial_line(item: Partial) -> str:

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import NoReturn
 
 from f2tools.errors import F2fsError
-from f2tools.options import printable
+from f2tools.text import printable
 from f2tools.volume.tree import SourceEntry
 
 ACLS = ("system.posix_acl_access", "system.posix_acl_default")

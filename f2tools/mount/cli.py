@@ -12,7 +12,8 @@ import click
 
 from f2tools.device.mounted import mounts
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import device_option, json_option, key_option, print_json, printable
+from f2tools.options import device_option, json_option, key_option, print_json
+from f2tools.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from f2tools.mount.session import Request
@@ -129,7 +130,7 @@ def _mount(
 
 def _say(request: Request) -> None:
     for text in request.warnings:
-        print(f"f2tools: {request.image}: {text}", file=sys.stderr)
+        print(f"f2tools: {printable(request.image)}: {printable(text)}", file=sys.stderr)
 
 
 def _check_directory(directory: str) -> None:
@@ -156,11 +157,6 @@ def _show_stats(what: str, more: str | None, as_json: bool) -> None:
         print_json(numbers)
     else:
         click.echo(printable_lines(render(numbers)))
-
-
-def printable_lines(text: str) -> str:
-    """Every line for a terminal."""
-    return "\n".join(printable(line) for line in text.splitlines())
 
 
 def is_remount(words: list[str]) -> bool:

@@ -6,12 +6,12 @@ import base64
 import struct
 import zlib
 from dataclasses import dataclass, field
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.options import human_size
+from f2tools.text import markup
 
 WIDTH, HEIGHT = 920, 360
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 44, 46
@@ -57,11 +57,11 @@ def svg(what: Picture, background: bool = False) -> str:
     top = 0 if background else 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {WIDTH} {HEIGHT - top}" role="img" '
-        f'aria-label="{escape(what.title)}" font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
+        f'aria-label="{markup(what.title)}" font-family="system-ui,sans-serif" font-size="12" fill="currentColor">'
     ]
     if background:
         parts.append(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/><g fill="#222" color="#222">')
-        parts.append(f'<text x="14" y="16" font-size="14" font-weight="600">{escape(what.title)}</text>')
+        parts.append(f'<text x="14" y="16" font-size="14" font-weight="600">{markup(what.title)}</text>')
     parts += _legend(what)
     if what.kind == "bars":
         parts += _bars(what)
@@ -70,9 +70,9 @@ def svg(what: Picture, background: bool = False) -> str:
         parts += _raster_image(what) if what.kind == "raster" else _curves(what)
     parts += _y_axis(what)
     parts.append(
-        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(what.x_label)}</text>'
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">{markup(what.x_label)}</text>'
         f'<text transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
-        f"{escape(what.y_label)}</text>"
+        f"{markup(what.y_label)}</text>"
     )
     parts.append("</g></svg>" if background else "</svg>")
     return "".join(parts)
@@ -86,7 +86,7 @@ def _legend(what: Picture) -> list[str]:
         at -= width
         found.append(
             f'<rect x="{at}" y="25" width="11" height="11" fill="{line.colour}"/>'
-            f'<text x="{at + 15}" y="34">{escape(line.name)}</text>'
+            f'<text x="{at + 15}" y="34">{markup(line.name)}</text>'
         )
     return found
 
@@ -143,7 +143,7 @@ def _x_axis(what: Picture) -> list[str]:
         x = _place_x(what, value)
         found.append(
             f'<path d="M{x:.1f} {TOP}V{bottom}" stroke="currentColor" stroke-opacity=".12"/>'
-            f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{escape(text)}</text>'
+            f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{markup(text)}</text>'
         )
     return found
 
@@ -154,7 +154,7 @@ def _y_axis(what: Picture) -> list[str]:
         y = _place_y(what, value)
         found.append(
             f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="currentColor" stroke-opacity=".12"/>'
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(tick_text(value, what.y_size))}</text>'
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{markup(tick_text(value, what.y_size))}</text>'
         )
     return found
 
@@ -167,7 +167,7 @@ def _curves(what: Picture) -> list[str]:
         )
         found.append(
             f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.6">'
-            f"<title>{escape(line.name)}</title></polyline>"
+            f"<title>{markup(line.name)}</title></polyline>"
         )
     return found
 
@@ -180,13 +180,13 @@ def _bars(what: Picture) -> list[str]:
     for n, name in enumerate(what.names):
         found.append(
             f'<text x="{LEFT + room * (n + 0.5):.1f}" y="{bottom + 16}" text-anchor="middle" font-size="11">'
-            f"{escape(name)}</text>"
+            f"{markup(name)}</text>"
         )
         for k, line in enumerate(what.lines):
             y = _place_y(what, line.y[n])
             found.append(
                 f'<rect x="{LEFT + room * (n + 0.1) + k * each:.1f}" y="{y:.1f}" width="{each:.1f}" '
-                f'height="{bottom - y:.1f}" fill="{line.colour}"><title>{escape(line.name)} {escape(name)}: '
+                f'height="{bottom - y:.1f}" fill="{line.colour}"><title>{markup(line.name)} {markup(name)}: '
                 f"{line.y[n]:.4g}</title></rect>"
             )
     return found

@@ -16,10 +16,10 @@ from f2tools.options import (
     image_argument,
     json_option,
     print_json,
-    printable,
     undo_option,
 )
 from f2tools.pictures.files import picture_options, pictures
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.recover.plan import Plan
@@ -89,7 +89,7 @@ def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int
 
     with open_volume(image, devices, checkpoint) as volume:
         for text in volume.warnings:
-            click.echo(f"f2tools: note: {text}", err=True)
+            click.echo(f"f2tools: note: {printable(text)}", err=True)
         plan = make_plan(volume, until)
         if checkpoint == "newest":
             return plan
@@ -140,9 +140,10 @@ def _report(plan: Plan, image: str, changes: bool, dry_run: bool, verbose: bool,
     for line in lines_of(plan, image, verbose):
         click.echo(line)
     if written:
-        click.echo(f"{image}: done; the volume has a new checkpoint and needs no recovery")
+        click.echo(f"{printable(image)}: done; the volume has a new checkpoint and needs no recovery")
     elif changes and plan.needed:
-        click.echo(f"{image}: would be recovered (dry run, nothing written)")
+        click.echo(f"{printable(image)}: would be recovered (dry run, nothing written)")
     elif plan.needed and (plan.older is None or plan.older.possible):
         option = "" if plan.older is None else " --checkpoint older"
-        click.echo(f"{image}: nothing was written; f2tools recover {image}{option} --apply does it")
+        name = printable(image)
+        click.echo(f"{name}: nothing was written; f2tools recover {name}{option} --apply does it")

@@ -7,10 +7,11 @@ from itertools import groupby
 
 import numpy as np
 
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 from f2tools.recover.older import Verdict
 from f2tools.recover.plan import Comeback, Plan, Step
+from f2tools.text import printable
 
 WIDTH = 64  # node blocks in a line of the picture
 FILES_SHOWN = 20
@@ -32,7 +33,7 @@ def lines_of(plan: Plan, image: str, verbose: bool) -> Iterator[str]:
     if plan.older is not None:
         yield from older_lines(plan.older)
     if not plan.needed:
-        yield f"{image}: unmounted cleanly; there is nothing to recover"
+        yield f"{printable(image)}: unmounted cleanly; there is nothing to recover"
         return
     if plan.clean and plan.older is None:
         yield "the checkpoint was made by an unmount, yet something is to be done"

@@ -18,6 +18,7 @@ from f2tools.options import (
     progress,
     undo_option,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.resize.plan import Mode
@@ -138,7 +139,7 @@ def _print_minimum(image: str, devices: tuple[str, ...], areas: Mode, as_json: b
     if as_json:
         print_json({"image": image, "minimum_bytes": least, "areas_moved": plan.moves_areas})
     else:
-        click.echo(f"{image}: {human_size(least)} ({least} bytes)")
+        click.echo(f"{printable(image)}: {human_size(least)} ({least} bytes)")
 
 
 def _resize(
@@ -192,4 +193,4 @@ def _report(image: str, outcome: Outcome, dry_run: bool) -> None:
     click.echo(f"room for files: {room[0]} -> {room[1]}")
     old, new = (human_size(usage.geometry.block_count * size) for usage in (outcome.before, outcome.after))
     done = f"{old} -> {new}" if outcome.plan.steps else f"{new} already, nothing to do"
-    click.echo(f"{image}: {done}{' (dry run, nothing written)' if dry_run else ''}")
+    click.echo(f"{printable(image)}: {done}{' (dry run, nothing written)' if dry_run else ''}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from f2tools.errors import Usage
-from f2tools.options import Size, json_option, print_json, printable
+from f2tools.options import Size, json_option, print_json
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.trace.analyze import Analysis

@@ -6,7 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
+from f2tools.text import printable
 from f2tools.trace.analyze import Request, analyze
 from f2tools.trace.report import duration, flat, percent
 

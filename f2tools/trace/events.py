@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Usage
-from f2tools.options import printable
+from f2tools.text import printable
 from f2tools.trace.areas import AREA_NAMES, Areas, offset_of
 from f2tools.trace.records import (
     CLASS_NAMES,

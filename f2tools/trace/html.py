@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture, svg
+from f2tools.text import markup
 from f2tools.trace.analyze import Analysis
 from f2tools.trace.definitions import DEFINITIONS
 from f2tools.trace.pictures import every
@@ -64,7 +64,7 @@ def document(title: str, body: str) -> str:
 
 
 def _text(value: object) -> str:
-    return escape(printable(str(value)))
+    return markup(str(value))
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -76,7 +76,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def _cell_head(name: str) -> str:
     meaning = DEFINITIONS.get(name)
-    return f'<abbr title="{escape(meaning)}">{_text(name)}</abbr>' if meaning else _text(name)
+    return f'<abbr title="{markup(meaning)}">{_text(name)}</abbr>' if meaning else _text(name)
 
 
 def _damage(report: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import textwrap
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.errors import Usage
-from f2tools.options import human_size, printable
+from f2tools.options import human_size
+from f2tools.text import csv_line, printable
 
 WIDTH = 80
 FIRM = "\u00a0"  # a space at which no line is broken
@@ -265,17 +265,11 @@ def write_csv(report: dict[str, Any], folder: str) -> list[str]:
     written = []
     for name, rows in tables(report).items():
         target = path / f"{name}.csv"
-        with target.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-            writer = csv.DictWriter(file, list(rows[0]), extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows({key: _safe(value) for key, value in row.items()} for row in rows)
+        with target.open("w", encoding="utf-8") as file:
+            columns = list(rows[0])
+            file.writelines(csv_line(row) + "\n" for row in (columns, *([row.get(n) for n in columns] for row in rows)))
         written.append(str(target))
     return written
-
-
-def _safe(value: Any) -> Any:
-    """A text that a spreadsheet does not take for a formula."""
-    return f"'{value}" if isinstance(value, str) and re.match(r"[=+\-@\t\r]", value) else value
 
 
 def write_parquet(report: dict[str, Any], folder: str) -> list[str]:

@@ -15,10 +15,10 @@ from f2tools.options import (
     image_argument,
     json_option,
     print_json,
-    printable,
     progress,
     undo_option,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.tune.tune import Plan, Request
@@ -185,11 +185,11 @@ def _say(image: str, made: Plan, dry_run: bool, as_json: bool) -> None:
     for name, (old, new) in made.changes.items():
         click.echo(f"{name.replace('_', ' ')}: {_text(old, new)}")
     for note in made.notes:
-        click.echo(f"note: {note}")
+        click.echo(f"note: {printable(note)}")
     if not made.changes:
-        click.echo(f"{image}: {NOTHING}: it is so already")
+        click.echo(f"{printable(image)}: {NOTHING}: it is so already")
     elif dry_run:
-        click.echo(f"{image}: dry run, nothing written")
+        click.echo(f"{printable(image)}: dry run, nothing written")
 
 
 def _text(old: Any, new: Any) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import click
 
 from f2tools.options import device_option, human_size, image_argument, json_option, print_json
+from f2tools.text import printable
 
 
 @click.command()
@@ -43,4 +44,4 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
     would = "would be restored" if dry_run else "restored"
     resized = f", size {report.size_before} -> {report.size_after}" if report.size_before != report.size_after else ""
     data, holes = human_size(report.data_bytes), human_size(report.hole_bytes)
-    click.echo(f"{image}: {data} of data and {holes} of holes {would}{resized}")
+    click.echo(f"{printable(image)}: {data} of data and {holes} of holes {would}{resized}")

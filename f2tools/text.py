@@ -1,0 +1,55 @@
+"""Text from images, traces and file names on its way out: one function for each kind of reader, and no other way.
+
+A name may hold anything.  A terminal would obey it, a table begin a new row, a spreadsheet compute it, a page run it;
+what comes from here is only ever read.  JSON needs none of this: its writer escapes by itself, and its names are the
+bytes that they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+from collections.abc import Iterable
+from io import StringIO
+
+# what spreadsheets take for the beginning of a formula, the wide forms too
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def printable(text: str) -> str:
+    """For a terminal: control characters, marks of direction and undecodable bytes as escapes, nothing else touched."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of several lines, which stay lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def csv_line(values: Iterable[object]) -> str:
+    """A row of a table, without its end: texts in quotes and on one line, none of them a formula; None is empty."""
+    row = StringIO()
+    csv.writer(row, lineterminator="", quoting=csv.QUOTE_NONNUMERIC).writerow(
+        _cell(value) if isinstance(value, str) else value for value in values
+    )
+    return row.getvalue()
+
+
+def bodyfile_field(text: str) -> str:
+    """For a body file of The Sleuth Kit, whose fields end at a `|`."""
+    return printable(text).replace("|", "\\x7c")
+
+
+def markup(text: str) -> str:
+    """For HTML, SVG and XML such as DFXML, as content or as the value of an attribute."""
+    return html.escape(printable(text))
+
+
+def _cell(text: str) -> str:
+    text = printable(text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _escaped(c: str) -> str:
+    raw = bytes([ord(c) - 0xDC00]) if "\udc80" <= c <= "\udcff" else c.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in raw)

@@ -1,0 +1,171 @@
+"""Names that steer a terminal, break a table or are formulas: in every output they are text and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from f2tools.text import bodyfile_field, csv_line, markup, printable
+from tests.dump.craft import f2
+from tests.hostile.forge import LINK, Forge
+
+NASTY = [
+    b"esc\x1b]0;owned\x07\x1b[2J",
+    b"row\n=HYPERLINK(1)",
+    b"back\r\b\b",
+    b"c1\xc2\x9b31m",
+    b"del\x7f",
+    b"bidi\xe2\x80\xaegpj.exe",
+    b"line\xe2\x80\xa8sep",
+    b"raw\xff\x9b1m",
+    b'quote",|<b>&amp;',
+    b"=1+cmd",
+    b"-2+3",
+    b"@SUM",
+    b"\xef\xbc\x9d1",
+]
+FORBIDDEN = {"Cc", "Cf", "Zl", "Zp"}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files, folders and links of these names; the links lead to them too."""
+    with Forge(tmp_path_factory.mktemp("words") / "image") as forge:
+        made = [(name, forge.text(b"x" + name)) for name in NASTY]
+        made += [(b"l" + name, forge.text(name, LINK)) for name in NASTY]
+        inner = [(b"in" + name, forge.text(b"y")) for name in NASTY]
+        made.append((b"d" + NASTY[0], forge.folder(*inner)))
+        made += [(b"m" + NASTY[0], 4000), (b"n/" + NASTY[0], forge.text(b"z"))]  # no inode; no name
+        forge.root(*made)
+    return forge.path
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of these names, made as any are, in an image whose own name is one of them."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "tree").mkdir()
+    for name in NASTY:
+        with open(os.path.join(os.fsencode(folder / "tree"), name), "wb") as file:
+            file.write(name)
+    image = folder / NASTY[0].decode()
+    assert f2("mkfs", image, "--size", "64M", "--from", folder / "tree", "-q").code == 0
+    return image
+
+
+def raw_characters(text: str) -> set[str]:
+    """What a terminal, or a reader of lines, might obey."""
+    return {c for c in text if (unicodedata.category(c) in FORBIDDEN and c not in "\n\t") or "\ud800" <= c <= "\udfff"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dump", "ls", "-laR", "{image}"),
+        ("dump", "tree", "-s", "{image}"),
+        ("dump", "stat", "{image}", "/" + NASTY[0].decode()),
+        ("dump", "stat", "{image}", "/no" + NASTY[0].decode()),
+        ("dump", "cat", "{image}", "/no" + NASTY[0].decode()),
+        ("dump", "dentries", "{image}", "/"),
+        ("dump", "inode", "{image}", "/" + NASTY[0].decode()),
+        ("dump", "map", "{image}", "/" + NASTY[0].decode()),
+        ("dump", "verify", "{image}"),
+        ("dump", "extract", "{image}", "-o", "{out}"),
+        ("dump", "extract", "{image}", "-o", "{out}/" + NASTY[0].decode()),
+        ("dump", "extract", "{image}", "/no" + NASTY[0].decode(), "-o", "{out}"),
+        ("dump", "tar", "{image}", "-o", "{out}/" + NASTY[0].decode()),
+        ("fsck", "-n", "{image}"),
+        ("fsck", "-y", "--dry-run", "-v", "{image}"),
+        ("fsck", "--salvage", "{out}", "{image}"),
+        ("fsck", "--salvage", "{out}/" + NASTY[0].decode(), "{image}"),
+        ("undelete", "{image}"),
+        ("undelete", "{image}", "-o", "{out}/" + NASTY[0].decode()),
+        ("history", "{image}", "/" + NASTY[0].decode()),
+        ("history", "{image}", "/no" + NASTY[0].decode()),
+        ("timeline", "{image}", "--format", "csv"),
+        ("timeline", "{image}", "--format", "bodyfile"),
+        ("timeline", "{image}", "--format", "dfxml"),
+        ("slack", "{image}"),
+        ("strings", "{image}", "-e", "utf-8"),
+        ("carve", "{image}"),
+        ("defrag", "--report", "{image}"),
+        ("scan", "{image}", "-o", "{out}/" + NASTY[0].decode()),
+        ("rm", "{image}:/no" + NASTY[0].decode()),
+        ("mkdir", "{image}:/" + NASTY[0].decode() + "/x"),
+        ("dump", "info", "{out}/" + NASTY[0].decode()),
+    ],
+    ids=lambda command: "-".join(word for word in command if word.isalpha()),
+)
+def test_no_name_steers_a_terminal(command: tuple[str, ...], image: Path, tmp_path: Path) -> None:
+    done = f2(*(word.format(image=image, out=tmp_path / "out") for word in command))
+    said = done.out.decode("utf-8", "surrogateescape") + done.err
+    assert said.strip()
+    assert not raw_characters(said), said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fsck -n", "fsck -y --dry-run", "recover", "resize --min", "clean --dry-run", "defrag --dry-run",
+        "defrag --report", "tune", "dump info", "scan", "undelete", "dump block", "mkfs --dry-run", "undo -n /none",
+    ],
+)  # fmt: skip
+def test_no_name_of_an_image_steers_a_terminal(
+    command: str, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = f2(*command.split(), written)
+    said = done.out.decode("utf-8", "surrogateescape") + done.err
+    assert said.strip()
+    assert not raw_characters(said), said
+
+
+def test_a_newline_in_a_name_begins_no_row(written: Path) -> None:
+    lines = f2("timeline", written, "--format", "csv").text.splitlines()
+    rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
+    assert len(rows) == len(lines) - 1
+    assert all(re.fullmatch(r"\d+", row["ino"]) for row in rows)
+    assert {row["path"] for row in rows if row["ino"] != "3"} >= {"/row\\x0a=HYPERLINK(1)", "/" + NASTY[8].decode()}
+
+
+def test_a_bodyfile_has_eleven_fields_whatever_a_name_holds(written: Path) -> None:
+    lines = f2("timeline", written, "--format", "bodyfile").text.splitlines()
+    assert {line.count("|") for line in lines} == {10}
+
+
+def test_dfxml_is_sound_whatever_a_name_holds(written: Path) -> None:
+    tree = ElementTree.fromstring(f2("timeline", written, "--format", "dfxml").text)
+    names = {element.text for element in tree.iter() if element.tag.endswith("filename")}
+    assert NASTY[8].decode() in names
+    assert "row\\x0a=HYPERLINK(1)" in names
+
+
+def test_names_in_json_are_the_bytes_that_they_are(image: Path) -> None:
+    listed = json.loads(f2("dump", "ls", "-a", "--json", image).text)[0]["entries"]
+    assert {entry["name"].encode("utf-8", "surrogateescape") for entry in listed} >= set(NASTY)
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "\uff1d1", "\uff0b1", "\uff201"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    (cell,) = next(csv.reader([csv_line([text])]))
+    assert cell[0] in "'\\"
+
+
+def test_numbers_and_plain_texts_stay_as_they_are() -> None:
+    assert csv_line(["a", 1, -2, None, 'say "x", twice', 1.5]) == '"a",1,-2,"","say ""x"", twice",1.5'
+    assert next(csv.reader([csv_line(["a;=b"])])) == ["a;=b"]
+
+
+def test_one_function_escapes_for_each_kind_of_reader() -> None:
+    name = "a\x1b|<\n\u202e\udcff"
+    assert printable(name) == "a\\x1b|<\\x0a\\xe2\\x80\\xae\\xff"
+    assert bodyfile_field(name) == "a\\x1b\\x7c<\\x0a\\xe2\\x80\\xae\\xff"
+    assert markup(name) == "a\\x1b|&lt;\\x0a\\xe2\\x80\\xae\\xff"
