@@ -13,6 +13,7 @@ import stat
 import struct
 import time
 from contextlib import suppress
+from pathlib import Path
 
 MARK_BYTE = (1 << 62) + 0xF2F5
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
@@ -78,3 +79,39 @@ def _unescaped(word: bytes) -> str:
     r"""mountinfo writes blanks and backslashes as \ooo."""
     parts = word.split(b"\\")
     return os.fsdecode(parts[0] + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in parts[1:]))
+
+
+def in_use(path: str) -> str | None:
+    """Why this device or image must not be written to now; None where nothing speaks against it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    if stat.S_ISBLK(status.st_mode):
+        return _block_in_use(path, status.st_rdev)
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            held = os.stat(backing.read_text().rstrip("\n"))
+        except OSError:
+            continue
+        if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
+            return f"it is attached to /dev/{backing.parent.parent.name}; detach it first: losetup -d"
+    return None
+
+
+def _block_in_use(path: str, rdev: int) -> str | None:
+    number = f"{os.major(rdev)}:{os.minor(rdev)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        mounts = []
+    for line in mounts:
+        fields = line.split()
+        if fields[2] == number:
+            return f"it is mounted on {fields[4]}; unmount it first"
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == 16:  # EBUSY: mounted elsewhere, swap, RAID, LVM, device-mapper
+            return "the system uses it (mounted in another namespace, swap, RAID, LVM or device-mapper)"
+    return None

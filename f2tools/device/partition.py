@@ -22,7 +22,7 @@ PROTECTIVE = 0xEE  # an MBR that only says: there is a GPT
 MOST_LOGICAL = 256
 MOST_TABLE_BYTES = 4 << 20
 F2FS_MAGIC = (0xF2F52010).to_bytes(4, "little")
-SUPERBLOCK_PLACES = (1024, 4096 + 1024, 16384 + 1024)  # of both copies, whatever the block size
+SUPERBLOCK_PLACES = (1024, 4096 + 1024, 8192 + 1024, 16384 + 1024)  # of both copies, whatever the block size
 
 _MBR_ENTRY = struct.Struct("<B3xB3xII")
 _GPT_HEADER = struct.Struct("<8sIIIIQQQQ16sQIII")

@@ -47,7 +47,7 @@ def superblocks(device: Device) -> dict[str, Any]:
     """
     copies = read_superblocks(device)
     if not any(copy.sb is not None and copy.sb.magic == F2FS_SUPER_MAGIC for copy in copies):
-        choose_superblock(copies, device.name)
+        choose_superblock(copies, device)
     live = next((copy.index for copy in copies if copy.valid), None)
     return {
         "live": live,
@@ -111,7 +111,7 @@ def geometry_of(device: Device) -> Geometry:
     """The geometry by the superblock; by an unsound one, as far as it has sane sizes, where there is no other."""
     copies = read_superblocks(device)
     try:
-        sb = choose_superblock(copies, device.name).sb
+        sb = choose_superblock(copies, device).sb
     except NotF2fs:
         magic = (c.sb for c in copies if c.sb is not None and c.sb.magic == F2FS_SUPER_MAGIC)
         sb = next((sb for sb in magic if 12 <= sb.log_blocksize <= 14 and sb.cp_payload < 512), None)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from f2tools.device.mounted import mounted_by_the_kernel
-from f2tools.errors import F2fsError
+from f2tools.errors import F2fsError, Usage
 from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.device import Device
     from f2tools.fsck.check import Report
     from f2tools.fsck.findings import Finding
 
@@ -104,13 +108,15 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("-p", "preen", is_flag=True, help="Repair, but give nothing up: no entry and no pointer is removed.")
 @click.option("-a", "auto", is_flag=True, help="The same as -p.")
 @click.option("-i", "interactive", is_flag=True, help="Ask before each group of repairs; no, where nobody can answer.")
-@click.option("-f", "force", is_flag=True, help="Check even if the volume looks clean; always done, known to scripts.")
+@click.option("-f", "always", is_flag=True, help="Check even if the volume looks clean; always done, known to scripts.")
 @click.option("--dry-run", is_flag=True, help="With -y, -p or -i: go through with it in memory, and write nothing.")
 @click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
 @click.option("--salvage", "salvage_to", metavar="DIR", type=click.Path(file_okay=False),
               help="Copy what can be read into this new folder, with a report; the image is not touched.")  # fmt: skip
 @click.option("--rescue", is_flag=True,
-              help="As -y, for the worst: nodes are looked for in every block; also goes with --salvage.")  # fmt: skip
+              help="For the worst: look for nodes in every block, and say what a repair would make of them.  Writes"
+              " only with -y, and then keeps an undo file; also goes with --salvage.")  # fmt: skip
+@click.option("--force", is_flag=True, help="With -y: repair though another file system was made over the volume.")
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print one finding a line, as JSON.")
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
@@ -122,14 +128,18 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.pass_context
 def fsck(
     ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, yes: bool, preen: bool, auto: bool,
-    interactive: bool, force: bool, dry_run: bool, undo: str | None, salvage_to: str | None, rescue: bool, data: bool,
-    as_json: bool, only: tuple[str, ...], skip: tuple[str, ...], verbose: bool, memory: int,
+    interactive: bool, always: bool, dry_run: bool, undo: str | None, salvage_to: str | None, rescue: bool,
+    force: bool, data: bool, as_json: bool, only: tuple[str, ...], skip: tuple[str, ...], verbose: bool, memory: int,
 ) -> None:  # fmt: skip
     """Check every structure of a volume against every other, and say what is wrong and where.
 
     Writes only with -y, -p, -a or -i, and only a result that was checked before: the repair is made in memory first.
     What is lost is looked for before anything is removed: nodes by their footers, data by the summaries, names by what
     inodes remember, older copies in the log.
+
+    Where the volume can't be opened any more, --rescue says what can be found of it; --salvage with it copies files
+    out; -y with it repairs, and keeps what is overwritten in IMAGE.undo in the current folder unless --undo names
+    another file.
 
     Exit codes are those of fsck(8): 0 nothing of severity warning or above; 1 all of it repaired; 4 something is left;
     5 some of it repaired; 8 the image can't be checked; 16 wrong usage; 32 interrupted.
@@ -140,20 +150,21 @@ def fsck(
       f2tools fsck --json card.img
       f2tools fsck -y --undo before.undo card.img
       f2tools fsck -y --dry-run -v card.img
+      f2tools fsck --rescue card.img
       f2tools fsck --explain D006
     """
     if salvage_to is not None and (yes or preen or auto or interactive or dry_run or undo):
         raise click.UsageError("--salvage leaves the image as it is; it goes with --rescue, --memory, --json and -v")
-    if rescue and (dry or preen or auto or interactive):
-        raise click.UsageError("--rescue is a way of -y")
+    if rescue and (preen or auto or interactive):
+        raise click.UsageError("--rescue goes with -y, or without any option that writes")
     if salvage_to is not None:
         ctx.exit(_salvaged(image, devices, salvage_to, memory, rescue, as_json, verbose))
-    repairing = yes or preen or auto or interactive or rescue
+    repairing = yes or preen or auto or interactive
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
     if undo and not repairing:
         raise click.UsageError("--undo goes with -y, -p, -a or -i")
-    if repairing and (only or skip):
+    if (repairing or rescue) and (only or skip):
         raise click.UsageError("--only and --skip choose what is reported; a repair looks at everything")
     where = mounted_by_the_kernel(image)
     if where is not None:
@@ -170,10 +181,12 @@ def fsck(
 
         for line in lines_of(report, printable(image), geo, verbose) if geo is not None else ():
             click.echo(line)
-    if (report.sound and geo is not None) or not repairing:
+    if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
-    ask = _ask if interactive else None
-    ctx.exit(_repaired(image, devices, report, memory, preen or auto, data, ask, undo, dry_run, verbose, rescue))
+    way = Way(
+        preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, force
+    )
+    ctx.exit(_repaired(image, devices, report, memory, way))
 
 
 def _checked(
@@ -186,11 +199,13 @@ def _checked(
 
     try:
         image = open_image(path, devices)
-    except NotF2fs:
+    except NotF2fs as error:
         if not rescue:
             raise
+        click.echo(f"f2tools: note: {printable(str(error))}", err=True)
         return Report(), None
     try:
+        _say_what_is_above(image.raw, path)
         _say_memory(image, memory)
         total = image.cp.valid_node_count if image.pack is not None else None
         with progress("checking", total) as bar:
@@ -216,31 +231,39 @@ def _say_memory(image: Any, memory: int) -> None:
         )  # fmt: skip
 
 
-def _repaired(
-    path: str, devices: tuple[str, ...], before: Report, memory: int, careful: bool, data: bool,
-    ask: Callable[[str, list[Finding]], bool] | None, undo: str | None, dry_run: bool, verbose: bool, rescue: bool,
-) -> int:  # fmt: skip
+class Way(NamedTuple):
+    """How to repair: what the options say."""
+
+    careful: bool
+    data: bool
+    ask: Callable[[str, list[Finding]], bool] | None
+    undo: str | None
+    dry_run: bool
+    verbose: bool
+    rescue: bool
+    force: bool
+
+
+def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, way: Way) -> int:
     """Repair and say so; the exit code."""
     from f2tools.device import open_device
     from f2tools.fsck.repair import Repairer
 
-    device = open_device(path, write=not dry_run, extra=list(devices))
-    if undo and not dry_run:
-        from f2tools.device.undo import UndoLog
+    device = open_device(path, write=not way.dry_run, extra=list(devices))
+    undo, begun = None, False
+    try:
+        _must_not_be_another(device, path, way)
+        if not way.dry_run and (undo := way.undo or (_undo_name(path) if way.rescue else None)):
+            from f2tools.device.undo import UndoLog
 
-        try:
             device = UndoLog(device, undo)
-        except BaseException:
-            device.close()
-            raise
-    with device:
-        repairer = Repairer(device, memory, careful=careful, content=data, ask=ask)
-        if rescue:
+        repairer = Repairer(device, memory, careful=way.careful, content=way.data, ask=way.ask)
+        if way.rescue:
             from f2tools.fsck.rescue import prepare
 
             repairer.done += prepare(repairer.overlay, memory)
         outcome = repairer.run(before)
-        shown = outcome.done if verbose else outcome.done[:DONE_SHOWN]
+        shown = outcome.done if way.verbose else outcome.done[:DONE_SHOWN]
         for line in shown:
             click.echo(f"repair: {printable(line)}", err=True)
         if len(shown) < len(outcome.done):
@@ -249,17 +272,73 @@ def _repaired(
         if not outcome.better:
             click.echo(f"{printable(path)}: not repaired, nothing was written; left: {left}", err=True)
             return FINDINGS_LEFT
-        if dry_run:
+        if way.dry_run:
             what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
             size = human_size(outcome.written_bytes)
             click.echo(f"{printable(path)}: {what}; {size} to write, nothing was written", err=True)
+            if way.rescue:
+                _say_what_next(path)
             return FINDINGS_LEFT
+        begun = True
         repairer.commit(device)
+    finally:
+        device.close()
+        if undo and undo != way.undo and not begun:  # nobody asked for it, and there is nothing in it
+            with suppress(OSError):
+                os.unlink(undo)
+    if undo:
+        takes_back = _command("undo", undo, path)
+        click.echo(
+            f"{printable(path)}: what was overwritten is in {printable(undo)}; {takes_back} takes it back", err=True
+        )
     if outcome.complete:
         click.echo(f"{printable(path)}: repaired, {human_size(outcome.written_bytes)} written", err=True)
         return REPAIRED
     click.echo(f"{printable(path)}: repaired but for {left}; {human_size(outcome.written_bytes)} written", err=True)
     return REPAIRED | FINDINGS_LEFT
+
+
+def _say_what_is_above(device: Device, path: str) -> None:
+    from f2tools.volume.super import overwritten_by, read_superblocks
+
+    other = overwritten_by(device, read_superblocks(device))
+    if other:
+        click.echo(
+            f"f2tools: note: {printable(path)} holds {other} now, made over an older F2FS volume; what is found is of"
+            " that one, and a repair of it destroys what is there now", err=True,
+        )  # fmt: skip
+
+
+def _must_not_be_another(device: Device, path: str, way: Way) -> None:
+    """Usage where another file system was made over the volume, and a repair would destroy that."""
+    from f2tools.volume.super import overwritten_by, read_superblocks
+
+    other = overwritten_by(device, read_superblocks(device))
+    if other and not way.dry_run and not way.force:
+        raise Usage(
+            f"{path}: holds {other} now; a repair of the F2FS volume that was there before destroys it.  Nothing was"
+            f" written: {_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what is left; --force"
+            " repairs all the same"
+        )
+
+
+def _undo_name(path: str) -> str:
+    """A name for an undo file in the current folder that is not taken."""
+    name = os.path.basename(path.rstrip("/"))
+    numbers = ("", *(f".{number}" for number in range(2, 1000)))
+    return next(found for number in numbers if not os.path.lexists(found := f"{name}{number}.undo"))
+
+
+def _say_what_next(path: str) -> None:
+    click.echo(
+        f"next: {_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what can be read; then"
+        f" {_command('fsck', '-y', '--rescue', path)} repairs, and keeps what it overwrites in an undo file",
+        err=True,
+    )
+
+
+def _command(*words: str) -> str:
+    return printable(f"`{shlex.join(('f2tools', *words))}`")
 
 
 def _salvaged(
@@ -272,6 +351,7 @@ def _salvaged(
     from f2tools.options import print_json
 
     with open_device(path, extra=list(devices)) as device:
+        _say_what_is_above(device, path)
         result = salvage(device, path, target, memory_bytes=memory, prepare=prepare if rescue else None)
     if as_json:
         print_json(result.as_dict())

@@ -176,7 +176,7 @@ class Image:
 
     def _superblock(self) -> SuperBlock:
         try:
-            chosen = choose_superblock(self.super_copies, self.raw.name)
+            chosen = choose_superblock(self.super_copies, self.raw)
         except NotF2fs:
             sb = mended_superblock(self.raw)
             if sb is None:

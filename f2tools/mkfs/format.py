@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from f2tools.device import Device
+from f2tools.device.known import Signature
 from f2tools.layout.checkpoint import Checkpoint
 from f2tools.layout.constants import (
     BLOCKS_PER_SEG,
@@ -42,7 +43,6 @@ from f2tools.layout.summary import SUM_FOOTER_SIZE, SummaryFooter, journal_size
 from f2tools.layout.super import Device as DeviceEntry
 from f2tools.layout.super import SuperBlock
 from f2tools.mkfs.contents import Contents, packed, u32s
-from f2tools.mkfs.detect import Signature
 from f2tools.mkfs.plan import Plan
 from f2tools.mkfs.request import NO_SEGMENT, encoded_label
 from f2tools.volume.areas import SEGMENT_COUNT_CKPT

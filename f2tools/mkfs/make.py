@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from f2tools.device import Device, open_device
 from f2tools.device.image import ImageFile
+from f2tools.device.known import Signature, describe, find_signatures
+from f2tools.device.mounted import in_use
 from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, Usage
 from f2tools.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
-from f2tools.mkfs.detect import Signature, describe, find_signatures, in_use
 from f2tools.mkfs.plan import Plan, make_plan
 from f2tools.mkfs.populate import (
     Fill,

@@ -34,7 +34,7 @@ from f2tools.volume.areas import Reserve, best_reserve
 from f2tools.volume.gc import Pinned, make_room
 from f2tools.volume.geometry import Geometry
 from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.super import choose_superblock, devices_of, read_superblocks, shares_of
+from f2tools.volume.super import choose_superblock, devices_of, must_be_in_place, read_superblocks, shares_of
 from f2tools.volume.volume import Volume
 from f2tools.volume.writer import DIRTY_NODES_HELD, WritableVolume
 
@@ -210,7 +210,8 @@ def _lengthen(device: Device, size_bytes: int, start_of_last: int) -> None:
 def heal_superblocks(device: Device) -> None:
     """Let both copies say what the first sound one says: a switch may have been interrupted between them."""
     copies = read_superblocks(device)
-    chosen = choose_superblock(copies, device.name)
+    chosen = choose_superblock(copies, device)
+    must_be_in_place(device, copies)
     assert chosen.sb is not None
     raw = chosen.sb.build()
     if all(copy.valid and copy.sb is not None and copy.sb.build() == raw for copy in copies):

@@ -15,7 +15,7 @@ from f2tools.layout.constants import (
 )
 from f2tools.layout.hashes import f2fs_crc32
 from f2tools.layout.super import SuperBlock
-from f2tools.volume.super import CRC_OFFSET, SuperCopy, problems_of, read_superblocks
+from f2tools.volume.super import CRC_OFFSET, SuperCopy, must_be_in_place, problems_of, read_superblocks
 
 
 def built(sb: SuperBlock) -> bytes:
@@ -37,6 +37,7 @@ def write_copies(device: Device, sb: SuperBlock) -> None:
     """Write both copies; one that is bad first, else the second, and the other when that is safe."""
     raw = built(sb)
     copies = read_superblocks(device)
+    must_be_in_place(device, copies)
     for copy in sorted(copies, key=_order):
         device.pwrite(offset_of(copy, sb), raw)
         device.flush()

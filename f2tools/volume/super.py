@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from f2tools.device import Device
-from f2tools.errors import DeviceError, NotF2fs, Usage
+from f2tools.device.advice import foreign, what_is_there
+from f2tools.device.known import describe
+from f2tools.errors import DeviceError, NotF2fs, Unsupported, Usage
 from f2tools.layout.constants import (
     F2FS_EXTENSION_LEN,
     F2FS_FEATURE_RO,
@@ -23,7 +25,7 @@ from f2tools.volume.geometry import Geometry
 
 BLOCK_SIZES = (4096, 8192, 16384)
 CRC_OFFSET = SuperBlock.offset_of("crc")
-ADVICE = "f2tools fsck --rescue looks for what is left of a volume"
+ADVICE = "f2tools fsck --rescue says what can be found of the volume, and writes nothing"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class SuperCopy:
     def valid(self) -> bool:
         return self.sb is not None and not self.problems
 
+    @property
+    def has_magic(self) -> bool:
+        return self.sb is not None and self.sb.magic == F2FS_SUPER_MAGIC
+
 
 def read_superblocks(device: Device) -> tuple[SuperCopy, SuperCopy]:
     """Both copies.  The second lies in block 1, so its place depends on the block size, which the first one knows."""
@@ -52,16 +58,29 @@ def read_superblocks(device: Device) -> tuple[SuperCopy, SuperCopy]:
     return first, (at_right_place or candidates)[0]
 
 
-def choose_superblock(copies: tuple[SuperCopy, SuperCopy], name: str = "") -> SuperCopy:
-    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both where `name` has none."""
-    where = f"{name}: " if name else ""
+def choose_superblock(copies: tuple[SuperCopy, SuperCopy], device: Device) -> SuperCopy:
+    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both, or what is there instead."""
     for copy in copies:
         if copy.valid:
             return copy
-    if all("magic" in " ".join(copy.problems) for copy in copies):
-        raise NotF2fs(f"{where}not an F2FS image: neither superblock copy has the magic 0xf2f52010; {ADVICE}")
+    if not any(copy.has_magic for copy in copies):
+        raise NotF2fs(f"{device.name}: not an F2FS image: {what_is_there(device)}")
     said = "; ".join(f"copy {copy.index} at offset {copy.offset:#x}: {', '.join(copy.problems)}" for copy in copies)
-    raise NotF2fs(f"{where}no usable superblock: {said}; {ADVICE}")
+    raise NotF2fs(f"{device.name}: no usable superblock: {said}; {ADVICE}")
+
+
+def overwritten_by(device: Device, copies: tuple[SuperCopy, SuperCopy]) -> str:
+    """What was made over a volume, of which only later parts are left; empty where its first superblock is in place."""
+    return "" if copies[0].has_magic else describe(foreign(device))
+
+
+def must_be_in_place(device: Device, copies: tuple[SuperCopy, SuperCopy]) -> None:
+    """Unsupported where something else was made over a volume: a change of what is left of it would damage that."""
+    other = overwritten_by(device, copies)
+    if other:
+        raise Unsupported(
+            f"{device.name}: holds {other} now, made over an older F2FS volume; what is left of that is not written to"
+        )
 
 
 def _read_copy(device: Device, index: int, offset: int) -> SuperCopy:

@@ -38,6 +38,7 @@ from f2tools.volume.super import (
     SuperCopy,
     choose_superblock,
     lay_out_devices,
+    overwritten_by,
     read_superblocks,
     unknown_features,
 )
@@ -70,7 +71,7 @@ class Volume:
         self.keyring = keyring or Keyring()
         self.warnings: list[str] = []
         self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(device)
-        chosen = choose_superblock(self.super_copies, device.name)
+        chosen = choose_superblock(self.super_copies, device)
         assert chosen.sb is not None
         self.sb = chosen.sb
         self.geo = Geometry.of(self.sb)
@@ -81,6 +82,9 @@ class Volume:
         self._warn()
 
     def _warn(self) -> None:
+        other = overwritten_by(self.device, self.super_copies)
+        if other:
+            self.warnings.append(f"{other} was made over this volume; what is shown is what is left of it")
         for copy in self.super_copies:
             if not copy.valid:
                 self.warnings.append(f"superblock copy {copy.index} is not usable: {', '.join(copy.problems)}")

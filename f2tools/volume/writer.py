@@ -62,7 +62,7 @@ from f2tools.volume.nodecache import LiveInode, NodeManager
 from f2tools.volume.quota import Quota, quota_inos
 from f2tools.volume.segment import NoFreeSegment, Policy, SegmentManager
 from f2tools.volume.space import Space
-from f2tools.volume.super import unknown_features
+from f2tools.volume.super import must_be_in_place, unknown_features
 from f2tools.volume.volume import RESERVED_NODES, File, Volume
 from f2tools.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
 from f2tools.volume.xattr_write import advised, change, parse_name, room_of, split, stored_value
@@ -112,6 +112,7 @@ class WritableVolume(Volume):
             raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")
         super().__init__(device, which)
         device.check_writable()
+        must_be_in_place(device, self.super_copies)
         if unknown_features(self.sb):
             raise Unsupported(f"the volume has unknown features ({unknown_features(self.sb):#x}); it is not written to")
         if self.geo.feature & F2FS_FEATURE_RO and not fill_read_only:

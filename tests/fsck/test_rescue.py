@@ -48,7 +48,7 @@ def rescue(name: str, areas: tuple[str, ...], folder: Path) -> Path:
     image = reference(name).copy(folder / f"{name}-{'-'.join(areas)}").path
     good = tree_of(image)
     lose(image, areas)
-    done = f2("fsck", "--rescue", image)
+    done = f2("fsck", "-y", "--rescue", "--undo", image.with_suffix(".undo"), image)
     assert done.code == 1, done.err
     now = tree_of(image)
     assert {path for path, item in good.items() if now.get(path) != item} == set()
@@ -94,3 +94,39 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert done.code == 4
     assert "would be repaired" in done.err
     assert image.read_bytes() == before
+
+
+def test_rescue_alone_says_what_it_finds_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = reference("base").copy(tmp_path / "folder").path
+    lose(image, EVERYTHING)
+    before = image.read_bytes()
+    done = f2("fsck", "--rescue", image)
+    assert done.code == 4
+    assert "would be repaired" in done.err
+    assert f"`f2tools fsck -y --rescue {image}`" in done.err
+    assert image.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_rescue_keeps_an_undo_file_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    image = reference("base").copy(tmp_path / "folder").path
+    lose(image, EVERYTHING)
+    before = image.read_bytes()
+    log = tmp_path / f"{image.name}.undo"
+    log.write_text("of something else")
+    done = f2("fsck", "-y", "--rescue", image)
+    assert done.code == 1
+    assert f"`f2tools undo {image.name}.2.undo {image}` takes it back" in done.err
+    assert f2("undo", f"{image.name}.2.undo", image).code == 0
+    assert image.read_bytes() == before
+    assert log.read_text() == "of something else"
+
+
+def test_a_rescue_that_writes_nothing_leaves_no_undo_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    noise = tmp_path / "noise"
+    noise.write_bytes(b"noise" * (1 << 18))
+    assert f2("fsck", "-y", "--rescue", noise).code == 8
+    assert [path.name for path in tmp_path.iterdir()] == ["noise"]

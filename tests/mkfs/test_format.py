@@ -88,7 +88,7 @@ def test_a_format_that_is_cut_short_leaves_no_volume_old_or_new() -> None:
             write(volume(discard=False, checkpoint_ver=7), [device])
         device.dies_after = 1 << 30
         with pytest.raises(NotF2fs):
-            choose_superblock(read_superblocks(device))
+            choose_superblock(read_superblocks(device), device)
 
 
 def test_without_discard_old_tables_are_zeroed_all_the_same() -> None:

@@ -176,7 +176,7 @@ def test_a_bad_copy_is_written_first(bad: int, rich: Path, tmp_path: Path) -> No
         with open_device(base) as below:
             device = Overlay(below)
             recorder.replay(count, device)
-            choose_superblock(read_superblocks(device))
+            choose_superblock(read_superblocks(device), device)
 
 
 # -- uuid, extensions, salt ---------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def test_the_power_may_fail_at_any_time(name: str, plain: Path, full: Path) -> N
                 device = Overlay(below)
                 volatile = recorder.volatile(count) if lost else []
                 recorder.replay(count, device, without={event for event in volatile if chance.random() < 0.5})
-                choose_superblock(read_superblocks(device))
+                choose_superblock(read_superblocks(device), device)
                 WritableVolume(device).sync()
                 with Volume(device) as volume:
                     assert manifest_of(volume) == {**before, **added(volume, before)}

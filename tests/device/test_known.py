@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
-from f2tools.mkfs.detect import HEAD_BYTES, MAGICS, describe, find_signatures
+from f2tools.device.known import HEAD_BYTES, MAGICS, describe, find_signatures
 from tests import images, judges
 from tests.mkfs.tools import MIB, blank, f2mkfs
 

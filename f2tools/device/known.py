@@ -1,18 +1,17 @@
-"""Is something there already?  Magic numbers of file systems, volumes and partition tables, and who uses a device.
+"""What lies on a device, by the magic numbers of file systems, volumes, partition tables, archives and disk images.
 
-It errs on the side of caution: a find is a reason to ask for -f, not a proof.  The whole list of libblkid is not the
-aim; what a disk, a card or an image file is likely to hold is.
+It errs on the side of caution: a find is a reason to ask before anything is written, not a proof.  The whole list of
+libblkid is not the aim; what a disk, a card or an image file is likely to hold is.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
+
+from f2tools.device.partition import F2FS_MAGIC, SUPERBLOCK_PLACES
 
 HEAD_BYTES = 272 << 10
 TAIL_BYTES = 1 << 20
@@ -40,9 +39,7 @@ class Signature:
 
 # (name, offset from the start, magic); a file system that other ones embed stands after them
 MAGICS: tuple[tuple[str, int, bytes], ...] = (
-    ("F2FS", 1024, b"\x10\x20\xf5\xf2"),
-    ("F2FS", 4096 + 1024, b"\x10\x20\xf5\xf2"),
-    ("F2FS", 16384 + 1024, b"\x10\x20\xf5\xf2"),
+    *(("F2FS", place, F2FS_MAGIC) for place in SUPERBLOCK_PLACES),
     ("XFS", 0, b"XFSB"),
     ("Btrfs", 0x10040, b"_BHRfS_M"),
     ("bcachefs or bcache", 4096 + 24, bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")),
@@ -116,6 +113,16 @@ MAGICS: tuple[tuple[str, int, bytes], ...] = (
     ("VHDX disk image", 0, b"vhdxfile"),
     ("VMDK disk image", 0, b"KDMV"),
     ("VDI disk image", 0x40, b"\x7f\x10\xda\xbe"),
+    ("E01 disk image", 0, b"EVF\x09\x0d\x0a\xff\x00"),
+    ("Ex01 disk image", 0, b"EVF2\x0d\x0a\x81\x00"),
+    ("gzip file", 0, b"\x1f\x8b\x08"),
+    ("xz file", 0, b"\xfd7zXZ\0"),
+    ("zstd file", 0, b"\x28\xb5\x2f\xfd"),
+    ("lz4 file", 0, b"\x04\x22\x4d\x18"),
+    ("bzip2 file", 4, b"1AY&SY"),
+    ("7z archive", 0, b"7z\xbc\xaf\x27\x1c"),
+    ("zip archive", 0, b"PK\3\4"),
+    ("tar archive", 257, b"ustar"),
 )
 
 
@@ -241,42 +248,3 @@ def _tail(device: Readable) -> Iterator[Signature]:
 def describe(found: list[Signature]) -> str:
     """`ext4, GPT partition table`: what was found, each thing once."""
     return ", ".join(dict.fromkeys(signature.name for signature in found))
-
-
-# ---- who uses it ----
-
-
-def in_use(path: str) -> str | None:
-    """Why this device or image must not be written to now; None where nothing speaks against it."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    if stat.S_ISBLK(status.st_mode):
-        return _block_in_use(path, status.st_rdev)
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            held = os.stat(backing.read_text().rstrip("\n"))
-        except OSError:
-            continue
-        if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
-            return f"it is attached to /dev/{backing.parent.parent.name}; detach it first: losetup -d"
-    return None
-
-
-def _block_in_use(path: str, rdev: int) -> str | None:
-    number = f"{os.major(rdev)}:{os.minor(rdev)}"
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        mounts = []
-    for line in mounts:
-        fields = line.split()
-        if fields[2] == number:
-            return f"it is mounted on {fields[4]}; unmount it first"
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
-    except OSError as error:
-        if error.errno == 16:  # EBUSY: mounted elsewhere, swap, RAID, LVM, device-mapper
-            return "the system uses it (mounted in another namespace, swap, RAID, LVM or device-mapper)"
-    return None

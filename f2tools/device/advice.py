@@ -1,0 +1,153 @@
+"""What to say of a device on which no volume was found: what is there instead, and what can be done next.
+
+Nothing that is advised here writes to the device.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import filetype
+
+from f2tools.device.base import Device
+from f2tools.device.known import Signature, find_signatures
+from f2tools.device.partition import Partition, Slice, holds_f2fs, read_partitions
+from f2tools.errors import DeviceError
+
+MOST_ZEROS = 256 << 20  # bytes looked through for anything but zeros
+PIECE = 4 << 20
+MOST_PARTITIONS = 16  # named in a message
+GUESSED_BY = 8192  # bytes that `filetype` looks at
+
+PARTITION_TABLES = ("GPT partition table", "MBR partition table", "GPT partition table (backup)")
+UNPACK = {
+    "gzip file": "gzip -dk {}",
+    "xz file": "xz -dk {}",
+    "zstd file": "zstd -d {}",
+    "lz4 file": "lz4 -dk {}",
+    "bzip2 file": "bzip2 -dk {}",
+    "7z archive": "7z x {}",
+    "zip archive": "unzip {}",
+    "tar archive": "tar -xf {}",
+}
+OPEN_FIRST = {
+    "LUKS": "open it (cryptsetup open --readonly) and name the device below /dev/mapper",
+    "BitLocker": "open it (cryptsetup open --readonly --type bitlk) and name the device below /dev/mapper",
+    "LVM physical volume": "activate it (vgchange -ay) and name the logical volume",
+    "Linux RAID": "assemble it (mdadm --assemble --readonly) and name the device",
+    "Intel RAID": "assemble it (mdadm --assemble --readonly) and name the device",
+    "DDF RAID": "assemble it (mdadm --assemble --readonly) and name the device",
+    "VDI disk image": "convert it: qemu-img convert -O raw",
+    "Android super partition": "take it apart: lpunpack",
+    "Android boot image": "it holds a kernel and a ramdisk, no volume",
+    "swap space": "it holds memory that was swapped out, no files",
+}
+READ_BY = {
+    "ext2": "e2fsck -fn",
+    "ext3": "e2fsck -fn",
+    "ext4": "e2fsck -fn",
+    "XFS": "xfs_repair -n",
+    "Btrfs": "btrfs check --readonly",
+    "FAT": "fsck.fat -n",
+    "exFAT": "fsck.exfat -n",
+    "NTFS": "ntfsfix -n",
+    "SquashFS": "unsquashfs -l",
+    "EROFS": "fsck.erofs",
+}
+
+
+def foreign(device: Device) -> list[Signature]:
+    """What else than F2FS begins on a device, the likeliest first; what lies at its end alone doesn't count."""
+    try:
+        found = find_signatures(device)
+    except DeviceError:
+        return []
+    return [one for one in found if one.name != "F2FS" and one.offset < device.size_bytes // 2]
+
+
+def what_is_there(device: Device) -> str:
+    """What is on a device that is no volume, and what to do about it: the end of an error message."""
+    if not device.size_bytes:
+        return "it is empty, 0 bytes long; copy it again from where it came"
+    partitions = read_partitions(device)
+    if partitions:
+        return _partitioned(device, partitions)
+    found = foreign(device)
+    if found:
+        return _named(device, found[0].name)
+    zeros = _zeros(device)
+    if zeros == device.size_bytes:
+        return "it holds nothing but zeros: nothing was written to it yet, or all of it is lost"
+    if zeros >= 1 << 20:
+        return f"it begins with {zeros >> 20} MiB of zeros; {_rescue(device)}"
+    kind = _guessed(device)
+    if kind:
+        return f"it begins like a file of type {kind}"
+    return f"no superblock has the magic 0xf2f52010, and nothing else that is known is there; {_rescue(device)}"
+
+
+def _named(device: Device, name: str) -> str:
+    if name in UNPACK:
+        return f"it is a {name}; unpack it first: {UNPACK[name].format(shlex.quote(device.name))}"
+    lost = f"if it was made over a volume by mistake: {_rescue(device)}"
+    if name in OPEN_FIRST:
+        return f"it holds {name}; {OPEN_FIRST[name]}; {lost}"
+    look = f"; {READ_BY[name]} looks at it" if name in READ_BY else ""
+    return f"it holds {name}{look}; {lost}"
+
+
+def _rescue(device: Device) -> str:
+    command = f"f2tools fsck --rescue --salvage DIR {shlex.quote(device.name)}"
+    return f"`{command}` looks in every block for what is left of a volume, and writes nothing to the image"
+
+
+def _partitioned(device: Device, partitions: list[Partition]) -> str:
+    words = [f"@{one.number} ({_kind(device, one)})" for one in partitions[:MOST_PARTITIONS]]
+    if len(partitions) > MOST_PARTITIONS:
+        words.append(f"{len(partitions) - MOST_PARTITIONS} more")
+    with_f2fs = [one.number for one in partitions if holds_f2fs(device, one.start, one.length)]
+    if with_f2fs:
+        name = shlex.quote(f"{device.name}@{with_f2fs[0]}")
+        return f"it is a disk with the partitions {', '.join(words)}; the volume is {name}"
+    return (
+        f"it is a disk with the partitions {', '.join(words)}, none of which holds F2FS; to look into one, write its"
+        f" number behind the name: {shlex.quote(f'{device.name}@{partitions[0].number}')}"
+    )
+
+
+def _kind(device: Device, one: Partition) -> str:
+    """What a partition holds, in a word."""
+    if holds_f2fs(device, one.start, one.length):
+        return "F2FS"
+    try:
+        found = foreign(Slice(device, one.start, one.length))
+    except DeviceError:
+        return "past the end of the image"
+    return found[0].name if found else "nothing known"
+
+
+def _zeros(device: Device) -> int:
+    """How many bytes from the start on are zeros; at most MOST_ZEROS are read for it."""
+    read = 0
+    for start, length in device.data_ranges(0, device.size_bytes):
+        for at in range(start, start + length, PIECE):
+            size = min(PIECE, start + length - at)
+            try:
+                data = device.pread(at, size)
+            except DeviceError:
+                return at
+            if data.count(0) != size:
+                return at + len(data) - len(data.lstrip(b"\0"))
+            read += size
+            if read >= MOST_ZEROS:
+                return at + size
+    return device.size_bytes
+
+
+def _guessed(device: Device) -> str:
+    """The type of a file by its first bytes, as MIME has it; empty where nothing is known."""
+    try:
+        head = device.pread(0, min(GUESSED_BY, device.size_bytes))
+    except DeviceError:
+        return ""
+    return filetype.guess_mime(head) or ""
