@@ -25,8 +25,8 @@ from fsck import OUR_COMMAND, PATH, timed
 
 from f2tools.cli import main as cli
 from f2tools.device import open_device
-from f2tools.volume.volume import Volume, open_volume
-from f2tools.volume.writer import Policy, WritableVolume
+from f2tools.f2fs.volume.volume import Volume, open_volume
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 
 BLOCK = 4096
 

@@ -35,8 +35,8 @@ from fsck import OUR_COMMAND, PATH
 
 from f2tools.dump.manifest import manifest
 from f2tools.errors import F2fsError
+from f2tools.f2fs.volume.volume import open_volume
 from f2tools.options import parse_size
-from f2tools.volume.volume import open_volume
 
 MIB = 1 << 20
 AGED = ("base", "fragmented", "full", "sections", "features", "checksums", "casefold", "compress-lz4", "phone",
@@ -167,9 +167,9 @@ def kill(given: argparse.Namespace, folder: Path, tool: str | None) -> None:
 def recovered(path: Path, extra: Sequence[Path]) -> dict[str, Any]:
     """The tree as a mount shows it."""
     from f2tools.device import open_device
-    from f2tools.device.overlay import Overlay
-    from f2tools.volume.volume import Volume
-    from f2tools.volume.writer import WritableVolume
+    from f2tools.device.changes.overlay import Overlay
+    from f2tools.f2fs.volume.volume import Volume
+    from f2tools.f2fs.write.volume import WritableVolume
 
     with open_device(path, extra=list(extra)) as device:
         top = Overlay(device)

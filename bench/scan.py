@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from f2tools.device import open_device
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.write.volume import WritableVolume
 
 F2TOOLS = Path(sys.executable).parent / "f2tools"
 ROOT = 3

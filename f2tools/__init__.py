@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
-    from f2tools.volume.volume import File, Volume
-    from f2tools.volume.writer import Policy, WritableVolume
+    from f2tools.f2fs.volume.volume import File, Volume
+    from f2tools.f2fs.write.volume import Policy, WritableVolume
 
 __all__ = ["File", "Policy", "Volume", "WritableVolume", "__version__", "open"]
 __version__ = "0.1.0"
@@ -62,11 +62,11 @@ def open(
     NotF2fs where there is no volume; what `write` needs of it: see `WritableVolume`.
     """
     if not write and recovered:
-        from f2tools.volume.recovered import open_recovered
+        from f2tools.f2fs.write.recovered import open_recovered
 
         return open_recovered(os.fspath(path), [os.fspath(device) for device in devices], checkpoint, keys)
     if not write:
-        from f2tools.volume.volume import open_volume
+        from f2tools.f2fs.volume.volume import open_volume
 
         return open_volume(os.fspath(path), [os.fspath(device) for device in devices], checkpoint, keys)
     if recovered:
@@ -75,7 +75,7 @@ def open(
         raise ValueError("encrypted files are only read: a volume that is opened for writing takes no keys")
     if checkpoint != "newest":
         raise ValueError("a volume is written through its newest checkpoint")
-    from f2tools.volume.writer import open_for_writing
+    from f2tools.f2fs.write.volume import open_for_writing
 
     return open_for_writing(os.fspath(path), [os.fspath(device) for device in devices], policy)
 
@@ -83,11 +83,11 @@ def open(
 def __getattr__(name: str) -> Any:
     # the engine takes numpy with it; a command that doesn't need it must start without
     if name in ("File", "Volume"):
-        from f2tools.volume import volume
+        from f2tools.f2fs.volume import volume
 
         return getattr(volume, name)
     if name in ("Policy", "WritableVolume"):
-        from f2tools.volume import writer
+        from f2tools.f2fs.write import volume as writer
 
         return getattr(writer, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

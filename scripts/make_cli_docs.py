@@ -128,7 +128,7 @@ def declared() -> list[tuple[str, list[LayoutType]]]:
     names.sort(key=lambda name: (MODULE_ORDER.index(name) if name in MODULE_ORDER else len(MODULE_ORDER), name))
     found: list[tuple[str, list[LayoutType]]] = []
     for name in names:
-        module = import_module(f"f2tools.layout.{name}")
+        module = import_module(f"f2tools.f2fs.layout.{name}")
         here = [
             value
             for value in vars(module).values()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Make f2tools/layout/unicode12_1.bin: which code points existed in Unicode 12.1, and which of them are ignorable.
+"""Make f2tools/f2fs/layout/unicode12_1.bin: which code points existed in Unicode 12.1, and which of them are ignorable.
 
 Reads DerivedAge.txt and DerivedCoreProperties.txt of any later Unicode version (Debian: package unicode-data); age and
 the properties of old characters don't change, so the result is the same from each.  The file is a list of ranges in
 ascending order without overlaps, 7 bytes each: first and last code point (3 bytes, little-endian), and a kind, 1 for
 assigned and 2 for ignorable (Default_Ignorable_Code_Point, assigned or not).  What is in no range was unassigned.
 
-    python3 scripts/make_unicode_table.py [/usr/share/unicode] [f2tools/layout/unicode12_1.bin]
+    python3 scripts/make_unicode_table.py [/usr/share/unicode] [f2tools/f2fs/layout/unicode12_1.bin]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 VERSION = (12, 1)
 ASSIGNED, IGNORABLE = 1, 2
 LINE = re.compile(r"([0-9A-F]+)(?:\.\.([0-9A-F]+))?\s*;\s*([^#]*?)\s*(?:#|$)")
@@ -54,7 +55,7 @@ def packed(table: bytearray) -> bytes:
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "/usr/share/unicode")
-    target = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent.parent / "f2tools/layout/unicode12_1.bin"
+    target = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "f2tools/f2fs/layout/unicode12_1.bin"
     target.write_bytes(packed(kinds(folder)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import f2tools
-from f2tools.layout.node import NodeFooter
+from f2tools.f2fs.layout.node import NodeFooter
 from tests.images import CLEAN, copy_sparse, reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +70,7 @@ def test_every_structure_the_format_page_names_is_declared() -> None:
 
 
 def test_the_format_page_explains_every_feature_and_checkpoint_flag() -> None:
-    from f2tools.layout import constants
+    from f2tools.f2fs.layout import constants
 
     text = (DOCS / "format.md").read_text(encoding="utf-8")
     for names in (constants.FEATURES, constants.CP_FLAGS, constants.INLINE_FLAGS, constants.ADVISE_FLAGS):

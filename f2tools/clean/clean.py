@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from f2tools.clean.histogram import Histogram, histogram
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CURSEG_COLD_NODE,
     CURSEG_HOT_NODE,
     CURSEG_WARM_NODE,
     F2FS_FEATURE_BLKZONED,
     SUM_TYPE_DATA,
 )
-from f2tools.volume.gc import BATCH_SECTIONS, POLICIES, Candidates, Pinned
-from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.writer import DIRTY_NODES_HELD, WritableVolume
+from f2tools.f2fs.write.gc import BATCH_SECTIONS, POLICIES, Candidates, Pinned
+from f2tools.f2fs.write.segment import NoFreeSegment
+from f2tools.f2fs.write.volume import DIRTY_NODES_HELD, WritableVolume
 
 NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)
 SPARE_NODES = 8  # of quota files and folders, which a checkpoint writes too

@@ -133,8 +133,8 @@ def _clean(
     from f2tools.clean.clean import Goal
     from f2tools.clean.clean import clean as clean_volume
     from f2tools.device import open_for_change
-    from f2tools.device.zones import in_order
-    from f2tools.volume.writer import WritableVolume
+    from f2tools.device.media.zones import in_order
+    from f2tools.f2fs.write.volume import WritableVolume
 
     device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
@@ -160,7 +160,7 @@ def _simulate(
 ) -> None:  # fmt: skip
     from f2tools.clean.simulate import Load, lines_of, load_blocks, picture, settings
     from f2tools.clean.simulate import simulate as run
-    from f2tools.volume.recovered import open_recovered
+    from f2tools.f2fs.write.recovered import open_recovered
 
     load = Load(workload, times, days)
     with open_recovered(image, devices) as volume:

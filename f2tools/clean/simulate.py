@@ -20,12 +20,12 @@ from f2tools.clean.histogram import Histogram, histogram
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import CURSEG_COLD_NODE, CURSEG_HOT_NODE, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
-from f2tools.layout.summary import Summary
+from f2tools.f2fs.layout.constants import CURSEG_COLD_NODE, CURSEG_HOT_NODE, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
+from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
+from f2tools.f2fs.write.gc import POLICIES, SectionCleaner, make_room
+from f2tools.f2fs.write.segment import NoFreeSegment, Policy, SegmentManager
 from f2tools.pictures.svg import Line, Picture
-from f2tools.volume.gc import POLICIES, SectionCleaner, make_room
-from f2tools.volume.segment import NoFreeSegment, Policy, SegmentManager
-from f2tools.volume.volume import RESERVED_NODES, Volume
 
 WORKLOADS = ("uniform", "zipf", "hot-cold")
 ZIPF = 0.99  # the exponent: the block of rank r is written 1/r**ZIPF as often as the first

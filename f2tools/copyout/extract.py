@@ -21,9 +21,9 @@ import numpy as np
 from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
 from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
 from f2tools.errors import Corrupt, DeviceError, F2fsError
-from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
+from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
 
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time

@@ -17,12 +17,12 @@ from typing import Any
 
 from f2tools.copyout.walk import MAX_REASONS, Lost, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
-from f2tools.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
-from f2tools.layout.xattr import F2FS_XATTR_MAGIC
-from f2tools.volume.data import Cluster, Extent
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
-from f2tools.volume.xattr import visible_xattrs
+from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.volume.data import Cluster, Extent
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.volume.xattr import visible_xattrs
 
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does not stay in the fast caches
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from f2tools.errors import F2fsError
 
 if TYPE_CHECKING:
-    from f2tools.volume.data import Cluster, Extent
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import File, Volume
+    from f2tools.f2fs.volume.data import Cluster, Extent
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import File, Volume
 
 MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
@@ -113,7 +113,7 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
 
     A directory comes right before all that is in it, its files before its directories.
     """
-    from f2tools.volume.inode import Inode
+    from f2tools.f2fs.volume.inode import Inode
 
     start = top.path or b"/"
     if not top.inode.is_dir:

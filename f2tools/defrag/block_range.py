@@ -16,17 +16,17 @@ from f2tools.defrag.files import FileMap, map_file
 from f2tools.defrag.move import KINDS, Mover, copy_blocks
 from f2tools.defrag.room import Room
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_PIN_FILE,
     NR_CURSEG_DATA_TYPE,
 )
-from f2tools.layout.node import NodeFooter
-from f2tools.layout.summary import Summary
-from f2tools.volume.nodecache import seal_inode
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.write.node import seal_inode
+from f2tools.f2fs.write.volume import WritableVolume
 
 
 class NoRoom(F2fsError):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from f2tools.defrag.block_range import Moved
     from f2tools.defrag.defrag import Outcome
     from f2tools.defrag.files import FileMap
-    from f2tools.volume.writer import WritableVolume
+    from f2tools.f2fs.write.volume import WritableVolume
 
 DRAWN = 4  # files in the text, and more in the picture
 DRAWN_SVG = 12
@@ -137,7 +137,7 @@ def defrag(
 
 def _report(where: Where, paths: tuple[str, ...], svg: str | None, as_json: bool) -> None:
     from f2tools.defrag.report import report
-    from f2tools.volume.volume import open_volume
+    from f2tools.f2fs.volume.volume import open_volume
 
     with unfinished(svg) as picture, open_volume(where.image, where.devices) as volume:
         found = report(volume, paths)
@@ -226,7 +226,7 @@ def _range_dict(moved: Moved) -> dict[str, Any]:
 @contextmanager
 def _opened(where: Where) -> Iterator[WritableVolume]:
     from f2tools.device import open_for_change
-    from f2tools.volume.writer import WritableVolume
+    from f2tools.f2fs.write.volume import WritableVolume
 
     device = open_for_change(where.image, extra=where.devices, dry_run=where.dry_run, undo=where.undo)
     try:

@@ -18,8 +18,8 @@ from f2tools.defrag.files import FileMap, map_file
 from f2tools.defrag.move import Mover, Task, log_of
 from f2tools.defrag.plan import MOST_NODES, Cursor, in_fewer_pieces, in_one_piece, jumps_of, lie_in_order
 from f2tools.defrag.room import Room, free_histogram
-from f2tools.layout.constants import F2FS_FEATURE_BLKZONED
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_BLKZONED
+from f2tools.f2fs.write.volume import WritableVolume
 
 NO_RUN = "no free run is long enough, nor can sections be emptied for one; f2tools clean may win some"
 NO_ROOM = "no free sections for the nodes"

@@ -16,9 +16,9 @@ from f2tools.defrag.files import FileMap, Runs, chosen_files, map_file
 from f2tools.defrag.move import Move, Task, log_of
 from f2tools.defrag.plan import MOST_NODES
 from f2tools.defrag.room import Room
-from f2tools.layout.constants import NR_CURSEG_DATA_TYPE
-from f2tools.volume.quota import quota_inos
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.volume.quota import quota_inos
+from f2tools.f2fs.write.volume import WritableVolume
 
 WINDOWS_TRIED = 16
 NEVER = 1 << 40  # blocks; more than any section has

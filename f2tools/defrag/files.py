@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Where
-from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_PIN_FILE
-from f2tools.volume.inode import Inode
-from f2tools.volume.super import devices_of
-from f2tools.volume.volume import Volume, join
+from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_PIN_FILE
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.super import devices_of
+from f2tools.f2fs.volume.volume import Volume, join
 
 Runs = NDArray[np.int64]  # shape (n, 2): block address and count, in file order
 KINDS = ("file", "dir", "symlink")  # whose i_addr are addresses

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from f2tools.defrag.files import KINDS
 from f2tools.errors import Corrupt, Where
-from f2tools.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
-from f2tools.layout.summary import Summary
-from f2tools.volume.inode import Inode
-from f2tools.volume.nodecache import LiveInode
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.volume import WritableVolume
 
 WRITTEN_AT_ONCE = 2048  # blocks
 MIN_EXTENT_LEN = 64  # what the kernel finds worth remembering in an inode: F2FS_MIN_EXTENT_LEN

@@ -13,9 +13,9 @@ from f2tools.defrag.defrag import free_runs_dict
 from f2tools.defrag.files import FileMap, chosen_files
 from f2tools.defrag.picture import file_lines, heat_lines
 from f2tools.defrag.room import free_histogram
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.options import human_size
 from f2tools.text import printable
-from f2tools.volume.volume import Volume
 
 BAR = 24
 LISTED = 20  # files in the text

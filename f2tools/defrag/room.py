@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import device_starts
-from f2tools.layout.constants import F2FS_FEATURE_BLKZONED, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
-from f2tools.volume.segment import SegmentManager
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_BLKZONED, NR_CURSEG_DATA_TYPE, NR_CURSEG_TYPE
+from f2tools.f2fs.write.segment import SegmentManager
+from f2tools.f2fs.write.volume import WritableVolume
 
 KEPT_FREE = 1  # section beside the reserve of the cleaner: somebody wants to write again
 _CHUNK = 4096  # segments looked at in one go

@@ -10,8 +10,8 @@ import shlex
 import filetype
 
 from f2tools.device.base import Device
+from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.device.known import Signature, find_signatures
-from f2tools.device.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.errors import DeviceError
 
 MOST_ZEROS = 256 << 20  # bytes looked through for anything but zeros

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from f2tools.device.partition import F2FS_MAGIC, SUPERBLOCK_PLACES
+from f2tools.device.containers.partition import F2FS_MAGIC, SUPERBLOCK_PLACES
 
 HEAD_BYTES = 272 << 10
 TAIL_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from f2tools.device.base import Device
-from f2tools.device.image import create_image, kind_of, open_image
+from f2tools.device.media.image import create_image, kind_of, open_image
 from f2tools.errors import Unsupported, Usage
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
@@ -58,7 +58,7 @@ def open_device(
         raise
     if not others:
         return first
-    from f2tools.device.multi import MultiDevice
+    from f2tools.device.media.multi import MultiDevice
 
     return MultiDevice([first, *others])
 
@@ -69,13 +69,13 @@ def open_for_change(
     """What a command that changes an image opens: itself; with `undo` behind a log of what is overwritten; for a
     `dry_run` read-only below changes in memory."""
     if dry_run:
-        from f2tools.device.overlay import Overlay
+        from f2tools.device.changes.overlay import Overlay
 
         return Overlay(open_device(path, extra=extra))
     device = open_device(path, write=True, extra=extra)
     if not undo:
         return device
-    from f2tools.device.undo import UndoLog
+    from f2tools.device.changes.undo import UndoLog
 
     try:
         return UndoLog(device, undo)
@@ -98,14 +98,14 @@ def _open_one(path: str | Path, write: bool, whole: bool) -> Device:
     device = _open_disk(name, write)
     if not part and whole:
         return device
-    from f2tools.device.partition import choose, the_only_volume
+    from f2tools.device.containers.partition import choose, the_only_volume
 
     return choose(device, part) if part else the_only_volume(device)
 
 
 def _open_disk(name: str, write: bool) -> Device:
     if kind_of(name) == stat.S_IFBLK:
-        from f2tools.device.block import open_block
+        from f2tools.device.media.block import open_block
 
         return open_block(name, write)
     image = open_image(name, write)
@@ -122,19 +122,19 @@ def _open_disk(name: str, write: bool) -> Device:
 
 def _open_other(name: str, image: Device, write: bool) -> Device | None:
     """What is in an image that isn't raw, or is only the first piece of one; None for a raw one."""
-    from f2tools.device.split import open_split, pieces_of, refuse_writing
+    from f2tools.device.containers.split import open_split, pieces_of, refuse_writing
 
     head = image.pread(0, min(HEAD, image.size_bytes))
     if head.startswith(SPARSE_MAGIC):
         if write:
             raise Unsupported(f"{name}: an Android sparse image can't be changed in place; convert it first")
-        from f2tools.device.sparse import open_sparse
+        from f2tools.device.containers.sparse import open_sparse
 
         return open_sparse(name)
     if head.startswith(CONTAINER_STARTS):
-        from f2tools.device.aff4 import is_aff4, open_aff4
-        from f2tools.device.containers import kind_of_container, open_container
-        from f2tools.device.qcow2 import MAGIC, open_qcow2
+        from f2tools.device.containers.aff4 import is_aff4, open_aff4
+        from f2tools.device.containers.libyal import kind_of_container, open_container
+        from f2tools.device.containers.qcow2 import MAGIC, open_qcow2
 
         if head.startswith(MAGIC):
             if write:

@@ -10,20 +10,20 @@ from f2tools.dump.nodes import node_block
 from f2tools.dump.owners import Owner, owner_of
 from f2tools.dump.structures import pack_contents, superblock_fields
 from f2tools.errors import DeviceError, F2fsError, Usage
-from f2tools.layout.checkpoint import Checkpoint, OrphanBlock
-from f2tools.layout.constants import CURSEG_NAMES, F2FS_FEATURE_RO, SUM_TYPE_NODE
-from f2tools.layout.nat import NatBlock
-from f2tools.layout.node import NodeFooter
-from f2tools.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock
-from f2tools.layout.summary import SummaryBlock
-from f2tools.volume import nat as nat_table
-from f2tools.volume import sit as sit_table
+from f2tools.f2fs.layout.checkpoint import Checkpoint, OrphanBlock
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, F2FS_FEATURE_RO, SUM_TYPE_NODE
+from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock
+from f2tools.f2fs.layout.summary import SummaryBlock
+from f2tools.f2fs.volume import nat as nat_table
+from f2tools.f2fs.volume import sit as sit_table
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
 AREA_NAMES = {
     "sb": "superblocks",

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from f2tools.errors import F2fsError
-from f2tools.layout.casefold import casefold
-from f2tools.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
-from f2tools.layout.hashes import dentry_hashes
+from f2tools.f2fs.layout.casefold import casefold
+from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.hashes import dentry_hashes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import Volume
 
 
 def dentries(vol: Volume, directory: Inode, *, raw: bool = False) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def areas(vol: Volume, directory: Inode) -> Iterator[tuple[int, int, NDArray[np.
     if directory.has_inline_dentry:
         yield -1, directory.blkaddr, directory.inline_area
         return
-    from f2tools.layout.constants import NEW_ADDR
+    from f2tools.f2fs.layout.constants import NEW_ADDR
 
     for extent in vol.data.extents(directory):
         if extent.blkaddr == NEW_ADDR:

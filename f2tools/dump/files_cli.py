@@ -30,7 +30,7 @@ from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.copyout.walk import Lost
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
 _SHOWN_LOSSES = 1000
 

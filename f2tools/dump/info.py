@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from f2tools.dump.structures import cursegs, error_names, feature_names, stop_reasons, why_live
 from f2tools.errors import DeviceError, F2fsError
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
     CP_FLAGS,
     CP_NOCRC_RECOVERY_FLAG,
@@ -20,12 +20,12 @@ from f2tools.layout.constants import (
     QUOTA_NAMES,
     flag_names,
 )
-from f2tools.layout.node import NodeFooter
-from f2tools.layout.summary import ExtraInfo, SummaryBlock
-from f2tools.volume.super import devices_of, extensions_of, label_of, text_of
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
+from f2tools.f2fs.volume.super import devices_of, extensions_of, label_of, text_of
 
 if TYPE_CHECKING:
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
 T = TypeVar("T")
 U64 = (1 << 64) - 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from f2tools.codec import Layout
 from f2tools.errors import Usage
-from f2tools.layout import structures
+from f2tools.f2fs.layout import structures
 
 BLOCK_SIZES = (4096, 8192, 16384)
 

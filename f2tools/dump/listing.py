@@ -14,8 +14,8 @@ from f2tools.options import human_size
 from f2tools.text import printable
 
 if TYPE_CHECKING:
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import File, Volume
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import File, Volume
 
 _ZEROS = bytes(1 << 16)
 
@@ -74,8 +74,8 @@ def file_at(volume: Volume, path: str, *, follow: bool) -> File:
 
 def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:
     """One row; what can't be read is said in it."""
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import File
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import File
 
     if not isinstance(inode, Inode):
         return Row(name, ino, error=str(inode))
@@ -273,8 +273,8 @@ def branches(
 def facts(file: File) -> dict[str, Any]:
     """All that is known of a file but its content: what the system calls say, and what only the disk knows."""
     from f2tools.dump.manifest import entry_of, errno_of
-    from f2tools.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
-    from f2tools.volume.verity import read_verity
+    from f2tools.f2fs.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
+    from f2tools.f2fs.volume.verity import read_verity
 
     inode = file.inode
     found: dict[str, Any] = {"path": shown(file.path) if file.path else None, **entry_of(file, content=False)}

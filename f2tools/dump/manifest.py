@@ -18,7 +18,7 @@ import numpy as np
 
 from f2tools.copyout.walk import Lost, shown, walk
 from f2tools.errors import Corrupt, F2fsError, Unsupported
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_APPEND_FL,
     F2FS_CASEFOLD_FL,
@@ -38,11 +38,11 @@ from f2tools.layout.constants import (
     NEW_ADDR,
     NULL_ADDR,
 )
-from f2tools.layout.node import INODE_ADDR_OFFSET
-from f2tools.volume.data import Extent
-from f2tools.volume.inode import Inode
-from f2tools.volume.verity import read_verity
-from f2tools.volume.volume import File, Volume
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.volume.data import Extent
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.verity import read_verity
+from f2tools.f2fs.volume.volume import File, Volume
 
 WHOLE_HASH_LIMIT = 64 << 20
 MAX_EXTENTS = 64

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.dump.nodes import runs
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import CURSEG_NAMES, F2FS_DEVICE_ALIAS_FL, NEW_ADDR
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, F2FS_DEVICE_ALIAS_FL, NEW_ADDR
 
 if TYPE_CHECKING:
-    from f2tools.volume.data import Cluster, Extent
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.data import Cluster, Extent
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import Volume
 
 
 def file_map(vol: Volume, inode: Inode) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _most(vol: Volume, inode: Inode) -> int:
 
 
 def _with_holes(vol: Volume, inode: Inode, items: list[Extent | Cluster]) -> Iterator[dict[str, Any]]:
-    from f2tools.volume.data import Cluster
+    from f2tools.f2fs.volume.data import Cluster
 
     end = -(-inode.i_size // vol.geo.block_size)
     at = 0

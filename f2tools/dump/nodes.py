@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.dump.owners import first_file_block, node_kind, paths_of
 from f2tools.errors import Corrupt, F2fsError, Where
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     ADVISE_FLAGS,
     COMPRESS_ADDR,
     COMPRESS_ALGORITHMS,
@@ -23,17 +23,17 @@ from f2tools.layout.constants import (
     XATTR_NODE_OFFSET,
     flag_names,
 )
-from f2tools.layout.dentry import dentries_in
-from f2tools.layout.hashes import inode_checksum
-from f2tools.layout.node import Inode as InodeLayout
-from f2tools.layout.node import NodeFooter
+from f2tools.f2fs.layout.dentry import dentries_in
+from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node import NodeFooter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import Volume
 
 FOOTER_FLAGS = {"cold": 1, "fsync": 2, "dent": 4}
 NID_NAMES = ("direct", "direct", "indirect", "indirect", "double_indirect")
@@ -73,13 +73,13 @@ def node_block(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> dict[str,
     }
     body = block[: 4 * vol.geo.addrs_per_block].view("<u4")
     if kind == "inode":
-        from f2tools.volume.inode import Inode
+        from f2tools.f2fs.volume.inode import Inode
 
         found = inode_fields(vol, Inode(vol.geo, block, raw.nid, blkaddr))
         shown["problems"] += found.pop("problems")
         shown["inode"] = found
     elif kind == "xattr":
-        from f2tools.layout.xattr import F2FS_XATTR_MAGIC
+        from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 
         head = int(body[0])
         shown["xattr_magic"] = head == F2FS_XATTR_MAGIC
@@ -175,7 +175,7 @@ def checksum(vol: Volume, found: Inode) -> dict[str, Any] | None:
 
 def xattrs(vol: Volume, found: Inode) -> list[dict[str, Any]]:
     """Every attribute as it lies on the disk, the kernel's own included; values in hex."""
-    from f2tools.volume.xattr import xattrs_of
+    from f2tools.f2fs.volume.xattr import xattrs_of
 
     return [
         {

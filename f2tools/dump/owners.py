@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_DEVICE_ALIAS,
     F2FS_FEATURE_RO,
@@ -20,14 +20,14 @@ from f2tools.layout.constants import (
     SUM_TYPE_NODE,
     XATTR_NODE_OFFSET,
 )
-from f2tools.layout.node import NodeFooter
+from f2tools.f2fs.layout.node import NodeFooter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import Volume
 
 MAX_DEPTH = 4096  # folders between a file and the root; i_pino chains may run in a circle
 
@@ -79,7 +79,7 @@ def owner_of(vol: Volume, blkaddr: int) -> Owner | None:
 
 def _alias_of(vol: Volume, blkaddr: int) -> Owner | None:
     """The file in the root directory that stands for the device this block is on; its blocks have no summaries."""
-    from f2tools.volume.inode import Inode
+    from f2tools.f2fs.volume.inode import Inode
 
     if not vol.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         return None
@@ -130,7 +130,7 @@ def _judge_data(vol: Volume, owner: Owner, blkaddr: int, nat_version: int, addre
 
 def addresses_in(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> tuple[NDArray[Any], int | None]:
     """(data block addresses of a node block, file block of the first; None where it maps none or that isn't known)."""
-    from f2tools.volume.inode import Inode
+    from f2tools.f2fs.volume.inode import Inode
 
     footer = NodeFooter.parse(block[-NodeFooter.size :])
     if footer.nid == footer.ino:
@@ -239,7 +239,7 @@ def _name_in(vol: Volume, parent: Inode, child: Inode) -> bytes | None:
 
 def _search(vol: Volume, ino: int) -> list[str]:
     """Every path of an inode, from walking the whole tree."""
-    from f2tools.volume.volume import join
+    from f2tools.f2fs.volume.volume import join
 
     found: list[str] = []
     try:

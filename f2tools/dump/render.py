@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from f2tools.layout.constants import COMPRESS_ADDR, NEW_ADDR
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, NEW_ADDR
 from f2tools.text import printable
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from f2tools.layout.constants import CURSEG_NAMES, NR_CURSEG_TYPE
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, NR_CURSEG_TYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
 HISTOGRAM_BINS = 10
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.codec import Layout
 from f2tools.errors import F2fsError, NotF2fs
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CP_COMPACT_SUM_FLAG,
     CP_FLAGS,
     CURSEG_NAMES,
@@ -19,10 +19,10 @@ from f2tools.layout.constants import (
     STOP_REASONS,
     flag_names,
 )
-from f2tools.layout.super import SuperBlock
-from f2tools.volume.checkpoint import Pack, choose_pack, read_nat_bits, read_orphans, read_packs
-from f2tools.volume.geometry import Geometry
-from f2tools.volume.super import (
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.checkpoint import Pack, choose_pack, read_nat_bits, read_orphans, read_packs
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.super import (
     SuperCopy,
     choose_superblock,
     devices_of,
@@ -34,7 +34,7 @@ from f2tools.volume.super import (
 
 if TYPE_CHECKING:
     from f2tools.device import Device
-    from f2tools.volume.checkpoint import Which
+    from f2tools.f2fs.volume.checkpoint import Which
 
 
 # -- superblock -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import click
 from f2tools.options import checkpoint_option, device_option, image_argument, json_option, key_option, print_json
 
 if TYPE_CHECKING:
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
 BLOCK_SIZES = ("4096", "8192", "16384")
 
@@ -26,7 +26,7 @@ def volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def opened(image: str, devices: tuple[str, ...], checkpoint: Any, keys: tuple[str, ...] = ()) -> Iterator[Volume]:
     """The volume; its warnings go to stderr."""
-    from f2tools.volume.volume import open_volume
+    from f2tools.f2fs.volume.volume import open_volume
 
     with open_volume(image, devices, checkpoint, keys) as vol:
         say(vol.warnings)
@@ -275,7 +275,7 @@ def segments(image: str, devices: tuple[str, ...], checkpoint: str, as_json: boo
             print_json(shown)
         else:
             from f2tools.dump import render, text
-            from f2tools.layout.constants import CURSEG_NAMES
+            from f2tools.f2fs.layout.constants import CURSEG_NAMES
 
             console = render.make_console()
             text.segments(console, shown)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from f2tools.errors import DeviceError, Usage
-from f2tools.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
     Columns = dict[str, NDArray[Any]]
 

@@ -17,12 +17,12 @@ from typing import IO, Any
 from f2tools.copyout.making import has_xattrs
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.layout.constants import NEW_ADDR
-from f2tools.volume.acl import acl_text, parse_xattr
-from f2tools.volume.data import Extent
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
-from f2tools.volume.xattr import visible_xattrs
+from f2tools.f2fs.layout.constants import NEW_ADDR
+from f2tools.f2fs.volume.acl import acl_text, parse_xattr
+from f2tools.f2fs.volume.data import Extent
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.volume.xattr import visible_xattrs
 
 BLOCK = 512
 RECORD = 20 * BLOCK

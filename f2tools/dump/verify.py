@@ -8,11 +8,11 @@ from typing import Any
 
 from f2tools.copyout.walk import Lost, shown, walk
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import COMPRESS_ALGORITHMS, COMPRESS_CHKSUM_FLAG
-from f2tools.volume.data import Cluster
-from f2tools.volume.inode import Inode
-from f2tools.volume.verity import Verity, read_verity, verify_content
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.layout.constants import COMPRESS_ALGORITHMS, COMPRESS_CHKSUM_FLAG
+from f2tools.f2fs.volume.data import Cluster
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.verity import Verity, read_verity, verify_content
+from f2tools.f2fs.volume.volume import Volume
 
 
 @dataclass

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from f2tools.errors import Usage
-from f2tools.volume.acl import AclEntry, acl_to_xattr, build_disk, parse_xattr
-from f2tools.volume.inode import Inode
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.volume.acl import AclEntry, acl_to_xattr, build_disk, parse_xattr
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.write.volume import WritableVolume
 
 ACCESS_ACL, DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
 

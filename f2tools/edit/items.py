@@ -12,10 +12,10 @@ from typing import Protocol
 
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import F2fsError
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume, join
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.text import printable
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume, join
-from f2tools.volume.writer import WritableVolume
 
 PIECE = 2 << 20
 _NAME_SPACES = ("user.", "trusted.", "security.", "system.posix_acl_")

@@ -6,7 +6,7 @@ import base64
 import re
 
 from f2tools.errors import Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,

@@ -13,10 +13,10 @@ from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.transaction import Edit
 from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.segment import NoFreeSegment
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.text import printable
-from f2tools.volume.nodecache import LiveInode
-from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.writer import WritableVolume
 
 LINKS_FOLLOWED = 40
 

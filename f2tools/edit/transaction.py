@@ -26,14 +26,14 @@ import numpy as np
 
 from f2tools.device import Device, open_device
 from f2tools.device.base import Data, Wrapper, byte_view
-from f2tools.device.blockmap import BlockMap
-from f2tools.device.overlay import BLOCK, MEMORY_BYTES, Overlay
-from f2tools.device.undo import UndoLog
+from f2tools.device.changes.blockmap import BlockMap
+from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
+from f2tools.device.changes.undo import UndoLog
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import DeviceError
+from f2tools.f2fs.write.segment import NoFreeSegment
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import source_date_epoch
-from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.writer import WritableVolume
 
 PIECE = 4 << 20
 LEAST_MEMORY = 1 << 20

@@ -27,7 +27,7 @@ from f2tools.edit.modes import (
 )
 from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath
 from f2tools.errors import Corrupt, Usage, Where
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_NOCOMP_FL,

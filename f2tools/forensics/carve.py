@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError, Usage
+from f2tools.f2fs.layout.constants import SUM_TYPE_NODE
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.endings import end_of
 from f2tools.forensics.remembered import Owner, Remembered
 from f2tools.forensics.unowned import windows
-from f2tools.layout.constants import SUM_TYPE_NODE
-from f2tools.layout.node import NodeFooter
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import Volume
 
 HEAD_BYTES = 8192  # by which a type is told
 MOST_BYTES = 64 << 20  # of one file without an end that is known

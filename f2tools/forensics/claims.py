@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.forensics.past import Past
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_EXTRA_ATTR,
@@ -19,7 +18,8 @@ from f2tools.layout.constants import (
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
 )
-from f2tools.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.forensics.past import Past
 
 BATCH = 1024
 _INLINE_AT = 3

@@ -22,10 +22,10 @@ from f2tools.options import (
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.f2fs.volume.volume import Volume
     from f2tools.forensics.history import History, Version
     from f2tools.forensics.index import Index
     from f2tools.forensics.undelete import Found, Undelete
-    from f2tools.volume.volume import Volume
 
 
 def index_option(command: Callable[..., Any]) -> Callable[..., Any]:

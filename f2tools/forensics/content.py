@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Where
-from f2tools.forensics.claims import Claims
-from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, PastVolume
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
@@ -26,9 +24,11 @@ from f2tools.layout.constants import (
     NULL_ADDR,
     SUM_TYPE_DATA,
 )
-from f2tools.volume.data import Cluster, Extent
-from f2tools.volume.inode import Inode
-from f2tools.volume.node import footers_of
+from f2tools.f2fs.volume.data import Cluster, Extent
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.node import footers_of
+from f2tools.forensics.claims import Claims
+from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, PastVolume
 
 BATCH = 1024
 READ_BLOCKS = 256

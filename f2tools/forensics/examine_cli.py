@@ -22,8 +22,8 @@ from f2tools.options import (
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.f2fs.volume.volume import Volume
     from f2tools.forensics.remembered import Owner, Remembered
-    from f2tools.volume.volume import Volume
 
 INDEX_HELP = "Take owners from the index that `f2tools scan` made.  [default: scan now]"
 

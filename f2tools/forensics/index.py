@@ -18,11 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import DeviceError, F2fsError, Usage
-from f2tools.forensics.order import age, broken_chains, write_order
-from f2tools.forensics.owners import SegmentOwners
-from f2tools.forensics.scan import Passed, Window, scan_main
-from f2tools.forensics.slots import DOTS, Slot, read_slots
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_CASEFOLD,
@@ -33,14 +29,18 @@ from f2tools.layout.constants import (
     OFFSET_BIT_SHIFT,
     SUM_TYPE_NODE,
 )
-from f2tools.layout.hashes import inode_checksum
-from f2tools.layout.nat import NatBlock
-from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra
-from f2tools.layout.node import Inode as InodeLayout
-from f2tools.volume.inode import Inode
-from f2tools.volume.nat import live_blkaddrs
-from f2tools.volume.summary import Summaries
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.nat import live_blkaddrs
+from f2tools.f2fs.volume.summary import Summaries
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.forensics.order import age, broken_chains, write_order
+from f2tools.forensics.owners import SegmentOwners
+from f2tools.forensics.scan import Passed, Window, scan_main
+from f2tools.forensics.slots import DOTS, Slot, read_slots
 
 FORMAT = 1
 BATCH = 2048

@@ -8,14 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from f2tools.errors import DeviceError, F2fsError
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_ROOT_INO
+from f2tools.f2fs.volume.dentries import Dentry, name_hash, parse_dentries
+from f2tools.f2fs.volume.dir import DirReader
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.write.dir import file_type
 from f2tools.forensics.content import Contents
 from f2tools.forensics.names import Names
 from f2tools.forensics.past import Life, Past, PastVolume
-from f2tools.layout.constants import COMPRESS_ADDR, F2FS_ROOT_INO
-from f2tools.volume.dentries import Dentry, name_hash, parse_dentries
-from f2tools.volume.dir import DirReader
-from f2tools.volume.directory import file_type
-from f2tools.volume.inode import Inode
 
 REMEMBERED = "blocks of the directory were written to since; names in them are from inodes and other versions"
 

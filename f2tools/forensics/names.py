@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, FADVISE_ENCRYPT_BIT
+from f2tools.f2fs.volume.dentries import name_hash
+from f2tools.f2fs.volume.dir import nokey_name
+from f2tools.f2fs.volume.fscrypt import NAME_MIN_BYTES, FileKey
+from f2tools.f2fs.volume.inode import Inode
 from f2tools.forensics.content import LOST, Contents
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, is_root
 from f2tools.forensics.slots import DOTS, Slot, read_slots
-from f2tools.layout.constants import F2FS_ROOT_INO, FADVISE_ENCRYPT_BIT
-from f2tools.volume.dentries import name_hash
-from f2tools.volume.dir import nokey_name
-from f2tools.volume.fscrypt import NAME_MIN_BYTES, FileKey
-from f2tools.volume.inode import Inode
 
 MAX_DEPTH = 512
 MAX_PATH = 4096

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.layout.constants import COLD_BIT_SHIFT
+from f2tools.f2fs.layout.constants import COLD_BIT_SHIFT
 
 _LOW = 0xFFFFFFFF
 

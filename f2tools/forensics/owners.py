@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import F2FS_FEATURE_RO, LFS
-from f2tools.layout.summary import Summary
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, LFS
+from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.volume import Volume
 
 SEGMENTS_AT_ONCE = 256
 

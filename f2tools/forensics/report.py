@@ -138,7 +138,7 @@ def _hashes(device: Device) -> dict[str, str]:
 
 def _file_hashes(name: str) -> dict[str, str]:
     """Hashes of a file as it lies: of a container, or of the disk that a partition is on."""
-    from f2tools.device.image import open_image
+    from f2tools.device.media.image import open_image
 
     with open_image(name) as file:
         return _hashes(file)

@@ -16,9 +16,9 @@ from typing import Any
 from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull
 from f2tools.copyout.walk import Lost, name_problem
 from f2tools.errors import F2fsError
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import Contents, zeros_into
 from f2tools.forensics.undelete import NAME_ONLY, Found
-from f2tools.volume.volume import Volume
 
 NAME_MAX = 255
 MAX_LEVELS = 200

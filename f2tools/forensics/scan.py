@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import DeviceError
+from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.slots import directory_blocks
-from f2tools.layout.constants import OFFSET_BIT_SHIFT
-from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
-from f2tools.volume.geometry import Geometry
-from f2tools.volume.volume import Volume
 
 WINDOW_BYTES = 8 << 20
 _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)

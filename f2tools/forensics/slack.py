@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, FT_NAMES, NEW_ADDR
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XATTR_ALIGN, XattrEntry, XattrHeader
+from f2tools.f2fs.volume.data import Extent
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import Volume, join
 from f2tools.forensics.slots import read_slots
-from f2tools.layout.constants import F2FS_DEVICE_ALIAS_FL, FT_NAMES, NEW_ADDR
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
-from f2tools.layout.node import NodeFooter
-from f2tools.layout.xattr import F2FS_XATTR_MAGIC, XATTR_ALIGN, XattrEntry, XattrHeader
-from f2tools.volume.data import Extent
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import Volume, join
 
 BATCH = 512  # last blocks read at a time
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
-from f2tools.volume.dentries import name_hash, name_hashes
+from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.volume.dentries import name_hash, name_hashes
 
 DOTS = (b".", b"..")
 _UNUSABLE = (b"/"[0], 0)

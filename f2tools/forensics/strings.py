@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.remembered import Owner, Remembered
 from f2tools.forensics.unowned import windows
-from f2tools.volume.volume import Volume
 
 _ASCII = rb"[\x20-\x7e\t]"
 _UTF8 = rb"(?:[\x20-\x7e\t]|[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})"

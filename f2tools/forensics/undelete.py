@@ -11,14 +11,14 @@ from typing import Any
 
 from f2tools.copyout.walk import shown
 from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import FT_NAMES
+from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.write.dir import file_type
+from f2tools.f2fs.write.recovery import find_fsync_chain
 from f2tools.forensics.content import Content, Contents
 from f2tools.forensics.index import Index
 from f2tools.forensics.names import MAX_DEPTH, Names
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
-from f2tools.layout.constants import FT_NAMES
-from f2tools.volume.directory import file_type
-from f2tools.volume.recovery import find_fsync_chain
-from f2tools.volume.volume import File, Volume
 
 CERTAIN, PROBABLE, PARTIAL, NAME_ONLY = GRADES = ("certain", "probable", "partial", "name only")
 _TYPES = {

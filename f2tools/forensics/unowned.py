@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import DeviceError
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.volume.volume import Volume
 
 WINDOW_BYTES = 8 << 20
 

@@ -20,14 +20,14 @@ from f2tools.copyout.walk import Found, Lost, walk
 from f2tools.device import Device
 from f2tools.device.base import Wrapper, byte_view
 from f2tools.errors import DeviceError, F2fsError, Usage
+from f2tools.f2fs.layout.constants import SUM_TYPE_DATA
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.content import REWRITTEN, Contents
 from f2tools.forensics.index import Index, open_index
 from f2tools.forensics.lost_dirs import PastDirs
 from f2tools.forensics.past import Past, PastVolume, TimeNat
 from f2tools.forensics.times import iso, parse_time
-from f2tools.layout.constants import SUM_TYPE_DATA
-from f2tools.volume.volume import Volume
 
 CHUNK = 1 << 16
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from f2tools.fsck.checks import checkpoint, contents, device, dir, inode, nat, recovery, sit, summary, tree, xattr
 from f2tools.fsck.checks import super as superblock
 from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Severity
-from f2tools.fsck.image import Image
-from f2tools.fsck.scan import Scan
 
 DEFAULT_MEMORY = 512 << 20
 KEPT_PER_CODE = 20_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from f2tools.device.mounted import mounted_by_the_kernel
+from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system
 from f2tools.text import printable
@@ -195,7 +195,7 @@ def _checked(
     """The report of a check and the geometry; nothing where it can't be opened and is to be rescued."""
     from f2tools.errors import NotF2fs
     from f2tools.fsck.check import Report, check
-    from f2tools.fsck.image import open_image
+    from f2tools.fsck.facts.image import open_image
 
     try:
         image = open_image(path, devices)
@@ -218,7 +218,7 @@ def _checked(
 
 def _say_memory(image: Any, memory: int) -> None:
     """Say so where a volume needs more memory than is allowed: it is checked all the same, as nothing else helps."""
-    from f2tools.fsck.scan import needed_bytes
+    from f2tools.fsck.facts.scan import needed_bytes
 
     if image.pack is None:
         return
@@ -247,14 +247,14 @@ class Way(NamedTuple):
 def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, way: Way) -> int:
     """Repair and say so; the exit code."""
     from f2tools.device import open_device
-    from f2tools.fsck.repair import Repairer
+    from f2tools.fsck.repair.rounds import Repairer
 
     device = open_device(path, write=not way.dry_run, extra=list(devices))
     undo, begun = None, False
     try:
         _must_not_be_another(device, path, way)
         if not way.dry_run and (undo := way.undo or (_undo_name(path) if way.rescue else None)):
-            from f2tools.device.undo import UndoLog
+            from f2tools.device.changes.undo import UndoLog
 
             device = UndoLog(device, undo)
         repairer = Repairer(device, memory, careful=way.careful, content=way.data, ask=way.ask)
@@ -299,7 +299,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, 
 
 
 def _say_what_is_above(device: Device, path: str) -> None:
-    from f2tools.volume.super import overwritten_by, read_superblocks
+    from f2tools.f2fs.volume.super import overwritten_by, read_superblocks
 
     other = overwritten_by(device, read_superblocks(device))
     if other:
@@ -311,7 +311,7 @@ def _say_what_is_above(device: Device, path: str) -> None:
 
 def _must_not_be_another(device: Device, path: str, way: Way) -> None:
     """Usage where another file system was made over the volume, and a repair would destroy that."""
-    from f2tools.volume.super import overwritten_by, read_superblocks
+    from f2tools.f2fs.volume.super import overwritten_by, read_superblocks
 
     other = overwritten_by(device, read_superblocks(device))
     if other and not way.dry_run and not way.force:

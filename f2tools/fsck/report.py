@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.check import Report
 from f2tools.fsck.findings import Finding, Severity
-from f2tools.volume.geometry import Geometry
 
 SHOWN_PER_CODE = 10
 _WORDS = ((Severity.FATAL, "fatal error"), (Severity.ERROR, "error"), (Severity.WARNING, "warning"))

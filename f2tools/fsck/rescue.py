@@ -22,16 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.device.overlay import Overlay
+from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, NotF2fs
-from f2tools.fsck.check import check
-from f2tools.fsck.derive import derived_pack, features_in_use, patches_of, plain_superblock
-from f2tools.fsck.image import Image
-from f2tools.fsck.repair import Kept, Repairer
-from f2tools.fsck.salvage import Losses
-from f2tools.fsck.work import leads_to_nodes
-from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_EXTRA_ATTR,
@@ -39,13 +33,19 @@ from f2tools.layout.constants import (
     F2FS_INLINE_DENTRY,
     F2FS_ROOT_INO,
 )
-from f2tools.layout.nat import NatEntry
-from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
-from f2tools.layout.sit import SitBlock
-from f2tools.layout.summary import SummaryBlock
-from f2tools.layout.super import SuperBlock
-from f2tools.volume.geometry import Geometry
-from f2tools.volume.super import BLOCK_SIZES, problems_of
+from f2tools.f2fs.layout.nat import NatEntry
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.sit import SitBlock
+from f2tools.f2fs.layout.summary import SummaryBlock
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.super import BLOCK_SIZES, problems_of
+from f2tools.fsck.check import check
+from f2tools.fsck.derive.derive import derived_pack, features_in_use, patches_of, plain_superblock
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.work import leads_to_nodes
+from f2tools.fsck.salvage import Losses
 
 PIECE = 1024  # blocks read at a time
 MOST_NID = 1 << 30

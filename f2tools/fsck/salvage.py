@@ -24,17 +24,17 @@ from f2tools.copyout.making import byte_ranges
 from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
-from f2tools.device.overlay import Overlay
+from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.recovered import recovered
 from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
 from f2tools.fsck.checks.dir import Tree
-from f2tools.fsck.image import Image
-from f2tools.fsck.repair import Kept, Outcome, Repairer
-from f2tools.layout.constants import F2FS_ROOT_INO
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import Kept, Outcome, Repairer
 from f2tools.text import printable
-from f2tools.volume.inode import Inode
-from f2tools.volume.recovered import recovered
-from f2tools.volume.volume import Volume
 
 FILES, REPORT_JSON, REPORT_TEXT = "files", "report.json", "report.txt"
 LOST_FOUND = b"lost+found"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from f2tools.errors import Usage
-from f2tools.layout.constants import BLOCKS_PER_SEG
+from f2tools.f2fs.layout.constants import BLOCKS_PER_SEG
 from f2tools.mkfs.plan import Plan, make_plan
 from f2tools.mkfs.request import DeviceSpec, Options, TooSmall
 from f2tools.options import human_size

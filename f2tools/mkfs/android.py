@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from f2tools.errors import Usage
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.mkfs.select import lines_of
-from f2tools.volume.tree import SourceEntry
 
 SELINUX = "security.selinux"
 CAPABILITY = "security.capability"

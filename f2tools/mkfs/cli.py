@@ -8,7 +8,7 @@ import click
 
 from f2tools import __version__
 from f2tools.errors import Usage
-from f2tools.layout.constants import FEATURES, flag_names
+from f2tools.f2fs.layout.constants import FEATURES, flag_names
 from f2tools.mkfs.plan import Plan
 from f2tools.mkfs.populate import Fill, parse_compress
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from f2tools.codec import LayoutType
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     CURSEG_COLD_DATA,
     CURSEG_COLD_NODE,
@@ -31,11 +31,11 @@ from f2tools.layout.constants import (
     F2FS_SLOT_LEN,
     NR_CURSEG_TYPE,
 )
-from f2tools.layout.dentry import DentryBlock, DirEntry
-from f2tools.layout.hashes import INODE_CHECKSUM_OFFSET, dentry_hash, inode_checksum
-from f2tools.layout.nat import NatEntry
-from f2tools.layout.node import Extent, Inode, InodeExtra, NodeFooter
-from f2tools.layout.quota import (
+from f2tools.f2fs.layout.dentry import DentryBlock, DirEntry
+from f2tools.f2fs.layout.hashes import INODE_CHECKSUM_OFFSET, dentry_hash, inode_checksum
+from f2tools.f2fs.layout.nat import NatEntry
+from f2tools.f2fs.layout.node import Extent, Inode, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.quota import (
     QUOTA_BLOCK_SIZE,
     QUOTA_MAGICS,
     QUOTA_TREE_DEPTH,
@@ -45,8 +45,8 @@ from f2tools.layout.quota import (
     QuotaInfo,
     QuotaLeafHeader,
 )
-from f2tools.layout.sit import SIT_VBLOCK_MAP_SIZE, SIT_VBLOCKS_SHIFT, SitBlock, SitEntry
-from f2tools.layout.summary import Summary
+from f2tools.f2fs.layout.sit import SIT_VBLOCK_MAP_SIZE, SIT_VBLOCKS_SHIFT, SitBlock, SitEntry
+from f2tools.f2fs.layout.summary import Summary
 from f2tools.mkfs.plan import Plan, extra_isize
 
 LOST_FOUND = b"lost+found"

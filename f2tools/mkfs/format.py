@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from f2tools.device import Device
 from f2tools.device.known import Signature
-from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     CP_COMPACT_SUM_FLAG,
     CP_LARGE_NAT_BITMAP_FLAG,
@@ -37,15 +37,15 @@ from f2tools.layout.constants import (
     NR_CURSEG_TYPE,
     SUM_TYPE_NODE,
 )
-from f2tools.layout.hashes import f2fs_crc32
-from f2tools.layout.nat import NatEntry
-from f2tools.layout.summary import SUM_FOOTER_SIZE, SummaryFooter, journal_size
-from f2tools.layout.super import Device as DeviceEntry
-from f2tools.layout.super import SuperBlock
+from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.nat import NatEntry
+from f2tools.f2fs.layout.summary import SUM_FOOTER_SIZE, SummaryFooter, journal_size
+from f2tools.f2fs.layout.super import Device as DeviceEntry
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.areas import SEGMENT_COUNT_CKPT
 from f2tools.mkfs.contents import Contents, packed, u32s
 from f2tools.mkfs.plan import Plan
 from f2tools.mkfs.request import NO_SEGMENT, encoded_label
-from f2tools.volume.areas import SEGMENT_COUNT_CKPT
 
 SUMMARY_BLOCKS = 4  # compact data summaries, then hot, warm and cold node summaries
 MAJOR_VER, MINOR_VER = 1, 16
@@ -121,7 +121,7 @@ def volume_device(plan: Plan, members: Sequence[Device]) -> Device:
     """The devices as one range of the volume's blocks."""
     if len(members) == 1:
         return members[0]
-    from f2tools.device.multi import MultiDevice
+    from f2tools.device.media.multi import MultiDevice
 
     size = plan.geometry.block_size
     device = MultiDevice(members)
@@ -132,7 +132,7 @@ def volume_device(plan: Plan, members: Sequence[Device]) -> Device:
 def _give_back(member: Device, zoned: bool) -> None:
     """Tell a device that nothing on it counts any more; what must read as zeros is zeroed besides."""
     if zoned:
-        from f2tools.device.block import BlockDevice
+        from f2tools.device.media.block import BlockDevice
         from f2tools.mkfs.zoned import reset_zones
 
         if isinstance(member, BlockDevice):

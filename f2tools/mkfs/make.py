@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from f2tools.device import Device, open_device
-from f2tools.device.image import ImageFile
 from f2tools.device.known import Signature, describe, find_signatures
-from f2tools.device.mounted import in_use
+from f2tools.device.media.image import ImageFile
+from f2tools.device.media.mounted import in_use
 from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, Usage
-from f2tools.layout.constants import F2FS_FEATURE_RO, FEATURES
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
 from f2tools.mkfs.plan import Plan, make_plan
 from f2tools.mkfs.populate import (
@@ -292,7 +292,7 @@ class _Targets:
             if self._request.fill is not None and tree is not None:
                 self._fill(volume, volume_device(plan, members), self._request.fill, tree)
             if self._request.sparse_size is not None:
-                from f2tools.device.sparse import write_sparse
+                from f2tools.device.containers.sparse import write_sparse
 
                 write_sparse(members[0], self._request.image, plan.geometry.block_size)
                 return
@@ -312,7 +312,7 @@ class _Targets:
         """The devices, with what is overwritten kept in a file where that was asked for."""
         if self._request.undo is None:
             return members
-        from f2tools.device.undo import UndoLog
+        from f2tools.device.changes.undo import UndoLog
 
         return [stack.enter_context(UndoLog(members[0], self._request.undo))]
 
@@ -365,7 +365,7 @@ class _Targets:
 
     def _look_at_device(self, target: _Target, device: Device) -> None:
         if not isinstance(device, ImageFile):
-            from f2tools.device.block import BlockDevice
+            from f2tools.device.media.block import BlockDevice
             from f2tools.mkfs.zoned import zones_of
 
             if isinstance(device, BlockDevice):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from f2tools.errors import Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     CURSEG_COLD_DATA,
     CURSEG_COLD_NODE,
@@ -22,15 +22,7 @@ from f2tools.layout.constants import (
     FEATURES,
     NR_CURSEG_TYPE,
 )
-from f2tools.mkfs.request import (
-    DeviceSpec,
-    Options,
-    TooSmall,
-    checked,
-    extension_lists,
-)
-from f2tools.options import human_size
-from f2tools.volume.areas import (
+from f2tools.f2fs.volume.areas import (
     F2FS_MAX_SEGMENT,
     SEGMENT_COUNT_CKPT,
     best_overprovision,
@@ -41,7 +33,15 @@ from f2tools.volume.areas import (
     sit_segments,
     ssa_segments,
 )
-from f2tools.volume.geometry import Geometry
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.mkfs.request import (
+    DeviceSpec,
+    Options,
+    TooSmall,
+    checked,
+    extension_lists,
+)
+from f2tools.options import human_size
 
 F2FS_MIN_SEGMENTS = 9
 MIN_RSVD_SECS = NR_CURSEG_TYPE + 2

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError, Usage
-from f2tools.layout.constants import F2FS_FEATURE_COMPRESSION, F2FS_FEATURE_EXTRA_ATTR
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_COMPRESSION, F2FS_FEATURE_EXTRA_ATTR
 from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size, progress
 
 if TYPE_CHECKING:
     from f2tools.device import Device
+    from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
+    from f2tools.f2fs.write.segment import Policy
     from f2tools.mkfs.format import Volume
     from f2tools.mkfs.plan import Plan
     from f2tools.mkfs.source import Tree
-    from f2tools.volume.segment import Policy
-    from f2tools.volume.tree import CompressPolicy, SourceEntry
 
 MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
 _LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
@@ -66,8 +66,8 @@ def parse_compress(
     text: str, extensions: Iterable[str] = (), log_size: int = 2, release: bool = False, chksum: bool = False
 ) -> CompressPolicy:
     """The policy of `lz4`, `zstd:9`; Usage otherwise."""
-    from f2tools.volume.cluster import ALGORITHMS
-    from f2tools.volume.tree import CompressPolicy
+    from f2tools.f2fs.volume.compress import ALGORITHMS
+    from f2tools.f2fs.write.bulk.tree import CompressPolicy
 
     name, colon, level = text.partition(":")
     if name not in ALGORITHMS:
@@ -204,7 +204,7 @@ def digest_of(entries: Iterable[SourceEntry]) -> bytes:
 
 def policy_of(plan: Plan, fill: Fill) -> Policy:
     """How the volume is written; one with the feature ro has two logs."""
-    from f2tools.volume.segment import Policy
+    from f2tools.f2fs.write.segment import Policy
 
     return Policy(active_logs=2 if plan.read_only else fill.active_logs, adaptive=False)
 
@@ -217,11 +217,11 @@ def fill_volume(
     `enough` gives the size that would do, in bytes, and is asked where this one does not.  SourceError where a file
     can't be read or has changed; TooSmall where there is no room.
     """
-    from f2tools.device.zones import in_order
+    from f2tools.device.media.zones import in_order
+    from f2tools.f2fs.write.bulk.stream import load
+    from f2tools.f2fs.write.segment import NoFreeSegment
+    from f2tools.f2fs.write.volume import WritableVolume
     from f2tools.mkfs.format import hide_superblocks, write_superblocks
-    from f2tools.volume.bulk import load
-    from f2tools.volume.segment import NoFreeSegment
-    from f2tools.volume.writer import WritableVolume
 
     plan = volume.plan
     now = plan.options.timestamp * 1_000_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from f2tools import __version__
 from f2tools.errors import Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     ENCODINGS,
     F2FS_ENC_NO_COMPAT_FALLBACK_FL,
     F2FS_ENC_STRICT_MODE_FL,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from f2tools.errors import Usage
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.mkfs.source import ACLS, MOST_ID, SourceError, order_of, read_ahead, shown
-from f2tools.volume.tree import SourceEntry
 
 _CAPABILITY = "security.capability"
 _CAP_REVISION_MASK, _CAP_REVISION_2, _CAP_REVISION_3 = 0xFF000000, 0x02000000, 0x03000000
@@ -199,7 +199,7 @@ class OwnerMap:
         entry.xattrs = changed
 
     def _acl(self, value: bytes, entry: SourceEntry) -> bytes:
-        from f2tools.volume.acl import ACL_GROUP, ACL_USER, parse_xattr
+        from f2tools.f2fs.volume.acl import ACL_GROUP, ACL_USER, parse_xattr
 
         try:
             entries = parse_xattr(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from f2tools.errors import Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     CURSEG_HOT_DATA,
     CURSEG_HOT_NODE,
@@ -24,11 +24,11 @@ from f2tools.options import human_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from f2tools.f2fs.volume.geometry import Geometry
+    from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
     from f2tools.mkfs.plan import Plan
     from f2tools.mkfs.populate import Fill
     from f2tools.mkfs.source import Tree
-    from f2tools.volume.geometry import Geometry
-    from f2tools.volume.tree import CompressPolicy, SourceEntry
 
 MOST_BYTES = 16 << 40
 SIZES_BELOW = 64  # metadata grows in steps, so that a size may do though a larger one did not
@@ -80,7 +80,7 @@ class Counter:
     """Counts what the loader would write into a volume of this geometry."""
 
     def __init__(self, geo: Geometry, compress: CompressPolicy | None) -> None:
-        from f2tools.layout.node import InodeExtra
+        from f2tools.f2fs.layout.node import InodeExtra
 
         extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
         self.geo = geo
@@ -93,7 +93,7 @@ class Counter:
 
     def count(self, entries: list[SourceEntry], in_root: list[bytes]) -> Need:
         """`in_root`: names that the root directory of the volume has by itself.  SourceError, F2fsError as loading."""
-        from f2tools.volume.bulk import compresses
+        from f2tools.f2fs.write.bulk.stream import compresses
 
         need = Need()
         names: dict[bytes, list[bytes]] = {b"": list(in_root)}
@@ -122,7 +122,7 @@ class Counter:
         return need
 
     def _xattr_node(self, entry: SourceEntry) -> int:
-        from f2tools.volume.bulk import lay_out_xattrs
+        from f2tools.f2fs.write.bulk.stream import lay_out_xattrs
 
         key = (entry.mode, *sorted(entry.xattrs.items()))
         found = self._xattr_nodes.get(key)
@@ -132,7 +132,7 @@ class Counter:
         return found
 
     def _file(self, need: Need, entry: SourceEntry, compressed: bool) -> None:
-        from f2tools.volume.bulk import block_runs, blocks_of
+        from f2tools.f2fs.write.bulk.stream import block_runs, blocks_of
 
         if not compressed:
             if entry.size <= self._inline:
@@ -151,7 +151,7 @@ class Counter:
 
     def _released(self, entry: SourceEntry, fofs: NDArray) -> int:
         """Blocks that compression saves, known only when it is done."""
-        from f2tools.volume.bulk import saved_blocks
+        from f2tools.f2fs.write.bulk.stream import saved_blocks
 
         assert self.compress is not None
         return saved_blocks(entry, fofs, self.compress, self._size)
@@ -160,7 +160,7 @@ class Counter:
         """Direct and indirect nodes for these blocks of a file."""
         import numpy as np
 
-        from f2tools.volume.bulk import node_paths
+        from f2tools.f2fs.write.bulk.stream import node_paths
 
         numbers = np.unique((fofs[fofs >= own] - own) // per)
         if not numbers.size:
@@ -174,7 +174,7 @@ class Counter:
         """The blocks of a directory; the root keeps its first one, and is never inside its inode."""
         import numpy as np
 
-        from f2tools.volume.dentries import inline_fits, name_hashes, placed_blocks
+        from f2tools.f2fs.volume.dentries import inline_fits, name_hashes, placed_blocks
 
         if not root and inline_fits(names, self._inline):
             return

@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import NoReturn
 
 from f2tools.errors import F2fsError
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.text import printable
-from f2tools.volume.tree import SourceEntry
 
 ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 MOST_ID = 0xFFFFFFFE  # the one above means nobody at all to the kernel

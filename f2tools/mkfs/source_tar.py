@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 from urllib.parse import unquote_to_bytes
 
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.mkfs.archive import Archive, SparseContent, StoredContent, open_archive
 from f2tools.mkfs.source import ACLS, SourceError, Tree, further_name, keeps, order_of, shown
-from f2tools.volume.tree import SourceEntry
 
 BLOCK = 512
 MOST_HEADER = 16 << 20  # bytes of a pax header, or of all global ones: a sparse map may be long

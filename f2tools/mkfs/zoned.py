@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from f2tools.device.block import BlockDevice, Zone
+from f2tools.device.media.block import BlockDevice, Zone
 from f2tools.mkfs.align import sysfs_folder, whole_disk
 from f2tools.mkfs.request import Zones
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from f2tools.errors import F2fsError
+from f2tools.f2fs.write.gc import Pinned, cost_benefit
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount.options import MountOptions
-from f2tools.volume.gc import Pinned, cost_benefit
-from f2tools.volume.writer import WritableVolume
 
 if TYPE_CHECKING:
     from f2tools.mount.operations import FileSystem

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from f2tools.device.mounted import mounts
+from f2tools.device.media.mounted import mounts
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import device_option, json_option, key_option, print_json
 from f2tools.text import printable, printable_lines

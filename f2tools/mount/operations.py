@@ -20,10 +20,16 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext, SetattrFields, StatvfsData
 
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
-from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_NAME_LEN, F2FS_NOATIME_FL, F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import (
+    F2FS_APPEND_FL,
+    F2FS_IMMUTABLE_FL,
+    F2FS_NAME_LEN,
+    F2FS_NOATIME_FL,
+    F2FS_ROOT_INO,
+)
+from f2tools.f2fs.volume.inode import Inode
 from f2tools.mount.options import MountOptions
 from f2tools.mount.tree import Listed, Tree, blocks_of, rdev_of
-from f2tools.volume.inode import Inode
 
 log = logging.getLogger("f2tools.mount")
 

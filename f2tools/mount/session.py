@@ -14,23 +14,23 @@ from pathlib import Path
 import pyfuse3
 
 from f2tools.device import Device, open_device
-from f2tools.device.image import FileDevice, lock
-from f2tools.device.mounted import mark_mounted, mounted_on
-from f2tools.device.multi import MultiDevice
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.media.image import FileDevice, lock
+from f2tools.device.media.mounted import mark_mounted, mounted_on
+from f2tools.device.media.multi import MultiDevice
 from f2tools.device.open import file_and_part
-from f2tools.device.overlay import Overlay
 from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Usage, Where
-from f2tools.layout.constants import NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.volume.fscrypt import Keyring
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.recovered import recovered
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 from f2tools.mount.background import Tending
 from f2tools.mount.loop import Loop
 from f2tools.mount.operations import FileSystem
 from f2tools.mount.options import MountOptions
 from f2tools.mount.status import Status, socket_path
 from f2tools.mount.tree import LiveTree, Tree
-from f2tools.volume.fscrypt import Keyring
-from f2tools.volume.recovered import recovered
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import Policy, WritableVolume
 
 log = logging.getLogger("f2tools.mount")
 

@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from f2tools.device.mounted import mounts
+from f2tools.device.media.mounted import mounts
 
 if TYPE_CHECKING:
+    from f2tools.f2fs.write.volume import WritableVolume
     from f2tools.mount.background import Tending
     from f2tools.mount.operations import FileSystem
     from f2tools.mount.session import Request
-    from f2tools.volume.writer import WritableVolume
 
 LOGS = ("hot data", "warm data", "cold data", "hot node", "warm node", "cold node")
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import F2FS_FEATURE_ENCRYPT
-from f2tools.volume.dentries import Dentry, DentryArea
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
-from f2tools.volume.writer import WritableVolume
-from f2tools.volume.xattr import visible_xattrs
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT
+from f2tools.f2fs.volume.dentries import Dentry, DentryArea
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.f2fs.write.volume import WritableVolume
 
 INODES_HELD = 16384  # of a volume that can't change
 SLOT_BITS = 16  # of a position in a directory: block + 2, then slot

@@ -84,8 +84,8 @@ def recover(
 
 
 def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int | None) -> Plan:
+    from f2tools.f2fs.volume.volume import open_volume
     from f2tools.recover.plan import make_plan
-    from f2tools.volume.volume import open_volume
 
     with open_volume(image, devices, checkpoint) as volume:
         for text in volume.warnings:
@@ -115,8 +115,8 @@ def _change(
     undo: str | None, checkpoint: Any,
 ) -> None:  # fmt: skip
     from f2tools.device import open_for_change
-    from f2tools.device.zones import in_order
-    from f2tools.volume.writer import WritableVolume
+    from f2tools.device.media.zones import in_order
+    from f2tools.f2fs.write.volume import WritableVolume
 
     if plan.looped and not rollback:
         where = Where(path=image, blkaddr=plan.end_blkaddr)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
     F2FS_DEVICE_ALIAS_FL,
     NEW_ADDR,
@@ -26,14 +26,14 @@ from f2tools.layout.constants import (
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
-from f2tools.layout.node import NodeFooter
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.checkpoint import Pack
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.node import footers_of
+from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
+from f2tools.f2fs.write.node import is_dnode
+from f2tools.f2fs.write.recovery import find_fsync_chain
 from f2tools.recover.plan import path_of
-from f2tools.volume.checkpoint import Pack
-from f2tools.volume.inode import Inode
-from f2tools.volume.node import footers_of
-from f2tools.volume.nodecache import is_dnode
-from f2tools.volume.recovery import find_fsync_chain
-from f2tools.volume.volume import RESERVED_NODES, Volume
 
 BATCH = 4096  # nodes, or blocks, looked at together
 

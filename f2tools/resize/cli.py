@@ -97,10 +97,10 @@ def resize(
 
 def _check(image: str, devices: tuple[str, ...]) -> None:
     """F2fsError for a volume that is damaged; what an interrupted run leaves is not."""
+    from f2tools.f2fs.layout.constants import CP_RESIZEFS_FLAG
     from f2tools.fsck.check import check
+    from f2tools.fsck.facts.image import open_image
     from f2tools.fsck.findings import Severity
-    from f2tools.fsck.image import open_image
-    from f2tools.layout.constants import CP_RESIZEFS_FLAG
 
     opened = open_image(image, devices)
     try:

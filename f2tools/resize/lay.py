@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.errors import Corrupt, Where
-from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     CP_COMPACT_SUM_FLAG,
     CP_NAT_BITS_FLAG,
@@ -28,17 +28,17 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_SUPER_OFFSET,
 )
-from f2tools.layout.hashes import f2fs_crc32
-from f2tools.layout.sit import SIT_VBLOCKS_SHIFT, SitBlock
-from f2tools.layout.summary import journal_size
-from f2tools.layout.super import SuperBlock
+from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.sit import SIT_VBLOCKS_SHIFT, SitBlock
+from f2tools.f2fs.layout.summary import journal_size
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.areas import Reserve
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.super import CRC_OFFSET, devices_of
+from f2tools.f2fs.volume.volume import RESERVED_NODES
+from f2tools.f2fs.write.checkpoint import head_of, nat_bits_blocks, nat_bits_of
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.resize.plan import device_segments
-from f2tools.volume.areas import Reserve
-from f2tools.volume.commit import head_of, nat_bits_blocks, nat_bits_of
-from f2tools.volume.geometry import Geometry
-from f2tools.volume.super import CRC_OFFSET, devices_of
-from f2tools.volume.volume import RESERVED_NODES
-from f2tools.volume.writer import WritableVolume
 
 PIECE = 4096  # blocks written at a time
 SECTOR = 512  # of the superblock, the first holds the magic and everything about the areas but cp_payload

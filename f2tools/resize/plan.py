@@ -11,16 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from f2tools.errors import F2fsError, Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_PACKED_SSA,
     F2FS_MIN_BLOCK_SIZE,
     NR_CURSEG_TYPE,
 )
+from f2tools.f2fs.volume.areas import (
+    F2FS_MAX_SEGMENT,
+    SEGMENT_COUNT_CKPT,
+    Areas,
+    Reserve,
+    areas_of,
+    best_reserve,
+    ceil_div,
+)
+from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.options import human_size
-from f2tools.volume.areas import F2FS_MAX_SEGMENT, SEGMENT_COUNT_CKPT, Areas, Reserve, areas_of, best_reserve, ceil_div
-from f2tools.volume.geometry import Geometry
 
 Mode = Literal["auto", "keep", "fit"]
 SPARE_SECTIONS = 2  # beside a section for each log: room to move in

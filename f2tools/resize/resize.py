@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.errors import DeviceError, F2fsError, Unsupported
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CP_LARGE_NAT_BITMAP_FLAG,
     CP_RESIZEFS_FLAG,
     F2FS_DEVICE_ALIAS_FL,
@@ -26,17 +26,17 @@ from f2tools.layout.constants import (
     F2FS_PIN_FILE,
     SUM_TYPE_NODE,
 )
-from f2tools.layout.sit import SitBlock
+from f2tools.f2fs.layout.sit import SitBlock
+from f2tools.f2fs.volume.areas import Reserve, best_reserve
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.super import choose_superblock, devices_of, must_be_in_place, read_superblocks, shares_of
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.gc import Pinned, make_room
+from f2tools.f2fs.write.segment import NoFreeSegment
+from f2tools.f2fs.write.volume import DIRTY_NODES_HELD, WritableVolume
 from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch
 from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, Plan, SetEnd, State, Step, make_plan, minimum
-from f2tools.volume.areas import Reserve, best_reserve
-from f2tools.volume.gc import Pinned, make_room
-from f2tools.volume.geometry import Geometry
-from f2tools.volume.segment import NoFreeSegment
-from f2tools.volume.super import choose_superblock, devices_of, must_be_in_place, read_superblocks, shares_of
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import DIRTY_NODES_HELD, WritableVolume
 
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is emptied
 Advance = Callable[[int], None]
@@ -108,7 +108,7 @@ def _usage_dict(usage: Usage) -> dict[str, Any]:
 
 def state_of(device: Device) -> State:
     """What a plan has to know of the volume on a device, recovered if it was not unmounted; nothing is changed."""
-    from f2tools.device.overlay import Overlay
+    from f2tools.device.changes.overlay import Overlay
 
     with WritableVolume(Overlay(_Kept(device))) as volume:
         return _state(volume)

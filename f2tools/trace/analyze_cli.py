@@ -13,7 +13,7 @@ from f2tools.options import Size, json_option, print_json
 from f2tools.text import printable
 
 if TYPE_CHECKING:
-    from f2tools.trace.analyze import Analysis
+    from f2tools.trace.measure.analyze import Analysis
 
 PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
 
@@ -21,7 +21,7 @@ PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
 def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is None or ctx.resilient_parsing:
         return
-    from f2tools.trace.definitions import DEFINITIONS
+    from f2tools.trace.report.definitions import DEFINITIONS
 
     if value != "all" and value not in DEFINITIONS:
         raise Usage(f"no metric is called {value!r}; there are: {', '.join(DEFINITIONS)}")
@@ -86,8 +86,8 @@ def analyze(
       blktrace -d /dev/sdb -o - | f2tools trace analyze - --json
       f2tools trace analyze --explain sequentiality
     """
-    from f2tools.trace.analyze import Request, fio_bytes, must_be_whole
-    from f2tools.trace.analyze import analyze as run_analysis
+    from f2tools.trace.measure.analyze import Request, fio_bytes, must_be_whole
+    from f2tools.trace.measure.analyze import analyze as run_analysis
 
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
@@ -98,7 +98,7 @@ def analyze(
     if as_json:
         print_json(done.report)
     else:
-        from f2tools.trace.report import lines
+        from f2tools.trace.report.text import lines
 
         rows = shutil.get_terminal_size().lines - 1 if sys.stdout.isatty() else None
         for line in lines(done.report, rows):
@@ -111,26 +111,26 @@ def _write_files(
     done: Analysis, csv_folder: str | None, parquet_folder: str | None, html: str | None, svg: str | None,
     png: str | None, picture: str,
 ) -> None:  # fmt: skip
-    from f2tools.trace import report
+    from f2tools.trace.report import text as report
 
     if csv_folder:
         report.write_csv(done.report, csv_folder)
     if parquet_folder:
         report.write_parquet(done.report, parquet_folder)
     if html:
-        from f2tools.trace.html import page
+        from f2tools.trace.report.html import page
 
         with open(html, "w", encoding="utf-8") as file:
             file.write(page(done))
     if svg:
         from f2tools.pictures.svg import document
-        from f2tools.trace.pictures import picture as picture_of
+        from f2tools.trace.report.pictures import picture as picture_of
 
         with open(svg, "w", encoding="utf-8") as file:
             file.write(document(picture_of(done, picture)))
     if png:
         from f2tools.pictures.png import write_png
-        from f2tools.trace.pictures import picture as picture_of
+        from f2tools.trace.report.pictures import picture as picture_of
 
         write_png(picture_of(done, picture), png)
 
@@ -155,15 +155,15 @@ def compare(
       f2tools trace compare ext4 btrfs f2fs --baseline ext4
       f2tools trace compare ext4 f2fs --json
     """
-    from f2tools.trace import compare as comparing
-    from f2tools.trace.analyze import Request
+    from f2tools.trace.measure.analyze import Request
+    from f2tools.trace.report import compare as comparing
 
     chosen = baseline or traces[0]
     if chosen not in traces:
         raise Usage(f"the baseline {chosen!r} is none of the traces that are compared")
     found = comparing.compare([Request(trace, app_bytes=app_bytes, top=5) for trace in traces], chosen, jobs)
     if html:
-        from f2tools.trace.html import comparison_page
+        from f2tools.trace.report.html import comparison_page
 
         with open(html, "w", encoding="utf-8") as file:
             file.write(comparison_page(found))
@@ -224,7 +224,7 @@ def events(
       blktrace -d /dev/sdb -o - | f2tools trace events - --op discard
     """
     from f2tools.trace import events as streaming
-    from f2tools.trace.analyze import must_be_whole
+    from f2tools.trace.measure.analyze import must_be_whole
 
     chosen = streaming.Filter.of(since, until, operations, processes, areas, image, offset)
     damaged = streaming.stream(trace, chosen, limit, as_json, sys.stdout)

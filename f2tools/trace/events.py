@@ -10,10 +10,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.errors import Usage
-from f2tools.text import printable
-from f2tools.trace.areas import AREA_NAMES, Areas, offset_of
-from f2tools.trace.records import (
+from f2tools.blktrace.records import (
     CLASS_NAMES,
     DRIVER,
     FLUSH,
@@ -30,7 +27,10 @@ from f2tools.trace.records import (
     classes,
     rwbs,
 )
-from f2tools.trace.sources import Trace, open_trace
+from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.errors import Usage
+from f2tools.text import printable
+from f2tools.trace.attribute.areas import AREA_NAMES, Areas, offset_of
 
 UT = OP_NUMBERS["UT"]
 
@@ -70,7 +70,7 @@ class Filter:
         bounds = None
         if image is not None:
             from f2tools.device import open_device
-            from f2tools.volume.volume import Volume
+            from f2tools.f2fs.volume.volume import Volume
 
             with Volume(open_device(image)) as volume:
                 bounds = Areas.of(volume.geo)

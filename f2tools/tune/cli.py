@@ -59,7 +59,7 @@ def label(
 
     if new is None:
         _reject(dry_run, undo)
-        from f2tools.volume.volume import open_volume
+        from f2tools.f2fs.volume.volume import open_volume
 
         with open_volume(image, devices) as volume:
             said = described(volume.sb)["label"]
@@ -160,8 +160,8 @@ def _change(
     image: str, devices: tuple[str, ...], request: Request, dry_run: bool, undo: str | None, as_json: bool
 ) -> None:
     from f2tools.device import open_device
+    from f2tools.f2fs.volume.volume import Volume
     from f2tools.tune.tune import apply, plan
-    from f2tools.volume.volume import Volume
 
     with open_device(image, extra=devices, write=not dry_run) as device:  # judged before anything is opened to change
         made = plan(Volume(device), request)
@@ -201,11 +201,11 @@ def _text(old: Any, new: Any) -> str:
 
 
 def _show(image: str, devices: tuple[str, ...], as_json: bool) -> None:
-    from f2tools.layout.constants import FEATURES
+    from f2tools.f2fs.layout.constants import FEATURES
+    from f2tools.f2fs.volume.volume import open_volume
     from f2tools.tune.facts import gather
     from f2tools.tune.features import why_not
     from f2tools.tune.tune import described
-    from f2tools.volume.volume import open_volume
 
     with open_volume(image, devices) as volume:
         said = described(volume.sb)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from f2tools.errors import F2fsError
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
@@ -23,11 +23,11 @@ from f2tools.layout.constants import (
     NULL_ADDR,
     QUOTA_NAMES,
 )
-from f2tools.layout.xattr import FscryptContextV2
-from f2tools.volume.inode import Inode
-from f2tools.volume.quota import quota_inos
-from f2tools.volume.volume import Volume
-from f2tools.volume.xattr import encryption_context
+from f2tools.f2fs.layout.xattr import FscryptContextV2
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.quota import quota_inos
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.volume.xattr import encryption_context
 
 AT_ONCE = 1024
 IV_INO_LBLK = 0x08 | 0x10  # FSCRYPT_POLICY_FLAG_IV_INO_LBLK_64 and _32: keys are made with the UUID of the volume

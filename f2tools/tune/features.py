@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from f2tools.layout.constants import FEATURES
+from f2tools.f2fs.layout.constants import FEATURES
 from f2tools.tune.facts import Facts
 
 Judge = Callable[[Facts], str | None]  # why not, or None

@@ -7,15 +7,15 @@ from typing import Any
 from f2tools.device import Device
 from f2tools.device.base import Data, Wrapper, byte_view
 from f2tools.errors import F2fsError, Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_EXTENSION_LEN,
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_MAX_EXTENSION,
     MAX_VOLUME_NAME,
 )
-from f2tools.layout.hashes import f2fs_crc32
-from f2tools.layout.super import SuperBlock
-from f2tools.volume.super import CRC_OFFSET, SuperCopy, must_be_in_place, problems_of, read_superblocks
+from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.super import CRC_OFFSET, SuperCopy, must_be_in_place, problems_of, read_superblocks
 
 
 def built(sb: SuperBlock) -> bytes:

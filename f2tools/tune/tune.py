@@ -19,7 +19,7 @@ from uuid import UUID
 
 from f2tools.device import Device
 from f2tools.errors import F2fsError, Usage
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     ENCODINGS,
     F2FS_ENC_STRICT_MODE_FL,
     F2FS_EXTRA_ATTR,
@@ -37,16 +37,16 @@ from f2tools.layout.constants import (
     QUOTA_NAMES,
     flag_names,
 )
-from f2tools.layout.super import SuperBlock
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.quota import quota_inos
+from f2tools.f2fs.volume.super import extensions_of, label_of
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.quota import fresh
+from f2tools.f2fs.write.recovery import find_fsync_chain
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.facts import Facts, all_inos, default_xattr_words, gather
 from f2tools.tune.features import SWITCHES, why_not
 from f2tools.tune.superblock import Lens, encoded_extensions, encoded_label, write_copies
-from f2tools.volume.quota import quota_inos
-from f2tools.volume.quota_write import fresh
-from f2tools.volume.recovery import find_fsync_chain
-from f2tools.volume.super import extensions_of, label_of
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import WritableVolume
 
 LOST_FOUND = b"lost+found"
 MODE_QUOTA = stat.S_IFREG | 0o600

@@ -29,11 +29,11 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
       f2tools undo before.undo card.img
     """
     from f2tools.device import open_device
-    from f2tools.device.undo import apply_undo
+    from f2tools.device.changes.undo import apply_undo
 
     with open_device(image, write=not dry_run, extra=devices) as device:
         if devices:
-            from f2tools.volume.volume import Volume
+            from f2tools.f2fs.volume.volume import Volume
 
             Volume(device)  # says which part of the volume is on which device
         report = apply_undo(file, device, dry_run, force=force)

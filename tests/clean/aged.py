@@ -11,11 +11,11 @@ import numpy as np
 
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
-from f2tools.volume.volume import Volume, open_volume
-from f2tools.volume.writer import Policy, WritableVolume
+from f2tools.f2fs.volume.volume import Volume, open_volume
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests import judges
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import Ticks, fresh, writable
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import Ticks, fresh, writable
 
 ROOT_INO = 3
 BLOCK = 4096

@@ -19,8 +19,8 @@ from f2tools.clean.cli import clean
 from f2tools.clean.histogram import BINS, histogram, picture
 from f2tools.dump.manifest import manifest
 from f2tools.errors import F2fsError, Usage
-from f2tools.pictures.svg import svg
-from f2tools.volume.gc import (
+from f2tools.f2fs.volume.volume import open_volume
+from f2tools.f2fs.write.gc import (
     ACCURACY,
     AGE_THRESHOLD,
     POLICIES,
@@ -30,11 +30,11 @@ from f2tools.volume.gc import (
     greedy,
     worth_cleaning,
 )
-from f2tools.volume.volume import open_volume
+from f2tools.pictures.svg import svg
 from tests import images, judges
 from tests.dump.craft import f2
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import fresh, writable
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import fresh, writable
 
 ROOT_INO = 3
 BLOCK = 4096

@@ -10,11 +10,11 @@ import pytest
 from f2tools.clean.clean import NO_ROOM, NOTHING_LEFT, Goal, Outcome
 from f2tools.clean.clean import clean as clean_volume
 from f2tools.device import open_device
-from f2tools.volume.gc import AGE_THRESHOLD
-from f2tools.volume.writer import Policy, WritableVolume
+from f2tools.f2fs.write.gc import AGE_THRESHOLD
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests.clean.aged import of_three_ages, overwritten, sound, tree, without_free_sections
 from tests.dump.craft import f2
-from tests.write.volumes import Ticks
+from tests.f2fs.write.volumes import Ticks
 
 
 def cleaned(path: Path, policy: str = "greedy", goal: Goal | None = None, adaptive: bool = True) -> Outcome:

@@ -15,14 +15,14 @@ import numpy as np
 from f2tools.clean.clean import clean as clean_volume
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
-from f2tools.layout.constants import NR_CURSEG_TYPE
-from f2tools.volume.gc import Pinned
-from f2tools.volume.volume import open_volume
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import NR_CURSEG_TYPE
+from f2tools.f2fs.volume.volume import open_volume
+from f2tools.f2fs.write.gc import Pinned
+from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 from tests.clean.aged import overwritten, scattered, sound, tree, without_free_sections
+from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet
 from tests.kernel.guest import Guest
-from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet
 
 FULL = "-O extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,quota,sb_checksum"
 ZONE_BLOCKS, CONVENTIONAL_ZONES = 1024, 12  # of the zoned reference image

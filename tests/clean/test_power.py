@@ -14,9 +14,9 @@ import pytest
 from f2tools.clean.clean import Goal
 from f2tools.clean.clean import clean as clean_volume
 from f2tools.device import open_device
+from tests.f2fs.write.volumes import Above
+from tests.f2fs.write.workload import Workload, noise
 from tests.power.recording import Recording, crowded, record
-from tests.write.volumes import Above
-from tests.write.workload import Workload, noise
 
 CUTS = int(os.environ.get("F2_CLEAN_CUTS", "16"))  # of each kind, of each case; `make nightly` has every one
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,flexible_inline_xattr"

@@ -14,13 +14,13 @@ import pytest
 
 from f2tools.clean.simulate import WORKLOADS, Load, Setting, simulate
 from f2tools.device import open_device
-from f2tools.volume.gc import POLICIES
-from f2tools.volume.volume import open_volume
-from f2tools.volume.writer import Policy, WritableVolume
+from f2tools.f2fs.volume.volume import open_volume
+from f2tools.f2fs.write.gc import POLICIES
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 from tests import images
 from tests.clean.aged import BLOCK, FILE_BLOCKS, noise, overwritten
 from tests.dump.craft import f2
-from tests.write.volumes import Above, Ticks
+from tests.f2fs.write.volumes import Above, Ticks
 
 FEW = [Setting("greedy", 6, True), Setting("cost-benefit", 2, False)]
 

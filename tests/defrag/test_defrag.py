@@ -20,17 +20,17 @@ from f2tools.defrag.cli import defrag
 from f2tools.defrag.defrag import Defrag, Outcome
 from f2tools.defrag.files import FileMap, chosen_files, device_starts
 from f2tools.device import open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import Recorder
 from f2tools.dump.manifest import manifest
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.layout.constants import F2FS_PIN_FILE, NEW_ADDR
-from f2tools.volume.volume import Volume, open_volume
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import F2FS_PIN_FILE, NEW_ADDR
+from f2tools.f2fs.volume.volume import Volume, open_volume
+from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 from tests.dump.craft import f2
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import fresh, writable
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import fresh, writable
 
 ROOT_INO = 3
 BLOCK = 4096

@@ -12,14 +12,14 @@ from f2tools.defrag.block_range import Range, move_range
 from f2tools.defrag.defrag import Defrag
 from f2tools.defrag.files import chosen_files
 from f2tools.device import open_device
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.tune import Request, apply, plan
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import WritableVolume
 from tests import images
+from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, writable
+from tests.f2fs.write.workload import Workload
 from tests.kernel.guest import Guest
-from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
-from tests.write.volumes import FULL, Twin, fresh, judge, writable
-from tests.write.workload import Workload
 
 SCRIPT = """
 set -e

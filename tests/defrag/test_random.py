@@ -16,10 +16,10 @@ import pytest
 from f2tools.defrag.block_range import NoRoom, Range, move_range
 from f2tools.defrag.defrag import Defrag
 from f2tools.defrag.files import chosen_files
-from f2tools.layout.constants import F2FS_ROOT_INO
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.write.volume import WritableVolume
 from tests.defrag.test_defrag import fragments, mapped, no_worse, sound, tree
-from tests.write.volumes import fresh, writable
+from tests.f2fs.write.volumes import fresh, writable
 
 SEEDS = int(os.environ.get("F2_DEFRAG_SEEDS", "3"))
 SHAPES = (

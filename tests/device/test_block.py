@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from f2tools.device import block as block_module
 from f2tools.device import open_device
-from f2tools.device.block import (
+from f2tools.device.media import block as block_module
+from f2tools.device.media.block import (
     BLKGETSIZE64,
     BLKGETZONESZ,
     BLKREPORTZONE,

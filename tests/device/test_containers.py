@@ -17,8 +17,8 @@ import zstandard
 
 import f2tools
 from f2tools.device import open_device
-from f2tools.device.aff4 import snappy
-from f2tools.device.split import pieces_of
+from f2tools.device.containers.aff4 import snappy
+from f2tools.device.containers.split import pieces_of
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 from tests.dump.craft import f2
 

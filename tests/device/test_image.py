@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from f2tools.device import image as image_module
 from f2tools.device import open_device
-from f2tools.device.image import ImageFile, create_image, open_image
-from f2tools.device.multi import MultiDevice
+from f2tools.device.media import image as image_module
+from f2tools.device.media.image import ImageFile, create_image, open_image
+from f2tools.device.media.multi import MultiDevice
 from f2tools.errors import DeviceError, Unsupported, Usage
 
 

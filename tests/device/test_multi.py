@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from f2tools.device import open_device
-from f2tools.device.multi import MultiDevice
+from f2tools.device.media.multi import MultiDevice
 from f2tools.errors import DeviceError, Usage
 from tests.device.memory import Memory
 

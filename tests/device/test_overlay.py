@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from f2tools.device.image import create_image, open_image
-from f2tools.device.multi import MultiDevice
-from f2tools.device.overlay import BLOCK, Overlay
+from f2tools.device.changes.overlay import BLOCK, Overlay
+from f2tools.device.media.image import create_image, open_image
+from f2tools.device.media.multi import MultiDevice
 from f2tools.errors import DeviceError
 from tests.device.memory import Memory
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from f2tools.device import overlay_log
-from f2tools.device.overlay import BLOCK, Overlay
-from f2tools.device.overlay_log import HEADER, RECORD
+from f2tools.device.changes import overlay_log
+from f2tools.device.changes.overlay import BLOCK, Overlay
+from f2tools.device.changes.overlay_log import HEADER, RECORD
 from f2tools.errors import DeviceError
 from tests.device.memory import Memory
 

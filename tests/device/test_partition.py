@@ -14,9 +14,9 @@ import zstandard
 
 import f2tools
 from f2tools.device import open_device
-from f2tools.device.image import create_image
+from f2tools.device.containers.partition import Partition, Slice, read_partitions
+from f2tools.device.media.image import create_image
 from f2tools.device.open import file_and_part
-from f2tools.device.partition import Partition, Slice, read_partitions
 from f2tools.errors import DeviceError, NotF2fs, Usage
 from tests import images
 from tests.dump.craft import f2

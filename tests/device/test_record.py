@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from f2tools.device.image import create_image, open_image
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import Recorder
+from f2tools.device.media.image import create_image, open_image
 from f2tools.errors import DeviceError
 from tests.device.memory import Memory
 

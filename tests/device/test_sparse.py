@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from f2tools.device import open_device
-from f2tools.device.image import create_image, open_image
-from f2tools.device.sparse import (
+from f2tools.device.containers.sparse import (
     CHUNK_HEADER,
     CRC32,
     DONT_CARE,
@@ -30,6 +29,7 @@ from f2tools.device.sparse import (
     open_sparse,
     write_sparse,
 )
+from f2tools.device.media.image import create_image, open_image
 from f2tools.errors import DeviceError, Unsupported, Usage
 from tests.device.memory import Memory
 from tests.judges import missing_judge

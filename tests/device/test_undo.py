@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from f2tools.device.base import Device
-from f2tools.device.image import create_image, open_image
-from f2tools.device.undo import HEADER, RECORD_MAGIC, UndoLog, apply_undo
+from f2tools.device.changes.undo import HEADER, RECORD_MAGIC, UndoLog, apply_undo
+from f2tools.device.media.image import create_image, open_image
 from f2tools.errors import DeviceError
 from tests.device.memory import Memory
 

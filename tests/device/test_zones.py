@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from f2tools.device.base import Data, Device, byte_view
-from f2tools.device.overlay import Overlay
-from f2tools.device.undo import UndoLog
-from f2tools.device.zones import ZoneOrder, in_order
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.undo import UndoLog
+from f2tools.device.media.zones import ZoneOrder, in_order
 from f2tools.errors import DeviceError, Unsupported
 from tests.device.memory import Memory
 

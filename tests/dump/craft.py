@@ -14,7 +14,7 @@ from typing import Any
 
 import f2tools
 from f2tools.cli import run as run_cli
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
 from tests import images
 
 

@@ -24,9 +24,9 @@ from f2tools.dump.segments import picture, segment_summary
 from f2tools.dump.structures import checkpoints, superblocks
 from f2tools.dump.tables import nat_rows, sit_rows, ssa_rows
 from f2tools.errors import Corrupt
-from f2tools.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import Volume
 from tests import images, judges
 
 Open = Callable[[str], Volume]

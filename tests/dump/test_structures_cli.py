@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from f2tools.cli import main
 from f2tools.dump.cli import COMMANDS
-from f2tools.layout import structures
+from f2tools.f2fs.layout import structures
 from tests import images
 
 Reference = Callable[[str], images.Reference]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import f2tools
-from f2tools.volume.data import Cluster
+from f2tools.f2fs.volume.data import Cluster
 from tests import images
 from tests.dump.craft import copy_of, f2, poke
 

@@ -21,10 +21,10 @@ from f2tools.edit.modes import change_mode, parse_time
 from f2tools.errors import Usage
 from tests import images, judges
 from tests.dump.craft import f2
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, tree_of
+from tests.f2fs.write.volumes import FULL, fresh
 from tests.kernel.guest import Guest
-from tests.write.consistency import assert_consistent
-from tests.write.test_kernel import assert_as_the_kernel, tree_of
-from tests.write.volumes import FULL, fresh
 
 MANY = f"--size 64M -C utf8 -O {FULL},compression"
 

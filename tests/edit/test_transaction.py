@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from f2tools.device import open_device
-from f2tools.device.record import FLUSH, MARK, Recorder
+from f2tools.device.changes.record import FLUSH, MARK, Recorder
 from f2tools.dump.manifest import manifest
 from f2tools.edit.cli import parse_line
 from f2tools.edit.session import Session
 from f2tools.edit.transaction import Edit
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 from tests.dump.craft import f2
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import Above, Ticks, fresh
 from tests.power.recording import Recording
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import Above, Ticks, fresh
 
 Work = Callable[[Session], None]
 F2TOOLS = Path(sys.executable).parent / "f2tools"

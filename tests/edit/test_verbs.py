@@ -20,8 +20,8 @@ from f2tools.edit.words import words_of
 from f2tools.errors import Usage
 from tests import images, judges
 from tests.dump.craft import f2
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import FULL, fresh
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import FULL, fresh
 
 F2TOOLS = Path(sys.executable).parent / "f2tools"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import f2tools
 from f2tools.device import open_device
+from f2tools.f2fs.write.volume import Policy, WritableVolume
 from f2tools.forensics.index import open_index
 from f2tools.forensics.undelete import Found, Undelete
-from f2tools.volume.writer import Policy, WritableVolume
-from tests.write.volumes import Ticks, fresh
+from tests.f2fs.write.volumes import Ticks, fresh
 
 ROOT = 3
 HOUR = 3600 * 10**9

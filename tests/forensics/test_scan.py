@@ -21,9 +21,9 @@ from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.scan import WINDOW_BYTES
 from f2tools.forensics.timeline import FORMATS, write
 from f2tools.forensics.undelete import Undelete
+from tests.f2fs.write.volumes import formatted, fresh
 from tests.forensics.history_cases import NAMES, image_of
 from tests.images import copy_sparse
-from tests.write.volumes import formatted, fresh
 
 BLOCK = 4096
 DAMAGED = int(os.environ.get("F2_FORENSIC_DAMAGES", "3"))
@@ -225,7 +225,7 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
 def test_blocks_that_can_t_be_read_are_listed(tmp_path: Path) -> None:
     from f2tools.device.base import Wrapper
     from f2tools.errors import DeviceError
-    from f2tools.volume.volume import Volume
+    from f2tools.f2fs.volume.volume import Volume
 
     with f2tools.open(image_of("history-a")) as good:
         bad = good.path("/docs").inode.blkaddr

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.forensics.index import open_index
 from f2tools.forensics.undelete import Undelete
-from f2tools.layout.node import Inode as InodeLayout
-from f2tools.layout.node import NodeFooter
 from tests.forensics.history_cases import image_of
 from tests.forensics.past_of import ROOT, living, undeleted
 from tests.images import copy_sparse

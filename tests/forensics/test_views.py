@@ -11,11 +11,11 @@ import pytest
 import f2tools
 from f2tools.copyout.walk import Lost, shown, walk
 from f2tools.errors import F2fsError, Usage
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.forensics.index import open_index
 from f2tools.forensics.past import Past
 from f2tools.forensics.view import Sureness, cp_ver_of, open_as_of, view_of
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
 from tests.forensics.history_cases import CASES, image_of
 from tests.forensics.score import load
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from f2tools.forensics.undelete import Found
+from tests.f2fs.write.workload import noise
 from tests.forensics.past_of import HOUR, ROOT, Life, living, undeleted
-from tests.write.workload import noise
 
 OLD, NEW = noise(1, 20_000), noise(2, 20_000)
 

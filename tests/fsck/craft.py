@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 import f2tools
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.checkpoint import checkpoint_crc
 from f2tools.fsck.check import Report, check
+from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Finding, Severity
-from f2tools.fsck.image import open_image
-from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
-from f2tools.layout.hashes import f2fs_crc32, inode_checksum
-from f2tools.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
-from f2tools.layout.node import Inode as InodeLayout
-from f2tools.layout.super import SuperBlock
-from f2tools.volume.checkpoint import checkpoint_crc
 from tests.images import Reference, reference
 
 CODES = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.device import Device, open_device
-from f2tools.device.overlay import Overlay
+from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import NotF2fs
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.image import Image
-from f2tools.fsck.repair import Kept, Repairer
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
+from f2tools.fsck.repair.rounds import Kept, Repairer
 from tests import judges
 from tests.fsck.trees import shown
 from tests.hostile.damage import flips, resealed

@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from f2tools.device import Device, open_device
-from f2tools.device.overlay import Overlay
+from f2tools.device.changes.overlay import Overlay
+from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, FADVISE_VERITY_BIT
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
-from f2tools.fsck.image import Image
-from f2tools.fsck.repair import Kept, Repairer
-from f2tools.fsck.scan import DIRECT, INODE, XATTR
-from f2tools.layout.constants import F2FS_INLINE_DATA, FADVISE_VERITY_BIT
-from f2tools.layout.node import NodeFooter
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.scan import DIRECT, INODE, XATTR
+from f2tools.fsck.repair.rounds import Kept, Repairer
 from tests.fsck.trees import shown
 from tests.images import reference
 

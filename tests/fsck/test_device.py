@@ -11,14 +11,14 @@ import pytest
 import f2tools
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
-from f2tools.device.block import Zone
-from f2tools.device.overlay import Overlay
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.media.block import Zone
 from f2tools.errors import DeviceError, Unsupported
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import Report, check
-from f2tools.fsck.image import Image
-from f2tools.fsck.repair import Kept, Repairer
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File, Volume
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import Kept, Repairer
 from tests.fsck.craft import Patient, bad, codes, said
 from tests.images import reference
 

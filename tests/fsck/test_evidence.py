@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import f2tools
-from f2tools.fsck.checksums import wrong_byte
-from f2tools.layout.constants import CP_COMPACT_SUM_FLAG
-from f2tools.volume.inode import Inode
+from f2tools.f2fs.layout.constants import CP_COMPACT_SUM_FLAG
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.fsck.facts.checksums import wrong_byte
 from tests import judges
 from tests.fsck.craft import Patient, bad, said
 from tests.fsck.test_repair import assert_silent, repair

@@ -15,8 +15,8 @@ import f2tools
 from f2tools.device import open_device
 from f2tools.errors import F2fsError
 from f2tools.fsck.check import check
-from f2tools.fsck.image import open_image
-from f2tools.fsck.repair import Repairer
+from f2tools.fsck.facts.image import open_image
+from f2tools.fsck.repair.rounds import Repairer
 from f2tools.fsck.report import lines_of
 from tests import judges
 from tests.fsck.craft import examine

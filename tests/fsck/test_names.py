@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import f2tools
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.write.volume import WritableVolume
+from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import examine
 from tests.fsck.test_repair import assert_silent, repair
-from tests.write.volumes import fresh, writable
 
 DIR, FILE = 2, 1
 

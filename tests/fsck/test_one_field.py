@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
-from f2tools.layout.constants import OFFSET_BIT_SHIFT
 from tests.fsck.craft import Patient, bad, codes, said
 
 Change = Callable[[Patient], dict[str, Any]]
@@ -123,7 +123,7 @@ def next_free_nid(p: Patient) -> dict[str, Any]:
 
 @one("C013", "compress-user")
 def nat_bits_(p: Patient) -> dict[str, Any]:
-    from f2tools.volume.checkpoint import read_nat_bits
+    from f2tools.f2fs.volume.checkpoint import read_nat_bits
 
     bits = read_nat_bits(p.vol.device, p.geo, p.vol.pack)
     assert bits is not None
@@ -655,7 +655,7 @@ def cluster_in_a_plain_file(p: Patient) -> dict[str, Any]:
 
 @one("D006", also={"I020"})
 def entry_in_the_wrong_bucket(p: Patient) -> dict[str, Any]:
-    from f2tools.layout.hashes import dentry_hash
+    from f2tools.f2fs.layout.hashes import dentry_hash
 
     folder = p.vol.path("/bigdir").inode
     entry = next(e for e in p.vol.dirs.entries(folder) if e.block > 2 and len(e.name) > 6)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import Recorder
 from f2tools.fsck.check import check
-from f2tools.fsck.image import Image
-from f2tools.fsck.repair import Kept, Repairer
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import Kept, Repairer
 from tests.fsck.craft import Patient, examine, said
 from tests.fsck.test_repair import TABLE, tree_of
 from tests.images import reference

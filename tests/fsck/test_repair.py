@@ -13,8 +13,8 @@ import pytest
 from f2tools.device import open_device
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
-from f2tools.fsck.repair import Outcome, Repairer
-from f2tools.fsck.repairs import CORRECT, COUNT, FIND, GIVE_UP, TABLES
+from f2tools.fsck.repair.rounds import Outcome, Repairer
+from f2tools.fsck.repair.structures import CORRECT, COUNT, FIND, GIVE_UP, TABLES
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck.craft import Patient, bad, examine, said
@@ -319,7 +319,7 @@ def test_names_that_inodes_remember_are_put_back_when_a_directory_block_is_lost(
 def test_lost_names_are_put_back_where_no_node_stays_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("f2tools.volume.nodecache.CLEAN_NODES_HELD", 0)
+    monkeypatch.setattr("f2tools.f2fs.write.node.CLEAN_NODES_HELD", 0)
     p = Patient("base", tmp_path)
     good = tree_of(p.path)
     inode = p.vol.path("/bigdir").inode

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import f2tools
+from f2tools.f2fs.volume.volume import File
 from f2tools.fsck.salvage import FILES
-from f2tools.volume.volume import File
 from tests.dump.craft import f2
 from tests.fsck.craft import Patient
 from tests.images import Reference, reference

@@ -15,7 +15,7 @@ import pytest
 
 import f2tools
 from f2tools.errors import F2fsError
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.volume.volume import Volume
 from tests import judges
 from tests.fsck.craft import Patient, said
 from tests.fsck.test_repair import assert_silent, repair

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import f2tools
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import File
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File
 
 PIECE = 4096
 

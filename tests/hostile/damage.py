@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.hashes import f2fs_crc32
-from f2tools.layout.super import SuperBlock
-from f2tools.volume.checkpoint import checkpoint_crc
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.checkpoint import checkpoint_crc
 from tests.hostile.targets import Place
 
 LENGTHS = (1, 1, 1, 2, 4, 4, 8, 64)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 import f2tools
-from f2tools.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
-from f2tools.layout.hashes import dentry_hash
-from f2tools.layout.nat import NatEntry
-from f2tools.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.hashes import dentry_hash
+from f2tools.f2fs.layout.nat import NatEntry
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, NodeFooter
 from tests.dump.craft import f2
 
 SIZE = 4096

@@ -18,12 +18,12 @@ with atheris.instrument_imports(include=["f2tools"]):
     import f2tools
     from f2tools.device.base import Data, Device
     from f2tools.errors import DeviceError, F2fsError
-    from f2tools.layout.checkpoint import Checkpoint
-    from f2tools.layout.hashes import f2fs_crc32
-    from f2tools.layout.super import SuperBlock
-    from f2tools.volume.checkpoint import checkpoint_crc
-    from f2tools.volume.inode import Inode
-    from f2tools.volume.volume import File, Volume
+    from f2tools.f2fs.layout.checkpoint import Checkpoint
+    from f2tools.f2fs.layout.hashes import f2fs_crc32
+    from f2tools.f2fs.layout.super import SuperBlock
+    from f2tools.f2fs.volume.checkpoint import checkpoint_crc
+    from f2tools.f2fs.volume.inode import Inode
+    from f2tools.f2fs.volume.volume import File, Volume
 
 from tests.hostile.targets import Place, structures
 from tests.images import reference

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from f2tools.layout.constants import COMPRESS_ADDR
-from f2tools.volume.inode import Inode
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import Volume
 
 Place = tuple[int, int]  # byte offset, length
 

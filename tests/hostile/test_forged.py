@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from tests.dump.craft import f2
 from tests.hostile.exercise import COMMANDS, exercise, in_child
 from tests.hostile.forge import DIR, FILE, LINK, SIZE, Forge

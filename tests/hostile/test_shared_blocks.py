@@ -12,9 +12,9 @@ import pytest
 
 import f2tools
 from f2tools.errors import Corrupt
-from f2tools.layout.node import INODE_ADDR_OFFSET
-from f2tools.volume.data import DataReader
-from f2tools.volume.inode import Inode
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.volume.data import DataReader
+from f2tools.f2fs.volume.inode import Inode
 from tests.images import reference
 
 F2TOOLS = Path(sys.executable).parent / "f2tools"

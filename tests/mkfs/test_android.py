@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.errors import Usage
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.mkfs.android import (
     Config,
     FileContexts,
@@ -23,7 +24,6 @@ from f2tools.mkfs.android import (
     read_file_contexts,
     read_fs_config,
 )
-from f2tools.volume.tree import SourceEntry
 from tests.judges import find_tool, missing_judge
 from tests.mkfs.source_tools import run
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import Device, open_device
-from f2tools.device.undo import apply_undo
+from f2tools.device.changes.undo import apply_undo
 from f2tools.errors import DeviceError, F2fsError, NotF2fs
-from f2tools.layout.constants import FEATURES
-from f2tools.layout.node import Inode, NodeFooter
-from f2tools.layout.super import SuperBlock
+from f2tools.f2fs.layout.constants import FEATURES
+from f2tools.f2fs.layout.node import Inode, NodeFooter
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.super import choose_superblock, read_superblocks
 from f2tools.mkfs.contents import Contents, packed
 from f2tools.mkfs.format import build, superblock_bytes, write
 from f2tools.mkfs.make import new_image
 from f2tools.mkfs.plan import make_plan
 from f2tools.mkfs.request import DeviceSpec, Options
-from f2tools.volume.super import choose_superblock, read_superblocks
 from tests.mkfs.tools import GIB, MIB, TIB, blank, f2mkfs, superblock
 
 SIZE = 64 * MIB

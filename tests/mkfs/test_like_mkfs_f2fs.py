@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from f2tools.layout.constants import CP_NAT_BITS_FLAG, F2FS_FEATURE_RO, FEATURES
-from f2tools.layout.super import SuperBlock
+from f2tools.f2fs.layout.constants import CP_NAT_BITS_FLAG, F2FS_FEATURE_RO, FEATURES
+from f2tools.f2fs.layout.super import SuperBlock
 from tests import judges
 from tests.mkfs.tools import GIB, MIB, TIB, UUID, blank, checkpoint, f2mkfs, fingerprint, pages, superblock
 

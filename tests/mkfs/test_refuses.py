@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.cli import main
-from f2tools.device.mounted import in_use
+from f2tools.device.media.mounted import in_use
 from f2tools.errors import DeviceError, F2fsError, Usage
 from tests.mkfs.tools import MIB, blank, f2mkfs, planned, superblock
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from f2tools.errors import Usage
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.mkfs.select import Excludes, OwnerMap, in_order, parse_owner_rule
 from f2tools.mkfs.source import read_directory
-from f2tools.volume.tree import SourceEntry
 from tests.mkfs.source_tools import ACL
 
 

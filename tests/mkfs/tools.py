@@ -11,8 +11,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from f2tools.cli import main
-from f2tools.layout.checkpoint import Checkpoint
-from f2tools.layout.super import SuperBlock
+from f2tools.f2fs.layout.checkpoint import Checkpoint
+from f2tools.f2fs.layout.super import SuperBlock
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 UUID = "11111111-2222-3333-4444-555555555555"

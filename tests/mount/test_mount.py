@@ -25,13 +25,13 @@ import pytest
 from f2tools.device import open_device
 from f2tools.device.base import Wrapper
 from f2tools.errors import DeviceError
-from f2tools.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_PROJINHERIT_FL
+from f2tools.f2fs.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_PROJINHERIT_FL
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount.needed import what_is_missing
 from f2tools.mount.options import MountOptions, parse_options
-from f2tools.volume.writer import WritableVolume
+from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
 from tests.judges import missing_judge
 from tests.mount.mounted import mounted, need_fuse
-from tests.write.volumes import FULL, fresh, judge, reading, writable
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 F2TOOLS = str(Path(sys.executable).parent / "f2tools")
@@ -713,8 +713,8 @@ def test_a_fault_of_ours_is_an_error_of_the_call(
 
 def test_memory_does_not_grow_with_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_fuse()
+    from f2tools.f2fs.write import node as nodecache
     from f2tools.mount import tree as trees
-    from f2tools.volume import nodecache
 
     image = fresh(tmp_path)
     with writable(image) as volume:

@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 
 from tests import judges
+from tests.f2fs.write.test_kernel import assert_quiet
 from tests.kernel.guest import Guest
 from tests.mkfs.from_tools import facts, folder_of
 from tests.mount.mounted import Mount, mounted
 from tests.mount.suite_tools import fio_verify, fsx, pjdfstest
-from tests.write.test_kernel import assert_quiet
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 REPOSITORY = Path(__file__).parents[2]

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.device import Device, open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import WRITE, Recorder, replay_event
-from f2tools.layout.constants import F2FS_ROOT_INO
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import Policy, WritableVolume
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import WRITE, Recorder, replay_event
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.volume import Policy, WritableVolume
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.model import BLOCK
+from tests.f2fs.write.promises import Step, assert_promises_kept
+from tests.f2fs.write.volumes import SECTOR, Above, Ticks, Twin, fresh, writable
+from tests.f2fs.write.workload import Workload, noise
 from tests.images import copy_sparse
-from tests.write.consistency import assert_consistent
-from tests.write.model import BLOCK
-from tests.write.promises import Step, assert_promises_kept
-from tests.write.volumes import SECTOR, Above, Ticks, Twin, fresh, writable
-from tests.write.workload import Workload, noise
 
 
 @dataclass

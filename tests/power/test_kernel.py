@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.volumes import judge, writable
 from tests.kernel.guest import Guest
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
-from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
-from tests.write.volumes import judge, writable
 
 OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from f2tools.device import open_device
-from f2tools.device.record import Recorder
+from f2tools.device.changes.record import Recorder
 from f2tools.errors import F2fsError
+from tests.f2fs.write.volumes import Above
+from tests.f2fs.write.workload import Workload
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
-from tests.write.volumes import Above
-from tests.write.workload import Workload
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
 SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "24"))  # of lost and torn writes

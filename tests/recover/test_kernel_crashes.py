@@ -16,16 +16,16 @@ from typing import Any
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
 from f2tools.errors import NotF2fs
+from f2tools.f2fs.volume.volume import open_volume
+from f2tools.f2fs.write.recovered import open_recovered
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.recover.older import judge_older
-from f2tools.volume.recovered import open_recovered
-from f2tools.volume.volume import open_volume
-from f2tools.volume.writer import WritableVolume
 from tests import judges
+from tests.f2fs.write.consistency import problems
+from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel
 from tests.images import copy_sparse
 from tests.kernel.guest import Guest, Result
 from tests.mkfs.tools import f2mkfs
-from tests.write.consistency import problems
-from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel
 
 CRASHES = int(os.environ.get("F2_CRASHES", "5"))
 ROUND = 10  # volumes that are judged in one boot, each twice

@@ -11,15 +11,15 @@ import pytest
 
 import f2tools
 from f2tools.device import open_device
-from f2tools.device.record import Recorder
+from f2tools.device.changes.record import Recorder
 from f2tools.dump.manifest import manifest
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 from tests.dump.craft import f2
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import Above, fresh, writable
 from tests.recover.test_recover import content, tree
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import Above, fresh, writable
 
 ROOT_INO = 3
 BLOCK = 4096

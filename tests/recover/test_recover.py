@@ -14,7 +14,7 @@ import f2tools
 from f2tools.dump.manifest import manifest
 from tests import images, judges
 from tests.dump.craft import f2
-from tests.volume.test_recovery import EXTENT_FLAG_INLINE
+from tests.f2fs.volume.test_recovery import EXTENT_FLAG_INLINE
 
 
 def tree(path: Path) -> dict[str, Any]:

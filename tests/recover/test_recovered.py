@@ -12,7 +12,7 @@ import pytest
 import f2tools
 from f2tools.device import open_device
 from f2tools.dump.manifest import manifest
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.write.volume import WritableVolume
 from tests import images
 from tests.dump.craft import f2
 from tests.mkfs.tools import f2mkfs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from f2tools.layout.constants import F2FS_ROOT_INO
-from f2tools.volume.recovered import open_recovered
-from f2tools.volume.writer import WritableVolume
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.write.recovered import open_recovered
+from f2tools.f2fs.write.volume import WritableVolume
 from tests import judges
+from tests.f2fs.write.volumes import fresh, writable
 from tests.images import copy_sparse
-from tests.write.volumes import fresh, writable
 
 
 def file_with_a_node(volume: WritableVolume) -> int:

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
 from f2tools.dump.manifest import manifest
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.image import Image
 from f2tools.resize.cli import resize
-from f2tools.volume.volume import Volume
-from tests.write.consistency import assert_consistent
-from tests.write.volumes import Above, writable
-from tests.write.workload import noise
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.volumes import Above, writable
+from tests.f2fs.write.workload import noise
 
 ROOT_INO = 3
 MIB = 1 << 20
@@ -47,7 +47,7 @@ def named(devices: Sequence[Path]) -> list[object]:
 
 def tree_on(device: Device) -> dict[str, Any]:
     """All that is in a volume but where on the device it lies; recovered, as a mount would."""
-    from f2tools.volume.writer import WritableVolume
+    from f2tools.f2fs.write.volume import WritableVolume
 
     top = Above(device)
     WritableVolume(top).sync()

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from f2tools.device import open_device
+from f2tools.f2fs.volume.volume import open_volume
 from f2tools.resize import resize as tool
 from f2tools.resize.plan import MoveAreas
 from f2tools.resize.resize import resize
-from f2tools.volume.volume import open_volume
 from tests import images
+from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.volumes import FULL, fresh
 from tests.kernel.guest import MAX_IMAGES, Guest
 from tests.resize.looking import MIB, fill, named, run, sound
-from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
-from tests.write.volumes import FULL, fresh
 
 SCRIPT = """
 set -e

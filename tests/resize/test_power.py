@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 from f2tools.device import Device, open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import Recorder
 from f2tools.errors import F2fsError
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.resize.plan import Empty, SetEnd
 from f2tools.resize.resize import Mode, resize
-from f2tools.volume.geometry import Geometry
-from f2tools.volume.volume import Volume
+from tests.f2fs.write.volumes import FULL, Above, fresh
 from tests.power.recording import Recording
 from tests.resize.looking import MIB, Kept, codes_on, entries_of, fill, sound_on, tree_on
-from tests.write.volumes import FULL, Above, fresh
 
 CUTS = int(os.environ.get("F2_RESIZE_CUTS", "6"))  # of each case, spread over all writes; and as many torn ones
 ONE_COPY = {"S001", "S002", "S003", "S004"}

@@ -13,19 +13,19 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.device import Device, open_device
-from f2tools.device.overlay import Overlay
+from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError, Unsupported, Usage
-from f2tools.layout.constants import F2FS_PIN_FILE
+from f2tools.f2fs.layout.constants import F2FS_PIN_FILE
+from f2tools.f2fs.volume.volume import open_volume
 from f2tools.resize import resize as tool
 from f2tools.resize.cli import resize
 from f2tools.resize.plan import DoesNotFit, SetEnd
 from f2tools.resize.resize import resize as resize_volume
 from f2tools.resize.resize import state_of
-from f2tools.volume.volume import open_volume
 from tests import images
 from tests.dump.craft import f2
+from tests.f2fs.write.volumes import FULL, Above, fresh, writable
 from tests.resize.looking import MIB, ROOT_INO, Kept, entries_of, fill, named, run, sound, sound_on, tree, tree_on
-from tests.write.volumes import FULL, Above, fresh, writable
 
 SEQUENCES = int(os.environ.get("F2_RESIZE_SEQUENCES", "3"))  # of random sizes
 STEPS = int(os.environ.get("F2_RESIZE_STEPS", "4"))  # sizes in each

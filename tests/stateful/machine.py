@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from f2tools.device import open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
-from f2tools.layout.constants import (
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import Recorder
+from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_NOATIME_FL,
@@ -33,15 +33,15 @@ from f2tools.layout.constants import (
     F2FS_ROOT_INO,
     F2FS_SYNC_FL,
 )
-from f2tools.volume.volume import Volume
-from f2tools.volume.writer import Policy, WritableVolume
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.volume import Policy, WritableVolume
+from tests.f2fs.write import model as m
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.model import BLOCK, Model, Node
+from tests.f2fs.write.promises import Step, assert_promises_kept, named_only
+from tests.f2fs.write.volumes import FULL, Ticks, Twin, assert_same, fresh, judge, writable
+from tests.f2fs.write.workload import Workload
 from tests.images import copy_sparse
-from tests.write import model as m
-from tests.write.consistency import assert_consistent
-from tests.write.model import BLOCK, Model, Node
-from tests.write.promises import Step, assert_promises_kept, named_only
-from tests.write.volumes import FULL, Ticks, Twin, assert_same, fresh, judge, writable
-from tests.write.workload import Workload
 
 FLAVOURS = {
     "plain": "--size 64M",

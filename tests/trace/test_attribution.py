@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from f2tools.cli import main
 from f2tools.device import open_device
 from f2tools.errors import Usage
-from f2tools.trace.analyze import Request, analyze
-from f2tools.trace.attribution import LOG_NAMES
-from f2tools.volume.volume import Volume
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.trace.attribute.attribution import LOG_NAMES
+from f2tools.trace.measure.analyze import Request, analyze
 from tests.trace import traces
 
 CASES = ("churn", "fileserver", "varmail")
@@ -136,7 +136,7 @@ def test_threaded_logs_are_seen(case: tuple) -> None:
 
 
 def test_a_block_that_is_written_very_often_is_counted_as_often() -> None:
-    from f2tools.trace.attribution import _counted
+    from f2tools.trace.attribute.attribution import _counted
 
     counts = np.zeros(4, np.uint16)
     for _ in range(65_540):

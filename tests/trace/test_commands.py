@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from f2tools.cli import main
-from f2tools.trace.definitions import DEFINITIONS
-from f2tools.trace.report import lines
+from f2tools.trace.report.definitions import DEFINITIONS
+from f2tools.trace.report.text import lines
 from tests import judges
 from tests.trace import traces
 from tests.trace.traces import request

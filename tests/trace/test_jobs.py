@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.blktrace.ahead import StreamAhead
+from f2tools.blktrace.sources import open_trace
 from f2tools.errors import DeviceError
-from f2tools.trace.ahead import StreamAhead
-from f2tools.trace.analyze import Request, analyze
-from f2tools.trace.sources import open_trace
+from f2tools.trace.measure.analyze import Request, analyze
 from tests.images import FOLDER
 from tests.trace import traces
 from tests.trace.traces import WRITE, Ev, note, request

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.cli import main
-from f2tools.trace.analyze import Request, analyze
+from f2tools.trace.measure.analyze import Request, analyze
 from tests import judges
 from tests.trace import traces
 from tests.trace.traces import READ, SYNC, WRITE, Ev, note, request

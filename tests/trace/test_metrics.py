@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from f2tools.trace.analyze import Request, analyze
-from f2tools.trace.histogram import Latency, Raster, Series, Sizes
-from f2tools.trace.intervals import IntervalSet, common, union
-from f2tools.trace.sequential import Sequence
+from f2tools.trace.measure.analyze import Request, analyze
+from f2tools.trace.measure.histogram import Latency, Raster, Series, Sizes
+from f2tools.trace.measure.intervals import IntervalSet, common, union
+from f2tools.trace.measure.sequential import Sequence
 from tests.trace import traces
 from tests.trace.traces import DISCARD, FLUSH, READ, WRITE, Ev, request
 
@@ -137,7 +137,7 @@ def test_sequential_by_every_definition(seed: int) -> None:
 
 @pytest.mark.parametrize("spilled", [False, True])
 def test_unions_are_those_of_sets(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
-    from f2tools.trace import intervals
+    from f2tools.trace.measure import intervals
 
     if spilled:
         monkeypatch.setattr(intervals, "BUFFERED", 50)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from f2tools.trace.record.capture import record as recording
 
-from f2tools.trace import record as recording
 from tests import images
 from tests.trace import traces
 
@@ -61,8 +61,8 @@ def test_a_recording_is_one_folder_that_analyze_reads(tmp_path: Path, tools: Pat
 
 
 def test_copies_of_metadata_are_small_and_say_the_same(tmp_path: Path) -> None:
-    from f2tools.trace.analyze import Request, analyze
-    from f2tools.trace.metadata import copy_metadata
+    from f2tools.trace.measure.analyze import Request, analyze
+    from f2tools.trace.record.metadata import copy_metadata
 
     pair = []
     for which in ("before", "after"):
@@ -120,7 +120,7 @@ def test_counters_are_read_by_name() -> None:
 
 
 def test_the_device_s_own_counters_give_its_amplification() -> None:
-    from f2tools.trace.analyze import device_waf
+    from f2tools.trace.measure.analyze import device_waf
 
     rows = [
         {"id": 241, "name": "Host_Writes_GiB", "raw": {"value": 100}},

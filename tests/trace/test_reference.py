@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.layout.super import SuperBlock
-from f2tools.trace.analyze import Request, analyze
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.trace.measure.analyze import Request, analyze
 from tests import judges
+from tests.blktrace.test_pairing import Played
 from tests.trace import slow, traces
-from tests.trace.test_pairing import Played
 from tests.trace.traces import FLUSH, READ, WRITE, Ev, note
 
 FUA = 32768

@@ -12,7 +12,7 @@ from typing import Any
 
 import zstandard
 
-from f2tools.trace.records import OP_NUMBERS
+from f2tools.blktrace.records import OP_NUMBERS
 from tests import images
 
 FOLDER = Path(__file__).parent.parent / "reference" / "traces"

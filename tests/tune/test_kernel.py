@@ -9,11 +9,11 @@ import os
 from pathlib import Path
 
 from tests import judges
+from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.volumes import FULL
 from tests.images import copy_sparse
 from tests.kernel.guest import MAX_IMAGES, Guest
 from tests.tune.test_tune import EXTRA, FREE, NEW_UUID, filled, run, tune
-from tests.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
-from tests.write.volumes import FULL
 
 SCRIPT = """
 set -e

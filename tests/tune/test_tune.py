@@ -15,21 +15,21 @@ from click import Command
 from click.testing import CliRunner
 
 from f2tools.device import open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.record import Recorder
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.record import Recorder
 from f2tools.dump.manifest import manifest
 from f2tools.errors import F2fsError, Usage
-from f2tools.layout.constants import FEATURES
+from f2tools.f2fs.layout.constants import FEATURES
+from f2tools.f2fs.volume.super import choose_superblock, read_superblocks
+from f2tools.f2fs.volume.volume import Volume, open_volume
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.cli import label, tune
 from f2tools.tune.tune import Refused, Request, apply, plan
-from f2tools.volume.super import choose_superblock, read_superblocks
-from f2tools.volume.volume import Volume, open_volume
-from f2tools.volume.writer import WritableVolume
 from tests import images, judges
 from tests.dump.craft import f2
-from tests.write.consistency import assert_consistent, problems
-from tests.write.volumes import FULL, Twin, fresh, writable
-from tests.write.workload import Workload
+from tests.f2fs.write.consistency import assert_consistent, problems
+from tests.f2fs.write.volumes import FULL, Twin, fresh, writable
+from tests.f2fs.write.workload import Workload
 
 ROOT_INO = 3
 SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "6"))

@@ -7,12 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from f2tools.errors import F2fsError
-from f2tools.fsck import problems
-from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.image import Image
-from f2tools.fsck.scan import INODE, UNKNOWN, Scan
-from f2tools.layout.checkpoint import OrphanBlock
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.checkpoint import OrphanBlock
+from f2tools.f2fs.layout.constants import (
     CP_COMPACT_SUM_FLAG,
     CP_DISABLED_FLAG,
     CP_ERROR_FLAG,
@@ -25,7 +21,11 @@ from f2tools.layout.constants import (
     F2FS_FEATURE_RO,
     NULL_ADDR,
 )
-from f2tools.volume.checkpoint import read_nat_bits
+from f2tools.f2fs.volume.checkpoint import read_nat_bits
+from f2tools.fsck import problems
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.scan import INODE, UNKNOWN, Scan
+from f2tools.fsck.findings import Finding, Repair
 
 
 def check_packs(image: Image) -> Iterator[Finding]:

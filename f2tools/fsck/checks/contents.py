@@ -12,11 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from f2tools.errors import Corrupt, F2fsError, Unsupported
-from f2tools.fsck import problems
-from f2tools.fsck.checks.dir import Tree
-from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import Scan
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CP_QUOTA_NEED_FSCK_FLAG,
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_ENCRYPT,
@@ -26,7 +22,7 @@ from f2tools.layout.constants import (
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
 )
-from f2tools.layout.quota import (
+from f2tools.f2fs.layout.quota import (
     QUOTA_BLOCK_SIZE,
     QUOTA_TREE_DEPTH,
     QUOTA_TREE_ROOT,
@@ -35,11 +31,15 @@ from f2tools.layout.quota import (
     QuotaInfo,
     QuotaLeafHeader,
 )
-from f2tools.volume.data import Cluster, DataReader
-from f2tools.volume.node import NodeReader
-from f2tools.volume.quota import quota_inos, read_quota
-from f2tools.volume.verity import read_verity, verify_content
-from f2tools.volume.xattr import encryption_context
+from f2tools.f2fs.volume.data import Cluster, DataReader
+from f2tools.f2fs.volume.node import NodeReader
+from f2tools.f2fs.volume.quota import quota_inos, read_quota
+from f2tools.f2fs.volume.verity import read_verity, verify_content
+from f2tools.f2fs.volume.xattr import encryption_context
+from f2tools.fsck import problems
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.scan import Scan
+from f2tools.fsck.findings import Finding, Problem, Repair
 
 INODES_AT_ONCE = 512
 QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from f2tools.fsck import problems
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.image import Image
-from f2tools.fsck.scan import Scan
 
 if TYPE_CHECKING:
-    from f2tools.device.block import Zone
+    from f2tools.device.media.block import Zone
 
 TOLD = 1000
 

@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.fsck import problems
-from f2tools.fsck.arrays import distinct
-from f2tools.fsck.checks.checkpoint import orphans_of
-from f2tools.fsck.dentries import SLOTS, folded_hash
-from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import INODE, Scan
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_CASEFOLD,
     F2FS_FT_DIR,
     F2FS_INLINE_DENTRY,
@@ -28,7 +22,13 @@ from f2tools.layout.constants import (
     FT_NAMES,
     MAX_DIR_HASH_DEPTH,
 )
-from f2tools.volume.dentries import blocks_per_bucket, buckets_in
+from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
+from f2tools.fsck import problems
+from f2tools.fsck.checks.checkpoint import orphans_of
+from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.dentries import SLOTS, folded_hash
+from f2tools.fsck.facts.scan import INODE, Scan
+from f2tools.fsck.findings import Finding, Problem, Repair
 
 _TYPES = {
     stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFCHR: 3, stat.S_IFBLK: 4, stat.S_IFIFO: 5, stat.S_IFSOCK: 6,
@@ -235,8 +235,8 @@ def check_hashes(tree: Tree) -> Iterator[Finding]:
 
 def _hashed_by_old_kernel(tree: Tree, i: int) -> bool:
     """Kernels of a short time in 2024 kept ignorable code points; the kernel finds such names by a linear search."""
-    from f2tools.layout.casefold import casefold
-    from f2tools.layout.hashes import dentry_hash
+    from f2tools.f2fs.layout.casefold import casefold
+    from f2tools.f2fs.layout.hashes import dentry_hash
 
     name = tree.name(i)
     return int(tree.entries["hash"][i]) == dentry_hash(casefold(name, keep_ignorable=True) or name)

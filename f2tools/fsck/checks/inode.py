@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.fsck import problems
-from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import EXTRA_SIZES, InodeBatch
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     COMPRESS_ALGORITHMS,
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
@@ -41,8 +38,11 @@ from f2tools.layout.constants import (
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
 )
-from f2tools.layout.hashes import inode_checksum
-from f2tools.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.fsck import problems
+from f2tools.fsck.facts.scan import EXTRA_SIZES, InodeBatch
+from f2tools.fsck.findings import Finding, Problem, Repair
 
 KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
 from f2tools.fsck import problems
-from f2tools.fsck.arrays import distinct
+from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.scan import MISSING, UNKNOWN, Scan
 from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.scan import MISSING, UNKNOWN, Scan
-from f2tools.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
 
 LOST_BLOCK_REFERENCES = 3  # so many missing nids of an empty NAT block mean that the block was lost
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from f2tools.fsck import problems
-from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.image import Image
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
     CP_UMOUNT_FLAG,
     CURSEG_WARM_NODE,
     F2FS_FEATURE_RO,
     FSYNC_BIT_SHIFT,
 )
-from f2tools.layout.node import NodeFooter
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.fsck import problems
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.findings import Finding, Repair
 
 _FOOTER, _NAMES = NodeFooter.unpacker()
 

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from f2tools.fsck import problems
-from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.owners import NODE
-from f2tools.fsck.scan import Scan
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     CURSEG_NAMES,
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
@@ -21,7 +17,11 @@ from f2tools.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
-from f2tools.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT
+from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT
+from f2tools.fsck import problems
+from f2tools.fsck.facts.owners import NODE
+from f2tools.fsck.facts.scan import Scan
+from f2tools.fsck.findings import Finding, Repair
 
 STEP = 4096  # segments at a time
 REBUILD = Repair("sit")

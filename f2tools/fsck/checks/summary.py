@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, SUM_TYPE_DATA, SUM_TYPE_NODE
 from f2tools.fsck import problems
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.owners import ALIAS, NODE
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.image import Image
-from f2tools.fsck.owners import ALIAS, NODE
-from f2tools.fsck.scan import Scan
-from f2tools.layout.constants import F2FS_FEATURE_RO, SUM_TYPE_DATA, SUM_TYPE_NODE
 
 STEP = 1024  # segments at a time
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from f2tools.fsck import problems
-from f2tools.fsck.derive import sample_of_inodes, with_extra_attr
-from f2tools.fsck.findings import Finding, Repair
-from f2tools.fsck.image import Image
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     ENCODINGS,
     F2FS_ERRORS,
     F2FS_FEATURE_CASEFOLD,
@@ -18,8 +14,12 @@ from f2tools.layout.constants import (
     QUOTA_NAMES,
     STOP_REASONS,
 )
-from f2tools.layout.super import SuperBlock
-from f2tools.volume.super import SuperCopy, unknown_features
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.super import SuperCopy, unknown_features
+from f2tools.fsck import problems
+from f2tools.fsck.derive.derive import sample_of_inodes, with_extra_attr
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.findings import Finding, Repair
 
 NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
 _RECORDS = ("s_stop_reason", "s_errors")  # written by a kernel in trouble, one copy at a time

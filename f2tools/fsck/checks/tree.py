@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.fsck import problems
-from f2tools.fsck.checksums import CHECKSUM_AT
-from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE, Scan
-from f2tools.layout.constants import (
+from f2tools.f2fs.layout.constants import (
     F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_INODE_CHKSUM,
@@ -25,9 +21,13 @@ from f2tools.layout.constants import (
     FADVISE_KEEP_SIZE_BIT,
     FADVISE_VERITY_BIT,
 )
-from f2tools.layout.hashes import inode_checksum
-from f2tools.volume.dentries import blocks_per_bucket, buckets_in
-from f2tools.volume.super import devices_of
+from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
+from f2tools.f2fs.volume.super import devices_of
+from f2tools.fsck import problems
+from f2tools.fsck.facts.checksums import CHECKSUM_AT
+from f2tools.fsck.facts.scan import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE, Scan
+from f2tools.fsck.findings import Finding, Problem, Repair
 
 _EDGE_PROBLEMS = {
     MISSING: problems.NODE_MISSING,

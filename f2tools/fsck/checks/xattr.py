@@ -12,13 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt
-from f2tools.fsck import problems
-from f2tools.fsck.arrays import distinct
-from f2tools.fsck.findings import Finding, Problem, Repair
-from f2tools.fsck.scan import XATTR, InodeBatch, Scan
-from f2tools.layout.constants import F2FS_INLINE_XATTR
-from f2tools.layout.node import INODE_ADDR_OFFSET, NodeFooter
-from f2tools.layout.xattr import (
+from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.xattr import (
     F2FS_XATTR_MAGIC,
     XATTR_INDEX_ADVISE,
     XATTR_INDEX_ENCRYPTION,
@@ -31,7 +27,11 @@ from f2tools.layout.xattr import (
     XATTR_INDEX_VERITY,
     XattrHeader,
 )
-from f2tools.volume.acl import parse_disk
+from f2tools.f2fs.volume.acl import parse_disk
+from f2tools.fsck import problems
+from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.scan import XATTR, InodeBatch, Scan
+from f2tools.fsck.findings import Finding, Problem, Repair
 
 ACLS = (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT)
 INDEXES = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
-from f2tools.device.block import BlockDevice
+from f2tools.device.media.block import BlockDevice
 from tests.kernel.onboard.aboard import (
     MIB,
     f2,

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 from f2tools.device import open_device
-from f2tools.device.block import BlockDevice
-from f2tools.volume.volume import open_volume
+from f2tools.device.media.block import BlockDevice
+from f2tools.f2fs.volume.volume import open_volume
 from tests.kernel.onboard.aboard import MIB, f2, fill, fsck_f2fs, mounted, nullb, sh, tree
 
 DISK = "/dev/vda"

@@ -1,0 +1,394 @@
+"""The binary format of blktrace: a stream of bytes -> columns, window by window in one reused buffer.
+
+Records are found by looking for the magic in the whole window at once and holding each place against the end of the
+record before it.  Where they disagree (a message of odd length, a magic inside of a payload, damage) the search starts
+again at the place that the last good record points to; see `_chain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.records import (
+    CATEGORY_SHIFT,
+    HEADER_V7,
+    HEADER_V8,
+    MAGIC,
+    MAX_SECTOR,
+    NOTIFY,
+    NOTIFY_MESSAGE,
+    NOTIFY_PROCESS,
+    OP_CGROUP,
+    Events,
+)
+from f2tools.errors import Unsupported
+
+WINDOW = 4 << 20
+MAX_RECORD = HEADER_V8 + 0xFFFF
+SNIFF = 1 << 20
+FIRST_STEP = 1 << 14  # bytes looked at after a disagreement; doubles while all is well
+ReadInto = Callable[[memoryview], int]
+
+
+@dataclass(frozen=True)
+class Format:
+    """Where a record's fields lie, in units of four bytes, and the byte order."""
+
+    version: int
+    order: str
+    header: int
+    pid: int
+    action: int
+    device: int
+
+    @property
+    def magic(self) -> int:
+        """The first four bytes as a number."""
+        return MAGIC | self.version
+
+    @property
+    def magic_bytes(self) -> bytes:
+        """The first four bytes as they stand in the file."""
+        return self.magic.to_bytes(4, "little" if self.order == "<" else "big")
+
+
+# include/uapi/linux/blktrace_api.h: struct blk_io_trace, struct blk_io_trace2
+FORMATS = tuple(
+    Format(version, order, *rest)
+    for order in "<>"
+    for version, *rest in ((7, HEADER_V7, 8, 7, 9), (8, HEADER_V8, 7, 8, 10))
+)
+
+
+def sniff(head: bytes) -> Format | None:
+    """The format of a stream that begins like this; damage at its start is tolerated."""
+    found = [(head.find(each.magic_bytes), each) for each in FORMATS]
+    places = [(at, each) for at, each in found if at >= 0]
+    return min(places, key=lambda place: place[0])[1] if places else None
+
+
+@dataclass
+class Note:
+    """What the trace says in words: the name of a process, the wall clock, a message."""
+
+    time: int
+    op: int
+    pid: int
+    payload: bytes
+
+
+class Scanner:
+    """One binary stream as columns.  `wanted` says by operation what is of interest, all where it is None."""
+
+    def __init__(
+        self,
+        readinto: ReadInto,
+        name: str,
+        damage: Damage,
+        *,
+        window: int = WINDOW,
+        wanted: NDArray[np.bool_] | None = None,
+        payloads: bool = False,
+        lean: bool = False,
+    ) -> None:
+        self._readinto = readinto
+        self._name = name
+        self._damage = damage
+        self._window = max(window, 2 * MAX_RECORD)
+        self._wanted = wanted
+        self._payloads = payloads
+        self._lean = lean
+        self._format: Format | None = None
+        self._sequences = SequenceCheck(name, damage)
+        self._base = 0  # offset in the stream of the buffer's first byte
+        self._bad_since: int | None = None
+        self.notes: list[Note] = []
+        self.records = 0
+        self.operations = np.zeros(256, np.int64)
+
+    def __iter__(self) -> Iterator[Events]:
+        buffer = np.zeros(self._window + 8, np.uint8)
+        view = memoryview(buffer.data)[: self._window]
+        filled = 0
+        ended = False
+        while not ended:
+            while filled < self._window:
+                count = self._readinto(view[filled:])
+                if not count:
+                    ended = True
+                    break
+                filled += count
+            if self._format is None:
+                self._format = sniff(bytes(view[: min(filled, SNIFF)]))
+                if self._format is None:
+                    if filled:
+                        raise Unsupported(f"{self._name}: not a block trace of version 7 or 8")
+                    return
+            used, offsets = self._scan(buffer, filled, ended)
+            if len(offsets):
+                yield self._events(buffer, offsets)
+            if ended:
+                self._finish(used, filled)
+                return
+            view[: filled - used] = bytes(view[used:filled])
+            self._base += used
+            filled -= used
+
+    # -- finding records ----------------------------------------------------------------------------------------
+
+    def _scan(self, buffer: NDArray[np.uint8], filled: int, ended: bool) -> tuple[int, NDArray[np.int64]]:
+        """(bytes used up, offsets of the records among them)."""
+        at = 0
+        found: list[NDArray[np.int64]] = []
+        step = FIRST_STEP if self._bad_since is not None else filled
+        while at < filled:
+            limit = min(filled, at + step)
+            offsets, after, good = self._chain(buffer, at, limit, filled)
+            if len(offsets):
+                self._end_of_damage(at)
+                found.append(offsets)
+                at = after
+                step = step * 2 if good else FIRST_STEP
+                continue
+            if filled - at < HEADER_V8 + MAX_RECORD and not ended:
+                break  # perhaps the rest of it comes with the next window
+            if self._the_format.magic_bytes.startswith(buffer[at : min(at + 4, filled)].tobytes()):
+                break  # a record that the stream's end cuts off
+            if self._bad_since is None:
+                self._bad_since = self._base + at
+            at = self._next_magic(buffer, at + 1, filled, ended)
+            step = FIRST_STEP
+        return at, np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _chain(
+        self, buffer: NDArray[np.uint8], at: int, limit: int, filled: int
+    ) -> tuple[NDArray[np.int64], int, bool]:
+        """Records that follow each other from `at`: (offsets, the end of the last one, whether nothing disagreed)."""
+        form = self._the_format
+        words = self._words(buffer, at, limit)
+        places = np.flatnonzero(words == form.magic)
+        places = places[: np.searchsorted(places, (filled - at - form.header) // 4, "right")]
+        if not len(places) or places[0]:
+            return np.zeros(0, np.int64), at, False
+        pdu = self._pdu_lengths(buffer, at, places)
+        ends = places * 4 + (form.header + pdu)
+        wrong = np.flatnonzero(ends[:-1] != places[1:] * 4)
+        count = int(wrong[0]) + 1 if len(wrong) else len(places)
+        good = not len(wrong)
+        if ends[count - 1] > filled - at:
+            count -= 1
+        if not count:
+            return np.zeros(0, np.int64), at, False
+        after = at + int(ends[count - 1])
+        if len(wrong) and count == wrong[0] + 1 and not self._is_magic(buffer, after, filled) and after < filled:
+            after = self._back_from(buffer, at + int(places[count - 1]) * 4, after, filled)
+        return at + places[:count] * 4, after, good
+
+    def _back_from(self, buffer: NDArray[np.uint8], record: int, after: int, filled: int) -> int:
+        """Where to go on when a record's length leads nowhere: at a record inside of what it claims, if any."""
+        start = record + self._the_format.header
+        inside = buffer[start:after].tobytes().find(self._the_format.magic_bytes)
+        if inside < 0 or not self._is_magic(buffer, start + inside, filled):
+            return after
+        self._damage.note(
+            "corrupt", self._name, self._base + record, f"a record claims {after - start} bytes of payload"
+        )
+        self._damage.skipped_bytes += inside
+        return start + inside
+
+    def _is_magic(self, buffer: NDArray[np.uint8], at: int, filled: int) -> bool:
+        return at + 4 <= filled and buffer[at : at + 4].tobytes() == self._the_format.magic_bytes
+
+    def _next_magic(self, buffer: NDArray[np.uint8], at: int, filled: int, ended: bool) -> int:
+        """The next place that looks like a record; where there is none, what can't be the start of one is passed."""
+        magic = self._the_format.magic_bytes
+        while at < filled:
+            end = min(filled, at + (1 << 16))
+            found = buffer[at:end].tobytes().find(magic)
+            if found >= 0:
+                return at + found
+            at = end if end == filled else end - 3
+        return filled if ended else max(filled - 3, 0)
+
+    def _end_of_damage(self, at: int) -> None:
+        if self._bad_since is None:
+            return
+        count = self._base + at - self._bad_since
+        self._damage.note("corrupt", self._name, self._bad_since, f"{count} bytes that are no record")
+        self._damage.skipped_bytes += count
+        self._bad_since = None
+
+    def _finish(self, used: int, filled: int) -> None:
+        """What is left at the end of the stream."""
+        if self._bad_since is not None:
+            self._end_of_damage(filled)
+        elif filled > used:
+            text = f"the last record is cut off: {filled - used} bytes of it are here"
+            self._damage.note("truncated", self._name, self._base + used, text)
+
+    @property
+    def _the_format(self) -> Format:
+        assert self._format is not None
+        return self._format
+
+    def _words(self, buffer: NDArray[np.uint8], at: int, limit: int) -> NDArray[Any]:
+        return np.ndarray(((limit - at) // 4,), f"{self._the_format.order}u4", buffer.data, at)
+
+    def _pdu_lengths(self, buffer: NDArray[np.uint8], at: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        form = self._the_format
+        words = np.ndarray((len(buffer) - at >> 2,), f"{form.order}u4", buffer.data, at)
+        tail = words[form.device + 2 :][places]  # error and length
+        return (tail >> 16 if form.order == "<" else tail & 0xFFFF).astype(np.int64)
+
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def _events(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Events:
+        """Columns of these records; notes are kept aside."""
+        form = self._the_format
+        self.records += len(offsets)
+        column = _Gather(buffer, offsets, form.order)
+        action = column.u32(form.action)
+        category = action >> np.uint32(CATEGORY_SHIFT)
+        if form.version == 8:
+            high = column.u32(form.action + (1 if form.order == "<" else 0))
+            low = column.u32(form.action + (0 if form.order == "<" else 1))
+            action, category = low, low >> np.uint32(CATEGORY_SHIFT) | high << np.uint32(32 - CATEGORY_SHIFT)
+        note = (category & NOTIFY) != 0
+        noted = bool(note.any())
+        if noted:
+            self._keep_notes(buffer, offsets[note], action[note], column.at(note))
+        rest = column.at(~note) if noted else column
+        if noted:
+            action, category, offsets = action[~note], category[~note], offsets[~note]
+        cpu = rest.u32(form.device + 1)
+        whole = rest
+        self._sequences.feed(rest.u32(form.device), cpu, rest.u32(1), lambda: whole.u64(2), self._base + offsets)
+        op = action.astype(np.uint8)  # the low byte
+        self.operations += np.bincount(op, minlength=256)
+        if self._wanted is not None:
+            keep = np.flatnonzero(self._wanted[op])
+            if len(keep) < len(action):
+                rest = rest.at(keep)
+                action, category, cpu, offsets = action[keep], category[keep], cpu[keep], offsets[keep]
+        return self._columns(buffer, offsets, rest, action, category, rest.u64(2), cpu)
+
+    def _columns(
+        self,
+        buffer: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        column: _Gather,
+        action: NDArray[np.uint32],
+        category: NDArray[np.uint32],
+        time: NDArray[np.int64],
+        cpu: NDArray[np.uint32],
+    ) -> Events:
+        form = self._the_format
+        odd = 0 if form.order == "<" else 1
+        tail = column.u32(form.device + 2)  # error and pdu_len
+        low, high = tail & np.uint32(0xFFFF), tail >> np.uint32(16)
+        error, pdu = (high, low) if odd else (low, high)
+        grouped = (action & np.uint32(OP_CGROUP)) != 0
+        cgroup = np.zeros(0 if self._lean and not grouped.any() else len(action), np.uint64)
+        if grouped.any():
+            has = np.flatnonzero(grouped & (pdu >= 8))
+            cgroup[has] = column.at(has).u64(form.header // 4).view(np.uint64)
+        sector = column.u64(4)
+        lean = self._lean and not self._sequences.several  # CPUs tell what is out of order
+        events = Events(
+            time, sector, column.u32(6).astype(np.int64), category, action.astype(np.uint8),
+            column.u32(form.pid), column.u32(form.device), cpu[:0] if lean else cpu, error.astype(np.uint16),
+            cpu[:0] if self._lean else column.u32(1), cgroup,
+        )  # fmt: skip
+        bare = pdu - np.where(grouped, np.uint32(8), np.uint32(0)) if grouped.any() else pdu
+        for row in np.flatnonzero(bare).tolist() if self._payloads or _has_payload(events.op) else []:
+            if self._payloads or events.op[row] in PAYLOAD_OPS:
+                start = int(offsets[row]) + form.header + (8 if grouped[row] else 0)
+                events.payload[row] = buffer[start : int(offsets[row]) + form.header + int(pdu[row])].tobytes()
+        return self._plausible(events, offsets)
+
+    def _plausible(self, events: Events, offsets: NDArray[np.int64]) -> Events:
+        """Leave out events whose place or time no device and no clock has."""
+        bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
+        if not bad.any():
+            return events
+        for row in np.flatnonzero(bad).tolist():
+            self._damage.note(
+                "corrupt", self._name, int(self._base + offsets[row]),
+                f"an event at sector {int(events.sector[row]) & (1 << 64) - 1} and {events.time[row]} ns",
+            )  # fmt: skip
+        return events.take(~bad)
+
+    def _keep_notes(
+        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], action: NDArray[np.uint32], column: _Gather
+    ) -> None:
+        form = self._the_format
+        times, pids = column.u64(2).tolist(), column.u32(form.pid).tolist()
+        tails = column.u32(form.device + 2).tolist()
+        for offset, act, time, pid, tail in zip(offsets.tolist(), action.tolist(), times, pids, tails, strict=True):
+            length = tail >> 16 if form.order == "<" else tail & 0xFFFF
+            start = offset + form.header
+            payload = buffer[start : start + length].tobytes()
+            op = act & 0xFF
+            if act & OP_CGROUP and op == NOTIFY_MESSAGE:
+                payload = payload[8:]
+            if op in (NOTIFY_PROCESS, NOTIFY_MESSAGE):
+                payload = payload.rstrip(b"\0")
+            self.notes.append(Note(time, op, pid, payload))
+
+
+MAX_TIME = 1 << 62
+PAYLOAD_OPS = (13, 15)  # split and remap: needed to follow a request
+
+
+def _has_payload(op: NDArray[np.uint8]) -> bool:
+    return any(bool((op == each).any()) for each in PAYLOAD_OPS)
+
+
+class _Gather:
+    """Fields of records at any offsets; an offset that is no multiple of four costs a view of its own."""
+
+    def __init__(
+        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], order: str, phase: int | None = None
+    ) -> None:
+        self._buffer = buffer
+        self._offsets = offsets
+        self._order = order
+        self._phase = phase  # of all of them, where it is one
+        if phase is None and len(offsets):
+            odd = offsets & 3
+            first = int(odd[0])
+            self._phase = first if (odd == first).all() else None
+        self._index = offsets >> 2
+
+    def at(self, rows: NDArray[Any]) -> _Gather:
+        """The same of some of the records."""
+        return _Gather(self._buffer, self._offsets[rows], self._order, self._phase)
+
+    def u32(self, word: int) -> NDArray[np.uint32]:
+        """The field at four times `word` bytes into each record."""
+        if self._phase is not None:
+            return self._view(self._phase)[word:][self._index].astype(np.uint32, copy=False)
+        found = np.zeros(len(self._offsets), np.uint32)
+        for phase in range(4):
+            rows = np.flatnonzero(self._offsets & 3 == phase)
+            found[rows] = self._view(phase)[word:][self._index[rows]]
+        return found
+
+    def u64(self, word: int) -> NDArray[np.int64]:
+        """The same for a field of eight bytes."""
+        low, high = (word, word + 1) if self._order == "<" else (word + 1, word)
+        found = self.u32(high).astype(np.int64)
+        if found.any():
+            found <<= 32
+            found |= self.u32(low)
+            return found
+        return self.u32(low).astype(np.int64)
+
+    def _view(self, phase: int) -> NDArray[Any]:
+        return np.ndarray((len(self._buffer) - phase >> 2,), f"{self._order}u4", self._buffer.data, phase)

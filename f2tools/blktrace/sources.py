@@ -1,0 +1,347 @@
+"""Where a trace comes from: files, folders, standard input, compressed or not; its streams as one, in order of time.
+
+blktrace writes a file for each CPU, each in order of time.  They are merged window by window: what is sure to be older
+than all that is still unread is handed on.  Memory is one window for each stream, whatever the size of the trace.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.blktrace.damage import Damage
+from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
+from f2tools.blktrace.scan import WINDOW, Note, Scanner, sniff
+from f2tools.blktrace.text import PageWrites, TextReader
+from f2tools.errors import DeviceError, Unsupported, Usage
+
+PER_CPU = re.compile(r"(.*)\.blktrace\.(\d+)(\.gz|\.zst)?$")
+PLAIN = re.compile(r"(.*)\.(?:blktrace|bin|blkparse\.txt|ftrace\.txt)(\.gz|\.zst)?$")
+MIN_WINDOW = 1 << 18
+BUFFERS = 16 << 20  # bytes in all streams' windows together
+MAX_NOTES = 100_000
+HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
+MAX_LEAPS = 1000
+LEAP = 10**9  # ns; a time that leaps further, alone, is damage
+
+
+@dataclass
+class Trace:
+    """A trace as its streams; `damage`, `notes` and `names` fill while it is read."""
+
+    name: str
+    files: tuple[str, ...]
+    damage: Damage = field(default_factory=Damage)
+    notes: list[Note] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)  # processes
+    records: int = 0
+    operations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))  # events by operation
+    selection: bool = False  # a text from which events were left out on purpose
+    pages: PageWrites = field(default_factory=PageWrites)
+
+    def events(
+        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1
+    ) -> Iterator[Events]:
+        """All events in order of time, in windows; `wanted` limits them to some operations.
+
+        `payloads` keeps those of all operations, `lean` leaves out CPUs, sequence numbers and, where there are none,
+        cgroups.  With more than one of `jobs`, that many streams less one are decoded in processes of their own.
+        """
+        mask = None
+        if wanted is not None:
+            mask = np.zeros(256, np.bool_)
+            mask[list(wanted)] = True
+        window = max(MIN_WINDOW, min(WINDOW, BUFFERS // max(len(self.files), 1)))
+        streams: list[Stream] = []
+        try:
+            for path in self.files:
+                if len(streams) < jobs - 1:
+                    from f2tools.blktrace.ahead import StreamAhead
+
+                    streams.append(StreamAhead(self, path, window, mask, payloads, lean))
+                else:
+                    streams.append(Stream(self, path, window, mask, payloads, lean))
+            yield from streams[0].whole() if len(streams) == 1 else _merged(streams)
+        finally:
+            for stream in streams:
+                stream.close()
+        for stream in streams:
+            stream.gather()
+
+    def add_notes(self, notes: list[Note]) -> None:
+        """Names of processes, messages; bounded, as a trace can be nothing but messages."""
+        for note in notes:
+            if note.op == NOTIFY_PROCESS:
+                if len(self.names) < MAX_NOTES or note.pid in self.names:
+                    self.names[note.pid] = note.payload.split(b"\0")[0].decode("utf-8", "replace")
+            elif len(self.notes) < MAX_NOTES:
+                self.notes.append(note)
+        notes.clear()
+
+    @property
+    def messages(self) -> list[Note]:
+        """What was written into the trace in words, in order of time."""
+        return sorted((n for n in self.notes if n.op != NOTIFY_TIMESTAMP), key=lambda note: note.time)
+
+
+def open_trace(given: str) -> Trace:
+    """The trace that `given` names: a prefix, a folder, a file, or `-` for standard input."""
+    if given == "-":
+        return Trace("standard input", ("-",))
+    path = Path(given)
+    if path.is_dir():
+        names = sorted(os.listdir(path))
+        files = [n for n in names if PER_CPU.match(n)] or [n for n in names if PLAIN.match(n)]
+        files = files or [n for n in names if re.match(r"ftrace.*\.txt(\.gz|\.zst)?$|blkparse.*\.txt(\.gz|\.zst)?$", n)]
+        if not files:
+            raise Usage(f"{given}: no trace in this folder; expected files such as x.blktrace.0")
+        return Trace(given, tuple(str(path / name) for name in _in_order_of_cpu(files)))
+    if path.exists():
+        return Trace(given, (given,))
+    folder = path.parent
+    prefix = path.name
+    if folder.is_dir():
+        files = [n for n in os.listdir(folder) if (m := PER_CPU.match(n)) and m[1] == prefix]
+        if files:
+            return Trace(given, tuple(str(folder / name) for name in _in_order_of_cpu(files)))
+    raise DeviceError(f"{given}: no file of this name, nor {prefix}.blktrace.0 and so on")
+
+
+def _in_order_of_cpu(names: list[str]) -> list[str]:
+    """One file for each stream: x.blktrace.0 rather than its compressed copy beside it."""
+    best: dict[str, str] = {}
+    for name in sorted(names, key=len, reverse=True):
+        best[re.sub(r"\.(gz|zst)$", "", name)] = name
+    return [best[key] for key in sorted(best, key=lambda key: (len(key), key))]
+
+
+class Stream:
+    """One file of a trace, and the window of it that is being handed out."""
+
+    def __init__(
+        self, trace: Trace, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool, lean: bool
+    ) -> None:
+        self.trace = trace
+        self._wanted = wanted
+        name = os.path.basename(path) if path != "-" else "standard input"
+        self._file, head = _open(path)
+        self._reader: Scanner | TextReader
+        if sniff(head) is not None or not _is_text(head):
+            self._reader = Scanner(
+                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads, lean=lean
+            )
+        else:
+            self._reader = TextReader(self._file.read, name, trace.damage)
+        self._source = iter(self._reader)
+        self._name = name
+        self._events: Events | None = None
+        self.done = False
+        self._latest = 0  # time
+        self._largest = 0  # events of a window
+        self._mixed = False  # whether CPUs write in turns
+        self._held: list[Events] = []
+        self._over = False
+
+    def close(self) -> None:
+        self._file.close()
+
+    def gather(self) -> None:
+        """What was noted on the way."""
+        self.trace.add_notes(self._reader.notes)
+        self.trace.records += self._reader.records
+        self.trace.operations += self._reader.operations
+        if isinstance(self._reader, TextReader):
+            self.trace.names.update(self._reader.names)
+            self.trace.pages.update(self._reader.pages)
+            self.trace.selection |= bool(self._reader.selection)
+
+    def next(self) -> Events | None:
+        """The next window; None at the end.
+
+        Where CPUs write in turns, as `blktrace -o -` does, what may still be preceded by others is held back.
+        """
+        while (events := self._read()) is not None:
+            self._largest = max(self._largest, len(events))
+            if not self._mixed:
+                return events
+            whole = Events.concatenate([*self._held, events]).in_order_of_time()
+            count = max(len(whole) - HELD * self._largest, 0)
+            self._held = [whole.take(slice(count, None))]
+            if count:
+                return whole.take(slice(0, count))
+        return self._held.pop() if self._held else None
+
+    def _read(self) -> Events | None:
+        events = next(self._source, None)
+        self.trace.add_notes(self._reader.notes)
+        if events is None:
+            if self._file.error is not None and not self._over:
+                text = f"the compressed file can't be read on: {self._file.error}"
+                self.trace.damage.note("truncated", self._name, None, text)
+            self._over = True
+            return None
+        if isinstance(self._reader, TextReader) and self._wanted is not None:
+            events = events.take(self._wanted[events.op])
+        return self._in_order(events) if len(events) else events
+
+    def _in_order(self, events: Events) -> Events:
+        """Put right what is out of order; a time that leaps alone on its CPU gets that of its neighbour."""
+        time = events.time
+        if time[0] >= self._latest and (time[1:] >= time[:-1]).all():
+            self._latest = int(time[-1])
+            return events
+        rows = np.argsort(events.cpu, kind="stable") if len(events.cpu) else np.arange(len(time))
+        ranked = time[rows]
+        ends = np.flatnonzero(np.diff(events.cpu[rows])) + 1 if len(events.cpu) else []
+        for part in np.split(ranked, ends):
+            self._without_leaps(part)
+        events.time = np.empty_like(time)
+        events.time[rows] = ranked
+        ordered = events.in_order_of_time()
+        self._mixed |= bool(ordered.time[0] < self._latest) or bool((events.time[1:] < events.time[:-1]).any())
+        self._latest = max(self._latest, int(ordered.time[-1]))
+        return ordered
+
+    def _without_leaps(self, time: NDArray[np.int64]) -> None:
+        """Correct times of one CPU of which the next one is lower by much, in place."""
+        falls = np.flatnonzero(time[1:] < time[:-1])
+        if len(falls) > MAX_LEAPS:
+            return
+        for at in falls.tolist():
+            low = int(time[at - 1]) if at else 0
+            if time[at] - time[at + 1] <= LEAP:
+                continue
+            stray = at if low <= time[at + 1] else at + 1
+            self.trace.damage.note(
+                "corrupt", self._name, None, f"an event at {int(time[stray])} ns among others at {low} ns"
+            )
+            time[stray] = max(low, int(time[min(stray + 1, len(time) - 1)])) if stray == at else time[at]
+
+    def whole(self) -> Iterator[Events]:
+        """All of it, in its own order."""
+        while (events := self.next()) is not None:
+            if len(events):
+                yield events
+
+    def fill(self) -> None:
+        """Read on where nothing is held."""
+        while not self.done and (self._events is None or not len(self._events)):
+            self._events = self.next()
+            self.done = self._events is None
+
+    @property
+    def last(self) -> int:
+        """The time up to which this stream is known."""
+        assert self._events is not None
+        return int(self._events.time[-1])
+
+    def until(self, time: int) -> Events | None:
+        """Take what is held up to and including `time`."""
+        if self._events is None or not len(self._events):
+            return None
+        count = int(np.searchsorted(self._events.time, time, "right"))
+        if not count:
+            return None
+        part = self._events.take(slice(0, count))
+        self._events = self._events.take(slice(count, None)) if count < len(self._events) else None
+        return part
+
+
+def _merged(streams: list[Stream]) -> Iterator[Events]:
+    while True:
+        for stream in streams:
+            stream.fill()
+        open_ones = [stream for stream in streams if not stream.done]
+        if not open_ones:
+            return
+        horizon = min(stream.last for stream in open_ones)
+        parts = [part for stream in open_ones if (part := stream.until(horizon)) is not None]
+        whole = Events.concatenate(parts)
+        yield whole if len(parts) == 1 else whole.in_order_of_time()
+
+
+def _is_text(head: bytes) -> bool:
+    return b"\0" not in head[:4096]
+
+
+class _Prefixed(io.RawIOBase):
+    """A stream whose beginning has been read already; where it can't be decompressed any further it ends."""
+
+    def __init__(self, head: bytes, rest: Any) -> None:
+        self._head = memoryview(head)
+        self._rest = rest
+        self.error: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)
+        if self._head:
+            count = min(len(view), len(self._head))
+            view[:count] = self._head[:count]
+            self._head = self._head[count:]
+            return count
+        if self.error is not None:
+            return 0
+        try:
+            if not isinstance(self._rest, gzip.GzipFile):
+                return self._rest.readinto(view) or 0
+            data = self._rest.read1(len(view))  # `readinto` loses what comes ahead of an error
+            view[: len(data)] = data
+            return len(data)
+        except _decompression_errors() as error:
+            self.error = error
+            return 0
+
+    def close(self) -> None:
+        self._rest.close()
+        super().close()
+
+
+def _open(path: str) -> tuple[_Prefixed, bytes]:
+    """A file decompressed, and its first bytes."""
+    try:
+        raw: Any = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
+    except OSError as error:
+        raise DeviceError(f"{path}: {error.strerror}") from error
+    head = raw.read(4) or b""
+    source: Any = _Prefixed(head, raw)
+    if head[:2] == b"\x1f\x8b":
+        source = gzip.GzipFile(fileobj=io.BufferedReader(source, 1 << 16))
+    elif head == b"\x28\xb5\x2f\xfd":
+        import zstandard
+
+        source = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True)
+    start = bytearray()
+    try:
+        while len(start) < 4096 and (data := _some(source, 4096 - len(start))):
+            start += data
+    except _decompression_errors() as error:
+        if not start:
+            raise Unsupported(f"{path}: can't be decompressed: {error}") from error
+    return _Prefixed(bytes(start), source), bytes(start)
+
+
+def _some(source: Any, count: int) -> bytes:
+    return source.read1(count) if isinstance(source, gzip.GzipFile) else source.read(count)
+
+
+def _decompression_errors() -> tuple[type[Exception], ...]:
+    found: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
+    if "zstandard" in sys.modules:
+        import zstandard
+
+        found = (*found, zstandard.ZstdError)
+    return found

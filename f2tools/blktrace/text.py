@@ -1,0 +1,301 @@
+"""Events from text: what blkparse prints in its default format, and block and f2fs events of ftrace and perf script.
+
+Lines are read in bounded pieces.  A line that begins like an event and can't be read is counted; the rest of a file
+(headings, blkparse's totals) is passed over.  Of what `blkparse -a` left out nothing can be told from what was lost, so
+a text with gaps everywhere is a selection, and has no losses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.records import (
+    AHEAD,
+    DISCARD,
+    FLUSH,
+    FS,
+    FUA,
+    MAX_SECTOR,
+    META,
+    NOTIFY_MESSAGE,
+    OP_NUMBERS,
+    PC,
+    READ,
+    SECTOR,
+    SYNC,
+    WRITE,
+    A,
+    C,
+    Events,
+)
+from f2tools.blktrace.scan import MAX_TIME, Note
+from f2tools.errors import Unsupported
+
+PIECE = 1 << 20
+MAX_LINE = 1 << 16
+GAPS = 5  # so few are losses, however short the text is
+MAX_INOS = 1 << 18
+NUMBER = rb"\d{1,18}"
+
+BLKPARSE = re.compile(
+    rb"\s*(\d{1,5}),(\d{1,7})\s+(\d{1,6})\s+(" + NUMBER + rb")\s+(\d{1,10})\.(\d{1,9})\s+(\d{1,10})\s+([A-Za-z]{1,2})"
+    rb"(?:\s+(\w{1,8}))?(?:\s+(" + NUMBER + rb")(?:\s+([+/])\s+(" + NUMBER + rb"))?(?:\s|$))?(.*)$"
+)
+STARTS_LIKE_BLKPARSE = re.compile(rb"\s*\d+,\d+\s")
+FTRACE = re.compile(
+    rb"\s*(.{1,64}?)[-\s]\s*(\d{1,10})\s+(?:\(.{0,12}\)\s+)?\[(\d{1,5})\]\s+(?:[^\s:]{3,8}\s+)?"
+    rb"(\d{1,10})\.(\d{1,9}):\s+(?:\w+:)?(block_\w+|f2fs_submit_page_\w+|tracing_mark_write):\s*(.*)$"
+)
+BLOCK_EVENT = re.compile(
+    rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:("
+    + NUMBER
+    + rb")\s+)?(?:\([^)]{0,200}\)\s+)?("
+    + NUMBER
+    + rb")\s+([+/])\s+"
+    rb"(" + NUMBER + rb")\s*(.*)$"
+)
+F2FS_PAGE = re.compile(
+    rb"dev = \((\d+),(\d+)\), ino = (\d+), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), "
+    rb"newaddr = (0x[0-9a-f]+), rw = (\w+)\(.*?\), type = (\w+)"
+)
+BLOCK_OPS = {
+    b"block_bio_queue": "Q", b"block_bio_backmerge": "M", b"block_bio_frontmerge": "F", b"block_getrq": "G",
+    b"block_sleeprq": "S", b"block_rq_requeue": "R", b"block_rq_issue": "D", b"block_rq_complete": "C",
+    b"block_rq_insert": "I", b"block_split": "X", b"block_bio_remap": "A", b"block_rq_remap": "A",
+}  # fmt: skip
+LETTERS = {"A": AHEAD, "S": SYNC, "M": META}
+ON_REQUESTS = {OP_NUMBERS[name] for name in "DCIR"}
+
+
+@dataclass
+class PageWrites:
+    """What the kernel itself says of the blocks that F2FS writes: f2fs_submit_page_write, summed up."""
+
+    logs: Counter[str] = field(default_factory=Counter)  # blocks by temperature and type, `meta` for metadata
+    inos: Counter[int] = field(default_factory=Counter)  # blocks by inode; 1 is all nodes, 2 all metadata
+    count: int = 0
+
+    def add(self, log: str, ino: int) -> None:
+        """Count a block; of very many inodes the rest is counted as 0."""
+        self.count += 1
+        self.logs[log] += 1
+        self.inos[ino if ino in self.inos or len(self.inos) < MAX_INOS else 0] += 1
+
+    def update(self, other: PageWrites) -> None:
+        """Add those of another text."""
+        self.count += other.count
+        self.logs.update(other.logs)
+        self.inos.update(other.inos)
+
+
+class TextReader:
+    """One text as columns."""
+
+    def __init__(self, read: Callable[[int], bytes], name: str, damage: Damage) -> None:
+        self._read = read
+        self._name = name
+        self._damage = damage
+        self._sequences = SequenceCheck(name, damage, from_one=False)  # with `blkparse -w` it begins later
+        self._other = False  # lines that are neither events nor headings
+        self.selection: bool | None = None
+        self._over = False
+        self._line = 0
+        self._last: dict[int, int] = {}
+        self.notes: list[Note] = []
+        self.names: dict[int, str] = {}
+        self.pages = PageWrites()
+        self.records = 0
+        self.operations = np.zeros(256, np.int64)
+
+    def __iter__(self) -> Iterator[Events]:
+        rest = b""
+        while True:
+            piece = self._read(PIECE)
+            lines = (rest + piece).split(b"\n")
+            rest = lines.pop() if piece else b""
+            if len(rest) > MAX_LINE:
+                self._damage.note("unreadable", self._name, self._line, "a line without an end")
+                rest = b""
+            rows = [row for row in map(self._row, lines) if row is not None]
+            if rows:
+                yield self._events(rows)
+            if not piece:
+                break
+        if self._other and not self.records and not self.notes and not self.pages.count:
+            raise Unsupported(
+                f"{self._name}: a text without any block event as blkparse prints it by default (that is without its "
+                "options -f and -F), or as in the text of ftrace and perf script"
+            )
+
+    def _events(self, rows: list[tuple]) -> Events:
+        self.records += len(rows)
+        columns = list(zip(*rows, strict=True))
+        dtypes = (np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16)
+        pairs = zip(columns[:9], dtypes, strict=True)
+        arrays: list[NDArray[Any]] = [np.array(column, dtype) for column, dtype in pairs]
+        sequence = np.array(columns[9], np.uint32)
+        offsets = np.array(columns[11], np.int64)
+        self.operations += np.bincount(arrays[4], minlength=256)
+        payload = {row: data for row, data in enumerate(columns[10]) if data}
+        numbered = sequence > 0
+        if self.selection is None and numbered.any():
+            self.selection = _full_of_gaps(arrays[6][numbered], arrays[7][numbered], sequence[numbered])
+        if numbered.any() and not self.selection:
+            time = arrays[0][numbered]
+            self._sequences.feed(
+                arrays[6][numbered], arrays[7][numbered], sequence[numbered], lambda: time, offsets[numbered]
+            )
+        return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)
+
+    def _row(self, line: bytes) -> tuple | None:
+        self._line += 1
+        if not line or line[:1] == b"#":
+            return None
+        if STARTS_LIKE_BLKPARSE.match(line):
+            row = None if len(line) > MAX_LINE else self._blkparse(line)
+            if row is None and not self._over:
+                self._damage.note("unreadable", self._name, self._line, f"not an event: {line[:60]!r}")
+            return None if row == () else row
+        if b": " in line and (match := FTRACE.match(line[:MAX_LINE])):
+            row = self._ftrace(match)
+            if row is None:
+                self._damage.note("unreadable", self._name, self._line, f"not an event: {line[:60]!r}")
+            return None if row == () else row
+        if line.startswith((b"CPU", b"Total", b"Throughput", b"Events")):
+            self._over = True
+        self._other = True
+        return None
+
+    # -- blkparse -----------------------------------------------------------------------------------------------
+
+    def _blkparse(self, line: bytes) -> tuple | None:
+        match = BLKPARSE.match(line)
+        if match is None:
+            return None
+        major, minor, cpu, sequence, seconds, fraction, pid, name, letters, sector, sign, size, rest = match.groups()
+        time = int(seconds) * 10**9 + int(fraction.ljust(9, b"0"))
+        if name == b"m":
+            self.notes.append(
+                Note(time, NOTIFY_MESSAGE, int(pid), line.split(b" m ", 1)[-1].split(b"N", 1)[-1].strip())
+            )
+            return ()
+        op = OP_NUMBERS.get(name.decode())
+        if op is None:
+            return None
+        device = int(major) << 20 | int(minor)
+        category = categories(letters or b"", op)
+        count, payload = (int(size) if size else 0), b""
+        if sign == b"/":
+            payload, count = count.to_bytes(8, "big"), max(count - int(sector), 0)
+        if op == A and (source := re.search(rb"<- \((\d{1,5}),(\d{1,7})\) (" + NUMBER + rb")", rest)):
+            payload = _remap(source, device)
+        error = re.search(rb"\[(-?\d{1,5})\]\s*$", line) if op == C else None
+        if op != C and (comm := re.search(rb"\[(.{1,32})\]", rest)):
+            self.names.setdefault(int(pid), comm[1].decode("utf-8", "replace"))
+        return self._checked((
+            time, int(sector or 0), count * SECTOR, category, op, int(pid) & 0xFFFFFFFF, device, int(cpu),
+            abs(int(error[1])) & 0xFFFF if error else 0, int(sequence) & 0xFFFFFFFF, payload, self._line,
+        ))  # fmt: skip
+
+    # -- ftrace, perf -------------------------------------------------------------------------------------------
+
+    def _ftrace(self, match: re.Match[bytes]) -> tuple | None:
+        comm, pid, cpu, seconds, fraction, event, rest = match.groups()
+        time = int(seconds) * 10**9 + int(fraction.ljust(9, b"0"))
+        self._in_order(int(cpu), time)
+        self.names.setdefault(int(pid), comm.strip().decode("utf-8", "replace"))
+        if event == b"tracing_mark_write":
+            self.notes.append(Note(time, NOTIFY_MESSAGE, int(pid), rest.strip()))
+            return ()
+        if event.startswith(b"f2fs_submit_page"):
+            return self._page(event, rest)
+        op = BLOCK_OPS.get(event)
+        if op is None:
+            return ()
+        number = OP_NUMBERS[op]
+        found = BLOCK_EVENT.match(rest)
+        if found is None:
+            return None
+        major, minor, letters, command, sector, sign, size, tail = found.groups()
+        device = int(major) << 20 | int(minor)
+        count, payload = int(size), b""
+        if sign == b"/":
+            payload, count = count.to_bytes(8, "big"), max(count - int(sector), 0)
+        if number == A and (source := re.search(rb"<- \((\d{1,5}),(\d{1,7})\) (" + NUMBER + rb")", tail)):
+            payload = _remap(source, device)
+        error = re.search(rb"\[(-?\d{1,5})\]", tail) if number == C else None
+        if count == 0 and command and int(command):
+            count = 0
+        return self._checked((
+            time, int(sector), count * SECTOR, categories(letters, number), number, int(pid) & 0xFFFFFFFF, device,
+            int(cpu), abs(int(error[1])) & 0xFFFF if error else 0, 0, payload, self._line,
+        ))  # fmt: skip
+
+    def _in_order(self, cpu: int, time: int) -> None:
+        if time < self._last.get(cpu, 0):
+            self._damage.note("disordered", self._name, self._line, f"CPU {cpu}: an event before its predecessor")
+        self._last[cpu] = max(time, self._last.get(cpu, 0))
+
+    def _page(self, event: bytes, rest: bytes) -> tuple | None:
+        if not event.startswith((b"f2fs_submit_page_write", b"f2fs_submit_page_bio")):
+            return ()
+        found = F2FS_PAGE.match(rest)
+        if found is None:
+            return None
+        ino, direction, kind = found[3], found[7], found[8]
+        if direction == b"WRITE":
+            self.pages.add(kind.decode().lower(), int(ino))
+        return ()
+
+    def _checked(self, row: tuple) -> tuple | None:
+        return row if 0 <= row[1] < MAX_SECTOR and 0 <= row[0] <= MAX_TIME and row[2] < 1 << 40 else None
+
+
+def _full_of_gaps(device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> bool:
+    """Whether one in a hundred events lacks its predecessor; losses take very many events at a time."""
+    order = np.lexsort((sequence, cpu, device))
+    device, cpu, sequence = device[order], cpu[order], sequence[order]
+    gaps = (sequence[1:] > sequence[:-1] + 1) & (device[1:] == device[:-1]) & (cpu[1:] == cpu[:-1])
+    return max(GAPS, len(sequence) // 100) < int(np.count_nonzero(gaps))
+
+
+def _remap(source: re.Match[bytes], device: int) -> bytes:
+    """The payload that the binary format has."""
+    origin = int(source[1]) << 20 | int(source[2])
+    return origin.to_bytes(4, "big") + device.to_bytes(4, "big") + int(source[3]).to_bytes(8, "big")
+
+
+def categories(letters: bytes, op: int) -> int:
+    """The category bits that `WSM`, `FN`, `DS` stand for; the first F is a flush, one behind the operation FUA."""
+    text = letters.decode("ascii", "replace")
+    found = FS if op in ON_REQUESTS else 0
+    if op in ON_REQUESTS and "P" in text:
+        found = PC
+    if text.startswith("F") and len(text) > 1:
+        found |= FLUSH
+        text = text[1:]
+    kind, rest = text[:1], text[1:]
+    if kind == "D":
+        found |= DISCARD | WRITE
+        if rest.startswith("E"):
+            rest = rest[1:]
+    elif kind == "W":
+        found |= WRITE
+    elif kind == "R":
+        found |= READ
+    elif kind == "F":
+        found |= FLUSH
+    if "F" in rest:
+        found |= FUA
+    for letter, bit in LETTERS.items():
+        if letter in rest:
+            found |= bit
+    return found

@@ -1,0 +1,1 @@
+"""What stands between a change and the disk: overlays, logs for undoing, recorders."""

@@ -1,0 +1,483 @@
+"""A log of what changes overwrote, from which they can be undone; also when the program was killed half way.
+
+Before a block is changed for the first time, what it held is appended to the log and made durable; what is changed
+again needs nothing more.  One call, however many blocks it changes, costs one wait for the disk.
+
+The file, little-endian, is a header and records, only ever appended:
+
+    header   8s "F2TUNDO\\0"   u32 version, 1   u64 size of the device before   16s a random id   u32 CRC-32 of these
+    record   4s "F2UR"   u16 kind   u16 flags   u64 batch   u64 offset   u64 length   u32 CRC-32   then the kind's bytes
+
+    kind 1, DATA    `length` bytes follow, which were at `offset`
+    kind 2, HOLE    `length` bytes at `offset` were zeros; nothing follows
+    kind 3, SIZE    the device is about to be made `offset` bytes long; nothing follows
+    kind 4, HEAD    `length` bytes follow: 8 bytes of BLAKE2b for each sector of 512 from `offset` on, as they are about
+                    to become; the first such record has them as they were
+    kind 5, SEAL    `length` bytes follow: 8 bytes of BLAKE2b for each block of 4096 of the first 32 MiB, as far as the
+                    device had them before, as they were when the log was closed
+
+A record's CRC-32 starts from that of the id and covers its header and its bytes.  The records of one call are a batch,
+the last one has flag 1, and nothing is changed before all of them are durable: so a log may end in a batch that is
+torn, whose changes were never made, but a bad record before a later batch means that the log is damaged.
+
+The HEAD records say which image the log belongs to.  The first 32 KiB of a device hold both superblocks; each sector
+there must be what it was before or what the log was about to make of it, whatever the moment of a crash, and the size
+must be one that the log knows.  After a SEAL, the blocks that it covers, which hold the checkpoints too, must be as it
+says or as they were before: so an image that was mounted since is refused.  An undo that was interrupted can be
+repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.media.image import FileDevice, lock, open_image
+from f2tools.device.ranges import RangeSet
+from f2tools.errors import DeviceError
+
+MAGIC = b"F2TUNDO\0"
+VERSION = 1
+HEADER = struct.Struct("<8sIQ16sI")
+RECORD = struct.Struct("<4sHHQQQI")
+RECORD_MAGIC = b"F2UR"
+DATA, HOLE, SIZE, HEAD, SEAL = 1, 2, 3, 4, 5
+LAST_OF_BATCH = 1
+
+BLOCK = 4096
+SECTOR = 512
+HEAD_BYTES = 32 << 10
+SEAL_BYTES = 32 << 20  # both checkpoint packs are in it, but for uncommon geometries
+DIGEST = 8
+PIECE = 1 << 20
+BUFFER = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class UndoReport:
+    """What undoing did, or in a dry run would do; `torn` where the log ends in a batch that was never acted on."""
+
+    records: int
+    data_bytes: int
+    hole_bytes: int
+    size_before: int
+    size_after: int
+    torn: bool
+
+
+class UndoLog(Wrapper):
+    """A device whose changes can be undone with `apply_undo`; the log at `path` is made, and must not be there yet."""
+
+    def __init__(self, base: Device, path: str | Path) -> None:
+        super().__init__(base)
+        self.path = os.fspath(path)
+        self._log = _create(self.path)
+        self._end = 0
+        self._batch = 0
+        self._seed = 0
+        self._original_size = 0
+        self._saved = RangeSet()  # blocks
+        self._buffer = bytearray()
+        self._pending: tuple[int, int, int, bytes] | None = None
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        view = byte_view(data)
+        self.check_writable()
+        self.check_range(offset, len(view))
+        if len(view):
+            self._save([(offset, len(view))], self._head_with(offset, view[:HEAD_BYTES]))
+            self.base.pwrite(offset, view)
+
+    def write_blocks(self, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
+        self.check_writable()
+        wanted = np.unique(np.asarray(blkaddrs, np.int64))
+        if wanted.size:
+            self.check_range(int(wanted[0]) * block_size, 0)
+            self.check_range(int(wanted[-1]) * block_size, block_size)
+        self.save((int(at) * block_size, block_size) for at in wanted)
+        super().write_blocks(blkaddrs, data, block_size)
+
+    def discard(self, offset: int, length: int) -> None:
+        self._save_zeroed(offset, length)
+        self.base.discard(offset, length)
+
+    def trim(self, offset: int, length: int) -> None:
+        self._save_zeroed(offset, length)
+        self.base.trim(offset, length)
+
+    def write_zeroes(self, offset: int, length: int) -> None:
+        self._save_zeroed(offset, length)
+        self.base.write_zeroes(offset, length)
+
+    def resize(self, size_bytes: int) -> None:
+        self.check_writable()
+        gone = max(0, self.size_bytes - max(0, size_bytes))
+        head = self._head()[: max(0, size_bytes)].ljust(HEAD_BYTES, b"\0")
+        self._save([(self.size_bytes - gone, gone)], head, size_bytes)
+        super().resize(size_bytes)
+
+    def save(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Save what these (offset, length) hold now, all at once, as changes to them are to come."""
+        self._save(ranges, None)
+
+    def close(self) -> None:
+        """Seal the log and close both; a log of no changes is a whole log too."""
+        if self._log.fd >= 0:
+            try:
+                self._begin()
+                self._append(SEAL, 0, b"".join(_seal(self.base, self._original_size)))
+                self._commit()
+            finally:
+                self._log.close()
+                self.base.close()
+
+    def _save_zeroed(self, offset: int, length: int) -> None:
+        self.check_writable()
+        self.check_range(offset, length)
+        if length:
+            self._save([(offset, length)], self._head_with(offset, bytes(max(0, min(length, HEAD_BYTES - offset)))))
+
+    def _head(self) -> bytes:
+        return self.base.pread(0, min(HEAD_BYTES, self.base.size_bytes)).ljust(HEAD_BYTES, b"\0")
+
+    def _head_with(self, offset: int, data: memoryview | bytes) -> bytes | None:
+        """What the head becomes, if it is touched."""
+        if offset >= HEAD_BYTES:
+            return None
+        head = bytearray(self._head())
+        head[offset : offset + len(data)] = data
+        return bytes(head[:HEAD_BYTES])
+
+    def _save(self, ranges: Iterable[tuple[int, int]], head: bytes | None, size: int | None = None) -> None:
+        """Make the old content durable, and with it what the head and the size are about to be."""
+        self._begin()
+        blocks = RangeSet()
+        for offset, length in ranges:
+            if length > 0:
+                blocks.add(offset // BLOCK, -(-(offset + length) // BLOCK))
+        fresh = [part for begin, end in blocks for part in self._saved.missing(begin, end)]
+        durable = self._end
+        try:
+            for begin, end in fresh:
+                self._append_old(begin * BLOCK, min(end * BLOCK, self._original_size, self.base.size_bytes))
+            if head is not None:
+                self._append(HEAD, 0, _digests(head))
+            if size is not None:
+                self._append(SIZE, size)
+            self._commit()
+        except DeviceError:
+            self._roll_back(durable)
+            raise
+        for begin, end in fresh:
+            self._saved.add(begin, end)
+
+    def _append_old(self, begin: int, end: int) -> None:
+        at = begin  # up to here it is known what is a hole
+        for start, size in self.base.data_ranges(begin, end - begin):
+            for piece in range(start, start + size, PIECE):
+                data = self.base.pread(piece, min(PIECE, start + size - piece))
+                if data.count(0) == len(data):
+                    continue
+                if at < piece:
+                    self._append(HOLE, at, length=piece - at)
+                self._append(DATA, piece, data)
+                at = piece + len(data)
+        if at < end:
+            self._append(HOLE, at, length=end - at)
+
+    def _append(self, kind: int, offset: int, data: bytes = b"", length: int = 0) -> None:
+        """One record of the batch at hand; it goes out when it is known whether it is the last one."""
+        self._emit(0)
+        self._pending = kind, offset, length or len(data), data
+
+    def _emit(self, flags: int) -> None:
+        if self._pending is None:
+            return
+        kind, offset, length, data = self._pending
+        head = RECORD.pack(RECORD_MAGIC, kind, flags, self._batch, offset, length, 0)[:-4]
+        crc = zlib.crc32(data, zlib.crc32(head, self._seed))
+        self._buffer += head + struct.pack("<I", crc) + data
+        self._pending = None
+        if len(self._buffer) >= BUFFER:
+            self._write_out()
+
+    def _commit(self) -> None:
+        if self._pending is None:
+            return
+        self._emit(LAST_OF_BATCH)
+        self._write_out()
+        self._sync()
+        self._batch += 1
+
+    def _write_out(self) -> None:
+        self._log.size_bytes = self._end + len(self._buffer)
+        self._log.pwrite(self._end, self._buffer)
+        self._end += len(self._buffer)
+        self._buffer.clear()
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._log.fd)
+        except OSError as error:
+            raise DeviceError(f"{self.path}: flushing failed: {error.strerror}") from None
+
+    def _roll_back(self, durable: int) -> None:
+        """Forget a batch that could not be written: what it was for isn't done."""
+        self._pending = None
+        self._buffer.clear()
+        self._end = durable
+        self._log.resize(durable)
+
+    def _begin(self) -> None:
+        """The header and the first record, once the size of the device is known for good."""
+        if self._end:
+            return
+        identity = os.urandom(16)
+        header = HEADER.pack(MAGIC, VERSION, self.base.size_bytes, identity, 0)[:-4]
+        self._buffer += header + struct.pack("<I", zlib.crc32(header))
+        self._seed = zlib.crc32(identity)
+        self._original_size = self.base.size_bytes
+        try:
+            self._append(HEAD, 0, _digests(self._head()))
+            self._commit()
+        except DeviceError:
+            self._roll_back(0)
+            raise
+
+
+def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, force: bool = False) -> UndoReport:
+    """Give a device back the content and the size it had when the log was begun.
+
+    DeviceError where the log is damaged, belongs to another image, or the image was changed since by something else;
+    then nothing was changed.  `force` leaves out the last two checks.
+    """
+    with open_image(undo_path) as file:
+        log = _Log(file)
+        if not force:
+            log.check_belongs(device)
+            log.check_sealed(device)
+        report = log.report(device)
+        if not dry_run:
+            device.check_writable()
+            if log.records:
+                _restore(log, device)
+    return report
+
+
+def _restore(log: _Log, device: Device) -> None:
+    if device.size_bytes != log.size_bytes:
+        device.resize(log.size_bytes)
+    for record in log.records:
+        if record.kind == DATA:
+            device.pwrite(record.offset, log.file.pread(record.position, record.length))
+        elif record.kind == HOLE:
+            device.write_zeroes(record.offset, record.length)
+    device.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    kind: int
+    last: bool
+    batch: int
+    offset: int
+    length: int
+    position: int
+    """Where its bytes are in the file."""
+
+    @property
+    def end(self) -> int:
+        return self.position + (self.length if self.kind in (DATA, HEAD, SEAL) else 0)
+
+
+class _Log:
+    """An undo log, read and judged."""
+
+    def __init__(self, file: FileDevice) -> None:
+        self.file = file
+        self.records: list[_Record] = []
+        self.torn = False
+        self.size_bytes = -1
+        self._seed = 0
+        end = self._read_header()
+        while end and (record := self._record(end)) is not None:
+            self.records.append(record)
+            end = record.end
+        if end < file.size_bytes:
+            self.torn = True
+            self._check_torn(end)
+        for record in self.records:
+            if record.kind in (DATA, HOLE) and record.offset + record.length > self.size_bytes:
+                raise DeviceError(f"{file.name}: damaged: it has content past the end of the image")
+
+    def report(self, device: Device) -> UndoReport:
+        """What undoing does."""
+        count = {kind: [r.length for r in self.records if r.kind == kind] for kind in (DATA, HOLE)}
+        after = self.size_bytes if self.records else device.size_bytes
+        data, hole = count[DATA], count[HOLE]
+        return UndoReport(len(data) + len(hole), sum(data), sum(hole), device.size_bytes, after, self.torn)
+
+    def check_belongs(self, device: Device) -> None:
+        """DeviceError unless the device is as the log may have left it."""
+        if not self.records:  # killed before anything was changed
+            return
+        sizes = {self.size_bytes, *(r.offset for r in self.records if r.kind == SIZE)}
+        if device.size_bytes not in sizes:
+            expected = " or ".join(str(size) for size in sorted(sizes))
+            raise self._foreign(device, f"it is {device.size_bytes} bytes long, not {expected}")
+        found = _digests(device.pread(0, min(HEAD_BYTES, device.size_bytes)).ljust(HEAD_BYTES, b"\0"))
+        known: list[set[bytes]] = [set() for _ in range(HEAD_BYTES // SECTOR)]
+        for record in self.records:
+            if record.kind == HEAD:
+                self._learn_head(record, known)
+        for sector, digests in enumerate(known):
+            if found[sector * DIGEST : (sector + 1) * DIGEST] not in digests:
+                raise self._foreign(device, f"its bytes at offset {sector * SECTOR:#x} were changed by something else")
+
+    def check_sealed(self, device: Device) -> None:
+        """DeviceError where something else changed the device after the log was closed."""
+        if not self.records or self.records[-1].kind != SEAL:
+            return
+        record = self.records[-1]
+        sealed = self.file.pread(record.position, min(record.length, SEAL_BYTES // BLOCK * DIGEST))
+        for block, digest in enumerate(_seal(device, self.size_bytes)):
+            if sealed[block * DIGEST : (block + 1) * DIGEST] != digest and not self._holds_old(device, block * BLOCK):
+                raise self._foreign(device, f"its block at offset {block * BLOCK:#x} was changed by something else")
+
+    def _holds_old(self, device: Device, offset: int) -> bool:
+        """Whether a block is as it was before, such as after an undo that was interrupted."""
+        end = min(offset + BLOCK, self.size_bytes)
+        old, known = bytearray(end - offset), 0
+        for record in self.records:
+            start, stop = max(offset, record.offset), min(end, record.offset + record.length)
+            if record.kind not in (DATA, HOLE) or start >= stop:
+                continue
+            known += stop - start
+            if record.kind == DATA:
+                data = self.file.pread(record.position + start - record.offset, stop - start)
+                old[start - offset : stop - offset] = data
+        return known == len(old) and _padded(device, offset, end) == old
+
+    def _learn_head(self, record: _Record, known: list[set[bytes]]) -> None:
+        raw = self.file.pread(record.position, min(record.length, HEAD_BYTES // SECTOR * DIGEST))
+        for at in range(0, len(raw) - len(raw) % DIGEST, DIGEST):
+            sector = record.offset // SECTOR + at // DIGEST
+            if sector < len(known):
+                known[sector].add(raw[at : at + DIGEST])
+
+    def _foreign(self, device: Device, why: str) -> DeviceError:
+        return DeviceError(f"{self.file.name}: this undo log doesn't belong to {device.name} as it is now: {why}")
+
+    def _read_header(self) -> int:
+        """Where the records start; 0 where the header is torn, which is before anything was changed."""
+        raw = self.file.pread(0, min(HEADER.size, self.file.size_bytes))
+        if not raw.startswith(MAGIC[: len(raw)]):
+            raise DeviceError(f"{self.file.name}: not an undo log")
+        if len(raw) < HEADER.size:
+            return 0
+        _, version, size, identity, crc = HEADER.unpack(raw)
+        if zlib.crc32(raw[:-4]) != crc:
+            raise DeviceError(f"{self.file.name}: damaged: its header has a wrong checksum")
+        if version != VERSION:
+            raise DeviceError(f"{self.file.name}: an undo log of version {version}; only {VERSION} is known")
+        self.size_bytes = size
+        self._seed = zlib.crc32(identity)
+        return HEADER.size
+
+    def _record(self, at: int) -> _Record | None:
+        """The record at an offset; None where there isn't a whole one."""
+        if at + RECORD.size > self.file.size_bytes:
+            return None
+        raw = self.file.pread(at, RECORD.size)
+        magic, kind, flags, batch, offset, length, crc = RECORD.unpack(raw)
+        record = _Record(kind, bool(flags & LAST_OF_BATCH), batch, offset, length, at + RECORD.size)
+        if magic != RECORD_MAGIC or record.end > self.file.size_bytes:
+            return None
+        found = zlib.crc32(raw[:-4], self._seed)
+        for part in range(record.position, record.end, PIECE):
+            found = zlib.crc32(self.file.pread(part, min(PIECE, record.end - part)), found)
+        return record if found == crc else None
+
+    def _check_torn(self, end: int) -> None:
+        """DeviceError if what follows a bad record shows that its batch was whole once."""
+        if not self.records:
+            batch = 0
+        else:
+            batch = self.records[-1].batch + self.records[-1].last
+        for at in self._magics(end + 1):
+            record = self._record(at)
+            if record is not None and record.batch > batch:
+                raise DeviceError(
+                    f"{self.file.name}: damaged at offset {end:#x}: later records are whole; undoing only a part of the"
+                    " changes would leave neither the old image nor the new one"
+                )
+
+    def _magics(self, start: int) -> Iterator[int]:
+        overlap = len(RECORD_MAGIC) - 1
+        for at in range(start, self.file.size_bytes, BUFFER):
+            window = self.file.pread(at, min(BUFFER + overlap, self.file.size_bytes - at))
+            found = window.find(RECORD_MAGIC)
+            while found >= 0:
+                yield at + found
+                found = window.find(RECORD_MAGIC, found + 1)
+
+
+def _seal(device: Device, size_bytes: int) -> Iterator[bytes]:
+    """A digest of each block that a SEAL covers; what the device doesn't have counts as zeros."""
+    end = min(SEAL_BYTES, size_bytes)
+    zeroes = blake2b(bytes(BLOCK), digest_size=DIGEST).digest()
+    full = RangeSet()
+    for start, length in device.data_ranges(0, min(end, device.size_bytes)):
+        full.add(start // BLOCK, -(-(start + length) // BLOCK))
+    for block in range(-(-end // BLOCK)):
+        if block in full:
+            content = _padded(device, block * BLOCK, min(end, (block + 1) * BLOCK)).ljust(BLOCK, b"\0")
+            yield blake2b(content, digest_size=DIGEST).digest()
+        else:
+            yield zeroes
+
+
+def _padded(device: Device, begin: int, end: int) -> bytes:
+    there = max(0, min(end, device.size_bytes) - begin)
+    return device.pread(begin, there).ljust(end - begin, b"\0") if there else bytes(end - begin)
+
+
+def _create(path: str) -> FileDevice:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        raise DeviceError(f"{path}: is there already; an undo log is never overwritten") from None
+    except OSError as error:
+        raise DeviceError(f"{path}: {error.strerror}") from None
+    lock(fd, path)
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # the name too must outlive a crash
+    finally:
+        os.close(folder)
+    return _LogFile(path, fd)
+
+
+class _LogFile(FileDevice):
+    """The file of a log, as it is written."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        super().__init__(path, fd, 0, True)
+
+    def resize(self, size_bytes: int) -> None:
+        os.ftruncate(self.fd, size_bytes)
+        self.size_bytes = size_bytes
+
+
+def _digests(head: bytes) -> bytes:
+    return b"".join(blake2b(head[at : at + SECTOR], digest_size=DIGEST).digest() for at in range(0, HEAD_BYTES, SECTOR))

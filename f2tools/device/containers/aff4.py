@@ -1,0 +1,421 @@
+"""AFF4 images of disks, read-only: a zip file with streams in compressed chunks, and maps that lay streams out.
+
+The format is the AFF4 Standard 1.0; its Python library can't be installed beside a current Python, so it is read here.
+One volume with one disk image is read; encrypted and striped ones are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+import zipfile
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.media.image import ImageFile, open_image
+from f2tools.errors import DeviceError, Unsupported
+
+ZIP_MAGIC = b"PK\x03\x04"
+_SCHEMA = "http://aff4.org/Schema#"
+_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_ENTRY = struct.Struct("<QQQI")  # of a map: offset, length, offset in the target, number of the target
+_CHUNK = struct.Struct("<QI")  # of an index: offset in the bevy, length
+_LOCAL = struct.Struct("<4s22xHH")  # of a zip member, before its name
+CHUNKS_KEPT, INDEXES_KEPT = 128, 16
+MOST_CHUNK_BYTES = 16 << 20
+MOST_METADATA_BYTES = 64 << 20
+MOST_DEPTH = 8  # maps on maps
+_TOKEN = re.compile(
+    r"""\s*(?:\#[^\n]*\s*)*(?:(?P<uri><[^<>\s]*>)|(?P<text>"(?:[^"\\\n]|\\.)*"(?:\^\^(?:<[^<>\s]*>|[\w:-]+)|@[\w-]+)?)"""
+    r"""|(?P<end>[.;,](?=\s|$))|(?P<word>[^\s;,]+?(?=[;,]?(?:\s|$)|\.(?:\s|$))))""",
+    re.VERBOSE,
+)
+_FILL = re.compile(re.escape(_SCHEMA) + r"SymbolicStream([0-9A-Fa-f]{2})")
+_ZEROS = (_SCHEMA + "Zero", _SCHEMA + "UnknownData", _SCHEMA + "UnreadableData")
+
+Facts = dict[str, dict[str, list[str]]]  # subject -> property -> values
+
+
+class _Stream(Protocol):
+    size: int
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
+class Aff4(Device):
+    """The disk image in an AFF4 volume."""
+
+    def __init__(self, file: ImageFile) -> None:
+        self._file = file
+        self.name = file.name
+        self.read_only = True
+        container = _Container(file)
+        self._stream = container.stream(container.disk())
+        self.size_bytes = self._stream.size
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        view = byte_view(buffer)
+        self.check_range(offset, len(view))
+        done = 0
+        while done < len(view):
+            data = self._stream.read(offset + done, len(view) - done)
+            if not data:
+                raise DeviceError(f"{self.name}: nothing can be read at offset {offset + done:#x}")
+            view[done : done + len(data)] = data
+            done += len(data)
+
+    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
+        if isinstance(self._stream, _Map):
+            return self._stream.data_ranges(offset, min(length, self.size_bytes - offset))
+        return super().data_ranges(offset, length)
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        self.check_writable()
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Container:
+    """The zip file: its members, and what its metadata say."""
+
+    def __init__(self, file: ImageFile) -> None:
+        self._file = file
+        self.name = file.name
+        try:
+            # the directory only; members are read by their offsets
+            with open(file.fd, "rb", closefd=False) as raw:
+                archive = zipfile.ZipFile(io.BufferedReader(raw.raw))  # type: ignore[arg-type]
+                self._members = {info.filename: info for info in archive.infolist()}
+                self.urn = archive.comment.split(b"\0")[0].decode("utf-8", "replace").strip()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise DeviceError(f"{self.name}: an AFF4 image whose directory can't be read: {error}") from None
+        if not self.urn.startswith("aff4:") and "container.description" in self._members:
+            self.urn = self.member("container.description", 4096).decode("utf-8", "replace").strip()
+        if "information.turtle" not in self._members:
+            raise Unsupported(f"{self.name}: a zip file, but not an AFF4 image of a disk")
+        self.facts = parse_turtle(self.member("information.turtle", MOST_METADATA_BYTES).decode("utf-8", "replace"))
+
+    def disk(self) -> str:
+        """The stream that is the disk: what an image names, else the only stream that no map is made of."""
+        named = [stream for said in self.facts.values() for stream in said.get(_SCHEMA + "dataStream", [])]
+        if not named:
+            kinds = {urn: _kinds(said) for urn, said in self.facts.items()}
+            named = [urn for urn, kind in kinds.items() if "Map" in kind]
+            named = named or [urn for urn, kind in kinds.items() if "ImageStream" in kind]
+        if len(set(named)) != 1:
+            raise Unsupported(f"{self.name}: an AFF4 volume with {len(set(named))} images; one is wanted")
+        return named[0]
+
+    def stream(self, urn: str, depth: int = 0) -> _Stream:
+        """A stream by its name; Unsupported where it isn't in this volume."""
+        fill = _FILL.fullmatch(urn)
+        if urn in _ZEROS or fill:
+            return _Fill(int(fill[1], 16) if fill else 0)
+        said = self.facts.get(urn, {})
+        kinds = _kinds(said)
+        if "Map" in kinds and depth < MOST_DEPTH:
+            return _Map(self, urn, said, depth)
+        if "ImageStream" in kinds:
+            return _Chunks(self, urn, said)
+        what = ", ".join(sorted(kinds)) or "not in this volume"
+        raise Unsupported(f"{self.name}: an AFF4 image with a stream that can't be read ({what})")
+
+    def find(self, urn: str, rest: str) -> str | None:
+        """The member that holds a part of a stream."""
+        own = urn[len(self.urn) :].lstrip("/") if self.urn and urn.startswith(self.urn) else urn
+        names = (f"{form}/{rest}" for form in (own, quote(urn, safe="/"), quote(urn, safe=""), urn))
+        quoted = f"{urn.partition('//')[0]}//".replace(":", "%3A").replace("/", "%2F") + urn.partition("//")[2]
+        return next((name for name in (*names, f"{quoted}/{rest}") if name in self._members), None)
+
+    def size_of(self, name: str) -> int:
+        return self._members[name].file_size
+
+    def part(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of a member that is stored as it is."""
+        info = self._members[name]
+        if info.compress_type != zipfile.ZIP_STORED:
+            return self.member(name, MOST_METADATA_BYTES)[offset : offset + length]
+        head = self._file.pread(info.header_offset, 30)
+        magic, name_length, extra = _LOCAL.unpack(head)
+        if magic != ZIP_MAGIC or offset + length > info.file_size:
+            raise DeviceError(f"{self.name}: the member {name} isn't what the directory says")
+        return self._file.pread(info.header_offset + 30 + name_length + extra + offset, length)
+
+    def member(self, name: str, most: int) -> bytes:
+        """A whole member, unpacked."""
+        info = self._members[name]
+        if info.file_size > most:
+            raise DeviceError(f"{self.name}: the member {name} has {info.file_size} bytes")
+        if info.compress_type == zipfile.ZIP_STORED:
+            return self.part(name, 0, info.file_size)
+        if info.compress_type != zipfile.ZIP_DEFLATED:
+            raise Unsupported(f"{self.name}: the member {name} is packed by method {info.compress_type}")
+        _, name_length, extra = _LOCAL.unpack(self._file.pread(info.header_offset, 30))
+        raw = self._file.pread(info.header_offset + 30 + name_length + extra, info.compress_size)
+        try:
+            return zlib.decompressobj(-15).decompress(raw, info.file_size)
+        except zlib.error as error:
+            raise DeviceError(f"{self.name}: the member {name}: {error}") from None
+
+
+class _Fill:
+    """A byte for ever."""
+
+    def __init__(self, byte: int) -> None:
+        self.size = 1 << 63
+        self.byte = byte
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes([self.byte]) * min(length, 1 << 20)
+
+
+class _Map:
+    """Ranges of other streams; what no range covers is zeros."""
+
+    def __init__(self, container: _Container, urn: str, said: dict[str, list[str]], depth: int) -> None:
+        name, index = container.find(urn, "map"), container.find(urn, "idx")
+        if name is None or index is None:
+            raise DeviceError(f"{container.name}: the map of {urn} is missing")
+        raw = container.member(name, MOST_METADATA_BYTES)
+        if len(raw) % _ENTRY.size:
+            raise DeviceError(f"{container.name}: the map of {urn} has {len(raw)} bytes")
+        self._ranges = sorted(_ENTRY.iter_unpack(raw))
+        self._starts = [start for start, *_ in self._ranges]
+        names = container.member(index, MOST_METADATA_BYTES).decode("utf-8", "replace").split("\n")
+        targets = [text.strip() for text in names if text.strip()]
+        self._streams: dict[int, _Stream] = {}
+        for number in {number for *_, number in self._ranges}:
+            if number >= len(targets):
+                raise DeviceError(f"{container.name}: the map of {urn} refers to stream {number} of {len(targets)}")
+            self._streams[number] = container.stream(targets[number], depth + 1)
+        end = max((start + length for start, length, *_ in self._ranges), default=0)
+        self.size = _number(said, "size", end)
+
+    def read(self, offset: int, length: int) -> bytes:
+        i = bisect_right(self._starts, offset) - 1
+        if i >= 0:
+            start, size, at, number = self._ranges[i]
+            if offset < start + size:
+                inside = offset - start
+                return self._streams[number].read(at + inside, min(length, size - inside))
+        following = self._starts[i + 1] if i + 1 < len(self._starts) else self.size
+        return bytes(max(0, min(length, following - offset, 1 << 20)))
+
+    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
+        for start, size, _, number in self._ranges:
+            stream = self._streams[number]
+            low, high = max(start, offset), min(start + size, offset + length)
+            if low < high and not (isinstance(stream, _Fill) and not stream.byte):
+                yield low, high - low
+
+
+class _Chunks:
+    """A stream in chunks, many of which make a bevy with its index."""
+
+    def __init__(self, container: _Container, urn: str, said: dict[str, list[str]]) -> None:
+        self._container = container
+        self._urn = urn
+        self.size = _number(said, "size", 0)
+        self._chunk = _number(said, "chunkSize", 32768)
+        self._per_bevy = _number(said, "chunksInSegment", 2048)
+        self._method = next(iter(said.get(_SCHEMA + "compressionMethod", [])), "")
+        if not 0 < self._chunk <= MOST_CHUNK_BYTES or not 0 < self._per_bevy < 1 << 24:
+            raise DeviceError(f"{container.name}: an AFF4 image with chunks of {self._chunk} bytes")
+        self._index = lru_cache(INDEXES_KEPT)(self._read_index)
+        self._plain = lru_cache(CHUNKS_KEPT)(self._read_chunk)
+
+    def read(self, offset: int, length: int) -> bytes:
+        number, inside = divmod(offset, self._chunk)
+        return self._plain(number)[inside : inside + length] if offset < self.size else b""
+
+    def _read_index(self, bevy: int) -> tuple[str, list[tuple[int, int]]]:
+        name = self._container.find(self._urn, f"{bevy:08d}")
+        index = self._container.find(self._urn, f"{bevy:08d}.index")
+        if name is None or index is None:
+            raise DeviceError(f"{self._container.name}: bevy {bevy} of {self._urn} is missing")
+        raw = self._container.member(index, MOST_METADATA_BYTES)
+        return name, list(_CHUNK.iter_unpack(raw[: len(raw) // _CHUNK.size * _CHUNK.size]))
+
+    def _read_chunk(self, number: int) -> bytes:
+        bevy, inside = divmod(number, self._per_bevy)
+        name, index = self._index(bevy)
+        if inside >= len(index):
+            raise DeviceError(f"{self._container.name}: chunk {number} of {self._urn} is missing")
+        wanted = min(self._chunk, self.size - number * self._chunk)
+        offset, length = index[inside]
+        if length > 2 * MOST_CHUNK_BYTES:
+            raise DeviceError(f"{self._container.name}: a chunk of {length} bytes")
+        raw = self._container.part(name, offset, length)
+        try:
+            data = raw if length == self._chunk else unpacked(self._method, raw, self._chunk)
+        except (zlib.error, ValueError, IndexError) as error:
+            raise DeviceError(f"{self._container.name}: chunk {number} can't be unpacked: {error}") from None
+        if len(data) < wanted:
+            raise DeviceError(f"{self._container.name}: chunk {number} holds {len(data)} bytes, not {wanted}")
+        return data[:wanted]
+
+
+# -- compression ------------------------------------------------------------------------------------------------------
+
+
+def unpacked(method: str, raw: bytes, most: int) -> bytes:
+    """A chunk by the compression that is named; ValueError, zlib.error, IndexError where it can't be."""
+    name = method.lower()
+    if "snappy" in name:
+        return snappy(raw, most)
+    if "rfc1950" in name:
+        return zlib.decompressobj().decompress(raw, most)
+    if "rfc1951" in name:
+        return zlib.decompressobj(-15).decompress(raw, most)
+    if "lz4" in name:
+        import lz4.block
+
+        try:
+            if int.from_bytes(raw[:4], "little") == most:  # some write the size before it
+                return lz4.block.decompress(raw[4:], uncompressed_size=most)
+            return lz4.block.decompress(raw, uncompressed_size=most)
+        except lz4.block.LZ4BlockError as error:
+            raise ValueError(str(error)) from None
+    if not name or "null" in name or "stored" in name:
+        return raw
+    raise ValueError(f"compression {method}")
+
+
+def snappy(raw: bytes, most: int) -> bytes:
+    """A block of Snappy; see format_description.txt of google/snappy."""
+    size = shift = at = 0
+    while True:
+        size |= (raw[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not raw[at - 1] & 0x80:
+            break
+    if size > most:
+        raise ValueError(f"a chunk of {size} bytes")
+    out = bytearray()
+    while at < len(raw):
+        tag = raw[at]
+        at += 1
+        kind = tag & 3
+        if kind == 0:
+            length = tag >> 2
+            if length >= 60:
+                count = length - 59
+                length = int.from_bytes(raw[at : at + count], "little")
+                at += count
+            out += raw[at : at + length + 1]
+            at += length + 1
+        else:
+            if kind == 1:
+                length, back = (tag >> 2 & 7) + 4, (tag >> 5) << 8 | raw[at]
+                at += 1
+            else:
+                count = 2 if kind == 2 else 4
+                length, back = (tag >> 2) + 1, int.from_bytes(raw[at : at + count], "little")
+                at += count
+            if not 0 < back <= len(out):
+                raise ValueError("refers to what isn't there")
+            start = len(out) - back
+            piece = out[start : start + length]
+            out += (piece * (length // len(piece) + 1))[:length]
+        if len(out) > size:
+            break
+    if len(out) != size:
+        raise ValueError(f"{len(out)} bytes instead of {size}")
+    return bytes(out)
+
+
+# -- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def parse_turtle(text: str) -> Facts:
+    """What a Turtle document says, as far as AFF4 writers use the language."""
+    facts: Facts = {}
+    prefixes: dict[str, str] = {}
+    statement: list[str] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            break
+        at = match.end()
+        if match["end"] == ".":
+            _take(statement, prefixes, facts)
+            statement = []
+        else:
+            statement.append(match["uri"] or match["text"] or match["end"] or match["word"])
+    return facts
+
+
+def _take(statement: list[str], prefixes: dict[str, str], facts: Facts) -> None:
+    """One statement: a prefix, or a subject with properties and values."""
+    if len(statement) == 3 and statement[0].lower() in ("@prefix", "prefix"):
+        prefixes[statement[1].rstrip(":")] = statement[2][1:-1]
+        return
+    if not statement:
+        return
+    said = facts.setdefault(_full(statement[0], prefixes), {})
+    name = ""
+    fresh = True  # the next word is a property
+    for word in statement[1:]:
+        if word == ";":
+            fresh = True
+        elif word == ",":
+            continue
+        elif fresh:
+            name, fresh = _full(word, prefixes), False
+        else:
+            said.setdefault(name, []).append(_full(word, prefixes))
+
+
+def _full(word: str, prefixes: dict[str, str]) -> str:
+    if word.startswith("<"):
+        return word[1:-1]
+    if word.startswith('"'):
+        return word[1 : word.rindex('"')]
+    if word == "a":
+        return _TYPE
+    prefix, colon, rest = word.partition(":")
+    return prefixes[prefix] + rest if colon and prefix in prefixes else word
+
+
+def _kinds(said: dict[str, list[str]]) -> set[str]:
+    return {kind.removeprefix(_SCHEMA) for kind in said.get(_TYPE, [])}
+
+
+def _number(said: dict[str, list[str]], name: str, default: int) -> int:
+    values = said.get(_SCHEMA + name, [])
+    try:
+        found = int(values[0]) if values else default
+    except ValueError:
+        return default
+    return found if 0 <= found < 1 << 63 else default
+
+
+def is_aff4(file: Device, head: bytes) -> bool:
+    """Whether a zip file is an AFF4 volume: its comment or its first member says so."""
+    if not head.startswith(ZIP_MAGIC):
+        return False
+    tail = file.pread(max(0, file.size_bytes - 65558), min(file.size_bytes, 65558))
+    return b"aff4:" in tail or b"container.description" in head or b"version.txt" in head
+
+
+def open_aff4(path: str | Path) -> Aff4:
+    """The disk in an AFF4 image; DeviceError, Unsupported."""
+    file = open_image(os.fspath(path))
+    try:
+        return Aff4(file)
+    except BaseException:
+        file.close()
+        raise

@@ -1,0 +1,1 @@
+"""Where blocks lie: files, block devices, several of them as one volume, zones."""

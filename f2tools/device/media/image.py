@@ -1,0 +1,237 @@
+"""An image in a regular file.  Holes stay holes; zeros and discards are punched where the host can."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.media import mounted
+from f2tools.errors import DeviceError
+
+FALLOC_FL_KEEP_SIZE = 0x1
+FALLOC_FL_PUNCH_HOLE = 0x2
+
+
+class FileDevice(Device):
+    """What image files and block devices share: a file descriptor and its reads and writes."""
+
+    def __init__(self, path: str | Path, fd: int, size_bytes: int, write: bool) -> None:
+        self.name = os.fspath(path)
+        self.fd = fd
+        self.size_bytes = size_bytes
+        self.read_only = not write
+
+    def pread(self, offset: int, length: int) -> bytes:
+        self.check_range(offset, length)
+        try:
+            data = os.pread(self.fd, length, offset)
+        except OSError as error:
+            raise self._failed("reading", offset, error) from None
+        return data if len(data) == length else super().pread(offset, length)  # a signal, 2 GiB, or it shrank
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        view = byte_view(buffer)
+        self.check_range(offset, len(view))
+        done = 0
+        while done < len(view):
+            try:
+                got = os.preadv(self.fd, [view[done:]], offset + done)
+            except OSError as error:
+                raise self._failed("reading", offset + done, error) from None
+            if not got:
+                raise DeviceError(f"{self.name}: ends at offset {offset + done:#x}; it shrank while it was read")
+            done += got
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        self.check_writable()
+        view = byte_view(data)
+        self.check_range(offset, len(view))
+        done = 0
+        while done < len(view):
+            try:
+                done += os.pwrite(self.fd, view[done:], offset + done)
+            except OSError as error:
+                raise self._failed("writing", offset + done, error) from None
+
+    def flush(self) -> None:
+        if self.read_only:
+            return
+        try:
+            os.fdatasync(self.fd)  # not the times of the image file
+        except OSError as error:
+            raise DeviceError(f"{self.name}: flushing failed: {error.strerror}") from None
+
+    def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
+        self.check_range(offset, length)
+        return self.fd, offset
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _failed(self, doing: str, offset: int, error: OSError) -> DeviceError:
+        return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}")
+
+
+class ImageFile(FileDevice):
+    """An image in a regular file; see `open_image`."""
+
+    def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
+        end = min(offset + length, self.size_bytes)
+        while offset < end:
+            try:
+                start = os.lseek(self.fd, offset, os.SEEK_DATA)
+                stop = os.lseek(self.fd, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+                    return
+                yield offset, end - offset
+                return
+            if start >= end:
+                return
+            yield start, min(stop, end) - start
+            offset = stop
+
+    def discard(self, offset: int, length: int) -> None:
+        self.write_zeroes(offset, length)
+
+    def write_zeroes(self, offset: int, length: int) -> None:
+        self.check_writable()
+        self.check_range(offset, length)
+        if not length or punch_hole(self.fd, offset, length):
+            return
+        for start, size in list(self.data_ranges(offset, length)):  # what is a hole stays one
+            super().write_zeroes(start, size)
+
+    @property
+    def resizable(self) -> bool:
+        return True
+
+    def resize(self, size_bytes: int) -> None:
+        """Make the file longer (with a hole) or shorter."""
+        self.check_writable()
+        try:
+            os.ftruncate(self.fd, size_bytes)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long: {why}") from None
+        self.size_bytes = size_bytes
+
+
+@cache
+def _fallocate() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    call = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return call
+
+
+def punch_hole(fd: int, offset: int, length: int) -> bool:
+    """Make a range of a file or block device unallocated zeros; False where that can't be done."""
+    call = _fallocate()
+    while call is not None:
+        if call(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length) == 0:
+            return True
+        if ctypes.get_errno() != errno.EINTR:
+            break
+    return False
+
+
+def kind_of(path: str | Path) -> int:
+    """S_IFREG or S_IFBLK; DeviceError for whatever else, without opening it."""
+    name = os.fspath(path)
+    try:
+        kind = stat.S_IFMT(os.stat(name).st_mode)
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    if kind not in (stat.S_IFREG, stat.S_IFBLK):
+        what = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a character device"}
+        raise DeviceError(
+            f"{name}: {what.get(kind, 'neither a file nor a device')}; an image file or a block device is needed"
+        )
+    return kind
+
+
+def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> int:
+    """Open a file (S_IFREG) or a block device (S_IFBLK) without side effects; DeviceError saying what is wrong."""
+    name = os.fspath(path)
+    flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | more_flags
+    try:
+        try:
+            fd = os.open(name, flags | os.O_NOATIME)
+        except PermissionError:  # O_NOATIME is for owners
+            fd = os.open(name, flags)
+    except OSError as error:
+        busy = "in use: mounted, or held by another program" if error.errno == errno.EBUSY else error.strerror
+        raise DeviceError(f"{name}: {busy}") from None
+    if stat.S_IFMT(os.fstat(fd).st_mode) != kind:
+        os.close(fd)
+        raise DeviceError(f"{name}: was replaced by something else while it was opened")
+    os.set_blocking(fd, True)
+    return fd
+
+
+def lock(fd: int, name: str, shared: bool = False) -> None:
+    """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed.
+
+    With `shared`, as one of several who read.
+    """
+    wanted = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    try:
+        try:
+            fcntl.flock(fd, wanted)
+        except BlockingIOError:
+            mounted.wait_for_last_checkpoint(fd, name)
+            fcntl.flock(fd, wanted)
+    except BlockingIOError:
+        os.close(fd)
+        where = mounted.mounted_on(name)
+        if where is not None:
+            raise DeviceError(f"{name}: mounted on {where}; unmount it first (fusermount3 -u {where})") from None
+        raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
+    except OSError as error:
+        # A file system without locks, such as some network ones, is no reason not to write.
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
+            os.close(fd)
+            raise DeviceError(f"{name}: can't be locked: {error.strerror}") from None
+
+
+def open_image(path: str | Path, write: bool = False) -> ImageFile:
+    """Open an existing image file."""
+    name = os.fspath(path)
+    if kind_of(path) != stat.S_IFREG:
+        raise DeviceError(f"{name}: not a regular file")
+    fd = open_fd(path, write, stat.S_IFREG)
+    if write:
+        lock(fd, name)
+    else:
+        mounted.wait_for_last_checkpoint(fd, name)
+    return ImageFile(path, fd, os.fstat(fd).st_size, write)
+
+
+def create_image(path: str | Path, size_bytes: int) -> ImageFile:
+    """Make a new image file, all hole; DeviceError where the name is taken."""
+    name = os.fspath(path)
+    try:
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    lock(fd, name)
+    image = ImageFile(path, fd, 0, write=True)
+    try:
+        image.resize(size_bytes)
+    except DeviceError:
+        image.close()
+        os.unlink(name)
+        raise
+    return image

@@ -1,0 +1,284 @@
+"""One inode block: its fields by name, what is kept inside it, and where its addresses start.
+
+Assumes that the block is an inode of the given number (see `node.NodeReader`); knows nothing of other blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.constants import (
+    DEF_INLINE_RESERVED_SIZE,
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_COMPR_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    FADVISE_ENC_NAME_BIT,
+    FADVISE_ENCRYPT_BIT,
+    FADVISE_VERITY_BIT,
+    MAX_COMPRESS_LOG_SIZE,
+    MIN_COMPRESS_LOG_SIZE,
+)
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.volume.geometry import Geometry
+
+_HEAD, _HEAD_NAMES = InodeLayout.unpacker(until="i_addr")
+_EXTRA, _EXTRA_NAMES = InodeExtra.unpacker()
+_FOOTER, _FOOTER_NAMES = NodeFooter.unpacker()
+_EXT, _ = InodeLayout.fields[_HEAD_NAMES.index("i_ext")].kind.unpacker()
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "dir",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "char",
+    stat.S_IFBLK: "block",
+}
+
+
+class Inode:
+    """An inode as it lies on the disk.  Fields have the kernel's names: `inode.i_size`, `inode.i_links`."""
+
+    i_mode: int
+    i_advise: int
+    i_inline: int
+    i_uid: int
+    i_gid: int
+    i_links: int
+    i_size: int
+    i_blocks: int
+    i_atime: int
+    i_ctime: int
+    i_mtime: int
+    i_atime_nsec: int
+    i_ctime_nsec: int
+    i_mtime_nsec: int
+    i_generation: int
+    i_current_depth: int
+    i_xattr_nid: int
+    i_flags: int
+    i_pino: int
+    i_namelen: int
+    i_name: bytes
+    i_dir_level: int
+
+    def __init__(self, geo: Geometry, block: NDArray[np.uint8], ino: int, blkaddr: int) -> None:
+        self.geo = geo
+        self.block = block
+        self.ino = ino
+        self.blkaddr = blkaddr
+        self._buffer: Any = block
+        vars(self).update(zip(_HEAD_NAMES, _HEAD.unpack_from(self._buffer), strict=True))
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> str:
+        """file, dir, symlink, fifo, socket, char or block; `unknown` where the mode says none of them."""
+        return _KINDS.get(stat.S_IFMT(self.i_mode), "unknown")
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.i_mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.i_mode)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether content (of a directory: names) is fscrypt ciphertext."""
+        return bool(self.i_advise & FADVISE_ENCRYPT_BIT)
+
+    @property
+    def encrypted_name(self) -> bool:
+        return bool(self.i_advise & FADVISE_ENC_NAME_BIT)
+
+    @property
+    def verity(self) -> bool:
+        return bool(self.i_advise & FADVISE_VERITY_BIT)
+
+    @property
+    def name(self) -> bytes:
+        """The last name that the inode was known by."""
+        return self.i_name[: min(self.i_namelen, len(self.i_name))]
+
+    @cached_property
+    def extra(self) -> dict[str, int]:
+        """The extra attributes that fit in i_extra_isize, by name; empty without F2FS_EXTRA_ATTR."""
+        if not self.i_inline & F2FS_EXTRA_ATTR:
+            return {}
+        values = dict(zip(_EXTRA_NAMES, _EXTRA.unpack_from(self._buffer, INODE_ADDR_OFFSET), strict=True))
+        size = values["i_extra_isize"]
+        return {item.name: values[item.name] for item in InodeExtra.fields if item.offset + item.size <= size}
+
+    @cached_property
+    def extra_isize(self) -> int:
+        """Bytes that extra attributes take from i_addr; Corrupt where it can't be."""
+        if not self.i_inline & F2FS_EXTRA_ATTR:
+            return 0
+        size = int.from_bytes(self.block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+        if size % 4 or not 4 <= size <= 4 * self.geo.addrs_per_inode:
+            raise Corrupt(self._where(), f"i_extra_isize is {size}")
+        return size
+
+    @cached_property
+    def inline_xattr_addrs(self) -> int:
+        """Words of i_addr kept for inline xattrs; see do_read_inode() in fs/f2fs/inode.c."""
+        if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR and self.i_inline & F2FS_EXTRA_ATTR:
+            words = self.extra.get("i_inline_xattr_size", 0)
+            if words > self.geo.addrs_per_inode - self.extra_isize // 4:
+                raise Corrupt(self._where(), f"i_inline_xattr_size is {words} words")
+            return words
+        if self.i_inline & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY):
+            return DEFAULT_INLINE_XATTR_ADDRS
+        return 0
+
+    @cached_property
+    def footer(self) -> dict[str, int]:
+        """The node footer's fields."""
+        at = len(self.block) - NodeFooter.size
+        return dict(zip(_FOOTER_NAMES, _FOOTER.unpack_from(self._buffer, at), strict=True))
+
+    @cached_property
+    def cached_extent(self) -> tuple[int, int, int]:
+        """(fofs, blk_addr, len) of the longest extent, as the inode remembers it."""
+        return _EXT.unpack(vars(self)["i_ext"])
+
+    # -- compression --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def compressed(self) -> bool:
+        """Whether clusters of this file may be compressed."""
+        return bool(
+            self.i_flags & F2FS_COMPR_FL
+            and self.is_file
+            and self.geo.feature & F2FS_FEATURE_COMPRESSION
+            and "i_compress_flag" in self.extra
+        )
+
+    @cached_property
+    def cluster_size(self) -> int:
+        """Blocks in a cluster of a compressed file; 1 for others."""
+        if not self.compressed:
+            return 1
+        log = self.extra["i_log_cluster_size"]
+        if not MIN_COMPRESS_LOG_SIZE <= log <= MAX_COMPRESS_LOG_SIZE:
+            raise Corrupt(self._where(), f"i_log_cluster_size is {log}")
+        return 1 << log
+
+    # -- addresses ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def addrs_per_inode(self) -> int:
+        """How many addresses this inode holds itself."""
+        count = self.geo.addrs_per_inode - self.extra_isize // 4 - self.inline_xattr_addrs
+        if count < 0:
+            raise Corrupt(self._where(), "extra attributes and inline xattrs overlap")
+        return count - count % self.cluster_size
+
+    @cached_property
+    def addrs_per_block(self) -> int:
+        """How many addresses each of its direct nodes holds."""
+        count = self.geo.addrs_per_block
+        return count - count % self.cluster_size
+
+    @property
+    def addrs(self) -> NDArray[Any]:
+        """The addresses in the inode itself, uint32."""
+        start = INODE_ADDR_OFFSET + self.extra_isize
+        return self.block[start : start + 4 * self.addrs_per_inode].view("<u4")
+
+    @property
+    def nids(self) -> NDArray[Any]:
+        """i_nid: two direct, two indirect nodes, the double indirect one."""
+        start = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
+        return self.block[start : start + 20].view("<u4")
+
+    @property
+    def rdev(self) -> tuple[int, int]:
+        """(major, minor) of a device node; old encoding in the first address, new in the second."""
+        start = INODE_ADDR_OFFSET + self.extra_isize
+        old, new = (int(word) for word in self.block[start : start + 8].view("<u4"))
+        if old:
+            return old >> 8 & 0xFF, old & 0xFF
+        return (new & 0xFFF00) >> 8, (new & 0xFF) | (new >> 12 & 0xFFF00)
+
+    # -- inline content -----------------------------------------------------------------------------------------
+
+    @property
+    def has_inline_data(self) -> bool:
+        return bool(self.i_inline & F2FS_INLINE_DATA)
+
+    @property
+    def has_inline_dentry(self) -> bool:
+        return bool(self.i_inline & F2FS_INLINE_DENTRY)
+
+    @property
+    def inline_area(self) -> NDArray[np.uint8]:
+        """The bytes that hold inline data or inline dentries."""
+        words = self.geo.addrs_per_inode - self.extra_isize // 4 - self.inline_xattr_addrs - DEF_INLINE_RESERVED_SIZE
+        if words < 0:
+            raise Corrupt(self._where(), "no room for inline content")
+        start = INODE_ADDR_OFFSET + self.extra_isize + 4 * DEF_INLINE_RESERVED_SIZE
+        return self.block[start : start + 4 * words]
+
+    @property
+    def inline_xattr_area(self) -> NDArray[np.uint8]:
+        """The bytes that hold inline xattrs; empty without F2FS_INLINE_XATTR."""
+        if not self.i_inline & F2FS_INLINE_XATTR:
+            return self.block[:0]
+        end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
+        return self.block[end - 4 * self.inline_xattr_addrs : end]
+
+    def inline_data(self) -> bytes:
+        """The content of a small file; Corrupt where i_size is more than fits."""
+        area = self.inline_area
+        if self.i_size > area.size:
+            raise Corrupt(self._where(), f"inline data of {self.i_size} bytes, {area.size} fit")
+        return area[: self.i_size].tobytes()
+
+    # -- times --------------------------------------------------------------------------------------------------
+
+    @property
+    def atime_ns(self) -> int:
+        return _ns(self.i_atime, self.i_atime_nsec)
+
+    @property
+    def ctime_ns(self) -> int:
+        return _ns(self.i_ctime, self.i_ctime_nsec)
+
+    @property
+    def mtime_ns(self) -> int:
+        return _ns(self.i_mtime, self.i_mtime_nsec)
+
+    @property
+    def crtime_ns(self) -> int | None:
+        """Creation time, where the volume keeps it."""
+        if "i_crtime_nsec" not in self.extra or not self.geo.feature & 0x100:
+            return None
+        return _ns(self.extra["i_crtime"], self.extra["i_crtime_nsec"])
+
+    def _where(self) -> Where:
+        return Where(ino=self.ino, blkaddr=self.blkaddr)
+
+    def __repr__(self) -> str:
+        return f"<Inode {self.ino} {self.kind} {os.fsdecode(self.name)!r} at {self.blkaddr:#x}>"
+
+
+def _ns(seconds: int, nsec: int) -> int:
+    """Nanoseconds since 1970; seconds are signed on the disk."""
+    return (seconds - (1 << 64) if seconds >> 63 else seconds) * 1_000_000_000 + nsec

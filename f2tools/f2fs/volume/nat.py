@@ -1,0 +1,229 @@
+"""The node address table: nid -> block.  Two copies, a bitmap that says which is live, and a journal in the checkpoint
+that overrides both.  Blocks are read when they are first needed, or all at once with `load`."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device
+from f2tools.f2fs.layout.constants import NULL_ADDR
+from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.f2fs.layout.summary import NatJournalEntry
+from f2tools.f2fs.volume.blocks import read_table
+from f2tools.f2fs.volume.checkpoint import Pack
+from f2tools.f2fs.volume.geometry import Geometry
+
+Rows = NDArray[Any]
+RESERVED_NODES = 3  # nids 0 to 2 are never handed out
+FLUSH_BLOCKS = 4096  # bounds the memory of one write
+
+
+class Nat:
+    """The table under one checkpoint; rows have dtype NatEntry.dtype."""
+
+    def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: Rows) -> None:
+        self._device = device
+        self._geo = geo
+        self._journal = journal
+        self.blkaddrs = live_blkaddrs(geo, pack.nat_bitmap)
+        # np.zeros gives untouched pages: a table that is mostly holes costs no memory
+        self._blocks = np.zeros((geo.nat_blocks, geo.block_size), np.uint8)
+        self._rows: Rows = self._blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]
+        self._have = np.zeros(geo.nat_blocks, np.bool_)
+        self.problems: list[str] = []
+
+    def __len__(self) -> int:
+        return self._geo.max_nid
+
+    def load(self) -> None:
+        """Read what has not been read yet."""
+        self._fetch(np.flatnonzero(~self._have))
+
+    def lookup(self, nids: NDArray[Any] | Sequence[int]) -> Rows:
+        """The entries of these nids, shape (n,); the caller keeps them below `len(self)`."""
+        wanted = np.asarray(nids, np.int64)
+        block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
+        missing = block[~self._have[block]]
+        if missing.size:
+            self._fetch(np.unique(missing))
+        return self._rows[block, index]
+
+    def get(self, nid: int) -> tuple[int, int, int]:
+        """(version, ino, block_addr) of one nid."""
+        block, index = divmod(nid, self._geo.nat_entries_per_block)
+        if not self._have[block]:
+            self._fetch(np.array([block]))
+        return self._rows[block, index].item()
+
+    def entries(self) -> Rows:
+        """The whole table, shape (max_nid,); a copy."""
+        self.load()
+        return self._rows.reshape(-1)
+
+    def used(self) -> NDArray[np.int64]:
+        """The nids with an address, in order; placeholders 1 and 2 included."""
+        self.load()
+        return np.flatnonzero(self._rows["block_addr"].reshape(-1))
+
+    def in_use(self) -> NDArray[np.bool_]:
+        """Whether each nid has an address, shape (nat_blocks, entries in a block)."""
+        self.load()
+        return self._rows["block_addr"] != 0
+
+    def blocks(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """These blocks of the table with what the journal overrides, shape (n, block_size); copies."""
+        missing = numbers[~self._have[numbers]]
+        if missing.size:
+            self._fetch(missing)
+        return self._blocks[numbers]
+
+    def _fetch(self, numbers: NDArray[Any]) -> None:
+        fresh = (
+            self._blocks
+            if numbers.size == len(self._have)
+            else np.zeros((numbers.size, self._geo.block_size), np.uint8)
+        )
+        self.problems += read_table(self._device, self.blkaddrs[numbers], self._geo.block_size, fresh)
+        if fresh is not self._blocks:
+            self._blocks[numbers] = fresh
+        self._have[numbers] = True
+        self._apply_journal(numbers)
+
+    def _apply_journal(self, numbers: NDArray[Any]) -> None:
+        if not self._journal.size:
+            return
+        block, index = np.divmod(self._journal["nid"].astype(np.int64), self._geo.nat_entries_per_block)
+        here = np.isin(block, numbers)
+        self._rows[block[here], index[here]] = self._journal["ne"][here]
+
+
+def live_blkaddrs(geo: Geometry, bitmap: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Where the live copy of each NAT block lies; see current_nat_addr() in fs/f2fs/node.h."""
+    number = np.arange(geo.nat_blocks, dtype=np.int64)
+    segment, offset = np.divmod(number, geo.blocks_per_seg)
+    return geo.nat_blkaddr + 2 * segment * geo.blocks_per_seg + offset + bitmap * np.int64(geo.blocks_per_seg)
+
+
+class LiveNat(Nat):
+    """The table of a volume that is being written: changes stay in memory until a checkpoint takes them.
+
+    A nid that is given back can't be had again before the next checkpoint, as the last one still knows its old owner.
+    """
+
+    def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: Rows) -> None:
+        super().__init__(device, geo, pack, journal)
+        self._bitmap = pack.nat_bitmap.copy()
+        self._dirty = np.zeros(geo.max_nid, np.bool_)
+        self._free: deque[int] = deque()  # nids that can be had, rising
+        self._cooling: set[int] = set()  # given back since the last checkpoint
+        self._fresh: set[int] = set()  # handed out since then
+        self._scan = min(pack.cp.next_free_nid, geo.max_nid - 1) // geo.nat_entries_per_block
+        self._scanned = 0  # NAT blocks looked through since nids were last found to be free
+
+    @property
+    def bitmap(self) -> NDArray[np.bool_]:
+        """A bit per NAT block: True where the second copy is live."""
+        return self._bitmap
+
+    @property
+    def next_free_nid(self) -> int:
+        """Where a search for free nids does well to begin."""
+        return self._free[0] if self._free else self._scan * self._geo.nat_entries_per_block % self._geo.max_nid
+
+    def take(self, count: int = 1) -> list[int]:
+        """Free nids, rising as long as the table goes on; OSError ENOSPC when there are not so many."""
+        while len(self._free) < count:
+            if self._scanned > len(self._have):
+                raise OSError(errno.ENOSPC, "no free node number")
+            self._find_free()
+        taken = [self._free.popleft() for _ in range(count)]
+        self._fresh.update(taken)
+        return taken
+
+    def put_back(self, nids: list[int]) -> None:
+        """Nids that were taken and not used."""
+        self._free.extendleft(reversed(nids))
+
+    def _find_free(self) -> None:
+        block = self._scan
+        self._scan = (block + 1) % len(self._have)
+        self._scanned += 1
+        per = self._geo.nat_entries_per_block
+        self.lookup([block * per])
+        known = set(self._free) if self._scanned > len(self._have) else ()
+        for index in np.flatnonzero(self._rows["block_addr"][block] == NULL_ADDR).tolist():
+            nid = block * per + index
+            if nid >= RESERVED_NODES and nid not in self._cooling and nid not in known:
+                self._free.append(nid)
+
+    def set(self, nids: NDArray[Any] | Sequence[int], inos: Any, blkaddrs: Any) -> None:
+        """Where nodes live and whose they are, once a nid; blkaddr NEW_ADDR for nodes that are not written yet."""
+        wanted = np.asarray(nids, np.int64)
+        self.lookup(wanted)
+        block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
+        self._rows["ino"][block, index] = inos
+        self._rows["block_addr"][block, index] = blkaddrs
+        self._dirty[wanted] = True
+
+    def set_one(self, nid: int, ino: int, blkaddr: int) -> None:
+        """As `set`, of one node."""
+        version = self.get(nid)[0]
+        self._rows[divmod(nid, self._geo.nat_entries_per_block)] = (version, ino, blkaddr)
+        self._dirty[nid] = True
+
+    def release(self, nids: NDArray[Any] | Sequence[int]) -> None:
+        """These nodes are gone; their version goes up, which makes summaries that name them stale."""
+        wanted = np.asarray(nids, np.int64)
+        self.lookup(wanted)
+        block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
+        self._rows["version"][block, index] += 1
+        self._rows["ino"][block, index] = 0
+        self._rows["block_addr"][block, index] = NULL_ADDR
+        self._dirty[wanted] = True
+        self._cooling.update(wanted.tolist())
+
+    def changes(self) -> NDArray[np.int64]:
+        """The nids whose entries are not in the tables on the disk: changed ones, and those in the journal."""
+        journaled = self._journal["nid"].astype(np.int64)
+        self.lookup(journaled)
+        self._dirty[journaled] = True
+        return np.flatnonzero(self._dirty)
+
+    def flush(self, into_journal: NDArray[np.int64], into_blocks: NDArray[np.int64]) -> Rows:
+        """Write the NAT blocks of nids `into_blocks` to their other copies; the journal with the others, by nid."""
+        per = self._geo.nat_entries_per_block
+        numbers = np.unique(into_blocks // per)
+        self._bitmap[numbers] ^= True
+        fresh = live_blkaddrs(self._geo, self._bitmap)
+        for start in range(0, numbers.size, FLUSH_BLOCKS):
+            some = numbers[start : start + FLUSH_BLOCKS]
+            self._device.write_blocks(fresh[some], self._blocks[some], self._geo.block_size)
+        self.blkaddrs = fresh
+        journal = np.zeros(into_journal.size, NatJournalEntry.dtype)
+        journal["nid"] = into_journal
+        journal["ne"] = self.lookup(into_journal)
+        self._journal = journal
+        return journal
+
+    def committed(self) -> None:
+        """A checkpoint holds all changes."""
+        self._dirty[:] = False
+        self._cooling.clear()
+        self._fresh.clear()
+        self._scanned = 0
+
+    def is_checkpointed(self, nid: int) -> bool:
+        """Whether the last checkpoint knows this node, in whatever state."""
+        return nid not in self._fresh
+
+    def note_fresh(self, nid: int) -> None:
+        """A nid is in use that no checkpoint knows: recovery found it in the log."""
+        self._fresh.add(nid)
+        if nid in self._free:
+            self._free.remove(nid)

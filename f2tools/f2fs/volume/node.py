@@ -1,0 +1,123 @@
+"""Node blocks by number: looked up in the NAT, read many at a time, held against their footers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
+from f2tools.f2fs.layout.constants import NEW_ADDR
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.nat import Nat
+
+BATCH = 2048  # node blocks held at a time
+
+
+class NodeReader:
+    """Reads nodes of one volume under one checkpoint."""
+
+    def __init__(self, device: Device, geo: Geometry, nat: Nat) -> None:
+        self._device = device
+        self._geo = geo
+        self._nat = nat
+
+    def address(self, nid: int) -> int:
+        """The block address of a node; Corrupt where the NAT gives none in the main area."""
+        return int(self._addresses(np.array([nid], np.int64))[0])
+
+    def read(self, nids: NDArray[Any] | Sequence[int], ino: int | None = None) -> NDArray[np.uint8]:
+        """The blocks of these nodes, shape (n, block_size); Corrupt for the first that is not what it should be.
+
+        With `ino`, all of them must belong to that inode.
+        """
+        wanted = np.asarray(nids, np.int64)
+        blkaddrs = self._addresses(wanted)
+        blocks = self._device.read_blocks(blkaddrs, self._geo.block_size)
+        footers = footers_of(blocks)
+        wrong = footers["nid"] != wanted
+        if ino is not None:
+            wrong |= footers["ino"] != ino
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            where = Where(nid=int(wanted[i]), blkaddr=int(blkaddrs[i]))
+            raise Corrupt(where, f"the node's footer names nid {footers['nid'][i]} of inode {footers['ino'][i]}")
+        return blocks
+
+    def inode(self, ino: int) -> Inode:
+        """One inode; Corrupt where its block is not one."""
+        found = self.inodes([ino])[0]
+        if isinstance(found, F2fsError):
+            raise found
+        return found
+
+    def inodes(self, inos: Sequence[int]) -> list[Inode | F2fsError]:
+        """Inodes, or what is wrong with each, in the order asked; one vectorised read."""
+        wanted = np.asarray(inos, np.int64)
+        possible = (wanted > 0) & (wanted < self._geo.max_nid)
+        results: list[Any] = [None] * wanted.size
+        for i in np.flatnonzero(~possible).tolist():
+            results[i] = Corrupt(Where(ino=int(wanted[i])), "no such inode number")
+        index = np.flatnonzero(possible)
+        entries = self._nat.lookup(wanted[index])
+        addrs = entries["block_addr"].astype(np.int64)
+        usable = self._geo.in_main(addrs)
+        for i in np.flatnonzero(~usable):
+            results[index[i]] = self._no_address(int(wanted[index[i]]), int(addrs[i]))
+        index, addrs = index[usable], addrs[usable]
+        blocks, lost = self._read_what_can_be(addrs)
+        footers = footers_of(blocks)
+        for i, (at, nid, owner) in enumerate(
+            zip(index.tolist(), footers["nid"].tolist(), footers["ino"].tolist(), strict=True)
+        ):
+            ino, blkaddr = int(wanted[at]), int(addrs[i])
+            if i in lost:
+                results[at] = lost[i]
+            elif nid != ino or owner != ino:
+                where = Where(ino=ino, blkaddr=blkaddr)
+                results[at] = Corrupt(where, f"the block is node {nid} of inode {owner}, not this inode")
+            else:
+                results[at] = Inode(self._geo, blocks[i], ino, blkaddr)
+        return results
+
+    def _read_what_can_be(self, addrs: NDArray[Any]) -> tuple[NDArray[np.uint8], dict[int, F2fsError]]:
+        size = self._geo.block_size
+        try:
+            return self._device.read_blocks(addrs, size), {}
+        except DeviceError:
+            blocks = np.zeros((addrs.size, size), np.uint8)
+            lost: dict[int, F2fsError] = {}
+            for i, addr in enumerate(addrs.tolist()):
+                try:
+                    blocks[i] = self._device.read_range(addr, 1, size)[0]
+                except DeviceError as error:
+                    lost[i] = error
+            return blocks, lost
+
+    def _addresses(self, nids: NDArray[Any]) -> NDArray[np.int64]:
+        outside = (nids <= 0) | (nids >= self._geo.max_nid)
+        if outside.any():
+            raise Corrupt(Where(nid=int(nids[outside][0])), "no such node number")
+        addrs = self._nat.lookup(nids)["block_addr"].astype(np.int64)
+        bad = ~self._geo.in_main(addrs)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            raise self._no_address(int(nids[i]), int(addrs[i]))
+        return addrs
+
+    def _no_address(self, nid: int, addr: int) -> Corrupt:
+        if addr == 0:
+            return Corrupt(Where(nid=nid), "the node is free")
+        if addr == NEW_ADDR:
+            return Corrupt(Where(nid=nid), "the node was never written")
+        return Corrupt(Where(nid=nid), f"the NAT gives block {addr:#x}, outside the main area")
+
+
+def footers_of(blocks: NDArray[np.uint8]) -> NDArray[Any]:
+    """The node footers of blocks of shape (n, block_size), dtype NodeFooter.dtype, shape (n,)."""
+    return blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]

@@ -1,0 +1,435 @@
+"""A volume opened for reading: every structure under one checkpoint, and files by path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device, open_device
+from f2tools.errors import F2fsError, NotF2fs, Unsupported, Where
+from f2tools.f2fs.layout.constants import (
+    CP_DISABLED_FLAG,
+    CP_ERROR_FLAG,
+    CP_FSCK_FLAG,
+    CP_UMOUNT_FLAG,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_ROOT_INO,
+)
+from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
+from f2tools.f2fs.volume.data import DataReader
+from f2tools.f2fs.volume.dir import Dentry, DirReader, nokey_name
+from f2tools.f2fs.volume.fscrypt import Keyring, PolicyUse, Secrets, decrypt_target, policies_in_use, symlink_ciphertext
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.nat import Nat
+from f2tools.f2fs.volume.node import NodeReader
+from f2tools.f2fs.volume.sit import Sit
+from f2tools.f2fs.volume.summary import Summaries
+from f2tools.f2fs.volume.super import (
+    SuperCopy,
+    choose_superblock,
+    lay_out_devices,
+    overwritten_by,
+    read_superblocks,
+    unknown_features,
+)
+from f2tools.f2fs.volume.xattr import encryption_context, visible_xattrs
+
+RESERVED_NODES = 3  # nids 0 to 2 are never handed out
+SYMLINKS_FOLLOWED = 40
+SCAN_ENTRIES = 1024  # of a directory, whose inodes are held at a time
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name in a directory and the inode behind it, or what is wrong with that."""
+
+    dentry: Dentry
+    name: bytes  # as shown: encrypted names are plain with their key, encoded without
+    inode: Inode | F2fsError
+
+
+class Volume:
+    """An F2FS volume, read-only.
+
+    `vol.path("/etc/passwd").read()`, `for path, inode, entries in vol.walk()`; `vol.sb`, `vol.cp`, `vol.nat`,
+    `vol.sit`.
+    `warnings` says in words what a reader should know: a missing second superblock, an unknown feature, a short device.
+    """
+
+    def __init__(self, device: Device, which: Which = "newest", keyring: Keyring | None = None) -> None:
+        self.device = device
+        self.keyring = keyring or Keyring()
+        self.warnings: list[str] = []
+        self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(device)
+        chosen = choose_superblock(self.super_copies, device)
+        assert chosen.sb is not None
+        self.sb = chosen.sb
+        self.geo = Geometry.of(self.sb)
+        lay_out_devices(self.device, self.sb, self.geo)
+        self.packs: tuple[Pack, Pack] = read_packs(device, self.geo)
+        self.pack: Pack = choose_pack(self.packs, which, device.name)
+        self.cp = self.pack.cp
+        self._warn()
+
+    def _warn(self) -> None:
+        other = overwritten_by(self.device, self.super_copies)
+        if other:
+            self.warnings.append(f"{other} was made over this volume; what is shown is what is left of it")
+        for copy in self.super_copies:
+            if not copy.valid:
+                self.warnings.append(f"superblock copy {copy.index} is not usable: {', '.join(copy.problems)}")
+        if unknown_features(self.sb):
+            self.warnings.append(f"unknown feature bits {unknown_features(self.sb):#x}: reading may go wrong")
+        end = self.geo.end_blkaddr * self.geo.block_size
+        if self.device.size_bytes < end:
+            missing = end - self.device.size_bytes
+            self.warnings.append(f"the image is cut off: {missing} bytes of the volume are missing at its end")
+        for pack in self.packs:
+            if not pack.valid and pack.cp.checkpoint_ver:
+                self.warnings.append(f"checkpoint pack {pack.index + 1} is not usable: {', '.join(pack.problems)}")
+        if self.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
+            self.warnings.append("the volume was marked as in need of a check")
+
+    def close(self) -> None:
+        self.device.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- structures ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """SSA, summaries of the open logs, journals."""
+        return Summaries(self.device, self.geo, self.pack)
+
+    @cached_property
+    def nat(self) -> Nat:
+        """The node address table."""
+        return Nat(self.device, self.geo, self.pack, self.summaries.journals.nat)
+
+    @cached_property
+    def sit(self) -> Sit:
+        """The segment information table."""
+        return Sit(self.device, self.geo, self.pack, self.summaries.journals.sit)
+
+    @cached_property
+    def nodes(self) -> NodeReader:
+        """Node blocks by number."""
+        return NodeReader(self.device, self.geo, self.nat)
+
+    @cached_property
+    def data(self) -> DataReader:
+        """File mapping and content."""
+        return DataReader(self.device, self.geo, self.nodes, self.secrets)
+
+    @cached_property
+    def dirs(self) -> DirReader:
+        """Directory entries."""
+        return DirReader(self.geo, self.data, self.secrets)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """What the keys that were given open."""
+        return Secrets(self.keyring, self.sb.uuid, self.nodes)
+
+    def policies(self) -> list[PolicyUse]:
+        """The encryption policies in use, most used first.  Reads every inode."""
+        if not self.geo.feature & F2FS_FEATURE_ENCRYPT:
+            return []
+        return policies_in_use(self.nat, self.nodes, self.keyring)
+
+    def locked(self, inode: Inode) -> bool:
+        """Whether content, names or target of an inode are ciphertext for which there is no key."""
+        return inode.encrypted and self.secrets.of(inode) is None
+
+    def orphans(self) -> NDArray[np.uint32]:
+        """Inodes that were open without a name at the checkpoint."""
+        return read_orphans(self.device, self.geo, self.pack)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the volume was unmounted after the checkpoint: nothing to recover."""
+        return bool(self.cp.ckpt_flags & CP_UMOUNT_FLAG)
+
+    def statfs(self) -> dict[str, int]:
+        """What statfs(2) says of the volume, under the kernel's names; see f2fs_statfs() in fs/f2fs/super.c."""
+        cp, geo = self.cp, self.geo
+        free = cp.user_block_count - cp.valid_block_count + self._orphan_blocks()
+        if cp.ckpt_flags & CP_DISABLED_FLAG:
+            free = max(0, free - self._unusable_blocks())
+        nodes = geo.max_nid - RESERVED_NODES
+        if nodes > cp.user_block_count:
+            files, free_files = cp.user_block_count, free
+        else:
+            files, free_files = nodes, min(nodes - cp.valid_node_count, free)
+        return {
+            "f_bsize": geo.block_size,
+            "f_frsize": geo.block_size,
+            "f_blocks": geo.block_count - geo.segment0_blkaddr,
+            "f_bfree": free,
+            "f_bavail": free,
+            "f_files": files,
+            "f_ffree": free_files,
+            "f_namemax": 255,
+        }
+
+    def _orphan_blocks(self) -> int:
+        """Blocks of files without a name: a mount gives them back first, a read-only one in memory."""
+        try:
+            found = self.nodes.inodes(np.unique(self.orphans()).tolist())
+        except F2fsError:  # the list is damaged; a mount would fail, but the rest can be read
+            return 0
+        return sum(inode.i_blocks for inode in found if isinstance(inode, Inode))
+
+    def _unusable_blocks(self) -> int:
+        """Blocks that can't be had while checkpoints are disabled: holes in dirty segments beyond overprovision."""
+        vblocks = self.sit.vblocks
+        dirty = (vblocks > 0) & (vblocks < self.geo.blocks_per_seg)
+        for curseg in self.summaries.cursegs:
+            dirty[curseg.segno] = False
+        types = self.sit.types[dirty]
+        holes = self.geo.blocks_per_seg - vblocks[dirty].astype(np.int64)
+        worst = max(int(holes[types < 3].sum()), int(holes[types >= 3].sum()))
+        overprovision = self.cp.overprov_segment_count - self.cp.rsvd_segment_count
+        return max(0, worst - overprovision * self.geo.blocks_per_seg)
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> File:
+        """The root directory."""
+        return self.inode(F2FS_ROOT_INO, b"/")
+
+    def inode(self, ino: int, path: bytes | None = None) -> File:
+        """A file by inode number."""
+        return File(self, self.nodes.inode(ino), path)
+
+    def path(self, path: str | bytes | os.PathLike[str], follow: bool = True) -> File:
+        """A file by path, symbolic links followed (the last one only with `follow`).
+
+        OSError as a system call would report it: ENOENT, ENOTDIR, ELOOP.
+        """
+        raw = os.fsencode(path)
+        here = self.root
+        stack = [here]
+        todo = [part for part in raw.split(b"/") if part][::-1]
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == b".":
+                continue
+            if part == b"..":
+                if len(stack) > 1:
+                    stack.pop()
+                continue
+            found = stack[-1].child(part)
+            if found.inode.kind == "symlink" and (todo or follow):
+                links += 1
+                if links > SYMLINKS_FOLLOWED:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fsdecode(raw))
+                target = found.readlink()
+                if target.startswith(b"/"):
+                    stack = [here]
+                todo += [step for step in target.split(b"/") if step][::-1]
+                continue
+            stack.append(found)
+        return stack[-1]
+
+    def scandir(self, inode: Inode, problems: list[str] | None = None) -> Iterator[list[Entry]]:
+        """The entries of a directory with their inodes, `.` and `..` left out, in pieces that are read in one go.
+
+        F2fsError where the directory can't be read on.  What can't be an entry is noted in `problems`.
+        """
+        noted = problems if problems is not None else []
+        held: list[Dentry] = []
+        dots = 0
+        for dentry in self.dirs.entries(inode, noted):
+            if dentry.name in (b".", b".."):
+                dots += 1
+                if dots > 2:
+                    noted.append(f"an entry is named {os.fsdecode(dentry.name)!r} beyond the first two")
+                continue
+            held.append(dentry)
+            if len(held) == SCAN_ENTRIES:
+                yield self._with_inodes(inode, held, noted)
+                held = []
+        if held:
+            yield self._with_inodes(inode, held, noted)
+
+    def _with_inodes(self, directory: Inode, dentries: list[Dentry], noted: list[str]) -> list[Entry]:
+        inodes = self.nodes.inodes([d.ino for d in dentries])
+        names = self.dirs.shown(directory, dentries, noted)
+        return [Entry(*found) for found in zip(dentries, names, inodes, strict=True)]
+
+    def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
+        """All of `scandir` at once: some 4 KiB of memory for each entry."""
+        return [entry for piece in self.scandir(inode, problems) for entry in piece]
+
+    def walk(
+        self, top: str | bytes = "/", problems: list[tuple[bytes, str]] | None = None
+    ) -> Iterator[tuple[bytes, Inode, list[Entry]]]:
+        """(path, inode, entries) of each directory below `top`, parents first; paths start with `/`.
+
+        A directory of more than 1024 entries comes in several pieces, one after the other.  A directory that can't be
+        read, or that is met a second time, is noted in `problems` and left out.
+        """
+        start = self.path(top)
+        noted = problems if problems is not None else []
+        todo: list[tuple[bytes, int]] = [(start.path or b"/", start.inode.ino)]
+        met: set[int] = {start.inode.ino}
+        while todo:
+            path, ino = todo.pop()
+            said: list[str] = []
+            below: list[tuple[bytes, int]] = []
+            try:
+                inode = self.nodes.inode(ino)
+                empty = True
+                for entries in self.scandir(inode, said):
+                    empty = False
+                    yield path, inode, entries
+                    below += self._folders(path, entries, met, noted)
+                if empty:
+                    yield path, inode, []
+            except F2fsError as error:
+                noted.append((path, str(error)))
+            noted += [(path, text) for text in said]
+            todo += below[::-1]
+
+    def _folders(
+        self, path: bytes, entries: list[Entry], met: set[int], noted: list[tuple[bytes, str]]
+    ) -> Iterator[tuple[bytes, int]]:
+        """(path, inode number) of the directories among entries that were not met before."""
+        for entry in entries:
+            if not isinstance(entry.inode, Inode) or not entry.inode.is_dir:
+                continue
+            child = join(path, entry.name)
+            if entry.inode.ino in met:
+                noted.append((child, "the directory stands at a second place; not followed"))
+                continue
+            met.add(entry.inode.ino)
+            yield child, entry.inode.ino
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of any kind on a volume; `path` is how it was reached, None when by number."""
+
+    volume: Volume
+    inode: Inode
+    path: bytes | None = None
+
+    def child(self, name: bytes) -> File:
+        """The file with this name in this directory; OSError ENOENT or ENOTDIR."""
+        shown = os.fsdecode(join(self.path or b"", name))
+        if not self.inode.is_dir:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), shown)
+        found = self.volume.dirs.find(self.inode, name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
+        return File(self.volume, self.volume.nodes.inode(found[1].ino), join(self.path or b"/", name))
+
+    def read(self, length: int | None = None, offset: int = 0) -> bytes:
+        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported where the key of fscrypt lacks."""
+        self._must_be_readable()
+        return self.volume.data.read(self.inode, offset, length)
+
+    def chunks(self) -> Iterator[tuple[int, memoryview]]:
+        """(byte offset, bytes) of all that is not a hole."""
+        self._must_be_readable()
+        return self.volume.data.chunks(self.inode)
+
+    def readlink(self) -> bytes:
+        """Where a symbolic link leads; of an encrypted one without its key, its encoded ciphertext."""
+        if self.inode.kind != "symlink":
+            raise OSError(errno.EINVAL, "not a symbolic link", os.fsdecode(self.path or b""))
+        if self.inode.i_size > self.volume.geo.block_size:
+            raise F2fsError(f"{Where(ino=self.inode.ino)}: a symbolic link of {self.inode.i_size} bytes")
+        target = self.volume.data.read(self.inode)
+        if self.inode.encrypted:
+            key = self.volume.secrets.of(self.inode)
+            if key is not None:
+                return decrypt_target(key, target, Where(ino=self.inode.ino))
+            return nokey_name(symlink_ciphertext(target), 0)
+        return target
+
+    def iterdir(self) -> Iterator[File]:
+        """The files in this directory; those whose inode can't be read are left out."""
+        for piece in self.volume.scandir(self.inode):
+            for entry in piece:
+                if isinstance(entry.inode, Inode):
+                    yield File(self.volume, entry.inode, join(self.path or b"/", entry.name))
+
+    def xattrs(self) -> dict[str, bytes]:
+        """Extended attributes as getxattr shows them to root."""
+        return visible_xattrs(self.volume.nodes, self.inode)
+
+    def stat(self) -> os.stat_result:
+        """What lstat(2) says."""
+        inode = self.inode
+        size = self.volume.geo.block_size
+        times = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
+        rdev = os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
+        length = inode.i_size
+        if inode.kind == "symlink" and inode.encrypted:  # as fscrypt_symlink_getattr() counts it
+            length = len(self.readlink())
+        head = (inode.i_mode, inode.ino, 0, inode.i_links, inode.i_uid, inode.i_gid, length)
+        seconds = tuple(t // 1_000_000_000 for t in times)
+        floats = tuple(t / 1e9 for t in times)
+        blocks = max(0, inode.i_blocks - 1) * (size // 512)
+        if (inode.is_file and inode.has_inline_data) or inode.has_inline_dentry:
+            blocks += -(-inode.i_size // 512)  # as f2fs_getattr() counts what lies in the inode
+        return os.stat_result((*head, *seconds, *floats, *times, size, blocks, rdev))
+
+    def encryption_context(self) -> bytes | None:
+        """The fscrypt context; None where the file is not encrypted."""
+        return encryption_context(self.volume.nodes, self.inode)
+
+    def _must_be_readable(self) -> None:
+        shown = os.fsdecode(self.path) if self.path else f"inode {self.inode.ino}"
+        if self.inode.is_dir:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+        if not self.inode.is_file and not stat.S_ISLNK(self.inode.i_mode):
+            raise OSError(errno.EINVAL, f"a {self.inode.kind} has no content", shown)
+        if self.volume.locked(self.inode):
+            raise Unsupported(f"{shown}: the content is {self.volume.secrets.why_locked(self.inode)}")
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """A path from a directory's path and a name."""
+    return directory + name if directory.endswith(b"/") else directory + b"/" + name
+
+
+def open_volume(
+    path: str | Path,
+    devices: Sequence[str | Path] = (),
+    checkpoint: Which = "newest",
+    keys: Sequence[str | os.PathLike[str] | bytes] = (),
+) -> Volume:
+    """Open an image, a device or an Android sparse image for reading; NotF2fs where there is no volume.
+
+    keys: master keys of fscrypt, or files that hold one.
+    """
+    keyring = Keyring(keys)
+    device = open_device(path, extra=list(devices))
+    try:
+        return Volume(device, checkpoint, keyring)
+    except BaseException:
+        device.close()
+        raise
+
+
+__all__ = ["Entry", "File", "NotF2fs", "Volume", "join", "open_volume"]

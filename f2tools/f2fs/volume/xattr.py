@@ -1,0 +1,106 @@
+"""Extended attributes of an inode: the inline part and the node's part are one sequence of entries."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.xattr import (
+    F2FS_XATTR_MAGIC,
+    XATTR_ALIGN,
+    XATTR_INDEX_ENCRYPTION,
+    XATTR_INDEX_POSIX_ACL_ACCESS,
+    XATTR_INDEX_POSIX_ACL_DEFAULT,
+    XATTR_PREFIXES,
+    XattrEntry,
+    XattrHeader,
+)
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.node import NodeReader
+
+_ENTRY = struct.Struct("<BBH")
+
+
+class Xattr(NamedTuple):
+    """One entry as it lies on the disk."""
+
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    name: bytes
+    value: bytes
+
+    @property
+    def full_name(self) -> bytes | None:
+        """The name that getxattr knows; None for the kernel's own attributes (encryption, verity)."""
+        prefix = XATTR_PREFIXES.get(self.index)
+        if prefix is None:
+            return None
+        return (
+            prefix
+            if self.index in (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT)
+            else prefix + self.name
+        )
+
+
+def raw_xattrs(nodes: NodeReader, inode: Inode) -> bytes:
+    """The attribute area: inline part, then the xattr node without its footer; empty where there is neither."""
+    area = inode.inline_xattr_area.tobytes()
+    if inode.i_xattr_nid:
+        block = nodes.read([inode.i_xattr_nid], inode.ino)[0]
+        area += block[: -NodeFooter.size].tobytes()
+    return area
+
+
+def parse_xattrs(area: bytes, where: Where) -> Iterator[Xattr]:
+    """The entries of an attribute area; Corrupt where one runs past it."""
+    if len(area) < XattrHeader.size:
+        return
+    # the kernel takes an area without the magic for one that was never used
+    if int.from_bytes(area[:4], "little") != F2FS_XATTR_MAGIC:
+        return
+    at = XattrHeader.size
+    while at + 4 <= len(area) and area[at : at + 4] != bytes(4):
+        index, name_len, value_size = _ENTRY.unpack_from(area, at)
+        name_at = at + XattrEntry.size
+        value_at = name_at + name_len
+        end = value_at + value_size
+        if end > len(area):
+            raise Corrupt(where, f"xattr entry at {at} runs {end - len(area)} bytes past its area")
+        yield Xattr(index, area[name_at:value_at], area[value_at:end])
+        at += -(-(end - at) // XATTR_ALIGN) * XATTR_ALIGN
+
+
+def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
+    """All attributes of an inode as they lie on the disk."""
+    if not inode.i_xattr_nid and not inode.inline_xattr_area.size:
+        return []
+    return list(parse_xattrs(raw_xattrs(nodes, inode), Where(ino=inode.ino)))
+
+
+def visible_xattrs(nodes: NodeReader, inode: Inode) -> dict[str, bytes]:
+    """name -> value as listxattr and getxattr show them to root; ACLs in the system call's form."""
+    from f2tools.f2fs.volume.acl import acl_to_xattr
+
+    shown: dict[str, bytes] = {}
+    for item in xattrs_of(nodes, inode):
+        name = item.full_name
+        if name is None:
+            continue
+        value = item.value
+        if item.index in (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT):
+            acl = acl_to_xattr(value, Where(ino=inode.ino))
+            if acl is None:  # no entries: getxattr says ENODATA
+                continue
+            value = acl
+        shown[name.decode("utf-8", "surrogateescape")] = value
+    return shown
+
+
+def encryption_context(nodes: NodeReader, inode: Inode) -> bytes | None:
+    """The fscrypt context of an inode, `FscryptContextV1` or `V2`; None where it has none."""
+    found = (
+        item.value for item in xattrs_of(nodes, inode) if item.index == XATTR_INDEX_ENCRYPTION and item.name == b"c"
+    )
+    return next(found, None)

@@ -1,0 +1,598 @@
+"""File content while it is written: dirty pages, write-back into the logs, holes, sizes, compressed clusters.
+
+Small writes collect in pages and get their place when they are written back; long runs go straight into the log.
+Whoever reads sees the pages: `LiveData` lays them over what is on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    COMPRESS_CHKSUM_FLAG,
+    F2FS_DATA_EXIST,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_FEATURE_BLKZONED,
+    F2FS_INLINE_DATA,
+    FADVISE_COLD_BIT,
+    FADVISE_HOT_BIT,
+    FADVISE_KEEP_SIZE_BIT,
+    NEW_ADDR,
+    NULL_ADDR,
+)
+from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.data import Cluster, DataReader, Extent
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.write.mapping import Mapper
+from f2tools.f2fs.write.node import LiveInode, NodeManager
+from f2tools.f2fs.write.segment import SegmentManager
+
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02, 0x08
+FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
+SHORT_READ = 4 << 20
+DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
+MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
+MOVED_BLOCKS = 2048  # moved at a time by collapse and insert
+
+
+class LiveData(DataReader):
+    """Reads what a file holds now, pages that are not written yet included."""
+
+    def __init__(self, device: Device, geo: Geometry, nodes: NodeManager) -> None:
+        super().__init__(device, geo, nodes)
+        self.geo_main = geo.main_blkaddr, geo.end_blkaddr
+        self.pages: dict[int, dict[int, NDArray[np.uint8]]] = {}  # ino -> file block -> content
+        self.mapper: Mapper | None = None
+
+    def read(self, inode: Inode, offset: int = 0, length: int | None = None) -> bytes:
+        if length is not None and self.mapper is not None and inode.cluster_size == 1 and length <= SHORT_READ:
+            found = self._read_short(self.mapper, inode, offset, min(length, inode.i_size - offset))
+            if found is not None:
+                return found
+        return super().read(inode, offset, length)
+
+    def _read_short(self, mapper: Mapper, inode: Any, offset: int, length: int) -> bytes | None:
+        """Bytes that lie in one block, or in blocks that follow each other on the disk; None where they don't."""
+        if length <= 0 or inode.has_inline_data or inode.i_flags & F2FS_DEVICE_ALIAS_FL:
+            return None
+        size = self._geo.block_size
+        first, start = divmod(offset, size)
+        last = (offset + length - 1) // size
+        pages = self.pages.get(inode.ino)
+        if first == last:
+            page = None if pages is None else pages.get(first)
+            if page is not None:
+                return page[start : start + length].tobytes()
+            addr = mapper.get_one(inode, first)
+            if addr in (NULL_ADDR, NEW_ADDR):
+                return bytes(length)
+        else:
+            if pages and not pages.keys().isdisjoint(range(first, last + 1)):
+                return None
+            addrs = mapper.get(inode, np.arange(first, last + 1))
+            addr = int(addrs[0])
+            if not (addrs - addrs[0] == np.arange(addrs.size)).all():
+                return None
+        if not (self.geo_main[0] <= addr and addr + last - first < self.geo_main[1]):
+            return None
+        return self._device.pread(addr * size + start, length)
+
+    def _extent(self, inode: Inode, extent: Extent) -> Iterator[tuple[int, memoryview]]:
+        pages = self.pages.get(inode.ino)
+        if not pages:
+            yield from super()._extent(inode, extent)
+            return
+        size = self._geo.block_size
+        if extent.blkaddr == NEW_ADDR:
+            for fofs in sorted(f for f in pages if extent.fofs <= f < extent.fofs + extent.count):
+                yield fofs * size, memoryview(pages[fofs].tobytes())
+            return
+        for offset, data in super()._extent(inode, extent):
+            yield offset, self._overlaid(pages, offset, data)
+
+    def _cluster(self, inode: Inode, cluster: Cluster) -> Iterator[tuple[int, memoryview]]:
+        pages = self.pages.get(inode.ino)
+        for offset, data in super()._cluster(inode, cluster):
+            yield offset, self._overlaid(pages, offset, data) if pages else data
+
+    def _overlaid(self, pages: dict[int, NDArray[np.uint8]], offset: int, data: memoryview) -> memoryview:
+        size = self._geo.block_size
+        first, count = offset // size, len(data) // size
+        found = [f for f in pages if first <= f < first + count] if len(pages) < count else [
+            f for f in range(first, first + count) if f in pages
+        ]  # fmt: skip
+        if not found:
+            return data
+        rows = np.frombuffer(data, np.uint8).reshape(count, size).copy()
+        for fofs in found:
+            rows[fofs - first] = pages[fofs]
+        flat: Any = rows.reshape(-1)
+        return memoryview(flat)
+
+
+class FileData:
+    """Writes file content; one for a volume."""
+
+    def __init__(
+        self,
+        device: Device,
+        geo: Geometry,
+        nodes: NodeManager,
+        mapper: Mapper,
+        segments: SegmentManager,
+        reader: LiveData,
+    ) -> None:
+        self._device = device
+        self.geo = geo
+        self._nodes = nodes
+        self._mapper = mapper
+        self._segments = segments
+        self._reader = reader
+        self.pages = reader.pages
+        reader.mapper = mapper
+        self.page_count = 0
+
+    # -- pages ----------------------------------------------------------------------------------------------------
+
+    def page(self, inode: LiveInode, fofs: int, fresh: bool = False) -> NDArray[np.uint8]:
+        """The content of a file block, to be changed; its space is promised already.  fresh: it held nothing."""
+        mine = self.pages.setdefault(inode.ino, {})
+        found = mine.get(fofs)
+        if found is None:
+            addr = NULL_ADDR if fresh else self._mapper.get_one(inode, fofs)
+            if self.geo.in_main(addr):
+                found = self._device.read_range(addr, 1, self.geo.block_size)[0]
+            else:
+                found = np.zeros(self.geo.block_size, np.uint8)
+            mine[fofs] = found
+            self.page_count += 1
+        return found
+
+    def page_as_written(self, blkaddr: int) -> NDArray[np.uint8]:
+        """A block of the main area, to look at."""
+        return self._device.read_range(blkaddr, 1, self.geo.block_size)[0]
+
+    def drop_pages(self, ino: int, start: int = 0, stop: int | None = None) -> None:
+        """Forget the pages of file blocks [start, stop): they are no longer part of the file."""
+        mine = self.pages.get(ino)
+        if not mine:
+            return
+        gone = list(mine) if not start and stop is None else [
+            f for f in mine if start <= f and (stop is None or f < stop)
+        ]  # fmt: skip
+        for fofs in gone:
+            del mine[fofs]
+        self.page_count -= len(gone)
+        if not mine:
+            del self.pages[ino]
+
+    def log_of(self, inode: Inode) -> int:
+        """The log of a file's data: directories hot, cold and hot extensions or advice, the rest warm."""
+        cold = bool(inode.i_advise & FADVISE_COLD_BIT) or inode.compressed
+        return self._segments.policy.data_log(inode.is_dir, cold, bool(inode.i_advise & FADVISE_HOT_BIT))
+
+    def write_back_all(self) -> None:
+        """Write every dirty page; those of small files go together."""
+        small: dict[int, list[LiveInode]] = {}
+        waiting = 0
+        for ino in list(self.pages):
+            inode = self._nodes.live(ino)
+            count = len(self.pages[ino])
+            if count > DIRECT_BLOCKS or inode.compressed or self._overwrites(inode, in_place=False):
+                self.write_back(inode)
+                continue
+            small.setdefault(self.log_of(inode), []).append(inode)
+            waiting += count
+            if waiting >= MOVED_BLOCKS:
+                self._write_back_small(small)
+                small, waiting = {}, 0
+        self._write_back_small(small)
+
+    def _write_back_small(self, logs: dict[int, list[LiveInode]]) -> None:
+        """Write the dirty pages of many files, log by log."""
+        for kind, inodes in logs.items():
+            places = [np.array(sorted(self.pages[inode.ino]), np.int64) for inode in inodes]
+            owners = np.zeros(sum(fofs.size for fofs in places), Summary.dtype)
+            ends = np.cumsum([fofs.size for fofs in places]).tolist()
+            parts = [slice(end - fofs.size, end) for fofs, end in zip(places, ends, strict=True)]
+            old: list[NDArray[np.int64]] = []
+            rows: list[NDArray[np.uint8]] = []
+            for inode, fofs, part in zip(inodes, places, parts, strict=True):
+                self._mapper.owners(inode, fofs, owners[part])
+                old.append(self._mapper.get(inode, fofs))
+                mine = self.pages[inode.ino]
+                rows += [mine[f] for f in fofs.tolist()]
+            blkaddrs = self._segments.allocate(kind, owners)
+            self._device.write_blocks(blkaddrs, np.stack(rows), self.geo.block_size)
+            for inode, fofs, part in zip(inodes, places, parts, strict=True):
+                self._mapper.put(inode, fofs, blkaddrs[part])
+                self.page_count -= len(self.pages.pop(inode.ino))
+            before = np.concatenate(old)
+            self._segments.invalidate(before[self.geo.in_main(before)])
+
+    def write_back(self, inode: LiveInode, in_place: bool = False) -> None:
+        """Write the dirty pages of a file; `in_place`: overwrite blocks where they are, as before a small fsync."""
+        mine = self.pages.get(inode.ino)
+        if not mine:
+            return
+        fofs = np.array(sorted(mine), np.int64)
+        if inode.cluster_size > 1:
+            fofs = self._write_clusters(inode, fofs, mine)
+        step = MOVED_BLOCKS
+        for at in range(0, fofs.size, step):
+            some = fofs[at : at + step]
+            self._place(inode, some, np.stack([mine[f] for f in some.tolist()]), in_place)
+        self.page_count -= len(mine)
+        del self.pages[inode.ino]
+
+    def _place(
+        self, inode: LiveInode, fofs: NDArray[np.int64], rows: NDArray[np.uint8], in_place: bool = False
+    ) -> None:
+        """Write whole blocks of a file, whose space is promised and whose places rise."""
+        old = self._mapper.get(inode, fofs)
+        written = self.geo.in_main(old)
+        if self._overwrites(inode, in_place) and written.any():
+            self._device.write_blocks(old[written], rows[written], self.geo.block_size)
+            self._segments.written_blocks += int(written.sum())
+            left = ~written
+            fofs, rows, old, written = fofs[left], rows[left], old[left], written[left]
+            if not fofs.size:
+                return
+        owners = np.zeros(fofs.size, Summary.dtype)
+        self._mapper.owners(inode, fofs, owners)
+        blkaddrs = self._segments.allocate(self.log_of(inode), owners)
+        self._device.write_blocks(blkaddrs, rows, self.geo.block_size)
+        self._mapper.put(inode, fofs, blkaddrs)
+        self._segments.invalidate(old[written])
+
+    def _overwrites(self, inode: LiveInode, in_place: bool) -> bool:
+        """Whether blocks stay where they are; directories and compressed files never do, zones can't."""
+        if inode.is_dir or inode.compressed or self.geo.feature & F2FS_FEATURE_BLKZONED:
+            return False
+        return self._segments.policy.ipu == "always" or (in_place and self._segments.policy.ipu == "fsync")
+
+    # -- compressed clusters --------------------------------------------------------------------------------------
+
+    def _write_clusters(
+        self, inode: LiveInode, fofs: NDArray[np.int64], mine: dict[int, NDArray[np.uint8]]
+    ) -> NDArray[np.int64]:
+        """Write the whole clusters that become smaller; the file blocks that are left to be written as they are.
+
+        A cluster that the file's end cuts is not compressed; see cluster_may_compress() in fs/f2fs/compress.c.
+        """
+        size = inode.cluster_size
+        blocks = -(-inode.i_size // self.geo.block_size)
+        numbers, starts, counts = np.unique(fofs // size, return_index=True, return_counts=True)
+        left: list[NDArray[np.int64]] = []
+        for number, start, count in zip(numbers.tolist(), starts.tolist(), counts.tolist(), strict=True):
+            members = fofs[start : start + count]
+            whole = count == size and (number + 1) * size <= blocks
+            if not (whole and self._write_cluster(inode, members, [mine[f] for f in members.tolist()])):
+                self._open_cluster(inode, number * size)
+                left.append(members)
+        return np.concatenate(left) if left else fofs[:0]
+
+    def _write_cluster(self, inode: LiveInode, fofs: NDArray[np.int64], rows: list[NDArray[np.uint8]]) -> bool:
+        from f2tools.f2fs.volume.compress import compress_cluster
+
+        flag = inode.extra["i_compress_flag"]
+        raw = compress_cluster(
+            b"".join(row.tobytes() for row in rows),
+            inode.extra["i_compress_algorithm"],
+            flag >> 8,
+            chksum=bool(flag & COMPRESS_CHKSUM_FLAG),
+            block_size=self.geo.block_size,
+        )
+        if raw is None:
+            return False
+        count = len(raw) // self.geo.block_size
+        self._open_cluster(inode, int(fofs[0]))
+        old = self._mapper.get(inode, fofs)
+        owners = np.zeros(count, Summary.dtype)
+        self._mapper.owners(inode, fofs[1 : 1 + count], owners)
+        blkaddrs = self._segments.allocate(self.log_of(inode), owners)
+        self._device.write_blocks(
+            blkaddrs, np.frombuffer(raw, np.uint8).reshape(count, self.geo.block_size), self.geo.block_size
+        )
+        addrs = np.full(fofs.size, NEW_ADDR, np.int64)
+        addrs[0] = COMPRESS_ADDR
+        addrs[1 : 1 + count] = blkaddrs
+        self._mapper.put(inode, fofs, addrs)
+        self._segments.invalidate(old[self.geo.in_main(old)])
+        inode.set(i_compr_blocks=inode.extra["i_compr_blocks"] + fofs.size - count)
+        self._nodes.touch(inode)
+        return True
+
+    def _open_cluster(self, inode: LiveInode, first: int) -> None:
+        """A cluster is about to be written anew: if it was compressed, its blocks are only reserved from now on."""
+        if self._mapper.get_one(inode, first) != COMPRESS_ADDR:
+            return
+        fofs = np.arange(first, first + inode.cluster_size)
+        old = self._mapper.get(inode, fofs)
+        valid = self.geo.in_main(old)
+        self._mapper.put(inode, fofs, NEW_ADDR)
+        self._segments.invalidate(old[valid])
+        saved = fofs.size - int(valid.sum())
+        inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
+        self._nodes.touch(inode)
+
+    def _load_clusters(self, inode: LiveInode, first: int, last: int) -> None:
+        """Turn the compressed clusters that file blocks [first, last] touch into dirty pages."""
+        size, block = inode.cluster_size, self.geo.block_size
+        for start in range(first - first % size, last + 1, size):
+            if self._mapper.get_one(inode, start) != COMPRESS_ADDR:
+                continue
+            mine = self.pages.setdefault(inode.ino, {})
+            if all(fofs in mine for fofs in range(start, start + size)):
+                continue
+            for offset, data in self._reader.chunks(inode, start * block, (start + size) * block):
+                rows = np.frombuffer(data, np.uint8).reshape(-1, block)
+                for index, row in enumerate(rows):
+                    fofs = offset // block + index
+                    if fofs not in mine:
+                        mine[fofs] = row.copy()
+                        self.page_count += 1
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def write(self, inode: LiveInode, offset: int, data: memoryview) -> None:
+        """Write bytes; the size grows as needed.  OSError EFBIG, ENOSPC, EDQUOT before anything has changed."""
+        if not len(data):
+            return
+        end = offset + len(data)
+        if end > self._mapper.max_blocks(inode) * self.geo.block_size:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        if inode.has_inline_data and end <= inode.inline_area.size:
+            inode.inline_area[offset:end] = np.frombuffer(data, np.uint8)
+            inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
+            self._nodes.touch(inode)
+            return
+        size = self.geo.block_size
+        first, last = offset // size, (end - 1) // size
+        self.convert_inline(inode, np.arange(first, last + 1))
+        if inode.cluster_size > 1:
+            self._load_clusters(inode, first, last)
+        self._mapper.reserve(inode, np.arange(first, last + 1))
+        old_size = inode.i_size
+        if end > old_size:
+            inode.set(i_size=end)
+        self._nodes.touch(inode)
+        head = -(-offset // size)
+        full = end // size - head
+        if full >= DIRECT_BLOCKS and inode.cluster_size == 1:
+            at = head * size - offset
+            rows = np.frombuffer(data[at : at + full * size], np.uint8).reshape(full, size)
+            self.drop_pages(inode.ino, head, head + full)
+            for begin in range(0, full, MOVED_BLOCKS):
+                some = np.arange(head + begin, head + min(begin + MOVED_BLOCKS, full))
+                self._place(inode, some, rows[begin : begin + some.size])
+            self._into_pages(inode, offset, data[:at], old_size)
+            self._into_pages(inode, offset + at + full * size, data[at + full * size :], old_size)
+        else:
+            self._into_pages(inode, offset, data, old_size)
+
+    def _into_pages(self, inode: LiveInode, offset: int, data: memoryview, old_size: int) -> None:
+        size = self.geo.block_size
+        at = 0
+        while at < len(data):
+            fofs, start = divmod(offset + at, size)
+            count = min(size - start, len(data) - at)
+            page = self.page(inode, fofs, fresh=count == size or fofs * size >= old_size)
+            page[start : start + count] = np.frombuffer(data[at : at + count], np.uint8)
+            at += count
+
+    def convert_inline(self, inode: LiveInode, further: NDArray[np.int64] | None = None) -> None:
+        """Move content out of the inode into its first block.
+
+        Blocks are reserved for it and for the file blocks `further`, which rise; ENOSPC or EDQUOT before anything.
+        """
+        if not inode.has_inline_data:
+            return
+        content = inode.inline_data()
+        area = inode.inline_area
+        kept = area.copy()
+        flags = inode.i_inline
+        area[:] = 0
+        inode.set(i_inline=flags & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
+        self._nodes.touch(inode)
+        moved = bool(content) and bool(flags & F2FS_DATA_EXIST)
+        wanted = np.arange(int(moved)) if further is None else np.union1d(np.arange(int(moved)), further)
+        try:
+            self._mapper.reserve(inode, wanted)
+        except OSError:
+            inode.set(i_inline=flags)
+            area[:] = kept
+            raise
+        if moved:
+            self.page(inode, 0, fresh=True)[: len(content)] = np.frombuffer(content, np.uint8)
+
+    # -- size and holes -------------------------------------------------------------------------------------------
+
+    def truncate(self, inode: LiveInode, size: int) -> None:
+        """Set the size; what lies beyond it is given back."""
+        block = self.geo.block_size
+        if size > self._mapper.max_blocks(inode) * block:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        self._nodes.touch(inode)
+        if inode.has_inline_data:
+            if size <= inode.inline_area.size:
+                inode.inline_area[min(size, inode.i_size) :] = 0
+                flags = inode.i_inline if size else inode.i_inline & ~F2FS_DATA_EXIST
+                inode.set(i_size=size, i_inline=flags)
+                return
+            self.convert_inline(inode)
+        blocks = -(-size // block)
+        if inode.cluster_size > 1 and blocks % inode.cluster_size:
+            start = blocks - blocks % inode.cluster_size
+            self._load_clusters(inode, start, start)
+            self._open_cluster(inode, start)
+        if size % block:
+            self._zero_part(inode, blocks - 1, size % block, block)
+        self.drop_pages(inode.ino, blocks)
+        self._forget_saved(inode, blocks)
+        self._mapper.truncate(inode, blocks)
+        inode.set(i_size=size, i_advise=inode.i_advise & ~FADVISE_KEEP_SIZE_BIT)
+
+    def _forget_saved(self, inode: LiveInode, first: int) -> None:
+        """The compressed clusters from this file block on go, and with them what they saved."""
+        if inode.cluster_size > 1:
+            gone = (item for item in self._reader.layout(inode, first) if isinstance(item, Cluster))
+            saved = sum(inode.cluster_size - item.blkaddrs.size for item in gone)
+            inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
+
+    def _zero_part(self, inode: LiveInode, fofs: int, start: int, stop: int) -> None:
+        """Zeros into a part of a block, if there is one."""
+        mine = self.pages.get(inode.ino, {})
+        if fofs in mine or self.geo.in_main(self._mapper.get_one(inode, fofs)):
+            page = self.page(inode, fofs)
+            page[start:stop] = 0
+
+    def fallocate(self, inode: LiveInode, mode: int, offset: int, length: int) -> None:
+        """fallocate(2) in the modes that the kernel's f2fs has; OSError EINVAL, EOPNOTSUPP, EFBIG, ENOSPC, EDQUOT."""
+        if offset < 0 or length <= 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        known = (0, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE)
+        what, keep = mode & ~FALLOC_FL_KEEP_SIZE, bool(mode & FALLOC_FL_KEEP_SIZE)
+        if what not in known or (what and inode.compressed):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        if what == FALLOC_FL_PUNCH_HOLE:
+            if not keep:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            if offset < inode.i_size:
+                self.punch(inode, offset, length)
+            return
+        if what not in (FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE):
+            if offset + length > self._mapper.max_blocks(inode) * self.geo.block_size:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            (self._zero_range if what else self._preallocate)(inode, offset, length)
+            if offset + length > inode.i_size:
+                if keep:
+                    inode.set(i_advise=inode.i_advise | FADVISE_KEEP_SIZE_BIT)
+                else:
+                    inode.set(i_size=offset + length)
+            return
+        (self._collapse if what == FALLOC_FL_COLLAPSE_RANGE else self._insert)(inode, offset, length)
+
+    def _preallocate(self, inode: LiveInode, offset: int, length: int) -> None:
+        size = self.geo.block_size
+        self.convert_inline(inode)
+        self._mapper.reserve(inode, np.arange(offset // size, -(-(offset + length) // size)))
+        self._nodes.touch(inode)
+
+    def punch(self, inode: LiveInode, offset: int, length: int) -> None:
+        """Make a hole: whole blocks are given back, parts of blocks become zeros."""
+        self.convert_inline(inode)
+        end = min(offset + length, self._mapper.max_blocks(inode) * self.geo.block_size)
+        first, last = self._clear(inode, offset, end)
+        self._mapper.release(inode, first, last)
+        self._nodes.touch(inode)
+
+    def _zero_range(self, inode: LiveInode, offset: int, length: int) -> None:
+        """As a hole, but with the space kept."""
+        size = self.geo.block_size
+        self.convert_inline(inode)
+        self._mapper.reserve(inode, np.arange(offset // size, -(-(offset + length) // size)))
+        fofs = np.arange(*self._clear(inode, offset, offset + length))
+        old = self._mapper.get(inode, fofs)
+        self._mapper.put(inode, fofs, NEW_ADDR)
+        self._segments.invalidate(old[self.geo.in_main(old)])
+        self._nodes.touch(inode)
+
+    def _clear(self, inode: LiveInode, offset: int, end: int) -> tuple[int, int]:
+        """Zeros into the blocks that bytes [offset, end) cover in part; the range of those that they cover whole."""
+        size = self.geo.block_size
+        first, last = -(-offset // size), end // size
+        if first > last:  # inside one block
+            self._zero_part(inode, last, offset % size, end % size)
+            return first, first
+        if offset % size:
+            self._zero_part(inode, first - 1, offset % size, size)
+        if end % size:
+            self._zero_part(inode, last, 0, end % size)
+        self.drop_pages(inode.ino, first, last)
+        return first, last
+
+    def _collapse(self, inode: LiveInode, offset: int, length: int) -> None:
+        size = self.geo.block_size
+        if offset % size or length % size or offset + length >= inode.i_size:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self.convert_inline(inode)
+        self.write_back(inode)
+        first, by = offset // size, length // size
+        blocks = -(-inode.i_size // size)
+        self._mapper.release(inode, first, first + by)
+        for start in range(first + by, blocks, MOVED_BLOCKS):
+            self._move(inode, start, min(start + MOVED_BLOCKS, blocks), -by)
+        self._mapper.truncate(inode, blocks - by)
+        inode.set(i_size=inode.i_size - length)
+        self._nodes.touch(inode)
+
+    def _insert(self, inode: LiveInode, offset: int, length: int) -> None:
+        size = self.geo.block_size
+        if offset % size or length % size or offset >= inode.i_size:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if inode.i_size + length > self._mapper.max_blocks(inode) * size:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        self.convert_inline(inode)
+        self.write_back(inode)
+        first, by = offset // size, length // size
+        blocks = -(-inode.i_size // size)
+        self._mapper.require_nodes(inode, first, blocks + by)
+        self._mapper.truncate(inode, blocks)
+        for stop in range(blocks, first, -MOVED_BLOCKS):
+            self._move(inode, max(first, stop - MOVED_BLOCKS), stop, by)
+        inode.set(i_size=inode.i_size + length)
+        self._nodes.touch(inode)
+
+    def _move(self, inode: LiveInode, start: int, stop: int, by: int) -> None:
+        """Move blocks [start, stop) of a file by some places into a hole; content is copied.
+
+        A block's summary names its place in the file, and the last checkpoint may still need the old one.
+        """
+        source = np.arange(start, stop)
+        addrs = self._mapper.get(inode, source)
+        written = self.geo.in_main(addrs)
+        rows = self._device.read_blocks(addrs[written], self.geo.block_size)
+        self._mapper.release(inode, start, stop)
+        self._mapper.reserve(inode, source[addrs != NULL_ADDR] + by)
+        if rows.size:
+            self._place(inode, source[written] + by, rows)
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def seek(self, inode: LiveInode, offset: int, data: bool) -> int:
+        """Where data begins from `offset` on, or the next hole; ENXIO beyond the end.  As f2fs_seek_block()."""
+        if offset < 0 or offset >= inode.i_size:
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+        if inode.has_inline_data:
+            return offset if data else inode.i_size
+        size = self.geo.block_size
+        mine = self.pages.get(inode.ino, {})
+        at = offset // size
+        end = -(-inode.i_size // size)
+        for item in self._reader.layout(inode, at, end):
+            count = item.count if isinstance(item, Extent) else inode.cluster_size
+            if item.fofs + count <= at:
+                continue
+            if not data:
+                if item.fofs > at:
+                    break
+                at = item.fofs + count
+            elif isinstance(item, Extent) and item.blkaddr == NEW_ADDR:
+                found = [f for f in mine if max(item.fofs, at) <= f < item.fofs + count]
+                if found:
+                    return max(offset, min(found) * size)
+            else:
+                return max(offset, item.fofs * size)
+        if data:
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+        return min(max(offset, at * size), inode.i_size)

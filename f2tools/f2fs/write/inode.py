@@ -1,0 +1,179 @@
+"""New inodes: what they inherit from their directory, from the volume's features and from their name.
+
+See f2fs_new_inode() in fs/f2fs/namei.c and f2fs_init_inode_metadata() in fs/f2fs/dir.c.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+
+from f2tools.f2fs.layout.constants import (
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DIRSYNC_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_INODE_CRTIME,
+    F2FS_FEATURE_PRJQUOTA,
+    F2FS_INDEX_FL,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    F2FS_NOATIME_FL,
+    F2FS_NOCOMP_FL,
+    F2FS_NODUMP_FL,
+    F2FS_PROJINHERIT_FL,
+    F2FS_SYNC_FL,
+    FADVISE_COLD_BIT,
+    FADVISE_HOT_BIT,
+)
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.write.node import LiveInode, NodeManager
+from f2tools.f2fs.write.space import Space
+
+INHERITED_FLAGS = (
+    F2FS_SYNC_FL | F2FS_NODUMP_FL | F2FS_NOATIME_FL | F2FS_DIRSYNC_FL | F2FS_PROJINHERIT_FL | F2FS_CASEFOLD_FL
+    | F2FS_COMPR_FL | F2FS_NOCOMP_FL
+)  # fmt: skip
+NOT_FOR_FILES = F2FS_DIRSYNC_FL | F2FS_PROJINHERIT_FL | F2FS_CASEFOLD_FL  # flags that only directories have
+FOR_OTHERS = F2FS_NODUMP_FL | F2FS_NOATIME_FL  # what neither file nor directory may have
+
+
+@dataclass(frozen=True)
+class CompressOptions:
+    """How new compressed files are compressed; the kernel's mount defaults."""
+
+    algorithm: int = 1  # LZ4
+    log_cluster_size: int = 2
+    level: int = 0
+    chksum: bool = False
+
+
+class InodeMaker:
+    """Makes inodes; one for a volume."""
+
+    def __init__(self, sb: SuperBlock, geo: Geometry, nodes: NodeManager, space: Space) -> None:
+        self.geo = geo
+        self._nodes = nodes
+        self._space = space
+        self._cold, self._hot = extensions(sb)
+
+    def make(
+        self,
+        folder: LiveInode,
+        name: bytes,
+        mode: int,
+        uid: int,
+        gid: int,
+        now: int,
+        generation: int,
+        compress: CompressOptions,
+    ) -> LiveInode:
+        """An inode for a new name in `folder`, counted and in the cache; OSError ENOSPC or EDQUOT before anything."""
+        is_dir, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
+        if folder.i_mode & stat.S_ISGID:
+            gid = folder.i_gid
+            mode |= stat.S_ISGID if is_dir else 0
+        projid = folder.extra.get("i_projid", 0) if folder.i_flags & F2FS_PROJINHERIT_FL else 0
+        flags = self._flags(folder, mode)
+        self._space.require(1, 1)
+        ino = self._nodes.nat.take()[0]
+        block = self._nodes.new_block(ino, ino, 0, is_dir)
+        inode = self._nodes.live(ino)
+        seconds, nsec = divmod(now, 1_000_000_000)
+        seconds %= 1 << 64
+        inline = F2FS_INLINE_XATTR | (F2FS_INLINE_DENTRY if is_dir else 0)
+        compressed = is_file and flags & F2FS_COMPR_FL and self.geo.feature & F2FS_FEATURE_COMPRESSION
+        if (is_file and not compressed) or stat.S_ISLNK(mode):
+            inline |= F2FS_INLINE_DATA
+        if self.geo.feature & F2FS_FEATURE_EXTRA_ATTR:
+            inline |= F2FS_EXTRA_ATTR
+            block[INODE_ADDR_OFFSET] = InodeExtra.size
+        inode.set(
+            i_mode=mode, i_uid=uid, i_gid=gid, i_links=2 if is_dir else 1, i_blocks=1, i_inline=inline, i_flags=flags,
+            i_atime=seconds, i_ctime=seconds, i_mtime=seconds, i_atime_nsec=nsec, i_ctime_nsec=nsec, i_mtime_nsec=nsec,
+            i_generation=generation, i_current_depth=1 if is_dir else 0, i_pino=folder.ino, i_name=name,
+            i_namelen=len(name), i_advise=self.advice(name) if is_file else 0,
+        )  # fmt: skip
+        if inline & F2FS_EXTRA_ATTR:
+            self._set_extra(inode, seconds, nsec, projid)
+        if compressed or (is_dir and flags & F2FS_COMPR_FL and "i_compress_flag" in inode.extra):
+            self.set_compression(inode, compress)
+        if is_dir:
+            inode.set(i_size=inode.inline_area.size)
+        try:
+            self._space.add_inode(inode)
+        except OSError:
+            self._nodes.abandon(ino)
+            raise
+        return inode
+
+    def _flags(self, folder: LiveInode, mode: int) -> int:
+        flags = folder.i_flags & INHERITED_FLAGS
+        if stat.S_ISDIR(mode):
+            return flags | F2FS_INDEX_FL
+        return flags & (~NOT_FOR_FILES if stat.S_ISREG(mode) else FOR_OTHERS)
+
+    def _set_extra(self, inode: LiveInode, seconds: int, nsec: int, projid: int) -> None:
+        feature = self.geo.feature
+        inode.forget_derived()
+        if feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+            inode.set(i_inline_xattr_size=DEFAULT_INLINE_XATTR_ADDRS)
+        if feature & F2FS_FEATURE_PRJQUOTA:
+            inode.set(i_projid=projid)
+        if feature & F2FS_FEATURE_INODE_CRTIME:
+            inode.set(i_crtime=seconds, i_crtime_nsec=nsec)
+
+    def set_compression(self, inode: LiveInode, options: CompressOptions) -> None:
+        """Let a file without blocks be compressed from now on; a directory hands it down, and needs the fields too."""
+        inode.set(
+            i_compress_algorithm=options.algorithm,
+            i_log_cluster_size=options.log_cluster_size,
+            i_compress_flag=options.level << 8 | int(options.chksum),
+            i_compr_blocks=0,
+            i_flags=inode.i_flags | F2FS_COMPR_FL,
+        )
+        inode.forget_derived()
+
+    def advice(self, name: bytes) -> int:
+        """i_advise of a new regular file: its extension may say that its data is cold or hot."""
+        if has_extension(name, self._cold):
+            return FADVISE_COLD_BIT
+        return FADVISE_HOT_BIT if has_extension(name, self._hot) else 0
+
+    def set_rdev(self, inode: LiveInode, major: int, minor: int) -> None:
+        """The device that a device node stands for; in the old form where the numbers fit, as __set_inode_rdev()."""
+        inode.block[INODE_ADDR_OFFSET + inode.extra_isize :][:12].view("<u4")[:] = device_words(major, minor)
+        self._nodes.touch(inode)
+
+
+def device_words(major: int, minor: int) -> tuple[int, int, int]:
+    """The first three words of i_addr of a device node."""
+    if major < 256 and minor < 256:
+        return major << 8 | minor, 0, 0
+    return 0, minor & 0xFF | major << 8 | (minor & ~0xFF) << 12, 0
+
+
+def extensions(sb: SuperBlock) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    """(extensions of cold data, of hot data) that a superblock lists, in lower case."""
+    raw = bytes(sb.extension_list)
+    names = [raw[at : at + 8].split(b"\0")[0].lower() for at in range(0, len(raw), 8)]
+    cold = sb.extension_count
+    return frozenset(names[:cold]) - {b""}, frozenset(names[cold : cold + sb.hot_ext_count]) - {b""}
+
+
+def has_extension(name: bytes, wanted: frozenset[bytes]) -> bool:
+    """Whether a file name carries one of these extensions, at its end or before a further dot; `*` is any name.
+
+    Letter case does not count; see is_extension_exist() in fs/f2fs/namei.c.  `wanted` is in lower case.
+    """
+    if b"*" in wanted:
+        return True
+    parts = name.lower()[1:].split(b".")  # a name that begins with a dot has no extension there
+    return not wanted.isdisjoint(parts[1:])

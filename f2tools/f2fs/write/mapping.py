@@ -1,0 +1,358 @@
+"""The mapping of a file while it is written: file block -> node and place in it, nodes made and dropped on the way.
+
+The direct nodes of a file are numbered here from 0 in file order; the inode's own addresses are number -1.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_COMPRESS_RELEASED, NEW_ADDR, NULL_ADDR
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.write.node import LiveInode, NodeManager
+from f2tools.f2fs.write.segment import SegmentManager
+from f2tools.f2fs.write.space import Space
+
+FOUND_HELD = 4096
+
+
+class Node(NamedTuple):
+    """A node that holds addresses; `first` is the file block of its first one."""
+
+    nid: int
+    addrs: NDArray[Any]  # a view of the cached block
+    first: int
+
+
+class NodePlace(NamedTuple):
+    """A node and where it is named: in the inode or in the node above it."""
+
+    nid: int
+    slots: NDArray[Any]  # a view of the cached block
+    slot: int
+
+
+class Mapper:
+    """Looks addresses of files up and changes them."""
+
+    def __init__(self, geo: Geometry, nodes: NodeManager, segments: SegmentManager, space: Space) -> None:
+        self.geo = geo
+        self._nodes = nodes
+        self._segments = segments
+        self._space = space
+        self._found: dict[tuple[int, int], tuple[Node, NDArray[np.uint8]]] = {}  # by inode and number, and its block
+
+    def max_blocks(self, inode: LiveInode) -> int:
+        """The blocks that a file can have; the inode's own don't count, see max_file_blocks() in fs/f2fs/super.c."""
+        n, per = self.geo.addrs_per_block, inode.addrs_per_block
+        return per * (2 + 2 * n + n * n)
+
+    # -- the tree -------------------------------------------------------------------------------------------------
+
+    def node(
+        self, inode: LiveInode, number: int, create: bool = False, made: list[NodePlace] | None = None
+    ) -> Node | None:
+        """The node with this number; None where the file has none and none is to be made.
+
+        `made` gets the nodes that were made, the one nearest to the inode first.
+        """
+        if number < 0:
+            return Node(inode.ino, inode.addrs, 0)
+        found = self._walk(inode, number, create, made)
+        if found is None:
+            return None
+        nid, block = found
+        per = inode.addrs_per_block
+        return Node(nid, block[: 4 * per].view("<u4"), inode.addrs_per_inode + number * per)
+
+    def _walk(
+        self, inode: LiveInode, number: int, create: bool, made: list[NodePlace] | None = None
+    ) -> tuple[int, NDArray[np.uint8]] | None:
+        slots = inode.nids
+        owner = inode.ino
+        found: tuple[int, NDArray[np.uint8]] | None = None
+        for index, offset in path_of(number, self.geo.addrs_per_block):
+            nid = int(slots[index])
+            if nid:
+                block = self._nodes.block(nid, inode.ino)
+            elif not create:
+                return None
+            else:
+                nid, block = self._nodes.new_node(inode, offset)
+                slots[index] = nid
+                self._nodes.mark_dirty(owner, inode.ino)
+                if made is not None:
+                    made.append(NodePlace(nid, slots, index))
+            found = nid, block
+            owner, slots = nid, block[: 4 * self.geo.addrs_per_block].view("<u4")
+        return found
+
+    def nodes_needed(self, inode: LiveInode, first: int, stop: int) -> int:
+        """At most so many new nodes does it take to map blocks [first, stop)."""
+        if stop <= inode.addrs_per_inode:
+            return 0
+        per = inode.addrs_per_block
+        low = max(0, first - inode.addrs_per_inode) // per
+        count = (stop - 1 - inode.addrs_per_inode) // per + 1 - low
+        missing = count
+        if count <= 4:  # look: most writes stay inside nodes that are there
+            missing = sum(self._walk(inode, low + i, create=False) is None for i in range(count))
+            if not missing:
+                return 0
+        return missing + -(-missing // self.geo.addrs_per_block) + 3
+
+    def require_nodes(self, inode: LiveInode, first: int, stop: int) -> None:
+        """ENOSPC unless there is room for the nodes that mapping blocks [first, stop) may take."""
+        needed = self.nodes_needed(inode, first, stop)
+        self._space.require(needed, needed)
+
+    def _groups(self, inode: LiveInode, fofs: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+        """(node number, which of the file blocks, which rise, lie in it)."""
+        if not fofs.size:
+            return
+        first, per = inode.addrs_per_inode, inode.addrs_per_block
+        low, high = int(fofs[0]), int(fofs[-1])
+        number = -1 if low < first else (low - first) // per
+        if number == (-1 if high < first else (high - first) // per):
+            yield number, slice(0, fofs.size)
+            return
+        numbers = np.where(fofs < first, -1, (fofs - first) // per)
+        cuts = np.flatnonzero(np.diff(numbers)) + 1
+        edges = [0, *cuts.tolist(), fofs.size]
+        for begin, end in pairwise(edges):
+            if begin < end:
+                yield int(numbers[begin]), slice(begin, end)
+
+    # -- addresses ------------------------------------------------------------------------------------------------
+
+    def get(self, inode: LiveInode, fofs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The addresses of these file blocks, which rise; 0 for holes."""
+        found = np.zeros(fofs.size, np.int64)
+        for number, part in self._groups(inode, fofs):
+            node = self.node(inode, number)
+            if node is not None:
+                found[part] = node.addrs[fofs[part] - node.first]
+        return found
+
+    def get_one(self, inode: LiveInode, fofs: int) -> int:
+        """The address of one file block."""
+        if fofs < inode.addrs_per_inode:
+            return int(inode.addrs[fofs])
+        number = (fofs - inode.addrs_per_inode) // inode.addrs_per_block
+        found = self._found.get((inode.ino, number))
+        if found is None or self._nodes.held(found[0].nid) is not found[1]:
+            node = self.node(inode, number)
+            if node is None:
+                return 0
+            if len(self._found) >= FOUND_HELD:
+                self._found.clear()
+            found = self._found[inode.ino, number] = node, self._nodes.block(node.nid, inode.ino)
+        node = found[0]
+        return int(node.addrs[fofs - node.first])
+
+    def owners(self, inode: LiveInode, fofs: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        """Fill summaries (Summary.dtype) for these file blocks, which rise and whose nodes are there."""
+        for number, part in self._groups(inode, fofs):
+            node = self.node(inode, number)
+            assert node is not None
+            rows["nid"][part] = node.nid
+            rows["version"][part] = self._nodes.nat.get(node.nid)[0]
+            rows["ofs_in_node"][part] = fofs[part] - node.first
+
+    def put(self, inode: LiveInode, fofs: NDArray[np.int64], addrs: NDArray[Any] | int) -> None:
+        """Set the addresses of these file blocks, which rise; makes the nodes that it takes."""
+        many = not isinstance(addrs, int)
+        for number, part in self._groups(inode, fofs):
+            node = self.node(inode, number, create=True)
+            assert node is not None
+            node.addrs[fofs[part] - node.first] = addrs[part] if many else addrs
+            self._nodes.mark_dirty(node.nid, inode.ino)
+        inode.forget_extent()
+
+    def reserve(self, inode: LiveInode, fofs: NDArray[np.int64]) -> int:
+        """Promise a block to each of these file blocks that has none: how many; ENOSPC or EDQUOT before anything."""
+        holes = fofs[self.get(inode, fofs) == NULL_ADDR]
+        if holes.size:
+            needed = self.nodes_needed(inode, int(holes[0]), int(holes[-1]) + 1)
+            self._space.require(holes.size + needed)
+            made: list[NodePlace] = []
+            try:
+                for number, _ in self._groups(inode, holes) if needed else ():
+                    self.node(inode, number, create=True, made=made)
+                self._space.add_blocks(inode, holes.size)
+            except OSError:
+                for nid, slots, slot in reversed(made):  # the owner's quota had room for these only
+                    slots[slot] = 0
+                    self._nodes.remove_nodes(inode, [nid])
+                raise
+            inode.set(i_blocks=inode.i_blocks + holes.size)
+            self.put(inode, holes, NEW_ADDR)
+            self._nodes.touch(inode)
+        return holes.size
+
+    # -- giving back ----------------------------------------------------------------------------------------------
+
+    def release(self, inode: LiveInode, start: int, stop: int) -> int:
+        """Make a hole of file blocks [start, stop): how many blocks were given back.  Nodes stay."""
+        freed = 0
+        for node, low, high in self.nodes_within(inode, start, stop):
+            part = node.addrs[low:high]
+            freed += self._drop(inode, part)
+            if part.any():
+                part[:] = NULL_ADDR
+                self._nodes.mark_dirty(node.nid, inode.ino)
+        if freed:
+            inode.forget_extent()
+            self._nodes.touch(inode)
+        return freed
+
+    def _drop(self, inode: LiveInode, addrs: NDArray[Any]) -> int:
+        """Count blocks back and invalidate them; NEW_ADDR and the mark of a compressed cluster have no block.
+
+        For a compressed file the addresses begin with a cluster.
+        """
+        wide = addrs.astype(np.int64)
+        valid = self.geo.in_main(wide)
+        self._segments.invalidate(wide[valid])
+        count = int(np.count_nonzero(wide != NULL_ADDR))
+        if inode.compressed:
+            size = inode.cluster_size
+            heads = np.flatnonzero(wide[::size] == COMPRESS_ADDR) * size
+            saved = heads.size * size - sum(int(valid[head : head + size].sum()) for head in heads.tolist())
+            if inode.i_inline & F2FS_COMPRESS_RELEASED:
+                count -= heads.size  # the blocks that were saved were given back before
+            elif saved:
+                inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
+        if count:
+            self._space.add_blocks(inode, -count)
+            inode.set(i_blocks=max(inode.i_blocks - count, 1))
+        return count
+
+    def nodes_within(self, inode: LiveInode, start: int, stop: int) -> Iterator[tuple[Node, int, int]]:
+        """(node, from, to) of the nodes that are there and hold some of file blocks [start, stop)."""
+        own = inode.addrs_per_inode
+        if start < own and stop > 0:
+            yield Node(inode.ino, inode.addrs, 0), start, min(stop, own)
+        per = inode.addrs_per_block
+        number = max(0, start - own) // per
+        while own + number * per < stop:
+            present = self._next_present(inode, number)
+            if present is None:
+                return
+            number = present
+            node = self.node(inode, number)
+            if node is not None and node.first < stop:
+                yield node, max(0, start - node.first), min(per, stop - node.first)
+            number += 1
+
+    def _next_present(self, inode: LiveInode, number: int) -> int | None:
+        """The first node number from `number` on whose node is there."""
+        n = self.geo.addrs_per_block
+        nids = inode.nids
+        while True:
+            if number < 2:
+                hit = np.flatnonzero(nids[number:2])
+                if hit.size:
+                    return number + int(hit[0])
+                number = 2
+            if number < 2 + 2 * n:
+                which, inside = divmod(number - 2, n)
+                hit = self._below(inode, int(nids[2 + which]), inside)
+                if hit is not None:
+                    return 2 + which * n + hit
+                number = 2 + (which + 1) * n
+                continue
+            which, inside = divmod(number - 2 - 2 * n, n)
+            while which < n:
+                branch = self._below(inode, int(nids[4]), which)
+                if branch is None:
+                    return None
+                if branch > which:
+                    which, inside = branch, 0
+                nid = int(self._nodes.block(int(nids[4]), inode.ino)[: 4 * n].view("<u4")[which])
+                hit = self._below(inode, nid, inside)
+                if hit is not None:
+                    return 2 + 2 * n + which * n + hit
+                which, inside = which + 1, 0
+            return None
+
+    def _below(self, inode: LiveInode, nid: int, index: int) -> int | None:
+        """The first place from `index` on that an indirect node uses."""
+        if not nid:
+            return None
+        block = self._nodes.block(nid, inode.ino)
+        hit = np.flatnonzero(block[: 4 * self.geo.addrs_per_block].view("<u4")[index:])
+        return index + int(hit[0]) if hit.size else None
+
+    def truncate(self, inode: LiveInode, start: int) -> int:
+        """Give back everything from file block `start` on, nodes that are of no more use included."""
+        freed = self.release(inode, start, self.max_blocks(inode) + inode.addrs_per_inode)
+        own, per = inode.addrs_per_inode, inode.addrs_per_block
+        keep = 0 if start <= own else -(-(start - own) // per)
+        self._drop_nodes(inode, keep)
+        return freed
+
+    def _drop_nodes(self, inode: LiveInode, keep: int) -> None:
+        """Drop the nodes with numbers from `keep` on, and indirect ones that lead to none."""
+        n = self.geo.addrs_per_block
+        slots = inode.nids
+        gone: list[int] = []
+        for index, first, level in ((0, 0, 0), (1, 1, 0), (2, 2, 1), (3, 2 + n, 1), (4, 2 + 2 * n, 2)):
+            nid = int(slots[index])
+            if nid and self._prune(inode, nid, level, keep - first, gone):
+                slots[index] = 0
+                self._nodes.touch(inode)
+        if len(set(gone)) != len(gone):
+            raise Corrupt(Where(ino=inode.ino), "a node stands twice in the file's tree; run f2tools fsck")
+        self._nodes.remove_nodes(inode, gone)
+
+    def _prune(self, inode: LiveInode, nid: int, level: int, keep: int, gone: list[int]) -> bool:
+        """Drop what lies below a node, but for the first `keep` direct nodes; whether the node itself is gone."""
+        if level == 0:
+            if keep <= 0:
+                gone.append(nid)
+            return keep <= 0
+        n = self.geo.addrs_per_block
+        each = n ** (level - 1)
+        if keep >= n * each:
+            return False
+        children = self._nodes.block(nid, inode.ino)[: 4 * n].view("<u4")
+        for index in np.flatnonzero(children).tolist():
+            if (index + 1) * each <= keep:
+                continue
+            if self._prune(inode, int(children[index]), level - 1, keep - index * each, gone):
+                children[index] = 0
+                self._nodes.mark_dirty(nid, inode.ino)
+        if keep <= 0:
+            gone.append(nid)
+        return keep <= 0
+
+
+def path_of(number: int, n: int) -> list[tuple[int, int]]:
+    """From the inode to a direct node: (index in i_nid or in the node above, offset of the node in its file).
+
+    n: nids in an indirect node.  See get_node_path() in fs/f2fs/node.c.
+    """
+    if number < 0:
+        return []
+    if number < 2:
+        return [(number, 1 + number)]
+    number -= 2
+    for slot in (2, 3):
+        base = 3 if slot == 2 else 4 + n
+        if number < n:
+            return [(slot, base), (number, base + 1 + number)]
+        number -= n
+    branch, index = divmod(number, n)
+    if branch >= n:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    base = 5 + 2 * n
+    return [(4, base), (branch, base + 1 + branch * (n + 1)), (index, base + 2 + branch * (n + 1) + index)]

@@ -1,0 +1,373 @@
+"""Nodes of a volume that is being written: cached, changed in memory, given an address when they are written.
+
+A node that was changed and then dropped never reaches the log, and the nodes of one call lie in it one after the other.
+That order is what roll-forward recovery follows: each node block names the place of the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.codec import Int
+from f2tools.device import Device
+from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.f2fs.layout.constants import (
+    COLD_BIT_SHIFT,
+    DENT_BIT_SHIFT,
+    F2FS_FEATURE_INODE_CHKSUM,
+    FSYNC_BIT_SHIFT,
+    NEW_ADDR,
+    NULL_ADDR,
+    OFFSET_BIT_SHIFT,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.nat import LiveNat
+from f2tools.f2fs.volume.node import BATCH, NodeReader, footers_of
+from f2tools.f2fs.write.segment import SegmentManager
+from f2tools.f2fs.write.space import Space
+
+CLEAN_NODES_HELD = 16384  # clean blocks beyond this are dropped when nobody is at work
+_FOOTER = Struct("<IIIQI")
+_FORMATS = {1: "B", 2: "<H", 4: "<I", 8: "<Q"}
+
+
+def _places(layout: Any, base: int) -> dict[str, tuple[Struct, int]]:
+    """Where the integer fields of a structure are in a block."""
+    return {
+        item.name: (Struct(_FORMATS[item.size]), base + item.offset)
+        for item in layout.fields
+        if isinstance(item.kind, Int) and item.count is None
+    }
+
+
+_HEAD = _places(InodeLayout, 0)
+_EXTRA = _places(InodeExtra, INODE_ADDR_OFFSET)
+_NAME_OFFSET = InodeLayout.offset_of("i_name")
+_NAME_SIZE = next(item.size for item in InodeLayout.fields if item.name == "i_name")
+_EXT_OFFSET = InodeLayout.offset_of("i_ext")
+_CHECKSUM_OFFSET = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
+_DERIVED = ("extra", "extra_isize", "inline_xattr_addrs", "addrs_per_inode", "addrs_per_block", "compressed",
+            "cluster_size", "footer", "cached_extent")  # fmt: skip
+
+_DERIVED_FROM = frozenset({"i_inline", "i_flags", "i_extra_isize", "i_inline_xattr_size", "i_log_cluster_size"})
+
+
+class LiveInode(Inode):
+    """An inode that can be changed; its block is the one in the cache of nodes."""
+
+    def set(self, **values: Any) -> None:
+        """Change fields, in the object and in the block; extra attributes by the same call."""
+        mine = self.__dict__
+        derived = False
+        for name, value in values.items():
+            if name == "i_name":
+                value = value.ljust(_NAME_SIZE, b"\0")
+                self.block[_NAME_OFFSET : _NAME_OFFSET + _NAME_SIZE] = np.frombuffer(value, np.uint8)
+                mine[name] = value
+                continue
+            place = _HEAD.get(name)
+            if place is not None:
+                place[0].pack_into(self._buffer, place[1], value)
+                mine[name] = value
+                derived = derived or name in _DERIVED_FROM
+                continue
+            form, offset = _EXTRA[name]
+            form.pack_into(self._buffer, offset, value)
+            if name in _DERIVED_FROM:
+                derived = True
+            elif name in self.extra:
+                self.extra[name] = value
+        if derived:
+            self.forget_derived()
+
+    def forget_derived(self) -> None:
+        """What follows from fields is worked out anew."""
+        mine = self.__dict__
+        for name in _DERIVED:
+            mine.pop(name, None)
+
+    def forget_extent(self) -> None:
+        """The mapping changed: the inode must not go on remembering its longest extent."""
+        self.set_extent(0, 0, 0)
+
+    def set_extent(self, fofs: int, blkaddr: int, count: int) -> None:
+        """Let the inode remember its longest extent."""
+        if self.cached_extent != (fofs, blkaddr, count):
+            self.block[_EXT_OFFSET : _EXT_OFFSET + 12].view("<u4")[:] = (fofs, blkaddr, count)
+            vars(self)["i_ext"] = self.block[_EXT_OFFSET : _EXT_OFFSET + 12].tobytes()
+            vars(self).pop("cached_extent", None)
+
+
+class NodeManager(NodeReader):
+    """Reads and writes nodes; `cp_ver` says what the footers of new nodes carry."""
+
+    def __init__(
+        self,
+        device: Device,
+        geo: Geometry,
+        nat: LiveNat,
+        segments: SegmentManager,
+        space: Space,
+        uuid: bytes,
+        cp_ver: Callable[[], int],
+    ) -> None:
+        super().__init__(device, geo, nat)
+        self.nat = nat
+        self.geo = geo
+        self._segments = segments
+        self._space = space
+        self._uuid = uuid
+        self._cp_ver = cp_ver
+        self._blocks: dict[int, NDArray[np.uint8]] = {}
+        self._inodes: dict[int, LiveInode] = {}
+        self.dirty: dict[int, int] = {}  # nid -> ino, in the order in which they were first changed
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def block(self, nid: int, ino: int) -> NDArray[np.uint8]:
+        """The block of a node of an inode, from the cache or the disk; changes to it need `mark_dirty`."""
+        found = self._blocks.get(nid)
+        if found is None:
+            found = self._read_one(nid, ino)
+            if found is None:
+                found = super().read([nid], ino)[0]
+            self._blocks[nid] = found
+        return found
+
+    def held(self, nid: int) -> NDArray[np.uint8] | None:
+        """The block of a node if it is in the cache; one that was read or made anew is another object."""
+        return self._blocks.get(nid)
+
+    def _read_one(self, nid: int, ino: int) -> NDArray[np.uint8] | None:
+        """A node block from the disk; None where something is wrong with it, which `read` and `inode` can name."""
+        if not 0 < nid < self.geo.max_nid:
+            return None
+        addr = self.nat.get(nid)[2]
+        if not self.geo.main_blkaddr <= addr < self.geo.end_blkaddr:
+            return None
+        block = self._device.read_range(addr, 1, self.geo.block_size)[0]
+        footer = _FOOTER.unpack_from(block, self.geo.block_size - NodeFooter.size)  # type: ignore[arg-type]
+        return block if footer[0] == nid and footer[1] == ino else None
+
+    def live(self, ino: int) -> LiveInode:
+        """An inode that can be changed; OSError ENOENT... Corrupt where there is none."""
+        found = self._inodes.get(ino)
+        if found is None:
+            block = self._blocks.get(ino)
+            if block is None:
+                block = self._read_one(ino, ino)
+                if block is None:
+                    block = super().inode(ino).block
+                self._blocks[ino] = block
+            found = self._inodes[ino] = LiveInode(self.geo, block, ino, 0)
+        return found
+
+    def preload(self, inos: Sequence[int]) -> None:
+        """Read inodes that are not in the cache in one go; what can't be read is left out."""
+        wanted = [ino for ino in inos if ino not in self._blocks]
+        for found in super().inodes(wanted):
+            if isinstance(found, Inode):
+                self._blocks[found.ino] = found.block
+
+    def read(self, nids: NDArray[Any] | Sequence[int], ino: int | None = None) -> NDArray[np.uint8]:
+        wanted = np.asarray(nids, np.int64).tolist()
+        cached = self._blocks
+        if not any(nid in cached for nid in wanted):
+            return super().read(nids, ino)
+        blocks = np.empty((len(wanted), self.geo.block_size), np.uint8)
+        missing = [i for i, nid in enumerate(wanted) if nid not in cached]
+        if missing:
+            blocks[missing] = super().read([wanted[i] for i in missing], ino)
+        for i, nid in enumerate(wanted):
+            found = cached.get(nid)
+            if found is not None:
+                blocks[i] = found
+                owner = _FOOTER.unpack_from(found, self.geo.block_size - NodeFooter.size)[1]  # type: ignore[arg-type]
+                if ino is not None and owner != ino:
+                    raise Corrupt(Where(nid=nid), f"the node's footer names inode {owner}, not {ino}")
+        return blocks
+
+    def inodes(self, inos: Sequence[int]) -> list[Inode | F2fsError]:
+        wanted = [int(ino) for ino in inos]
+        missing = [ino for ino in wanted if ino not in self._blocks]
+        found = dict(zip(missing, super().inodes(missing), strict=True)) if missing else {}
+        return [found[ino] if ino in found else self.live(ino) for ino in wanted]
+
+    # -- changing -------------------------------------------------------------------------------------------------
+
+    def mark_dirty(self, nid: int, ino: int) -> None:
+        """A node has changed and must be written."""
+        self.dirty.setdefault(nid, ino)
+
+    def touch(self, inode: Inode) -> None:
+        """An inode has changed and must be written."""
+        self.dirty.setdefault(inode.ino, inode.ino)
+
+    def new_block(self, nid: int, ino: int, offset: int, directory: bool) -> NDArray[np.uint8]:
+        """A fresh node with its footer; the caller counts it.  offset: of the node in its file, 0 for the inode."""
+        block = np.zeros(self.geo.block_size, np.uint8)
+        flag = offset << OFFSET_BIT_SHIFT & 0xFFFFFFFF | (0 if directory else 1 << COLD_BIT_SHIFT)
+        _FOOTER.pack_into(block, self.geo.block_size - NodeFooter.size, nid, ino, flag, 0, 0)  # type: ignore[arg-type]
+        self._blocks[nid] = block
+        self.nat.set_one(nid, ino, NEW_ADDR)
+        self.dirty[nid] = ino
+        return block
+
+    def new_node(self, inode: LiveInode, offset: int) -> tuple[int, NDArray[np.uint8]]:
+        """A further node of a file, counted: (nid, block); OSError ENOSPC or EDQUOT when there is no room."""
+        self._space.add_node(inode)
+        try:
+            nid = self.nat.take()[0]
+        except OSError:
+            self._space.add_node(inode, -1)
+            raise
+        inode.set(i_blocks=inode.i_blocks + 1)
+        self.touch(inode)
+        return nid, self.new_block(nid, inode.ino, offset, inode.is_dir)
+
+    def remove_nodes(self, inode: LiveInode, nids: Sequence[int]) -> None:
+        """Nodes of a file other than the inode are gone."""
+        if not nids:
+            return
+        self._forget(nids)
+        self._space.add_node(inode, -len(nids))
+        inode.set(i_blocks=max(inode.i_blocks - len(nids), 1))
+        self.touch(inode)
+
+    def remove_inode(self, inode: LiveInode) -> None:
+        """The inode itself is gone; its nodes and blocks are gone before."""
+        self._forget([inode.ino])
+        self._inodes.pop(inode.ino, None)
+        self._space.add_inode(inode, -1)
+
+    def abandon(self, nid: int) -> None:
+        """A fresh node is not to be, and was not counted."""
+        self._forget([nid])
+        self._inodes.pop(nid, None)
+
+    def _forget(self, nids: Sequence[int]) -> None:
+        addrs = self.nat.lookup(nids)["block_addr"].astype(np.int64)
+        self._segments.invalidate(addrs[self.geo.in_main(addrs)])
+        self.nat.release(nids)
+        for nid in nids:
+            self._blocks.pop(nid, None)
+            self.dirty.pop(nid, None)
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def write(self, nids: Iterable[int], fsync: int | None = None, dentry: bool = False) -> None:
+        """Write these changed nodes, log by log.
+
+        With `fsync`, all of them are that inode's direct nodes, its own block the last: that one gets the fsync mark,
+        and with `dentry` the one that asks recovery to add its name.
+        """
+        logs: dict[int, list[int]] = {}
+        for nid in nids:
+            logs.setdefault(self.log_of(nid), []).append(nid)
+        for kind in sorted(logs, reverse=True):  # cold, warm, hot: indirect nodes first
+            chosen = logs[kind]
+            for start in range(0, len(chosen), BATCH):
+                some = chosen[start : start + BATCH]
+                mark = fsync is not None and start + BATCH >= len(chosen) and some[-1] == fsync
+                self._write_some(kind, some, mark, dentry)
+
+    def _write_some(self, kind: int, nids: list[int], mark: bool, dentry: bool) -> None:
+        blocks = np.stack([self._blocks[nid] for nid in nids])
+        wanted = np.array(nids, np.int64)
+        footers = _footers(blocks)
+        footers["flag"] &= ~np.uint32(1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT)
+        if mark:
+            footers["flag"][-1] |= 1 << FSYNC_BIT_SHIFT | (1 << DENT_BIT_SHIFT if dentry else 0)
+        old = self.nat.lookup(wanted)["block_addr"].astype(np.int64)
+        self.write_blocks(kind, wanted, blocks)
+        self._segments.invalidate(old[self.geo.in_main(old)])
+        for nid in nids:
+            self.dirty.pop(nid, None)
+
+    def write_blocks(self, kind: int, nids: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Write node blocks, shape (n, block_size), with nid, ino and flag in their footers, to a log: where they are.
+
+        What the NAT said of them before is the caller's to invalidate, and counting them too.
+        """
+        owners = np.zeros(nids.size, Summary.dtype)
+        owners["nid"] = nids
+        blkaddrs = self._segments.allocate(kind, owners)
+        footers = _footers(blocks)
+        footers["cp_ver"] = self._cp_ver()
+        footers["next_blkaddr"][:-1] = blkaddrs[1:]
+        footers["next_blkaddr"][-1] = self._segments.next_blkaddr(kind)
+        inos = footers["ino"].copy()
+        self._seal(blocks, nids == inos)
+        self._device.write_blocks(blkaddrs, blocks, self.geo.block_size)
+        self.nat.set(nids, inos, blkaddrs)
+        return blkaddrs
+
+    def _seal(self, blocks: NDArray[np.uint8], are_inodes: NDArray[np.bool_]) -> None:
+        """Put the checksum into inodes that carry one."""
+        if not self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
+            return
+        for row in np.flatnonzero(are_inodes).tolist():
+            seal_inode(self._uuid, blocks[row])
+
+    def log_of(self, nid: int) -> int:
+        """The log that a cached node belongs to."""
+        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - NodeFooter.size)[2]  # type: ignore[arg-type]
+        direct = is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
+        return self._segments.policy.node_log(direct, not flag >> COLD_BIT_SHIFT & 1)
+
+    def is_direct(self, nid: int) -> bool:
+        """Whether a cached node holds addresses (or xattrs), so that recovery looks at it."""
+        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - NodeFooter.size)[2]  # type: ignore[arg-type]
+        return is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
+
+    def dirty_of(self, ino: int) -> list[int]:
+        """The changed nodes of a file, the inode not among them."""
+        return [nid for nid, owner in self.dirty.items() if owner == ino and nid != ino]
+
+    def shrink(self) -> None:
+        """Drop clean blocks when there are many; nobody may hold an inode meanwhile."""
+        if len(self._blocks) - len(self.dirty) <= CLEAN_NODES_HELD:
+            return
+        for nid in [nid for nid in self._blocks if nid not in self.dirty]:
+            del self._blocks[nid]
+            self._inodes.pop(nid, None)
+
+
+def _footers(blocks: NDArray[np.uint8]) -> NDArray[Any]:
+    """The footers of node blocks, shape (n,), to be changed in place."""
+    return blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
+
+
+def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:
+    """Put the checksum into an inode block that has room for one."""
+    if not block[3] & 0x20:  # i_inline: F2FS_EXTRA_ATTR
+        return
+    size = int(block[INODE_ADDR_OFFSET]) | int(block[INODE_ADDR_OFFSET + 1]) << 8
+    if INODE_ADDR_OFFSET + size < _CHECKSUM_OFFSET + 4:
+        return
+    crc = inode_checksum(uuid, memoryview(block), _CHECKSUM_OFFSET)  # type: ignore[arg-type]
+    block[_CHECKSUM_OFFSET : _CHECKSUM_OFFSET + 4].view("<u4")[0] = crc
+
+
+def is_dnode(offset: int, nids_per_block: int) -> bool:
+    """Whether the node at this place of a file's tree holds addresses rather than nids; see IS_DNODE()."""
+    if offset == XATTR_NODE_OFFSET:
+        return True
+    if offset in (3, 4 + nids_per_block, 5 + 2 * nids_per_block):
+        return False
+    first = 6 + 2 * nids_per_block
+    return offset < first or (offset - first) % (nids_per_block + 1) != 0
+
+
+__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "footers_of", "is_dnode", "seal_inode"]

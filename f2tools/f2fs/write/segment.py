@@ -1,0 +1,568 @@
+"""Segments while a volume is written: which blocks are valid, which segments are free, and the six open logs.
+
+Blocks are handed out in two ways (section 2.4 and 2.6 of the paper).  Append logging fills clean segments from start to
+end.  Threaded logging (SSR) fills the holes of dirty segments, and takes over for data when free sections run low.
+Whoever allocates says who will own the blocks, so that nothing here needs to know of nodes or files.
+
+Nothing that the last checkpoint still refers to is handed out again before the next one: a block that became invalid
+stays taken until `committed`, and a segment that became empty stays out of the free ones (it is *prefree*).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device import Device
+from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.constants import (
+    CURSEG_COLD_DATA,
+    CURSEG_COLD_NODE,
+    CURSEG_HOT_DATA,
+    CURSEG_HOT_NODE,
+    CURSEG_WARM_DATA,
+    CURSEG_WARM_NODE,
+    F2FS_FEATURE_BLKZONED,
+    F2FS_FEATURE_RO,
+    LFS,
+    NR_CURSEG_DATA_TYPE,
+    NR_CURSEG_TYPE,
+    SSR,
+    SUM_TYPE_DATA,
+    SUM_TYPE_NODE,
+)
+from f2tools.f2fs.layout.sit import SIT_VBLOCK_MAP_SIZE
+from f2tools.f2fs.layout.summary import Summary, SummaryBlock
+from f2tools.f2fs.volume.checkpoint import Pack
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.volume.sit import Sit
+from f2tools.f2fs.volume.summary import Summaries
+
+Rows = NDArray[Any]
+SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
+_MASKS = np.array([0x80 >> bit for bit in range(8)], np.uint8)  # most significant bit first
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a volume is written; the defaults are the kernel's for a card of some size."""
+
+    active_logs: int = 6  # 2, 4 or 6
+    adaptive: bool = True  # threaded logging for data when free sections run low
+    min_free_percent: float = 5.0  # of all sections, beside the reserve; at or below it, threaded logging
+    node_ssr: bool = False  # thread nodes too, which the kernel recovers when CP_CRC_RECOVERY is set
+    ipu: str = "fsync"  # overwrite in place: "never", "fsync" (a few blocks before an fsync) or "always"
+    fsync_mode: str = "strict"  # "strict": data is durable before a node that points to it is written; "posix": after
+    victim: str = "greedy"  # which section is cleaned when room runs out: a name in gc.POLICIES
+
+    def __post_init__(self) -> None:
+        if self.active_logs not in (2, 4, 6):
+            raise ValueError(f"active_logs is {self.active_logs}; 2, 4 and 6 exist")
+        if self.ipu not in ("never", "fsync", "always"):
+            raise ValueError(f"ipu is {self.ipu!r}; never, fsync and always exist")
+        if self.fsync_mode not in ("strict", "posix"):
+            raise ValueError(f"fsync_mode is {self.fsync_mode!r}; strict and posix exist")
+
+    def data_log(self, directory: bool, cold: bool = False, hot: bool = False) -> int:
+        """The log of a data block by table 1 of the paper; see __get_segment_type() in fs/f2fs/segment.c."""
+        if self.active_logs == 2:
+            return CURSEG_HOT_DATA
+        if self.active_logs == 4:
+            return CURSEG_HOT_DATA if directory else CURSEG_COLD_DATA
+        if cold:
+            return CURSEG_COLD_DATA
+        return CURSEG_HOT_DATA if directory or hot else CURSEG_WARM_DATA
+
+    def node_log(self, direct: bool, directory: bool) -> int:
+        """The log of a node block."""
+        if self.active_logs == 2:
+            return CURSEG_HOT_NODE
+        if self.active_logs == 4:
+            return CURSEG_WARM_NODE if direct and not directory else CURSEG_COLD_NODE
+        if not direct:
+            return CURSEG_COLD_NODE
+        return CURSEG_HOT_NODE if directory else CURSEG_WARM_NODE
+
+
+@dataclass
+class Curseg:
+    """An open log: where the next block goes, and who owns those of its segment."""
+
+    kind: int
+    segno: int
+    next_blkoff: int
+    alloc_type: int
+    entries: Rows  # Summary.dtype, one per block
+    holes: NDArray[np.int64] | None = field(default=None)  # threaded logging: the free offsets, rising
+
+    @property
+    def is_node(self) -> bool:
+        return self.kind >= NR_CURSEG_DATA_TYPE
+
+
+class NoFreeSegment(Exception):
+    """No segment can be opened; whoever asked for a block did not keep enough of them free."""
+
+
+class SegmentManager:
+    """Valid blocks, free segments and open logs of a volume that is being written.  Arrays are by segno."""
+
+    def __init__(
+        self,
+        device: Device,
+        geo: Geometry,
+        pack: Pack,
+        sit: Sit,
+        summaries: Summaries,
+        policy: Policy,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._device = device
+        self.geo = geo
+        self.policy = policy
+        self._summaries = summaries
+        self._clock = clock
+        self._elapsed = pack.cp.elapsed_time
+        self.reserved_sections = pack.cp.rsvd_segment_count // geo.segs_per_sec
+        self._mounted = clock()
+        count = geo.segment_count_main
+        self.vblocks = sit.vblocks.astype(np.int32)
+        self.types = sit.types.copy()
+        self.mtime = sit.mtime.copy()
+        self.valid_map = np.zeros((count, SIT_VBLOCK_MAP_SIZE), np.uint8)
+        used = np.flatnonzero(self.vblocks)
+        if used.size:
+            self.valid_map[used] = sit.valid_map(used)
+        self._before: dict[int, NDArray[np.uint8]] = {}  # bitmaps as in the last checkpoint, of segments changed since
+        self.held = np.zeros(count, np.int32)  # invalid now, but valid in the last checkpoint
+        self.dirty_sit = np.zeros(count, np.bool_)
+        self.in_use = self.vblocks > 0
+        self.prefree = np.zeros(count, np.bool_)
+        self.written_blocks = 0  # of the main area, since the volume was opened
+        self.threaded_blocks = 0  # of those, what went into holes
+        self.written_by_log = [0] * NR_CURSEG_TYPE  # of those, what the logs took; the rest was overwritten in place
+        self.cursegs = [self._reopened(kind, pack) for kind in range(NR_CURSEG_TYPE)]
+        for curseg in self.cursegs:
+            self.in_use[curseg.segno] = True
+        self._open = {curseg.segno for curseg in self.cursegs}
+        sections = count // geo.segs_per_sec
+        self._used_in_section = (
+            self.in_use[: sections * geo.segs_per_sec].reshape(sections, -1).sum(axis=1, dtype=np.int32)
+        )
+        self._barred = np.zeros(sections, np.bool_)
+        self.free_sections = self._count_free()
+        self._zones = np.zeros(-(-sections // geo.secs_per_zone) + 1, np.int32)  # open logs in each zone
+        for curseg in self.cursegs:
+            self._zones[geo.zoneno(curseg.segno)] += 1
+        self.protected: set[int] = set()  # segments that are being cleaned: nothing new goes there
+        self._kept: set[int] = set()  # segments with blocks that recovery may read again before the next checkpoint
+        self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
+        self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
+        # Whether an unused segment that begins there can follow in the log's section; True: the one before is full
+        self.goes_on_at: Callable[[int, bool], bool] = lambda *_: True
+        self.holes_ran_out = False  # the last time a data log looked for a segment with holes there was none
+
+    def _reopened(self, kind: int, pack: Pack) -> Curseg:
+        segno, blkoff, alloc_type = pack.curseg(kind)
+        found = next(c for c in self._summaries.cursegs if c.kind == kind)
+        curseg = Curseg(kind, segno, blkoff, alloc_type, found.entries[: self.geo.blocks_per_seg].copy())
+        if alloc_type == SSR:
+            curseg.holes = self._holes(segno)
+            curseg.holes = curseg.holes[curseg.holes >= blkoff]
+        return curseg
+
+    def bar(self, sections: NDArray[np.bool_]) -> None:
+        """From now on nothing is written to these sections, shape (sections,); logs that are open there go on as they
+        are, `move_log` takes them away.  They do not count as free."""
+        self._barred = sections.copy()
+        self.free_sections = self._count_free()
+
+    def _count_free(self) -> int:
+        return int(((self._used_in_section == 0) & ~self._barred).sum())
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Seconds that the volume has been mounted in all, in which the SIT has ages; clocks that are set back stop."""
+        return self._elapsed + max(0, int(self._clock() - self._mounted))
+
+    # -- counts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def sections(self) -> int:
+        return self._used_in_section.size
+
+    @property
+    def free_segment_count(self) -> int:
+        """Segments without a valid block that no log has open, as the checkpoint counts them."""
+        return int(self.geo.segment_count_main - np.count_nonzero(self.in_use & ~self.prefree))
+
+    @property
+    def prefree_sections(self) -> int:
+        """Sections that the next checkpoint makes free."""
+        if not self.prefree.any():
+            return 0
+        per = self.geo.segs_per_sec
+        segs = self.sections * per
+        waiting = self.prefree[:segs].reshape(-1, per).sum(axis=1, dtype=np.int32)
+        return int(((waiting > 0) & (waiting == self._used_in_section) & ~self._barred).sum())
+
+    @property
+    def threading(self) -> bool:
+        """Whether data goes into holes now: adaptive logging, and free sections at or below the threshold.
+
+        The reserve of the cleaner is not counted as free: what appends until nothing else is left has to clean for
+        every block.  See f2fs_need_SSR() in fs/f2fs/segment.c.
+        """
+        if not self.policy.adaptive or self._zoned or self.geo.feature & F2FS_FEATURE_RO:
+            return False
+        return self.free_sections - self.reserved_sections <= self.sections * self.policy.min_free_percent / 100
+
+    def room_in_log(self, kind: int) -> int:
+        """Blocks that a log can take before it needs another segment."""
+        curseg = self.cursegs[kind]
+        return self.geo.blocks_per_seg - curseg.next_blkoff if curseg.holes is None else curseg.holes.size
+
+    def data_holes(self) -> int:
+        """Blocks that threaded logging finds in data segments."""
+        open_logs = sum(curseg.holes.size for curseg in self.cursegs if not curseg.is_node and curseg.holes is not None)
+        return open_logs + int(self.closed_holes(False).sum())
+
+    def closed_holes(self, nodes: bool) -> NDArray[np.int64]:
+        """Blocks that a log of nodes, or of data, finds when it threads each segment; none where a log is open."""
+        usable = (self.vblocks > 0) & ((self.types >= NR_CURSEG_DATA_TYPE) == nodes)
+        usable[list(self._open | self._kept)] = False
+        return np.where(usable, self.geo.blocks_per_seg - self.vblocks - self.held, 0)
+
+    @property
+    def waiting_holes(self) -> int:
+        """Blocks that the next checkpoint makes holes."""
+        return int(self.held.sum())
+
+    # -- giving and taking blocks ---------------------------------------------------------------------------------
+
+    def next_blkaddr(self, kind: int) -> int:
+        """Where the log goes on: what the footer of a node block written before it names."""
+        curseg = self.cursegs[kind]
+        return self.geo.start_block(curseg.segno) + curseg.next_blkoff
+
+    def allocate(self, kind: int, owners: Rows) -> NDArray[np.int64]:
+        """A block of log `kind` for each of `owners` (Summary.dtype, shape (n,)); their addresses, shape (n,).
+
+        NoFreeSegment when the volume has no segment left to open.
+        """
+        blkaddrs = np.empty(owners.size, np.int64)
+        at = 0
+        while at < owners.size:
+            curseg = self.cursegs[kind]
+            if curseg.next_blkoff >= self.geo.blocks_per_seg:  # a log left full, by another writer
+                self._open_next(curseg)
+            offsets = self._take(curseg, owners.size - at)
+            curseg.entries[offsets] = owners[at : at + offsets.size]
+            self.threaded_blocks += 0 if curseg.holes is None else offsets.size
+            self._mark_valid(curseg.segno, offsets)
+            blkaddrs[at : at + offsets.size] = self.geo.start_block(curseg.segno) + offsets
+            at += offsets.size
+            if curseg.next_blkoff >= self.geo.blocks_per_seg:
+                self._open_next(curseg)
+        self.written_blocks += owners.size
+        self.written_by_log[kind] += owners.size
+        return blkaddrs
+
+    def _take(self, curseg: Curseg, wanted: int) -> NDArray[np.int64]:
+        """Offsets of up to `wanted` blocks of the open segment; moves next_blkoff on."""
+        per_seg = self.geo.blocks_per_seg
+        if curseg.holes is None:
+            first = curseg.next_blkoff
+            curseg.next_blkoff = min(first + wanted, per_seg)
+            return np.arange(first, curseg.next_blkoff)
+        offsets, curseg.holes = curseg.holes[:wanted], curseg.holes[wanted:]
+        curseg.next_blkoff = int(curseg.holes[0]) if curseg.holes.size else per_seg
+        return offsets
+
+    def _mark_valid(self, segno: int, offsets: NDArray[np.int64]) -> None:
+        self._remember(segno)
+        row = self.valid_map[segno]
+        if offsets.size == 1:
+            offset = int(offsets[0])
+            row[offset >> 3] |= 0x80 >> (offset & 7)
+        else:
+            bits = np.unpackbits(row)
+            bits[offsets] = 1
+            row[:] = np.packbits(bits)
+        self._age(segno, offsets.size)
+        self.vblocks[segno] += offsets.size
+        self.dirty_sit[segno] = True
+
+    def invalidate(self, blkaddrs: NDArray[Any]) -> None:
+        """These blocks of the main area hold nothing valid any more; Corrupt where one stands twice, or was free."""
+        if not blkaddrs.size:
+            return
+        blkaddrs = np.sort(np.asarray(blkaddrs, np.int64))
+        segnos = self.geo.segno(blkaddrs)
+        twice = np.flatnonzero(blkaddrs[1:] == blkaddrs[:-1])
+        if twice.size:
+            at = int(twice[0])
+            where = Where(area="main", segno=int(segnos[at]), blkaddr=int(blkaddrs[at]))
+            raise Corrupt(where, "a block is in use twice; run f2tools fsck")
+        cuts = np.flatnonzero(np.diff(segnos)) + 1
+        starts = np.concatenate(([0], cuts))
+        for segno, offsets in zip(segnos[starts].tolist(), np.split(blkaddrs, cuts), strict=True):
+            self._mark_invalid(segno, offsets - self.geo.start_block(segno))
+
+    def _mark_invalid(self, segno: int, offsets: NDArray[np.int64]) -> None:
+        self._remember(segno)
+        row = self.valid_map[segno]
+        bits = np.unpackbits(row)
+        if not bits[offsets].all():
+            offset = int(offsets[np.flatnonzero(bits[offsets] == 0)[0]])
+            where = Where(area="sit", segno=segno, blkaddr=self.geo.start_block(segno) + offset)
+            raise Corrupt(where, "a block in use is not marked valid; run f2tools fsck")
+        bits[offsets] = 0
+        row[:] = np.packbits(bits)
+        self._age(segno, offsets.size)
+        self.vblocks[segno] -= offsets.size
+        self.held[segno] += int(np.unpackbits(self._before[segno])[offsets].sum())
+        self.dirty_sit[segno] = True
+        if self.vblocks[segno] == 0 and segno not in self._open:
+            self.prefree[segno] = True
+
+    def free_in_checkpoint(self, segnos: NDArray[np.int64]) -> bool:
+        """Whether the last checkpoint refers to no block of these segments."""
+        return not any(self._before.get(segno, self.valid_map[segno]).any() for segno in segnos.tolist())
+
+    def _remember(self, segno: int) -> None:
+        if segno not in self._before:
+            self._before[segno] = self.valid_map[segno].copy()
+
+    def _age(self, segno: int, count: int) -> None:
+        """The age of a segment is the mean of the times at which its blocks changed."""
+        valid, now, old = int(self.vblocks[segno]), self.now(), int(self.mtime[segno])
+        self.mtime[segno] = (old * valid + now * count) // (valid + count) if old else now
+
+    def adopt(self, blkaddrs: NDArray[np.int64], owners: Rows, kind: int) -> None:
+        """Blocks that were written after the last checkpoint are valid, and whose they are; for recovery.
+
+        A segment that was free becomes one of `kind`.  See f2fs_do_replace_block() in fs/f2fs/segment.c.
+        """
+        segnos = self.geo.segno(blkaddrs)
+        for segno in np.unique(segnos).tolist():
+            here = segnos == segno
+            offsets = blkaddrs[here] - self.geo.start_block(segno)
+            order = np.argsort(offsets)
+            fresh = not self.in_use[segno]
+            if fresh:
+                self._use(segno)
+                self.types[segno] = kind
+                entries = np.zeros(self.geo.blocks_per_seg, Summary.dtype)
+            else:
+                entries = self.owners(segno)[1]
+                self.prefree[segno] = False
+            curseg = next((c for c in self.cursegs if c.segno == segno), None)
+            if curseg is None:
+                entries = entries.copy()
+            entries[offsets[order]] = owners[here][order]
+            self._mark_valid(segno, offsets[order])
+            if curseg is None:
+                summary = Curseg(int(self.types[segno]), segno, 0, LFS, entries)
+                self._unwritten[segno] = self.summary_block(summary)
+
+    def keep_until_checkpoint(self, segnos: list[int]) -> None:
+        """Segments that hold what recovery reads: nothing may be written there before the next checkpoint."""
+        self._kept.update(segnos)
+        for segno in segnos:
+            if not self.in_use[segno]:
+                self._use(segno)
+                self.prefree[segno] = True
+
+    def leave_after_recovery(self, log: int) -> None:
+        """Go on elsewhere with `log`, and with every log whose way blocks lie in that were adopted."""
+        for curseg in self.cursegs:
+            ahead = self.valid_map[curseg.segno]
+            bits = np.unpackbits(ahead)
+            blocked = bits[curseg.next_blkoff :].any() if curseg.holes is None else bits[curseg.holes].any()
+            if curseg.kind == log or blocked:
+                self._open_next(curseg)
+
+    def is_valid(self, blkaddrs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether these blocks of the main area are marked valid."""
+        segno, offset = np.divmod(np.asarray(blkaddrs, np.int64) - self.geo.main_blkaddr, self.geo.blocks_per_seg)
+        return (self.valid_map[segno, offset >> 3] & _MASKS[offset & 7]) != 0
+
+    # -- opening segments -----------------------------------------------------------------------------------------
+
+    def _open_next(self, curseg: Curseg) -> None:
+        """Close the segment of a log and open another: the next free one, or a dirty one with holes."""
+        threaded = self._victim(curseg) if self._may_thread(curseg) else None
+        if not curseg.is_node:
+            self.holes_ran_out = threaded is None
+        clean = -1
+        if threaded is None:
+            try:
+                clean = self._free_segment(curseg)
+            except NoFreeSegment:
+                threaded = None if self._zoned or not self.policy.adaptive else self._victim(curseg)
+                if threaded is None:
+                    raise
+        self._close(curseg)
+        if threaded is None:
+            self._open_clean(curseg, clean)
+        else:
+            self._open_dirty(curseg, threaded)
+
+    def _may_thread(self, curseg: Curseg) -> bool:
+        return self.threading and (not curseg.is_node or self.policy.node_ssr)
+
+    def _close(self, curseg: Curseg) -> None:
+        self._unwritten[curseg.segno] = self.summary_block(curseg)
+        self._open.discard(curseg.segno)
+        self._zones[self.geo.zoneno(curseg.segno)] -= 1
+        if self.vblocks[curseg.segno] == 0:
+            self.prefree[curseg.segno] = True
+        if len(self._unwritten) >= SUMMARIES_HELD:
+            self.write_summaries()
+
+    def _open_clean(self, curseg: Curseg, segno: int) -> None:
+        self._use(segno)
+        curseg.segno, curseg.next_blkoff, curseg.alloc_type, curseg.holes = segno, 0, LFS, None
+        curseg.entries = np.zeros(self.geo.blocks_per_seg, Summary.dtype)
+        self._opened(curseg)
+
+    def _open_dirty(self, curseg: Curseg, segno: int) -> None:
+        holes = self._holes(segno)
+        curseg.entries = self.owners(segno)[1].copy()  # before the log is known to be there
+        curseg.segno, curseg.next_blkoff, curseg.alloc_type, curseg.holes = segno, int(holes[0]), SSR, holes
+        self._unwritten.pop(segno, None)
+        self._opened(curseg)
+
+    def _opened(self, curseg: Curseg) -> None:
+        self.types[curseg.segno] = curseg.kind
+        self.dirty_sit[curseg.segno] = True
+        self._open.add(curseg.segno)
+        self._zones[self.geo.zoneno(curseg.segno)] += 1
+
+    def _use(self, segno: int) -> None:
+        self.in_use[segno] = True
+        section = segno // self.geo.segs_per_sec
+        if section < self.sections:
+            self.free_sections -= int(self._used_in_section[section] == 0 and not self._barred[section])
+            self._used_in_section[section] += 1
+
+    def _free_segment(self, curseg: Curseg) -> int:
+        """A clean segment: the next one of the section while it has some, else the start of a free section.
+
+        Sections in zones where another log is open are passed over while there are others; see get_new_segment().
+        """
+        per = self.geo.segs_per_sec
+        section = curseg.segno // per
+        full = curseg.next_blkoff >= self.geo.blocks_per_seg
+        for segno in range(curseg.segno + 1, min((section + 1) * per, self.sections * per)):
+            usable = not self.in_use[segno] and not self._barred[section]
+            if usable and self.goes_on_at(self.geo.start_block(segno), full):
+                return segno
+        free = np.flatnonzero((self._used_in_section == 0) & ~self._barred)
+        if not free.size:
+            raise NoFreeSegment
+        if self.geo.secs_per_zone > 1 or self._zoned:
+            own = self.geo.zoneno(curseg.segno)
+            zones = free // self.geo.secs_per_zone
+            apart = free[(self._zones[zones] == 0) | ((zones == own) & (self._zones[zones] == 1))]
+            free = apart if apart.size else free
+        at = int(np.searchsorted(free, section, side="right"))
+        return int(free[at if at < free.size else 0]) * per
+
+    def _victim(self, curseg: Curseg) -> int | None:
+        """The dirty segment with the most holes, of the log's own type if there is one, else of the same kind."""
+        taken = self.vblocks + self.held
+        usable = (self.vblocks > 0) & (taken < self.geo.blocks_per_seg)
+        usable[list(self._open | self.protected | self._kept)] = False
+        if self._barred.any():
+            usable[np.repeat(self._barred, self.geo.segs_per_sec).nonzero()] = False
+        nodes = self.types >= NR_CURSEG_DATA_TYPE
+        usable &= nodes if curseg.is_node else ~nodes
+        for among in (usable & (self.types == curseg.kind), usable):
+            found = np.flatnonzero(among)
+            if found.size:
+                return int(found[np.argmin(taken[found])])
+        return None
+
+    def _holes(self, segno: int) -> NDArray[np.int64]:
+        """Offsets that are valid neither now nor in the last checkpoint, rising."""
+        taken = self.valid_map[segno]
+        before = self._before.get(segno)
+        if before is not None:
+            taken = taken | before
+        return np.flatnonzero(np.unpackbits(taken) == 0)
+
+    # -- summaries ------------------------------------------------------------------------------------------------
+
+    def owners(self, segno: int) -> tuple[int, Rows]:
+        """(entry_type, Summary rows) of a segment, open or not."""
+        for curseg in self.cursegs:
+            if curseg.segno == segno:
+                return SUM_TYPE_NODE if curseg.is_node else SUM_TYPE_DATA, curseg.entries
+        raw = self._unwritten.get(segno)
+        layout = SummaryBlock.at(self.geo.sum_block_size)
+        row = layout.table(raw)[0] if raw is not None else self._summaries.ssa(np.array([segno]))[0]
+        return int(row["footer"]["entry_type"]), row["entries"][: self.geo.blocks_per_seg]
+
+    def summary_block(self, curseg: Curseg, journal: bytes = b"") -> bytes:
+        """The summary block of an open log, with a journal."""
+        layout = SummaryBlock.at(self.geo.sum_block_size)
+        block = np.zeros(self.geo.sum_block_size, np.uint8)
+        row = block.view(layout.dtype)[0]
+        row["entries"][: self.geo.blocks_per_seg] = curseg.entries
+        if journal:
+            row["journal"][: len(journal)] = np.frombuffer(journal, np.uint8)
+        row["footer"]["entry_type"] = SUM_TYPE_NODE if curseg.is_node else SUM_TYPE_DATA
+        return block.tobytes()
+
+    def write_summaries(self) -> None:
+        """Write the summaries of closed segments to the SSA; a segment's old one is of no use to any checkpoint."""
+        if not self.geo.feature & F2FS_FEATURE_RO:
+            if self.geo.sum_block_size == self.geo.block_size and self._unwritten:
+                segnos = np.array(list(self._unwritten), np.int64)
+                rows = np.frombuffer(b"".join(self._unwritten.values()), np.uint8).reshape(segnos.size, -1)
+                self._device.write_blocks(self._summaries.ssa_place(segnos)[0], rows, self.geo.block_size)
+            else:
+                for segno, raw in self._unwritten.items():
+                    blkaddr, offset = self._summaries.ssa_place(segno)
+                    self._device.pwrite(blkaddr * self.geo.block_size + offset, raw)
+        self._unwritten.clear()
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def committed(self) -> NDArray[np.int64]:
+        """A checkpoint holds the present state: what it does not refer to is free.  Returns the segments freed."""
+        freed = np.flatnonzero(self.prefree)
+        self.prefree[freed] = False
+        self.in_use[freed] = False
+        per = self.geo.segs_per_sec
+        sections = freed // per
+        np.subtract.at(self._used_in_section, sections[sections < self.sections], 1)
+        self.free_sections = self._count_free()
+        self._before.clear()
+        self._kept.clear()
+        self.held[:] = 0
+        self.holes_ran_out = False
+        self.dirty_sit[:] = False
+        for curseg in self.cursegs:
+            if curseg.alloc_type == SSR:
+                holes = self._holes(curseg.segno)
+                curseg.holes = holes[holes >= curseg.next_blkoff]
+        return freed
+
+    def move_log(self, kind: int) -> None:
+        """Leave the segment that a log has open and open a clean one."""
+        curseg = self.cursegs[kind]
+        segno = self._free_segment(curseg)
+        self._close(curseg)
+        self._open_clean(curseg, segno)
+
+
+__all__ = ["LFS", "SSR", "Curseg", "NoFreeSegment", "Policy", "SegmentManager"]

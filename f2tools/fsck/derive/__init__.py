@@ -1,0 +1,1 @@
+"""Structures computed anew from what is left of the others."""

@@ -1,0 +1,210 @@
+"""What the segment table holds for valid and nobody owns: lost nodes by their footers, lost data by their summaries.
+
+This is where content is that a damaged pointer or table entry no longer leads to.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.dentries import DentryArea
+from f2tools.fsck.checks.summary import summaries_of
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.owners import NODE
+from f2tools.fsck.facts.scan import Scan
+
+STEP = 256  # segments, or blocks, at a time
+MOST_VERSIONS = 1 << 24  # an older block is no block of this volume, or of no use
+
+
+class LostNode(NamedTuple):
+    """A node block without an entry that leads to it, by its own footer; the later in order the more credible."""
+
+    named: bool  # by its summary too
+    cp_ver: int
+    blkaddr: int
+    ino: int
+    offset: int
+
+
+class LostData(NamedTuple):
+    """A data block without a pointer, by its summary."""
+
+    blkaddr: int
+    version: int
+
+
+class OldName(NamedTuple):
+    """A directory entry in an older copy of a directory block."""
+
+    folder: int
+    name: bytes
+    ino: int
+    file_type: int
+
+
+def old_names(scan: Scan) -> Iterator[OldName]:
+    """Entries in blocks that nobody owns and that the summaries call a directory's: the log keeps older copies."""
+    image, geo = scan.image, scan.geo
+    if geo.feature & F2FS_FEATURE_RO:
+        return
+    dirs = {int(scan.nid[row]) for row in scan.inodes["node"][scan.inodes["mode"] >> 12 == stat.S_IFDIR >> 12]}
+    inode_of = {int(nid): int(row) for nid, row in zip(scan.nid, scan.inode_of, strict=True) if row >= 0}
+    start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+    segnos: set[int] = set()
+    for offset, length in image.device.data_ranges(start, end - start):
+        first, last = offset // geo.block_size, (offset + length - 1) // geo.block_size
+        segnos.update(range(int(geo.segno(first)), int(geo.segno(min(last, geo.end_blkaddr - 1))) + 1))
+    for segno in sorted(segnos):
+        entries, _ = summaries_of(image, np.array([segno]))
+        owned, _ = scan.owners.of_segments(np.array([segno]))
+        for at in np.flatnonzero((entries[0]["nid"] != 0) & (owned[0] == 0)).tolist():
+            row = inode_of.get(int(entries[0]["nid"][at]), -1)
+            folder = int(scan.nid[scan.inodes["node"][row]]) if row >= 0 else 0
+            if folder not in dirs:
+                continue
+            block = image.block(int(geo.start_block(segno)) + at)
+            if block[-NodeFooter.size :].view(NodeFooter.dtype)[0]["nid"] == entries[0]["nid"][at]:
+                continue  # a node of the directory
+            for entry in DentryArea(block.copy()).entries():
+                if entry.name not in (b".", b".."):
+                    yield OldName(folder, entry.name, entry.ino, entry.file_type)
+
+
+class Leaks:
+    """See the module's docstring: `nodes` by nid, `data` by (nid, ofs_in_node)."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._image = scan.image
+        self._owners = scan.owners
+        self._old: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]] | None = None
+        self.nodes: dict[int, list[LostNode]] = {}
+        self.data: dict[tuple[int, int], list[LostData]] = {}
+        self.versions: dict[int, int] = {}
+        sit = scan.image.sit
+        segnos = np.flatnonzero(sit.vblocks)
+        for first in range(0, segnos.size, STEP):
+            some = segnos[first : first + STEP]
+            valid = np.unpackbits(sit.valid_map(some), axis=1).astype(np.bool_)
+            nid, ofs = scan.owners.of_segments(some)
+            lost = valid & (nid == 0)
+            for i in np.flatnonzero(lost.any(axis=1)).tolist():
+                segno, offsets = int(some[i]), np.flatnonzero(lost[i])
+                nodes, owned = int(((nid[i] != 0) & (ofs[i] == NODE)).sum()), int((nid[i] != 0).sum())
+                is_node = 2 * nodes > owned if owned else self._holds_nodes(segno, offsets)
+                self._segment(scan.image, segno, offsets, is_node)
+
+    def _holds_nodes(self, segno: int, offsets: NDArray[Any]) -> bool:
+        """Whether a segment in which nobody owns a block holds nodes: its type, unless summaries and footers agree."""
+        image = self._image
+        if not image.geo.feature & F2FS_FEATURE_RO:
+            named = summaries_of(image, np.array([segno]))[0][0]["nid"][offsets]
+            footers = image.read(int(image.geo.start_block(segno)) + offsets)[:, -NodeFooter.size :]
+            agree = footers.copy().view(NodeFooter.dtype)[:, 0]["nid"] == named
+            if (agree & (named != 0)).any():
+                return True
+        return int(image.sit.types[segno]) >= NR_CURSEG_DATA_TYPE
+
+    def _segment(self, image: Image, segno: int, offsets: NDArray[Any], is_node: bool) -> None:
+        start = int(image.geo.start_block(segno))
+        if is_node:
+            named = np.zeros(offsets.size, np.int64)
+            if not image.geo.feature & F2FS_FEATURE_RO:
+                named = summaries_of(image, np.array([segno]))[0][0]["nid"][offsets].astype(np.int64)
+            self._add_nodes(image, start + offsets, named)
+            return
+        if image.geo.feature & F2FS_FEATURE_RO:
+            return
+        entries, _ = summaries_of(image, np.array([segno]))
+        for at in offsets.tolist():
+            entry = entries[0, at]
+            nid, version = int(entry["nid"]), int(entry["version"])
+            if nid:
+                self.data.setdefault((nid, int(entry["ofs_in_node"])), []).append(LostData(start + at, version))
+                self.versions[nid] = version
+
+    def _add_nodes(self, image: Image, blkaddrs: NDArray[np.int64], named: NDArray[np.int64]) -> None:
+        blocks = image.read(blkaddrs)
+        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
+        agrees = named == footers["nid"]
+        for i in np.flatnonzero(~blank).tolist():
+            blkaddr, footer = int(blkaddrs[i]), footers[i]
+            if 0 < footer["nid"] < image.geo.max_nid and footer["ino"]:
+                found = LostNode(
+                    bool(agrees[i]), int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]),
+                    int(footer["flag"]) >> OFFSET_BIT_SHIFT,
+                )  # fmt: skip
+                self.nodes.setdefault(int(footer["nid"]), []).append(found)
+
+    def node(self, nid: int) -> LostNode | None:
+        """The newest lost block of a node, of those that a summary names if there are any."""
+        found = self.nodes.get(nid)
+        return max(found) if found else None
+
+    def old_nodes(self, nid: int) -> Iterator[LostNode]:
+        """Copies of a node among all blocks that nobody owns, valid or not, newest first: the log keeps older ones."""
+        if self._old is None:
+            self._old = self._search()
+        nids, blkaddrs, footers = self._old
+        first, last = np.searchsorted(nids, (nid, nid + 1)).tolist()
+        for i in range(first, last):
+            footer = footers[i]
+            offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
+            yield LostNode(False, int(footer["cp_ver"]) & 0xFFFFFFFF, int(blkaddrs[i]), int(footer["ino"]), offset)
+
+    def newest_old(self) -> dict[int, LostNode]:
+        """The newest such copy of every nid."""
+        next(self.old_nodes(0), None)
+        assert self._old is not None
+        return {nid: next(self.old_nodes(nid)) for nid in np.unique(self._old[0]).tolist()}
+
+    def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        """(nids, block addresses, footers) of all such blocks, by nid, the newest first, later ones of a log first."""
+        image, geo = self._image, self._image.geo
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
+        start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+        for offset, length in image.device.data_ranges(start, end - start):
+            first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
+            steps = (np.arange(at, min(at + STEP, last), dtype=np.int64) for at in range(first, last, STEP))
+            found += [self._nodes_among(blkaddrs) for blkaddrs in steps]
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
+        age = np.concatenate([part[0] for part in found])
+        blkaddrs = np.concatenate([part[1] for part in found])
+        footers: NDArray[Any] = np.concatenate([part[2] for part in found])
+        nids = footers["nid"].astype(np.int64)
+        order = np.lexsort((-blkaddrs, age, nids))
+        return nids[order], blkaddrs[order], footers[order]
+
+    def _nodes_among(self, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+        """(ages, block addresses, footers) of those blocks that look like nodes and that nobody owns."""
+        geo = self._image.geo
+        version = self._image.cp.checkpoint_ver & 0xFFFFFFFF
+        blocks = self._image.read(blkaddrs)
+        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
+        age = (version - (footers["cp_ver"].astype(np.int64) & 0xFFFFFFFF)) & 0xFFFFFFFF
+        fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (age < MOST_VERSIONS)
+        fine &= (nid != ino) | blocks[:, :2].any(axis=1)
+        fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))
+        segno, at = np.divmod(blkaddrs - geo.main_blkaddr, geo.blocks_per_seg)
+        for one in np.unique(segno[fine]).tolist():
+            owned, _ = self._owners.of_segments(np.array([one]))
+            here = fine & (segno == one)
+            fine[here] &= owned[0][at[here]] == 0
+        return age[fine], blkaddrs[fine], footers[fine]
+
+    def of_inode(self, ino: int, offset: int) -> int | None:
+        """The nid of the lost node with this place in a file."""
+        for nid, found in self.nodes.items():
+            if any(item.ino == ino and item.offset == offset for item in found):
+                return nid
+        return None

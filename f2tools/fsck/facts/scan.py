@@ -1,0 +1,755 @@
+"""One pass over all nodes that the NAT knows, in address order and many at a time: the facts that the checks judge.
+
+First the inodes, then, level by level, the nodes that inodes point to (an inode's tree has four levels, so this ends
+whatever the image holds), then what nothing points to.  A node's place in its file comes from who points to it, not
+from what its footer says.  Facts are columns; blocks themselves are gone after their batch.  `Scan` draws no conclusion
+beyond which of two contradicting statements it goes on with: a node counts as what the NAT says it is when at least one
+of nid and ino in its footer agrees.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    DEF_INLINE_RESERVED_SIZE,
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_COMPRESS_RELEASED,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_DEVICE_ALIAS,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    NEW_ADDR,
+    OFFSET_BIT_SHIFT,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.f2fs.layout.hashes import dentry_hashes_padded
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.dentries import Dentries
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.owners import ALIAS, BYTES_PER_SEGMENT, NODE, Clash, Owners
+from f2tools.fsck.findings import Finding
+
+UNKNOWN, INODE, DIRECT, INDIRECT, DOUBLE, XATTR = range(6)
+BATCH_BYTES = 4 << 20
+RESERVED_NIDS = 3
+EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
+HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
+LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
+OWN_BYTES = 64 << 20  # interpreter, modules, buffers
+BYTES_PER_NODE = 96  # columns of the table of nodes
+BYTES_PER_INODE = 400  # a row, an entry that leads to it, and what is made of both
+# kinds of a wrong pointer to a node
+MISSING, RANGE, TWICE, FOREIGN, KIND = range(5)
+
+_FIELDS = [item.name for item in InodeLayout.fields if item.offset < INODE_ADDR_OFFSET and item.name != "i_ext"]
+HEAD = np.dtype(
+    {
+        "names": [*_FIELDS, "ext_fofs", "ext_blk", "ext_len", *(item.name for item in InodeExtra.fields), "first"],
+        "formats": [
+            *(InodeLayout.dtype[name] for name in _FIELDS),
+            "<u4", "<u4", "<u4",
+            *(InodeExtra.dtype[item.name] for item in InodeExtra.fields),
+            "<u4",
+        ],
+        "offsets": [
+            *(InodeLayout.offset_of(name) for name in _FIELDS),
+            *(InodeLayout.offset_of("i_ext") + 4 * i for i in range(3)),
+            *(INODE_ADDR_OFFSET + item.offset for item in InodeExtra.fields),
+            INODE_ADDR_OFFSET + InodeExtra.size,
+        ],
+        "itemsize": HEAD_BYTES,
+    }
+)  # fmt: skip
+ROW = np.dtype(
+    [
+        ("node", "i4"), ("mode", "u2"), ("advise", "u1"), ("inline", "u1"), ("uid", "u4"), ("gid", "u4"),
+        ("projid", "u4"), ("links", "u4"), ("size", "u8"), ("blocks", "u8"), ("depth", "u4"), ("xattr_nid", "u4"),
+        ("flags", "u4"), ("pino", "u4"), ("namelen", "u4"), ("dir_level", "u1"), ("cluster", "u2"),
+        ("compr_blocks", "u8"), ("ext_fofs", "u4"), ("ext_blk", "u4"), ("ext_len", "u4"), ("name_hash", "u4"),
+        ("start", "u2"), ("count", "u2"), ("inline_xattr", "u2"), ("compressed", "?"),
+        # counted
+        ("data", "i8"), ("nodes", "i4"), ("last", "i8"), ("last_written", "i8"), ("ext_hits", "i8"), ("saved", "i8"),
+        ("bad", "i4"), ("bad_clusters", "i4"), ("empty_clusters", "i4"),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InodeBatch:
+    """Some inodes at once: `rows` into the scan's inode table, columns of their fixed fields, and their blocks."""
+
+    scan: Scan
+    rows: NDArray[np.int64]
+    nid: NDArray[np.int64]
+    blkaddr: NDArray[np.int64]
+    head: NDArray[Any]  # dtype HEAD
+    blocks: NDArray[np.uint8]
+    extra: NDArray[np.int64]  # bytes of extra attributes, 0 where i_extra_isize can't be
+    inline_xattr: NDArray[np.int64]  # words
+    inline_at: NDArray[np.int64]  # bytes from the start of the block
+    inline_size: NDArray[np.int64]  # bytes that fit inline
+
+    @cached_property
+    def kind(self) -> NDArray[np.uint16]:
+        """The file type bits of i_mode."""
+        return self.head["i_mode"] & np.uint16(0xF000)
+
+
+BatchCheck = Callable[[InodeBatch], Iterator[Finding]]
+Progress = Callable[[int], None]
+
+
+def needed_bytes(nodes: int, inodes: int) -> int:
+    """About what a check takes without the owners of blocks, of which it can look at a part at a time."""
+    return OWN_BYTES + nodes * BYTES_PER_NODE + inodes * BYTES_PER_INODE
+
+
+def _no_progress(_: int) -> None:
+    return
+
+
+class Scan:
+    """See the module's docstring."""
+
+    def __init__(self, image: Image, memory_bytes: int, progress: Progress = _no_progress) -> None:
+        self.image = image
+        self.geo = image.geo
+        self._progress = progress
+        self._batch = max(64, BATCH_BYTES // self.geo.block_size)
+        self._read_nat()
+        self.footer: NDArray[Any] = np.zeros(self.nid.size, NodeFooter.dtype)
+        self.kind = np.zeros(self.nid.size, np.uint8)
+        self.read = np.zeros(self.nid.size, np.bool_)
+        self.parent = np.full(self.nid.size, -1, np.int32)  # node row of who points to it
+        self.slot = np.zeros(self.nid.size, np.uint16)  # where in that node
+        self.inode_of = np.full(self.nid.size, -1, np.int32)  # inode row that the node belongs to
+        self.fofs = np.zeros(self.nid.size, np.int64)  # first file block below it
+        self.offset = np.zeros(self.nid.size, np.int64)  # what the footer's offset must be
+        self.inodes: NDArray[Any] = np.zeros(max(16, int(self._inode_candidates().size)), ROW)
+        self._inode_count = 0
+        self.bad_edges: list[NDArray[np.int64]] = []  # rows of (node row, slot, nid, kind of fault, found)
+        self.bad_pointers: list[NDArray[np.int64]] = []  # rows of (node row, ofs, address)
+        self.clashes: list[Clash] = []
+        self.shared_blocks: list[tuple[int, int, int, int]] = []  # nid, blkaddr, whose it is, whom the footer names
+        self.dentries = Dentries()
+        self._dir_blocks: list[NDArray[np.int64]] = []  # rows of (inode row, number in the directory, blkaddr)
+        self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters
+        self.alias_blocks = 0
+        self._windows = self._plan_windows(memory_bytes)
+        self.owners = self._owners_of(self._windows[0])
+
+    # -- the table ----------------------------------------------------------------------------------------------
+
+    def _read_nat(self) -> None:
+        used = self.image.nat.used()
+        self.nat_reserved = self.image.nat.lookup(np.arange(min(RESERVED_NIDS, self.geo.max_nid)))
+        self.nid = used[used >= RESERVED_NIDS]
+        entries = self.image.nat.lookup(self.nid)
+        self.addr = entries["block_addr"].astype(np.int64)
+        self.nat_ino = entries["ino"].astype(np.int64)
+        self.version = entries["version"].copy()
+        self.usable = self.geo.in_main(self.addr)
+        self._row_of = np.zeros(self.geo.max_nid, np.int32)  # untouched pages cost nothing
+        self._row_of[self.nid] = np.arange(1, self.nid.size + 1, dtype=np.int32)
+
+    def rows_of(self, nids: NDArray[Any]) -> NDArray[np.int64]:
+        """Node rows of nids, -1 for those that are free or out of range."""
+        wanted = np.asarray(nids, np.int64)
+        inside = (wanted >= 0) & (wanted < self.geo.max_nid)
+        return np.where(inside, self._row_of[np.where(inside, wanted, 0)].astype(np.int64) - 1, -1)
+
+    def row_of(self, nid: int) -> int:
+        """Node row of one nid, or -1."""
+        return int(self.rows_of(np.array([nid]))[0])
+
+    def inode_row(self, ino: int) -> int:
+        """Inode row of an inode number, or -1."""
+        row = self.row_of(ino)
+        return int(self.inode_of[row]) if row >= 0 and self.kind[row] == INODE else -1
+
+    @property
+    def inode_nids(self) -> NDArray[np.int64]:
+        """The inode numbers, by inode row."""
+        return self.nid[self.inodes["node"]]
+
+    @property
+    def inode_addrs(self) -> NDArray[np.int64]:
+        """Where the inodes lie, by inode row."""
+        return self.addr[self.inodes["node"]]
+
+    def _inode_candidates(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.usable & (self.nat_ino == self.nid))
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def _plan_windows(self, memory_bytes: int) -> list[tuple[int, int, int]]:
+        """(first segment, last, segments in use) of each window of the main area that fits in what the rest leaves."""
+        count = self.geo.segment_count_main
+        used = np.flatnonzero(self.image.sit.vblocks)
+        room = min(memory_bytes // 2, memory_bytes - needed_bytes(self.nid.size, int(self._inode_candidates().size)))
+        most = max(LEAST_SEGMENTS, room // BYTES_PER_SEGMENT)
+        edges = [0, *(int(used[i]) for i in range(most, used.size, most)), count]
+        return [
+            (first, last, int(np.count_nonzero((used >= first) & (used < last)))) for first, last in pairwise(edges)
+        ]
+
+    def _owners_of(self, window: tuple[int, int, int]) -> Owners:
+        first, last, expected = window
+        return Owners(self.geo, first, last, expected + 16)
+
+    def other_windows(self) -> Iterator[None]:
+        """Look at each further window of the main area in turn: `owners` is then about that one."""
+        for window in self._windows[1:]:
+            self.owners = self._owners_of(window)
+            self._claim_nodes()
+            for kind in (INODE, DIRECT):
+                rows = np.flatnonzero((self.kind == kind) & self.usable)
+                for some, blocks in self._batches(rows):
+                    self._claim_again(some, blocks, kind)
+            yield
+
+    def _claim_again(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], kind: int) -> None:
+        inode_rows = self.inode_of[rows]
+        known = inode_rows >= 0
+        rows, blocks, inode_rows = rows[known], blocks[known], inode_rows[known]
+        owner = self.inodes[inode_rows]
+        if kind == INODE:
+            at, ofs, addr = self._inode_addresses(blocks, owner)
+            aliases = np.flatnonzero(owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL))
+            for i in aliases.tolist():
+                self._claim_alias(int(inode_rows[i]))
+        else:
+            at, ofs, addr = self._direct_addresses(blocks, owner)
+        inside = self.geo.in_main(addr)
+        at, ofs, addr = at[inside], ofs[inside], addr[inside]
+        clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
+        if clash is not None:
+            self.clashes.append(self._without_strays(clash))
+
+    # -- the pass -----------------------------------------------------------------------------------------------
+
+    def run(self, checks: list[BatchCheck]) -> Iterator[Finding]:
+        """Go over all nodes, then over the blocks of directories; what the batch checks say comes out on the way."""
+        self._claim_nodes()
+        yield from self._take_all_inodes(self._inode_candidates(), checks)
+        edges = self._inode_edges_done()
+        while edges.size:
+            edges = self._level(edges)
+        yield from self._leftovers(checks)
+        self.inodes = self.inodes[: self._inode_count]
+        self.clashes = [self._without_strays(clash) for clash in self.clashes]
+        self._read_dirs()
+        self.dentries.finish()
+
+    def _batches(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+        """(rows, blocks) of nodes in address order.  The blocks are good until the next ones are asked for."""
+        rows = rows[np.argsort(self.addr[rows], kind="stable")]
+        if not rows.size:
+            return
+        buffer = np.empty((min(self._batch, rows.size), self.geo.block_size), np.uint8)
+        for first in range(0, rows.size, self._batch):
+            some = rows[first : first + self._batch]
+            yield some, self.image.read_rising(self.addr[some], buffer)
+            self._progress(some.size)
+
+    def _note_footers(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[Any]:
+        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        self.footer[rows] = footers
+        self.read[rows] = True
+        return footers
+
+    def _claim_nodes(self) -> None:
+        rows = np.flatnonzero(self.usable)
+        clash = self.owners.claim(self.nid[rows], NODE, self.addr[rows])
+        if clash is not None:
+            self._settle(clash)
+
+    def _settle(self, clash: Clash) -> None:
+        """Nodes that share a block: it belongs to the one that its footer names; the others have none."""
+        for blkaddr in distinct(clash.blkaddr).tolist():
+            footer = self.image.block(blkaddr)[-NodeFooter.size :].copy().view(NodeFooter.dtype)[0]
+            rows = np.flatnonzero(self.usable & (self.addr == blkaddr))
+            right = rows[self.nid[rows] == footer["nid"]]
+            winner = int(right[0]) if right.size else int(rows[0])
+            self.owners.give(blkaddr, int(self.nid[winner]), NODE)
+            for row in rows[rows != winner].tolist():
+                self.usable[row] = False
+                self.shared_blocks.append((int(self.nid[row]), blkaddr, int(self.nid[winner]), int(footer["nid"])))
+
+    # -- inodes -------------------------------------------------------------------------------------------------
+
+    def _take_all_inodes(self, rows: NDArray[np.int64], checks: list[BatchCheck]) -> Iterator[Finding]:
+        self._edges: list[NDArray[np.int64]] = []
+        for some, blocks in self._batches(rows):
+            footers = self._note_footers(some, blocks)
+            nid = self.nid[some]
+            fine = (footers["nid"] == nid) | (footers["ino"] == nid)
+            if not fine.all():
+                some, blocks = some[fine], blocks[fine]
+            if some.size:
+                batch = self._take_inodes(some, blocks)
+                for check in checks:
+                    yield from check(batch)
+
+    def _inode_edges_done(self) -> NDArray[np.int64]:
+        edges = np.concatenate(self._edges) if self._edges else np.zeros((0, 3), np.int64)
+        self._edges = []
+        return edges
+
+    def _take_inodes(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> InodeBatch:
+        head = np.ascontiguousarray(blocks[:, :HEAD_BYTES]).view(HEAD)[:, 0]
+        batch = self._batch_of(rows, blocks, head)
+        first = self._inode_count
+        self._inode_count += rows.size
+        if self._inode_count > len(self.inodes):
+            grown = np.zeros(max(self._inode_count, len(self.inodes) * 5 // 4), ROW)
+            grown[:first] = self.inodes[:first]
+            self.inodes = grown
+        self.kind[rows] = INODE
+        self.inode_of[rows] = batch.rows
+        table = self.inodes[first : self._inode_count]
+        self._fill(table, batch, rows)
+        self._inline_dirs(table, batch)
+        self._take_data(table, batch, rows)
+        self._node_edges(table, batch, rows)
+        return batch
+
+    def _batch_of(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], head: NDArray[Any]) -> InodeBatch:
+        words = self.geo.addrs_per_inode
+        has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
+        extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
+        odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
+        if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
+            usual = extra[has_extra & ~odd]
+            extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
+        inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
+        xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
+        if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+            xattr = np.where(extra >= 4, head["i_inline_xattr_size"], xattr).astype(np.int64)
+        xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
+        at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
+        size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
+        numbers = np.arange(self._inode_count, self._inode_count + rows.size)
+        return InodeBatch(self, numbers, self.nid[rows], self.addr[rows], head, blocks, extra, xattr, at, size)
+
+    def _fill(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+        head = batch.head
+        table["node"] = rows
+        for name in ("mode", "advise", "inline", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",
+                     "namelen", "dir_level"):  # fmt: skip
+            table[name] = head[f"i_{name}"]
+        table["inline"][self._wrongly_inline(batch)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
+        table["depth"] = head["i_current_depth"]
+        table["ext_fofs"], table["ext_blk"], table["ext_len"] = head["ext_fofs"], head["ext_blk"], head["ext_len"]
+        table["projid"] = np.where(batch.extra >= 8, head["i_projid"], 0)
+        table["inline_xattr"] = np.where(head["i_inline"] & F2FS_INLINE_XATTR, batch.inline_xattr, 0)
+        compressed = np.zeros(rows.size, np.bool_)
+        if self.geo.feature & F2FS_FEATURE_COMPRESSION:
+            compressed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
+            compressed &= (head["i_log_cluster_size"] >= 2) & (head["i_log_cluster_size"] <= 8)
+            table["compr_blocks"] = np.where(compressed, head["i_compr_blocks"], 0)
+        table["compressed"] = compressed
+        cluster = np.where(compressed, 1 << np.minimum(head["i_log_cluster_size"], 8).astype(np.int64), 1)
+        table["cluster"] = cluster
+        count = np.maximum(self.geo.addrs_per_inode - batch.extra // 4 - batch.inline_xattr, 0)
+        table["start"] = batch.extra // 4
+        table["count"] = count - count % cluster
+        table["last"] = table["last_written"] = -1
+        self._hash_names(table, head)
+
+    def _wrongly_inline(self, batch: InodeBatch) -> NDArray[np.intp]:
+        """Files with the inline flag, more bytes than fit, and a block address where inline data starts."""
+        data = batch.head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
+        rows = np.flatnonzero(data & (batch.head["i_size"] > batch.inline_size.astype(np.uint64)))
+        if rows.size:
+            first = batch.blocks.view("<u4")[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
+            rows = rows[self.geo.in_main(first)]
+        return rows
+
+    def _hash_names(self, table: NDArray[Any], head: NDArray[Any]) -> None:
+        lengths = np.minimum(head["i_namelen"], 255).astype(np.int64)
+        pieces = (lengths + 15) // 16
+        for count in np.flatnonzero(np.bincount(pieces)).tolist():
+            if not count:
+                continue
+            which = np.flatnonzero(pieces == count)
+            wide = np.zeros((which.size, 16 * count), np.uint8)
+            taken = min(16 * count, 255)
+            wide[:, :taken] = head["i_name"][which, :taken]
+            wide[np.arange(16 * count) >= lengths[which][:, None]] = 0
+            self._pending_names(which + int(self.inode_of[int(table["node"][0])]), wide, lengths[which], count)
+
+    def _pending_names(self, rows: Any, names: NDArray[np.uint8], lengths: Any, count: int) -> None:
+        parts = self.__dict__.setdefault("_names", {})
+        parts.setdefault(count, []).append((rows, names, lengths))
+        self._name_bytes = getattr(self, "_name_bytes", 0) + names.size
+        if self._name_bytes > BATCH_BYTES:
+            self._flush_names()
+
+    def _flush_names(self) -> None:
+        for parts in self.__dict__.get("_names", {}).values():
+            rows = np.concatenate([part[0] for part in parts])
+            names = np.concatenate([part[1] for part in parts])
+            lengths = np.concatenate([part[2] for part in parts])
+            self.inodes["name_hash"][rows] = dentry_hashes_padded(names, lengths)
+        self.__dict__["_names"] = {}
+        self._name_bytes = 0
+
+    def _inline_dirs(self, table: NDArray[Any], batch: InodeBatch) -> None:
+        inline = np.flatnonzero((batch.kind == stat.S_IFDIR) & (table["inline"] & F2FS_INLINE_DENTRY != 0))
+        if not inline.size:
+            return
+        folded = self._folded(table)
+        for size in distinct(batch.inline_size[inline]).tolist():
+            for at in distinct(batch.inline_at[inline]).tolist():
+                some = inline[(batch.inline_size[inline] == size) & (batch.inline_at[inline] == at)]
+                if some.size and size > 40 and at + size <= self.geo.block_size:
+                    areas = batch.blocks[some, at : at + size]
+                    self.dentries.add(areas, batch.rows[some], batch.blkaddr[some], -1, at, folded[some])
+
+    def _folded(self, table: NDArray[Any]) -> NDArray[np.bool_]:
+        if not self.geo.feature & F2FS_FEATURE_CASEFOLD:
+            return np.zeros(len(table), np.bool_)
+        return (table["flags"] & F2FS_CASEFOLD_FL) != 0
+
+    # -- addresses ----------------------------------------------------------------------------------------------
+
+    def _inode_addresses(
+        self, blocks: NDArray[np.uint8], owner: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(index in the batch, ofs_in_node, address) of every address in inodes that is not 0."""
+        mapped = _maps_blocks(owner)
+        if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+            mapped &= owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) == 0
+        words = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode].view("<u4")
+        which = np.flatnonzero(mapped)
+        if 2 * which.size < len(words):
+            words = words[which]
+        else:
+            which = np.arange(len(words))
+        used = words != 0
+        used[~mapped[which]] = False
+        flat = np.flatnonzero(used)
+        at, column = np.divmod(flat, self.geo.addrs_per_inode)
+        ofs = column - owner["start"][which[at]]
+        fine = (ofs >= 0) & (ofs < owner["count"][which[at]])
+        at, column, ofs = at[fine], column[fine], ofs[fine]
+        return which[at], ofs, words[at, column].astype(np.int64)
+
+    def _direct_addresses(
+        self, blocks: NDArray[np.uint8], owner: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The same of direct nodes."""
+        per = self.geo.addrs_per_block
+        words = blocks[:, : 4 * per].view("<u4")
+        at, ofs = np.divmod(np.flatnonzero(words != 0), per)
+        cluster = owner["cluster"].astype(np.int64)
+        fine = ofs < (per - per % cluster)[at]
+        if not fine.all():
+            at, ofs = at[fine], ofs[fine]
+        return at, ofs, words[at, ofs].astype(np.int64)
+
+    def _take_data(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+        at, ofs, addr = self._inode_addresses(batch.blocks, table)
+        self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
+        if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+            for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
+                self._claim_alias(int(batch.rows[i]))
+
+    def _claim_alias(self, inode_row: int) -> None:
+        row = self.inodes[inode_row]
+        first, length = int(row["ext_blk"]), int(row["ext_len"])
+        first, end = max(first, self.geo.main_blkaddr), min(first + length, self.geo.end_blkaddr)
+        for start in range(first, end, 1 << 20):
+            blkaddrs = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)
+            self.owners.claim(int(self.nid[row["node"]]), ALIAS, blkaddrs)
+        row["data"] = self.inodes["data"][inode_row] = max(0, end - first)
+        self.inodes["ext_hits"][inode_row] = max(0, end - first)
+        self.inodes["last"][inode_row] = self.inodes["last_written"][inode_row] = end - first - 1
+
+    def _take_addresses(
+        self,
+        rows: NDArray[np.int64],
+        inode_rows: NDArray[Any],
+        base: NDArray[np.int64],
+        at: NDArray[np.int64],
+        ofs: NDArray[np.int64],
+        addr: NDArray[np.int64],
+        is_inode: bool,
+    ) -> None:
+        """Note addresses of nodes `rows[at]`, whose first file block is `base[at]`; of inodes in the table's order."""
+        if not at.size:
+            return
+        table, size = self.inodes, rows.size
+        fofs = base[at] + ofs
+        new, head = addr == NEW_ADDR, addr == COMPRESS_ADDR
+        inside = self.geo.in_main(addr)
+        counted = np.bincount(at, minlength=size)
+        if head.any():
+            counted -= self._take_clusters(inode_rows, at, ofs, addr, new, head, inside)
+        special = int(np.count_nonzero(new))
+        self.reserved += special
+        bad = ~(inside | new | head)
+        if bad.any():
+            self.bad_pointers.append(np.stack([rows[at[bad]], ofs[bad], addr[bad]], axis=1))
+            np.add.at(table["bad"], inode_rows[at[bad]], 1)
+        last = np.full(size, -1, np.int64)
+        last[at] = fofs
+        written = last
+        if special:
+            written = np.full(size, -1, np.int64)
+            written[at[~new]] = fofs[~new]
+        if is_inode:  # every row once, one after the other
+            some = table[int(inode_rows[0]) : int(inode_rows[0]) + size]
+            some["data"], some["last"], some["last_written"] = counted, last, written
+        else:
+            np.add.at(table["data"], inode_rows, counted)
+            np.maximum.at(table["last"], inode_rows, last)
+            np.maximum.at(table["last_written"], inode_rows, written)
+        owner = table[inode_rows[at]] if table["ext_len"][inode_rows].any() else None
+        if owner is not None:
+            offset = fofs - owner["ext_fofs"]
+            hit = (offset >= 0) & (offset < owner["ext_len"]) & (addr == owner["ext_blk"] + offset)
+            np.add.at(table["ext_hits"], inode_rows, np.bincount(at[hit], minlength=size))
+        dirs = table["mode"][inode_rows] & np.uint16(0xF000) == stat.S_IFDIR
+        if dirs.any():
+            which = dirs[at] & inside
+            self._dir_blocks.append(
+                np.stack([inode_rows[at[which]].astype(np.int64), fofs[which], addr[which]], axis=1)
+            )
+        if not inside.all():
+            at, ofs, addr = at[inside], ofs[inside], addr[inside]
+        clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
+        if clash is not None:
+            self.clashes.append(clash)
+
+    def _take_clusters(
+        self, inode_rows: Any, at: Any, ofs: Any, addr: Any, new: Any, head: Any, inside: Any
+    ) -> NDArray[np.int64]:
+        """Count what compression saved; returns how many heads of each node do not count as a block."""
+        table = self.inodes
+        owner = inode_rows[at]
+        cluster = table["cluster"][owner].astype(np.int64)
+        proper = head & (ofs % cluster == 0) & table["compressed"][owner]
+        released = table["inline"][owner] & F2FS_COMPRESS_RELEASED != 0
+        misplaced = head & ~proper
+        np.add.at(table["bad_clusters"], owner[misplaced], 1)
+        key = at * (1 << 16) + ofs // cluster
+        heads = np.sort(key[proper])
+        where = np.minimum(np.searchsorted(heads, key), max(heads.size - 1, 0))
+        within = heads[where] == key if heads.size else np.zeros(key.size, np.bool_)
+        saved = (proper | (new & within)) & ~released
+        np.add.at(table["saved"], owner[saved], 1)
+        filled = distinct(key[within & inside])
+        empty = ~np.isin(key[proper], filled)
+        np.add.at(table["empty_clusters"], owner[proper][empty], 1)
+        self.reserved += int(np.count_nonzero(proper & ~released))
+        free = misplaced | (proper & released)
+        return np.bincount(at[free], minlength=inode_rows.size)
+
+    # -- nodes below inodes -------------------------------------------------------------------------------------
+
+    def _node_edges(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+        """Note the pointers of inodes to their nodes: (node row of the inode, slot, nid); slot 5 is the xattr node."""
+        at = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
+        nids = batch.blocks[:, at : at + 20].view("<u4").astype(np.int64)
+        nids[~_maps_blocks(table)] = 0
+        all_nids = np.concatenate([nids, table["xattr_nid"][:, None].astype(np.int64)], axis=1)
+        which, slot = np.nonzero(all_nids)
+        if which.size:
+            self._edges.append(np.stack([rows[which], slot, all_nids[which, slot]], axis=1))
+
+    def _level(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Take the nodes that these pointers lead to; returns the pointers of the indirect ones among them."""
+        parent, slot, nid = edges.T
+        row = self.rows_of(nid)
+        fault = np.full(len(edges), -1, np.int64)
+        fault[(nid < RESERVED_NIDS) | (nid >= self.geo.max_nid)] = RANGE
+        fault[(fault < 0) & (row < 0)] = MISSING
+        fault[(fault < 0) & ~self.usable[row]] = MISSING
+        self._read_footers(row[fault < 0])
+        inode_row = self.inode_of[parent].astype(np.int64)
+        ino = self.nid[self.inodes["node"][inode_row]]
+        footer = self.footer[row]
+        good = fault < 0
+        fault[good & (self.kind[row] == INODE)] = KIND
+        good = fault < 0
+        theirs = (footer["ino"] != ino) & (self.nat_ino[row] != ino)
+        stray = (footer["nid"] != nid) & (footer["ino"] != ino)
+        fault[good & theirs] = FOREIGN
+        fault[good & ~theirs & stray] = MISSING
+        good = fault < 0
+        taken = good & (self.kind[row] != UNKNOWN)
+        first = np.zeros(len(edges), np.bool_)
+        order = np.flatnonzero(good & ~taken)
+        first[order[np.unique(row[order], return_index=True)[1]]] = True
+        fault[good & ~first] = TWICE
+        wrong = fault >= 0
+        if wrong.any():
+            found = np.where(row >= 0, footer["ino"].astype(np.int64), 0)
+            self.bad_edges.append(np.stack([parent, slot, nid, fault, found], axis=1)[wrong])
+        fine = np.flatnonzero(fault < 0)
+        self._place(row[fine], parent[fine], slot[fine], inode_row[fine])
+        return self._take_nodes(row[fine])
+
+    def _read_footers(self, rows: NDArray[np.int64]) -> None:
+        """Footers of nodes that were not read yet: their blocks are read again when their kind is known."""
+        rows = distinct(rows[~self.read[rows]])
+        for some, blocks in self._batches(rows):
+            self._note_footers(some, blocks)
+
+    def _place(self, row: Any, parent: Any, slot: Any, inode_row: Any) -> None:
+        """Kind, first file block and footer offset of nodes from their place."""
+        self.parent[row], self.slot[row], self.inode_of[row] = parent, slot, inode_row
+        owner = self.inodes[inode_row]
+        cluster = owner["cluster"].astype(np.int64)
+        per_node = self.geo.addrs_per_block
+        per = per_node - per_node % cluster
+        start = owner["count"].astype(np.int64)
+        kind = np.zeros(row.size, np.uint8)
+        fofs = np.zeros(row.size, np.int64)
+        offset = np.zeros(row.size, np.int64)
+        top = self.kind[parent] == INODE
+        for number, (what, blocks_before, nodes_before) in enumerate(
+            (
+                (DIRECT, 0 * per, 1),
+                (DIRECT, per, 2),
+                (INDIRECT, 2 * per, 3),
+                (INDIRECT, 2 * per + per * per_node, 4 + per_node),
+                (DOUBLE, 2 * per + 2 * per * per_node, 5 + 2 * per_node),
+            )
+        ):
+            here = top & (slot == number)
+            kind[here], offset[here] = what, nodes_before
+            fofs[here] = (start + blocks_before)[here]
+        xattr = top & (slot == 5)
+        kind[xattr], offset[xattr] = XATTR, XATTR_NODE_OFFSET
+        below = ~top
+        in_double = below & (self.kind[parent] == DOUBLE)
+        kind[below], kind[in_double] = DIRECT, INDIRECT
+        reach = np.where(in_double, per * per_node, per)
+        step = np.where(in_double, per_node + 1, 1)
+        fofs[below] = (self.fofs[parent] + slot * reach)[below]
+        offset[below] = (self.offset[parent] + 1 + slot * step)[below]
+        self.kind[row], self.fofs[row], self.offset[row] = kind, fofs, offset
+        np.add.at(self.inodes["nodes"], inode_row, 1)
+
+    def span_below(self, parent: int, slot: int) -> tuple[int, int]:
+        """(first file block, count) that a node would map that slot `slot` of node row `parent` leads to."""
+        owner = self.inodes[self.inode_of[parent]]
+        each = self.geo.addrs_per_block
+        per = each - each % int(owner["cluster"])
+        if self.kind[parent] == INODE:
+            if slot > 4:  # attributes
+                return 0, 0
+            counts = (per, per, per * each, per * each, per * each * each)
+            return int(owner["count"]) + sum(counts[:slot]), counts[slot]
+        count = per * each if self.kind[parent] == DOUBLE else per
+        return int(self.fofs[parent]) + slot * count, count
+
+    def _take_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        edges: list[NDArray[np.int64]] = []
+        per = self.geo.addrs_per_block
+        for some, blocks in self._batches(rows[np.isin(self.kind[rows], (DIRECT, INDIRECT, DOUBLE))]):
+            self._note_footers(some, blocks)
+            direct = self.kind[some] == DIRECT
+            if direct.any():
+                self._take_direct(some[direct], blocks[direct] if not direct.all() else blocks)
+            above = np.flatnonzero(~direct)
+            if above.size:
+                nids = blocks[above, : 4 * per].view("<u4").astype(np.int64)
+                which, slot = np.nonzero(nids)
+                edges.append(np.stack([some[above[which]], slot, nids[which, slot]], axis=1))
+        return np.concatenate(edges) if edges else np.zeros((0, 3), np.int64)
+
+    def _take_direct(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
+        inode_rows = self.inode_of[rows]
+        at, ofs, addr = self._direct_addresses(blocks, self.inodes[inode_rows])
+        self._take_addresses(rows, inode_rows, self.fofs[rows], at, ofs, addr, False)
+
+    # -- what nothing points to ---------------------------------------------------------------------------------
+
+    def _leftovers(self, checks: list[BatchCheck]) -> Iterator[Finding]:
+        """Nodes that the NAT knows and nobody points to; inodes among them are taken like others.
+
+        A footer whose two numbers agree with the nid is an inode whatever the NAT calls it.
+        """
+        rows = np.flatnonzero(self.usable & (self.kind == UNKNOWN))
+        self._read_footers(rows)
+        own = self.footer["nid"][rows].astype(np.int64) == self.nid[rows]
+        inode = own & (self.footer["ino"][rows].astype(np.int64) == self.nid[rows])
+        if inode.any():
+            yield from self._take_all_inodes(rows[inode], checks)
+            edges = self._inode_edges_done()
+            while edges.size:
+                edges = self._level(edges)
+        self._flush_names()
+        stray = np.flatnonzero(self.usable & (self.kind == UNKNOWN))
+        self.unreferenced = stray
+        self._claim_stray(stray)
+
+    def _claim_stray(self, rows: NDArray[np.int64]) -> None:
+        """What unreferenced direct nodes point to is theirs, where nobody else has it."""
+        if not rows.size:
+            return
+        offset = self.footer["flag"][rows].astype(np.int64) >> OFFSET_BIT_SHIFT
+        per = self.geo.addrs_per_block
+        indirect = np.isin(offset, (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET))
+        deep = offset >= 6 + 2 * per
+        indirect |= deep & ((offset - 6 - 2 * per) % (per + 1) == 0)
+        own = self.footer["nid"][rows].astype(np.int64) == self.nid[rows]
+        for some, blocks in self._batches(rows[~indirect & own]):
+            words = blocks[:, : 4 * per].view("<u4")
+            at, ofs = np.divmod(np.flatnonzero(words), per)
+            addr = words[at, ofs].astype(np.int64)
+            inside = self.geo.in_main(addr)
+            self.owners.claim(self.nid[some[at[inside]]], ofs[inside], addr[inside], quietly=True)
+
+    def _without_strays(self, clash: Clash) -> Clash:
+        """A block that the NAT takes for a node, and that says it is another, belongs to the file that points to it."""
+        rows = self.rows_of(clash.first_nid)
+        stray = (clash.first_ofs == NODE) & (rows >= 0) & (self.kind[rows] == UNKNOWN)
+        stray &= self.footer["nid"][rows] != clash.first_nid
+        for i in np.flatnonzero(stray).tolist():
+            self.owners.give(int(clash.blkaddr[i]), int(clash.nid[i]), int(clash.ofs[i]))
+        return Clash(*(column[~stray] for column in clash))
+
+    # -- directories --------------------------------------------------------------------------------------------
+
+    def _read_dirs(self) -> None:
+        if not self._dir_blocks:
+            return
+        blocks = np.concatenate(self._dir_blocks)
+        self._dir_blocks = []
+        blocks = blocks[np.argsort(blocks[:, 2], kind="stable")]
+        folded = self._folded(self.inodes)
+        for first in range(0, len(blocks), self._batch):
+            inode_row, number, addr = blocks[first : first + self._batch].T
+            areas = self.image.read(addr)
+            self.dentries.add(areas, inode_row, addr, number.astype(np.int32), 0, folded[inode_row])
+
+
+def _maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
+    """Inodes whose addresses are those of blocks.  One without a known type counts as a file: it may have been one."""
+    kinds = table["mode"] & np.uint16(0xF000)
+    special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
+    return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)

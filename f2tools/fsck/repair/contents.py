@@ -1,0 +1,153 @@
+"""Repairs of what lies in files: compressed clusters, the trees of sealed files; and of files that stand for devices.
+
+Content that is gone has no second copy.  What can be repaired is what says how to read it: the length or the algorithm
+of a cluster, and a Merkle tree whose content still leads to the sealed root hash.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.compress import COMPRESS_HEADER_SIZE, CompressData
+from f2tools.f2fs.layout.constants import COMPRESS_CHKSUM_FLAG, NULL_ADDR
+from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.volume.compress import ALGORITHMS, decompress_cluster
+from f2tools.f2fs.volume.data import Cluster
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.verity import merkle_tree, read_verity
+from f2tools.fsck.checks.contents import Readers
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.repair.work import Work
+
+ZEROS_AT_END = 8  # bytes of compressed data that may be zeros, at most
+
+
+def cluster(work: Work, finding: Finding) -> bool:
+    """The length in the cluster's header, or the algorithm of its file, where it can be decompressed with another."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    readers = Readers(work.scan)
+    inode = readers.nodes.inode(data["ino"])
+    items = [item for item in readers.data.layout(inode) if isinstance(item, Cluster) and item.blkaddrs.size]
+    mine = next((item for item in items if item.fofs == data["fofs"]), None)
+    if mine is None:
+        return False
+    raws = [work.image.read(item.blkaddrs.astype(np.int64)).tobytes() for item in items]
+    now = inode.extra["i_compress_algorithm"]
+    for number in range(len(ALGORITHMS)):
+        if number != now and all(_plain(work, raw, number, inode) is not None for raw in raws):
+            work.note(finding, f"all clusters are {ALGORITHMS[number]}")
+            return work.surgery.set_field(data["ino"], "i_compress_algorithm", number)
+    raw = raws[items.index(mine)]
+    sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
+    for header in _headers(raw, sealed):
+        changed = header.build() + raw[COMPRESS_HEADER_SIZE:]
+        if _plain(work, changed, now, inode) is not None:
+            first = int(mine.blkaddrs[0])
+            work.surgery.write(first, np.frombuffer(changed[: work.image.geo.block_size], np.uint8).copy())
+            work.note(finding, f"the cluster at file block {mine.fofs} has {header.clen} bytes")
+            return True
+    return False
+
+
+def lost_head(work: Work, row: int, ofs: int, words: NDArray[np.uint32]) -> bool:
+    """Whether a place of a compressed file has lost the mark that a compressed cluster begins there.
+
+    `row`: of its inode; `words`: the addresses of the node from `ofs` on.  No summary remembers the mark, but the first
+    block says how long the cluster is, and that many blocks there are.
+    """
+    inode, size = work.scan.inodes[row], work.image.geo.block_size
+    count = int(inode["cluster"])
+    if not inode["compressed"] or count < 2 or ofs % count or words.size < count:
+        return False
+    body = work.image.geo.in_main(words[1:count].astype(np.int64))
+    blocks = int(body.sum())
+    if not blocks or not body[:blocks].all():
+        return False
+    header = CompressData.parse(work.surgery.read(int(words[1]))[:COMPRESS_HEADER_SIZE].tobytes())
+    length = COMPRESS_HEADER_SIZE + header.clen
+    return (blocks - 1) * size < length <= blocks * size and not any(header.reserved)
+
+
+def lost_heads(work: Work, row: int, words: NDArray[np.uint32]) -> list[int]:
+    """All such places among the addresses of a node."""
+    count = max(1, int(work.scan.inodes["cluster"][row]))
+    empty = np.flatnonzero(words[::count] == NULL_ADDR) * count
+    return [at for at in empty.tolist() if lost_head(work, row, at, words[at:])]
+
+
+def _headers(raw: bytes, sealed: bool) -> list[CompressData]:
+    """Headers that may be right: as long as the bytes before the zeros that fill up the last block.
+
+    With a checksum only what that one speaks for; or the header as it is, its checksum put right.
+    """
+    body = raw[COMPRESS_HEADER_SIZE:]
+    old = CompressData.parse(raw[:COMPRESS_HEADER_SIZE])
+    used = len(body.rstrip(b"\0"))
+    lengths = [length for length in range(used, min(used + ZEROS_AT_END, len(body)) + 1) if length]
+    if not sealed:
+        return [CompressData(clen=length, chksum=old.chksum) for length in lengths]
+    sums = {length: f2fs_crc32(body[:length]) for length in lengths}
+    spoken_for = [CompressData(clen=length, chksum=crc) for length, crc in sums.items() if crc == old.chksum]
+    if not spoken_for and old.clen in sums:
+        return [CompressData(clen=old.clen, chksum=sums[old.clen])]
+    return spoken_for
+
+
+def _plain(work: Work, raw: bytes, algorithm: int, inode: Inode) -> bytes | None:
+    sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
+    try:
+        return decompress_cluster(raw, algorithm, inode.cluster_size * work.image.geo.block_size, verify=sealed)
+    except (F2fsError, ValueError):
+        return None
+
+
+def seal(work: Work, finding: Finding) -> bool:
+    """The Merkle tree computed anew, where the content still leads to the root hash that was sealed."""
+    assert finding.repair is not None
+    readers = Readers(work.scan)
+    inode = readers.nodes.inode(finding.repair.data["ino"])
+    try:
+        verity = read_verity(readers.nodes, readers.data, inode)
+        if verity is None:
+            return False
+        root, levels = merkle_tree(readers.data, inode, verity)
+    except (F2fsError, ValueError):
+        return False
+    if root != verity.root_hash:
+        return False
+    size = work.image.geo.block_size
+    for offset, data in levels:
+        first, skip = divmod(verity.tree_offset + offset, size)
+        count = -(-(skip + len(data)) // size)
+        for number, address in enumerate(readers.data.addresses(inode, first, count).tolist()):
+            if not work.image.geo.in_main(address):
+                return False
+            block = work.surgery.read(address)
+            begin = max(0, number * size - skip)
+            part = data[begin : (number + 1) * size - skip]
+            at = skip if not number else 0
+            block[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            work.surgery.write(address, block)
+    work.note(finding, "the tree computed anew: the content is what was sealed")
+    return True
+
+
+def alias_extent(work: Work, finding: Finding) -> bool:
+    """The extent of a file that stands for a device, from the device table."""
+    assert finding.repair is not None
+    data = finding.repair.data
+    raw = np.array([0, data["blkaddr"], data["length"]], "<u4").view(np.uint8)
+    work.note(finding, f"block {data['blkaddr']:#x}, length {data['length']}")
+    return work.surgery.edit_node(data["ino"], lambda block: block.__setitem__(slice(348, 360), raw))
+
+
+def rewrite(work: Work, finding: Finding) -> bool:
+    """A block that can't be read is written, so that the device can put it elsewhere; with zeros, as it counts."""
+    size = work.image.geo.block_size
+    work.image.device.pwrite((finding.blkaddr or 0) * size, bytes(size))
+    work.surgery.changed += 1
+    work.note(finding, "written with zeros")
+    return True

@@ -1,0 +1,143 @@
+"""Names put back through the engine, on a volume that is consistent but for them: lost files, wrong buckets, twins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    F2FS_ROOT_INO,
+)
+from f2tools.f2fs.write.dir import file_type
+from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.fsck.facts.leaks import OldName
+from f2tools.fsck.findings import Finding
+
+LOST_FOUND = b"lost+found"
+
+
+class Names:
+    """Puts names where they belong, on a volume that is consistent but for them."""
+
+    def __init__(self, volume: WritableVolume, done: list[str]) -> None:
+        self._vol = volume
+        self._done = done
+
+    def reconnect(self, findings: list[Finding]) -> None:
+        """Give inodes without a name the one they remember, in the directory they remember; else in lost+found."""
+        for finding in sorted(findings, key=lambda item: item.code != "U002"):
+            assert finding.repair is not None
+            ino, pino = finding.repair.data["ino"], finding.repair.data["pino"]
+            inode = self._vol.live(ino)
+            name = inode.name
+            folder = self._folder(pino, ino) if _possible(name) else None
+            if folder is not None and self._vol.names.find(folder, name) is not None:
+                folder = None
+            if folder is None:
+                folder = self._lost_found()
+                name = name if _possible(name) else b"#%d" % ino
+                if self._vol.names.find(folder, name) is not None:
+                    name = name[:240] + b"#%d" % ino
+            self._attach(folder, name, inode)
+            self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {folder.ino}")
+
+    def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
+        """Further names of files that have fewer than links, from older copies of directory blocks.
+
+        `missing`: inode number -> names that are wanted.  A name that was taken since is left alone.
+        """
+        for folder_ino, name, ino, kind in old:
+            if missing.get(ino, 0) <= 0 or not _possible(name):
+                continue
+            with suppress(F2fsError, OSError):
+                folder, inode = self._vol.live(folder_ino), self._vol.live(ino)
+                if not folder.is_dir or inode.is_dir or file_type(inode.i_mode) != kind:
+                    continue
+                if self._vol.names.find(folder, name) is not None:
+                    continue
+                self._vol.balance(64)
+                folder = self._vol.live(folder_ino)
+                self._vol.names.add(folder, self._vol.names.room(folder, name), name, ino, kind)
+                self._vol.nodes.touch(folder)
+                missing[ino] -= 1
+                self._done.append(f"I002 ino {ino}: named {os.fsdecode(name)!r} in directory {folder_ino} again")
+
+    def _folder(self, pino: int, ino: int) -> Any:
+        """The directory of this number, unless it can't be used or lies below `ino` itself."""
+        if not 3 <= pino < self._vol.geo.max_nid:
+            return None
+        with suppress(F2fsError, OSError):
+            folder = self._vol.live(pino)
+            if not folder.is_dir or not folder.i_links:
+                return None
+            seen = {ino}
+            above = pino
+            while above != F2FS_ROOT_INO:
+                if above in seen:
+                    return None
+                seen.add(above)
+                above = self._vol.live(above).i_pino
+            return folder
+        return None
+
+    def _lost_found(self) -> Any:
+        root_dir = self._vol.live(F2FS_ROOT_INO)
+        found = self._vol.names.find(root_dir, LOST_FOUND)
+        if found is not None and self._vol.live(found.ino).is_dir:
+            return self._vol.live(found.ino)
+        name = LOST_FOUND if found is None else LOST_FOUND + b".fsck"
+        return self._vol.live(self._vol.mkdir(F2FS_ROOT_INO, name, 0o700))
+
+    def _attach(self, folder: Any, name: bytes, inode: Any) -> None:
+        vol = self._vol
+        vol.balance(64)
+        folder, inode = vol.live(folder.ino), vol.live(inode.ino)
+        place = vol.names.room(folder, name)
+        vol.names.add(folder, place, name, inode.ino, file_type(inode.i_mode))
+        if inode.is_dir:
+            vol.names.set_parent(inode, folder.ino)
+        if inode.i_pino != folder.ino or inode.name != name:
+            inode.set(i_pino=folder.ino, i_name=name, i_namelen=len(name))
+        vol.nodes.touch(inode)
+        vol.nodes.touch(folder)
+
+    def rearrange(self, ino: int) -> None:
+        """Move the entries of a directory that stand in wrong buckets; rename those whose name stands twice."""
+        from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
+
+        vol = self._vol
+        folder = vol.live(ino)
+        entries = [entry for entry in vol.dirs.entries(folder) if entry.name not in (b".", b"..")]
+        seen: dict[bytes, int] = {}
+        for entry in entries:
+            fits = entry.block < 0
+            for level in range(63):
+                if fits or level_start(level, folder.i_dir_level) > entry.block:
+                    break
+                first, count = bucket_blocks(level, folder.i_dir_level, entry.hash_code)
+                fits = first <= entry.block < first + count
+            twice = entry.name in seen
+            if fits and not twice:
+                seen[entry.name] = entry.ino
+                continue
+            vol.names.remove(folder, entry)
+            name = entry.name
+            if twice and seen[name] == entry.ino:
+                self._done.append(f"D008 ino {ino}: second entry {os.fsdecode(name)!r} removed")
+                continue
+            number = 1
+            while name in seen or (twice and vol.names.find(folder, name) is not None):
+                number += 1
+                name = entry.name[:240] + b"~%d" % number
+            vol.balance(64)
+            folder = vol.live(ino)
+            vol.names.add(folder, vol.names.room(folder, name), name, entry.ino, entry.file_type)
+            seen[name] = entry.ino
+            self._done.append(f"D006 ino {ino}: entry {os.fsdecode(name)!r} moved")
+
+
+def _possible(name: bytes) -> bool:
+    return 0 < len(name) <= 255 and b"/" not in name and b"\0" not in name and name not in (b".", b"..")

@@ -1,0 +1,365 @@
+"""Repair: check all, plan, apply, check again, in an overlay until nothing is left; only then is the image written.
+
+Each round takes the findings of the first group that has any: what was lost is looked for before anything is removed,
+and counts come last.  Structures are changed directly (`Surgery`) while they contradict each other; names are put back
+through the engine once they don't.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from f2tools.device import Device
+from f2tools.device.base import Wrapper
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.media.image import ImageFile
+from f2tools.errors import F2fsError, Unsupported
+from f2tools.f2fs.volume.quota import quota_inos
+from f2tools.f2fs.volume.super import unknown_features
+from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
+from f2tools.fsck.checks.device import zones_below
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.leaks import OldName, old_names
+from f2tools.fsck.findings import Finding, Severity
+from f2tools.fsck.repair.names import Names
+from f2tools.fsck.repair.structures import (
+    CORRECT,
+    COUNT,
+    FIND,
+    GIVE_UP,
+    SEALED,
+    TABLES,
+    WITHOUT_PLAN,
+    Handler,
+    drop_dots,
+    quota_file,
+)
+from f2tools.fsck.repair.work import Work
+
+MAX_ROUNDS = 400  # a lost tree comes back level by level
+MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
+SAME_AGAIN = 2  # times that the same findings may come back
+
+
+def _signature(report: Report) -> int:
+    return hash(tuple((finding.code, finding.where, str(finding.found)) for finding in report.findings))
+
+
+@dataclass
+class Outcome:
+    """How a repair went: what was found first, what is left, what was done in each round, whether the image changed."""
+
+    before: Report
+    after: Report
+    done: list[str] = field(default_factory=list)
+    rounds: int = 0
+    written_bytes: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the result is sound."""
+        return self.after.sound
+
+    @property
+    def left(self) -> Counter[str]:
+        """Codes of severity warning or above that are still found, with their counts."""
+        return Counter(f.code for f in self.after.findings if f.severity >= Severity.WARNING)
+
+    @property
+    def better(self) -> bool:
+        """Whether the result is sound, or at least has less damage and none of a new kind."""
+        if self.complete:
+            return True
+        bad = (Severity.FATAL, Severity.ERROR)
+        before, after = (sum(r.severities[severity] for severity in bad) for r in (self.before, self.after))
+        return after < before and set(self.left) <= set(self.before.counts)
+
+
+def resizable(device: Device) -> bool:
+    """Whether what lies below overlays and logs is a file, which can be made longer."""
+    while isinstance(device, Wrapper):
+        device = device.base
+    return isinstance(device, ImageFile)
+
+
+class Kept(Wrapper):
+    """A device that stays open when whoever uses it closes it.
+
+    Above it all happens in memory, and zones can be written in any order there; `commit` looks before it writes.
+    """
+
+    @property
+    def has_write_pointers(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        return
+
+
+class Repairer:
+    """Repairs one device in an overlay; `commit` writes the result."""
+
+    def __init__(
+        self,
+        device: Device,
+        memory_bytes: int = DEFAULT_MEMORY,
+        *,
+        careful: bool = False,
+        content: bool = False,
+        ask: Callable[[str, list[Finding]], bool] | None = None,
+        watch: Callable[[Report], None] | None = None,
+    ) -> None:
+        """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs.
+
+        `content`: compressed and sealed files are read and, where that is possible, repaired.  `watch` is shown what
+        each check on the way finds, before anything is done about it.
+        """
+        self.device = device
+        self.overlay = Overlay(Kept(device))
+        self._memory = memory_bytes
+        self._careful = careful
+        self._content = content
+        self._ask = ask
+        self._watch = watch
+        self._answers: dict[str, bool] = {}
+        self._recovery_tried = False
+        self._freed: set[int] = set()
+        self._remembered = False
+        self._unsealed = False  # whether checksums were taken as evidence: later ones may be wrong by what was repaired
+        self.done: list[str] = []
+        self.rounds = 0
+
+    def run(self, before: Report) -> Outcome:
+        """Repair until a check is silent, or nothing more can be done."""
+        self._settle()
+        report = before
+        seen: Counter[int] = Counter()
+        for self.rounds in range(1, MAX_ROUNDS + 1):
+            image, report = self._check()
+            if self._watch is not None:
+                self._watch(report)
+            if unknown_features(image.sb):
+                self.done.append("S006 the volume has unknown features; it is not written to")
+                break
+            if image.pack is None or report.tree is None or (report.sound and not self._stale_quota(image, report)):
+                break
+            if report.sound:
+                Work(image, report.tree, self.done, self._freed).surgery.rebuild()
+                continue
+            seen[signature := _signature(report)] += 1
+            if seen[signature] > SAME_AGAIN:
+                self.done.append("two repairs undo each other; given up")
+                break
+            if not self._round(image, report):
+                break
+        else:
+            _, report = self._check()
+        return Outcome(before, report, self.done, self.rounds, sum(length for _, length in self.overlay.dirty_ranges()))
+
+    def _stale_quota(self, image: Image, report: Report) -> bool:
+        """Whether quota is marked as out of date: with all else in order the mark goes, and what is wrong is found."""
+        return bool(self.done and report.counts["C011"] and image.pack is not None)
+
+    def commit(self, to: Device) -> None:
+        """Write what has changed: the checkpoint area after all else, so that a power cut leaves a volume to repair."""
+        image = Image(Kept(self.overlay))
+        geo, size = image.geo, image.geo.block_size
+        self._must_be_writable(to)
+        if to.size_bytes < self.overlay.size_bytes:
+            to.resize(self.overlay.size_bytes)
+        cp_start, cp_end = geo.cp_blkaddr * size, geo.sit_blkaddr * size
+        late: list[tuple[int, int]] = []
+        for offset, length in self.overlay.dirty_ranges():
+            low, high = max(offset, cp_start), min(offset + length, cp_end)
+            if low < high:
+                late.append((low, high - low))
+                self._copy(to, offset, low - offset)
+                self._copy(to, high, offset + length - high)
+            else:
+                self._copy(to, offset, length)
+        to.flush()
+        for offset, length in late:
+            self._copy(to, offset, length)
+        to.flush()
+
+    def _must_be_writable(self, to: Device) -> None:
+        """Zones that are written one block after the other take no change in place; Unsupported, before any write."""
+        zones = [zone for zone in zones_below(to) if zone.sequential]
+        for offset, length in self.overlay.dirty_ranges():
+            for zone in zones:
+                if offset < zone.start + zone.length and zone.start < offset + length:
+                    where = f"at {max(offset, zone.start):#x}"
+                    raise Unsupported(
+                        f"{to.name}: a repair {where} lies in a sequential zone; repair a copy of the device"
+                    )
+
+    def _copy(self, to: Device, offset: int, length: int) -> None:
+        end = min(offset + length, to.size_bytes)
+        for at in range(offset, end, 1 << 20):
+            to.pwrite(at, self.overlay.pread(at, min(1 << 20, end - at)))
+
+    def _settle(self) -> None:
+        """What the check had to assume about superblock and checkpoint becomes so."""
+        image = Image(Kept(self.overlay))
+        for offset, data in [*image.super_patches, *image.pack_patches]:
+            self.overlay.pwrite(offset, data)
+        if image.missing_bytes and resizable(self.device):
+            self.overlay.resize(image.end_bytes)
+            self.done.append(f"S009 the file is made {image.end_bytes} bytes long again, with zeros at its end")
+        if image.super_patches:
+            self.done.append("S001 superblock put together from what is left of it")
+        if image.pack_patches:
+            self.done.append("C002 checkpoint put together from what is left of it")
+
+    def _check(self) -> tuple[Image, Report]:
+        image = Image(Kept(self.overlay))
+        return image, check(image, memory_bytes=self._memory, content=self._content)
+
+    def _round(self, image: Image, report: Report) -> bool:
+        """Apply the first group that changes something."""
+        assert report.tree is not None
+        todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
+        cut = [finding for finding in todo if finding.code == "R002"]
+        if (cut and self._apply(image, report.tree, FIND, cut, "find")) or self._recover(report):
+            return True
+        # many wrong checksums at once speak against the volume's identity, not against the inodes
+        torn = [finding for finding in todo if finding.code == "I014"]
+        few = 2 * len(torn) <= report.inodes and not self._unsealed
+        self._unsealed = True
+        if few and self._apply(image, report.tree, SEALED, torn, "correct"):
+            return True
+        for name, group in (("find", FIND), ("correct", CORRECT), ("give up", {} if self._careful else GIVE_UP)):
+            if self._apply(image, report.tree, group, todo, name):
+                return True
+        if any(finding.code in TABLES for finding in todo) and self._wanted("tables", todo, TABLES):
+            work = Work(image, report.tree, self.done, self._freed)
+            for code in sorted({finding.code for finding in todo if finding.code in TABLES}):
+                work.note(next(finding for finding in todo if finding.code == code), "computed anew")
+            dropped = [finding.ino for finding in todo if finding.code in ("O002", "O003")]
+            work.surgery.dropped_orphans.update(ino for ino in dropped if ino is not None)
+            try:
+                work.surgery.rebuild()
+            except OSError as error:  # not even a hole for a log
+                self.done.append(f"L001 tables can't be computed anew: {error.strerror}")
+                return False
+            if work.surgery.changed:
+                return True
+        # where entries may not be removed, a lost name may still be taken by the entry that is at fault
+        given_up = self._careful and any(finding.code in GIVE_UP for finding in todo)
+        if not given_up and self._through_engine(report.tree, todo):
+            return True
+        if self._apply(image, report.tree, COUNT, todo, "count"):
+            return True
+        return self._quotas(report.tree, todo)
+
+    def _wanted(self, name: str, todo: list[Finding], group: Iterable[str]) -> bool:
+        """Whether a group of repairs is to be done: asked once for each."""
+        if self._ask is None:
+            return True
+        if name not in self._answers:
+            here = [finding for finding in todo if finding.code in group]
+            if not here:
+                return True
+            self._answers[name] = self._ask(name, here)
+        return self._answers[name]
+
+    def _apply(self, image: Image, tree: Tree, group: dict[str, Handler], todo: list[Finding], name: str) -> bool:
+        todo = [finding for finding in todo if finding.code in group]
+        if not todo or not self._wanted(name, todo, group):
+            return False
+        work = Work(image, tree, self.done, self._freed)
+        for finding in todo:
+            handler = group[finding.code]
+            if finding.repair is not None and finding.repair.name == "drop-dots":
+                handler = drop_dots
+            if finding.repair is not None or finding.code in WITHOUT_PLAN:
+                before = len(self.done)
+                try:
+                    handler(work, finding)
+                except OSError as error:  # no room for what would have to be made
+                    del self.done[before:]
+                    self.done.append(f"{finding.code} {finding.where}: not repaired: {error.strerror}")
+        return bool(work.surgery.changed)
+
+    def _recover(self, report: Report) -> bool:
+        """What was fsync'ed after the checkpoint is brought back first, as the next checkpoint ends the way to it."""
+        if self._recovery_tried or not report.counts["R001"]:
+            return False
+        self._recovery_tried = True
+        trial = Overlay(Kept(self.overlay))
+        try:
+            WritableVolume(Kept(trial)).close()
+            image = Image(Kept(trial))
+            after = check(image, memory_bytes=self._memory)
+        except (F2fsError, OSError, ValueError, IndexError) as error:
+            self.done.append(f"R001 what was fsync'ed can't be brought back: {error}")
+            return False
+        if after.severities[Severity.FATAL] + after.severities[Severity.ERROR] > (
+            report.severities[Severity.FATAL] + report.severities[Severity.ERROR]
+        ):
+            self.done.append("R001 what was fsync'ed can't be brought back on this volume")
+            return False
+        trial.apply(self.overlay)
+        self.done.append("R001 what was fsync'ed after the checkpoint is brought back")
+        return True
+
+    def _quotas(self, tree: Tree, todo: list[Finding]) -> bool:
+        """Write the quota files anew that count wrongly, or can't be read; limits are kept where they can be read."""
+        wrong = [finding for finding in todo if finding.code in ("Q001", "Q002")]
+        if not wrong or not self._wanted("quota", wrong, ("Q001", "Q002")):
+            return False
+        inos = sorted({finding.ino for finding in wrong if finding.ino})
+        try:
+            volume = WritableVolume(Kept(self.overlay))
+            for kind, ino in quota_inos(volume.sb).items():
+                if ino in inos:
+                    volume.balance(64)
+                    inode = volume.live(ino)
+                    data = quota_file(tree, kind, ino)
+                    volume.files.truncate(inode, 0)
+                    volume.files.write(inode, 0, memoryview(data))
+                    volume.nodes.touch(inode)
+                    self.done.append(f"Q002 {kind} quota counted anew")
+            volume.close()
+        except (F2fsError, OSError) as error:
+            self.done.append(f"Q001 quota can't be written: {error}")
+            return False
+        return True
+
+    def _through_engine(self, tree: Tree, todo: list[Finding]) -> bool:
+        fewer = [finding for finding in todo if finding.code == "I002" and finding.ino and not self._remembered]
+        missing = {f.ino: int(f.found or 0) - int(f.expected or 0) for f in fewer if f.ino is not None}
+        missing = {ino: count for ino, count in missing.items() if 0 < count <= MOST_NAMES}
+        lost = [finding for finding in todo if finding.code in ("U001", "U002")]
+        plans = [finding.repair for finding in todo if finding.code in ("D006", "D008") and finding.repair]
+        mixed = sorted({plan.data["dir"] for plan in plans if "dir" in plan.data})
+        old: list[OldName] = []
+        if missing and not lost and not mixed:  # what inodes remember comes first
+            self._remembered = True
+            old = [entry for entry in old_names(tree.scan) if entry.ino in missing]
+        if not lost and not mixed and not old:
+            return False
+        if not self._wanted("names", lost, ("U001", "U002", "D006", "D008")):
+            return False
+        trial = Overlay(Kept(self.overlay))
+        done: list[str] = []
+        try:
+            volume = WritableVolume(Kept(trial))
+            names = Names(volume, done)
+            for ino in mixed:
+                names.rearrange(ino)
+            names.reconnect(lost)
+            names.remember(missing, old)
+            volume.close()
+        except (F2fsError, OSError) as error:
+            self.done.append(f"U001 names can't be put back: {error}")
+            return False
+        if not done:
+            return False
+        trial.apply(self.overlay)
+        self.done += done
+        return True

@@ -1,0 +1,518 @@
+"""One round of a repair: the findings' facts, what was lost, and the means to change nodes, tables and entries.
+
+`Work` knows how things are done to structures that several repairs need: to let the NAT lead to a lost node, to make an
+inode, to change the entries around one.  When which of it is done is for `repairs`.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import (
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_INDEX_FL,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    OFFSET_BIT_SHIFT,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.volume.dentries import DentryArea
+from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.leaks import Leaks, LostNode
+from f2tools.fsck.facts.scan import DIRECT, DOUBLE, MISSING, UNKNOWN
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.repair.surgery import Surgery
+
+# file type of an entry -> the uppermost bits of i_mode
+_TYPES = {1: 0o10, 2: 0o04, 3: 0o02, 4: 0o06, 5: 0o01, 6: 0o14, 7: 0o12}
+DIR_MODE = stat.S_IFDIR | 0o755
+
+
+class Work:
+    """One round: the findings, the facts behind them, and the means to change things."""
+
+    def __init__(self, image: Image, tree: Tree, done: list[str], freed: set[int] | None = None) -> None:
+        """`freed` are the nids that earlier rounds gave up: what was looked at and left is not taken up again."""
+        self.image, self.tree, self.scan = image, tree, tree.scan
+        self.surgery = Surgery(image)
+        self.leaks = Leaks(tree.scan)
+        self._done = done
+        self.adopted: set[int] = set()
+        self._freed = set() if freed is None else freed
+        self.made: set[int] = set()  # inodes, in this round
+        self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
+        self._made: dict[tuple[int, int], int] = {}
+        self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
+
+    def note(self, finding: Finding, what: str) -> None:
+        """Remember what was done."""
+        self._done.append(f"{finding.code} {finding.where}: {what}")
+
+    # -- what is used by several repairs --------------------------------------------------------------------------
+
+    def adopt(self, nid: int) -> bool:
+        """Let the NAT lead to a lost block of this node; False where none is known."""
+        if nid in self.adopted:
+            return True
+        if nid in self._freed or not 2 < nid < self.image.geo.max_nid:
+            return False
+        found = self.leaks.node(nid)
+        if found is None:
+            return self.adopt_old(nid)
+        return self.take(nid, found)
+
+    def take(self, nid: int, found: LostNode) -> bool:
+        """Let the NAT lead to this block."""
+        if nid in self.adopted or nid in self._freed:
+            return False
+        version = self.leaks.versions.get(nid, self.other_nat_copy(nid)[0])
+        self.surgery.set_nat(nid, found.ino, found.blkaddr, version)
+        self.adopted.add(nid)
+        self._leave_taken(nid, found)
+        return True
+
+    def free(self, nid: int) -> None:
+        """Let the NAT have nothing for a nid, for good."""
+        version, _, _ = self.surgery.nat(nid)
+        self.surgery.set_nat(nid, 0, 0, version)
+        self._freed.add(nid)
+
+    def adopt_old(self, nid: int) -> bool:
+        """Let the NAT lead to an older copy of a node, its addresses corrected by the summaries of lost blocks.
+
+        A nid that is free is only believed to have been in use where something else says so: the log is full of what
+        was deleted.
+        """
+        free = self.scan.row_of(nid) < 0
+        mine = self.lost_addresses(nid)
+        for found in self.leaks.old_nodes(nid):
+            if free and not mine and not self.wanted(nid, found):
+                continue
+            self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+            self.adopted.add(nid)
+            self._leave_taken(nid, found)
+            if mine and (found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)):
+                self.take_back(nid, mine)
+            if found.ino == nid:
+                self._make_room(nid)
+            return True
+        return False
+
+    def wanted(self, nid: int, found: LostNode) -> bool:
+        """Whether the other copy of the table, a name or a pointer speaks for a copy of a node whose nid is free."""
+        if self.other_nat_copy(nid)[1:] == (found.ino, found.blkaddr):
+            return True
+        if found.ino != nid:
+            return (nid, found.ino, found.offset) in self._missing
+        entries = self._names.get(nid, [])
+        if not entries:
+            return False
+        block = self.surgery.read(found.blkaddr)
+        pino, length = (int.from_bytes(block[at : at + 4].tobytes(), "little") for at in (84, 88))
+        name = block[92 : 92 + length].tobytes() if length <= 255 else b""
+        kind = int.from_bytes(block[:2].tobytes(), "little") >> 12
+        for entry in entries:
+            same_name, same_dir = self.tree.name(entry) == name, self.tree.ino(int(self._dirs[entry])) == pino
+            if _TYPES.get(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
+                return True
+        return False
+
+    # -- nodes that nothing leads to ------------------------------------------------------------------------------
+
+    @cached_property
+    def expected(self) -> set[tuple[int, int]]:
+        """(ino, footer offset) of nodes that a pointer should lead to, and does not: they are missing, or others."""
+        return {(ino, offset) for _, ino, offset, _ in self._wrong_pointers()}
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], list[int]]:
+        """(ino, footer offset) -> nodes that lead to nodes, and that are in that place, or say that they should be."""
+        found: dict[tuple[int, int], list[int]] = {}
+        scan, per = self.scan, self.image.geo.addrs_per_block
+        stray = scan.unreferenced[scan.footer["nid"][scan.unreferenced] == scan.nid[scan.unreferenced]]
+        for row in [*np.flatnonzero(scan.kind > DIRECT).tolist(), *stray.tolist()]:
+            own = scan.footer[row]
+            ino, offset = int(own["ino"]), int(own["flag"]) >> OFFSET_BIT_SHIFT
+            if scan.kind[row] != UNKNOWN:
+                ino, offset = int(scan.inode_nids[scan.inode_of[row]]), int(scan.offset[row])
+            if leads_to_nodes(offset, per):
+                found.setdefault((ino, offset), []).append(int(scan.nid[row]))
+        return found
+
+    def nodes_at(self, ino: int, offset: int) -> list[int]:
+        """The nodes of a file, above others, with this footer offset: in their place, made just now, or strays."""
+        made = self._made.get((ino, offset))
+        return ([] if made is None else [made]) + self._places.get((ino, offset), [])
+
+    def place(self, parent: int, slot: int, nid: int) -> bool:
+        """Let a node lead to one that nothing led to."""
+        self.placed.add(nid)
+        return self.surgery.set_pointer(parent, slot, nid)
+
+    def free_nid(self) -> int:
+        """A number that no node has and no name or pointer is waiting for; OSError ENOSPC where there is none."""
+        nid = next((nid for nid in self._free_nids if not self.surgery.nat(nid)[2]), None)
+        if nid is None:
+            raise OSError(28, "no node number is free for what is to be rebuilt")
+        return nid
+
+    @cached_property
+    def _free_nids(self) -> Iterator[int]:
+        """The numbers that are free as the round begins, each handed out once."""
+        used = np.zeros(self.image.geo.max_nid, np.bool_)
+        used[:4] = True
+        used[self.scan.nid] = True
+        waiting = {nid for nid, _, _ in self._missing} | self._names.keys() | self.leaks.nodes.keys()
+        used[[nid for nid in waiting if 0 < nid < used.size]] = True
+        return iter(np.flatnonzero(~used).tolist())
+
+    @cached_property
+    def used_nat_blocks(self) -> set[int]:
+        """Numbers of the NAT blocks that have entries in use."""
+        return set(np.unique(self.scan.nid // self.image.geo.nat_entries_per_block).tolist())
+
+    @cached_property
+    def bad_nat_blocks(self) -> set[int]:
+        """Numbers of the NAT blocks with entries that lead nowhere."""
+        wrong = self.scan.nid[~self.scan.usable]
+        return set(np.unique(wrong // self.image.geo.nat_entries_per_block).tolist())
+
+    @cached_property
+    def _dirs(self) -> NDArray[Any]:
+        return self.tree.entries["dir"]
+
+    @cached_property
+    def _names(self) -> dict[int, list[int]]:
+        """ino -> entries that lead to no inode."""
+        found: dict[int, list[int]] = {}
+        for entry in np.flatnonzero(self.tree.named & (self.tree.target < 0)).tolist():
+            found.setdefault(int(self.tree.entries["ino"][entry]), []).append(entry)
+        return found
+
+    @cached_property
+    def _missing(self) -> set[tuple[int, int, int]]:
+        """(nid, ino, footer offset) of nodes that a pointer leads to, and that are not there."""
+        return {(nid, ino, offset) for nid, ino, offset, fault in self._wrong_pointers() if fault == MISSING}
+
+    def _wrong_pointers(self) -> Iterator[tuple[int, int, int, int]]:
+        """(nid, ino, footer offset, fault) of pointers that lead to no node, or to a wrong one."""
+        for edges in self.scan.bad_edges:
+            for parent, slot, nid, fault, _ in edges.tolist():
+                row = int(self.scan.inode_of[parent])
+                ino = int(self.scan.nid[self.scan.inodes["node"][row]]) if row >= 0 else 0
+                yield nid, ino, self.child_offset(int(self.scan.nid[parent]), slot), fault
+
+    def child_offset(self, parent: int, slot: int) -> int:
+        """The footer offset of the node that a pointer of `parent` leads to."""
+        scan, per = self.scan, self.image.geo.addrs_per_block
+        row = scan.row_of(parent)
+        if scan.inode_row(parent) >= 0:
+            return (1, 2, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET)[slot]
+        step = per + 1 if scan.kind[row] == DOUBLE else 1
+        return int(scan.offset[row]) + 1 + slot * step
+
+    def _leave_taken(self, nid: int, found: LostNode) -> None:
+        """Take addresses out of an older copy that are somebody else's by now."""
+        per = self.image.geo.addrs_per_block
+        block = self.surgery.read(found.blkaddr)
+        start, count = 0, per
+        if found.ino == nid:
+            if block[3] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
+                return
+            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+            skipped = extra if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
+            start, count = INODE_ADDR_OFFSET + skipped, self.image.geo.addrs_per_inode - skipped // 4
+        elif leads_to_nodes(found.offset, per):
+            return
+        words = block[start : start + 4 * count].view("<u4")
+        places = np.flatnonzero(self.image.geo.in_main(words.astype(np.int64)))
+        taken = [at for at in places.tolist() if self.scan.owners.owner(int(words[at]))[0] not in (0, nid)]
+        if taken:
+            words[taken] = 0
+            if found.ino == nid:
+                self.surgery.seal(block)
+            self.surgery.write(found.blkaddr, block)
+
+    @cached_property
+    def _strays_of(self) -> dict[int, list[int]]:
+        """ino -> rows of nodes with this inode number that nothing leads to, and that are what the NAT says."""
+        found: dict[int, list[int]] = {}
+        for row in self.scan.unreferenced.tolist():
+            own = self.scan.footer[row]
+            if own["nid"] == self.scan.nid[row] != own["ino"]:
+                found.setdefault(int(own["ino"]), []).append(row)
+        return found
+
+    def has_nodes(self, ino: int) -> bool:
+        """Whether there are nodes that nothing leads to and that say they hold addresses of this inode's."""
+        per = self.image.geo.addrs_per_block
+        offsets = (int(self.scan.footer["flag"][row]) >> OFFSET_BIT_SHIFT for row in self._strays_of.get(ino, []))
+        return any(not leads_to_nodes(offset, per) for offset in offsets)
+
+    def size_of_nodes(self, ino: int, count: int) -> int:
+        """Bytes up to the last block that those nodes map, with `count` addresses in the inode itself; 0 for none."""
+        per, size = self.image.geo.addrs_per_block, 0
+        for row in self._strays_of.get(ino, []):
+            offset = int(self.scan.footer["flag"][row]) >> OFFSET_BIT_SHIFT
+            if leads_to_nodes(offset, per):
+                continue
+            words = self.surgery.read(int(self.scan.addr[row]))[: 4 * per].view("<u4")
+            mapped = np.flatnonzero(self.image.geo.in_main(words.astype(np.int64)))
+            if mapped.size:
+                blocks = count + direct_number(offset, per) * per + int(mapped[-1]) + 1
+                size = max(size, blocks * self.image.geo.block_size)
+        return size
+
+    def _make_room(self, ino: int) -> None:
+        """Let the size of an inode that is older than its nodes cover them."""
+        blkaddr = self.surgery.node_addr(ino)
+        if blkaddr is None or not self.has_nodes(ino):
+            return
+        block = self.surgery.read(blkaddr)
+        extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+        words = DEFAULT_INLINE_XATTR_ADDRS if block[3] & F2FS_INLINE_XATTR else 0
+        if not block[3] & F2FS_EXTRA_ATTR or extra > InodeExtra.size:
+            extra = 0
+        elif self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+            words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
+        size = self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - words)
+        if int.from_bytes(block[16:24].tobytes(), "little") <= size - self.image.geo.block_size:
+            set_field(block, "i_size", size)
+            self.surgery.seal(block)
+            self.surgery.write(blkaddr, block)
+
+    @cached_property
+    def _usual_xattr_words(self) -> int:
+        """What most inodes of regular files keep for attributes."""
+        regular = self.scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12
+        words = self.scan.inodes["inline_xattr"][regular]
+        return int(np.bincount(words).argmax()) if words.size else DEFAULT_INLINE_XATTR_ADDRS
+
+    def xattr_words(self, extra: int, blocks: dict[int, int]) -> int:
+        """Words for attributes in an inode that is made: the usual, or what the addresses that it must hold leave."""
+        room = self.image.geo.addrs_per_inode - extra // 4
+        words = self._usual_xattr_words
+        needed = max(blocks, default=-1) + 1
+        if needed > room - words:
+            flexible = self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR
+            words = max(0, room - needed) if flexible else 0
+        return words
+
+    def take_back(self, nid: int, addresses: dict[int, int]) -> None:
+        """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
+        blkaddr = self.surgery.node_addr(nid)
+        assert blkaddr is not None
+        block = self.surgery.read(blkaddr)
+        is_inode = self.surgery.nat(nid)[1] == nid
+        start = 0
+        if is_inode:
+            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+            start = extra // 4 if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
+            block[3] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
+        base = INODE_ADDR_OFFSET + 4 * start if is_inode else 0
+        for ofs, address in addresses.items():
+            block[base + 4 * ofs : base + 4 * ofs + 4] = np.frombuffer(address.to_bytes(4, "little"), np.uint8)
+        if is_inode:
+            need = (max(addresses) + 1) * self.image.geo.block_size
+            if int.from_bytes(block[16:24].tobytes(), "little") <= need - self.image.geo.block_size:
+                set_field(block, "i_size", need)
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+
+    def lost_addresses(self, nid: int) -> dict[int, int]:
+        """ofs_in_node -> block address of the lost blocks that were this node's."""
+        return {ofs: lost[0].blkaddr for (owner, ofs), lost in self.leaks.data.items() if owner == nid}
+
+    def other_nat_copy(self, nid: int) -> tuple[int, int, int]:
+        """(version, ino, block_addr) in the copy of the NAT block that is not live."""
+        geo = self.image.geo
+        number, index = divmod(nid, geo.nat_entries_per_block)
+        live = int(self.image.nat.blkaddrs[number])
+        pair = (live - geo.nat_blkaddr) // geo.blocks_per_seg % 2
+        other = live + (-geo.blocks_per_seg if pair else geo.blocks_per_seg)
+        raw = self.surgery.read(other)[9 * index : 9 * index + 9].tobytes()
+        return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
+
+    def start_word(self, nid: int) -> int:
+        """Where the addresses of an inode begin."""
+        row = self.scan.inode_row(nid)
+        return int(self.scan.inodes["start"][row]) if row >= 0 else 0
+
+    def free_block(self, node: bool = True) -> int:
+        """A block of a segment that nobody uses, for nodes or for data."""
+        spare = self._spare[node]
+        if spare is None:
+            geo = self.image.geo
+            busy = np.zeros(geo.segment_count_main, np.bool_)
+            busy[self.image.sit.vblocks > 0] = True
+            busy[self.scan.owners.segnos()] = True
+            busy[[log.segno for log in self.image.summaries.cursegs]] = True
+            busy[[other[0] for other in self._spare.values() if other is not None]] = True
+            free = np.flatnonzero(~busy)
+            if not free.size:
+                raise OSError(28, "no free segment for what is to be rebuilt")
+            spare = (int(free[-1]), 0)
+        segno, at = spare
+        self._spare[node] = (segno, at + 1) if at + 1 < self.image.geo.blocks_per_seg else None
+        return int(self.image.geo.start_block(segno)) + at
+
+    def make_inode(
+        self,
+        ino: int,
+        mode: int,
+        flags: int,
+        change: Callable[[NDArray[np.uint8], int], None] | None = None,
+        words: int = DEFAULT_INLINE_XATTR_ADDRS,
+    ) -> None:
+        """An inode with this number, without content; `change` may put some in: it gets the block and i_extra_isize.
+
+        `words` are kept for attributes.
+        """
+        geo = self.image.geo
+        addr = self.surgery.node_addr(ino)
+        mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, ino)
+        blkaddr = addr if addr is not None and mine else self.free_block()
+        block = np.zeros(geo.block_size, np.uint8)
+        extra = self.extra_size
+        inline = (F2FS_INLINE_XATTR if words else 0) | (F2FS_EXTRA_ATTR if extra else 0)
+        for name, value in (
+            ("i_mode", mode),
+            ("i_inline", inline),
+            ("i_links", 1),
+            ("i_blocks", 1),
+            ("i_flags", flags),
+        ):
+            set_field(block, name, value)
+        if extra:
+            block[INODE_ADDR_OFFSET] = extra
+            if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+                block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].view("<u2")[0] = words
+        if change is not None:
+            change(block, extra)
+        own = block[-NodeFooter.size :].view(NodeFooter.dtype)
+        own["nid"], own["ino"], own["cp_ver"] = ino, ino, self.image.cp.checkpoint_ver
+        self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+        version, _, _ = self.surgery.nat(ino)
+        self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
+        self.made.add(ino)
+
+    @property
+    def extra_size(self) -> int:
+        """Bytes of extra attributes in an inode that is made."""
+        return InodeExtra.size if self.image.geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
+
+    def make_node(self, nid: int, ino: int, offset: int, words: dict[int, int]) -> None:
+        """A node with these pointers, in its old block where that is nobody's, else in a new one."""
+        addr = self.surgery.node_addr(nid)
+        mine = addr is not None and self.scan.owners.owner(addr)[0] in (0, nid)
+        blkaddr = addr if addr is not None and mine else self.free_block()
+        block = np.zeros(self.image.geo.block_size, np.uint8)
+        for slot, value in words.items():
+            block[4 * slot : 4 * slot + 4] = np.frombuffer(value.to_bytes(4, "little"), np.uint8)
+        own = block[-NodeFooter.size :].view(NodeFooter.dtype)
+        own["nid"], own["ino"], own["cp_ver"] = nid, ino, self.image.cp.checkpoint_ver
+        own["flag"] = offset << OFFSET_BIT_SHIFT
+        self.surgery.write(blkaddr, block)
+        self.surgery.set_nat(nid, ino, blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
+        self.adopted.add(nid)
+        self._made[ino, offset] = nid
+
+    def unmake(self, nid: int, ino: int, offset: int) -> None:
+        """Take back a node that was made just now."""
+        self.surgery.set_nat(nid, 0, 0)
+        self.adopted.discard(nid)
+        del self._made[ino, offset]
+
+    def make_dir(self, ino: int, parent: int, name: bytes) -> None:
+        """A directory with this number: its blocks where they are known, else empty, the entries inside the inode."""
+        blocks = self.lost_addresses(ino)
+        mapped = bool(blocks) or self.has_nodes(ino)
+        kept = self.xattr_words(self.extra_size, blocks) if mapped else DEFAULT_INLINE_XATTR_ADDRS
+
+        def change(block: NDArray[np.uint8], extra: int) -> None:
+            words = self.image.geo.addrs_per_inode - extra // 4 - DEFAULT_INLINE_XATTR_ADDRS - 1
+            for field_name, value in (
+                ("i_links", 2), ("i_size", 4 * words), ("i_current_depth", 1), ("i_pino", parent),
+                ("i_namelen", len(name)),
+            ):  # fmt: skip
+                set_field(block, field_name, value)
+            block[92 : 92 + len(name)] = np.frombuffer(name, np.uint8)
+            if mapped:
+                set_field(block, "i_size", self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - kept))
+                return
+            block[3] |= F2FS_INLINE_DENTRY
+            at = INODE_ADDR_OFFSET + extra + 4
+            area = DentryArea(block[at : at + 4 * words])
+            area.put(0, b".", 0, ino, 2)
+            area.put(1, b"..", 0, parent, 2)
+
+        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL, change, kept)
+        if blocks:
+            self.take_back(ino, blocks)
+
+    def area_of(self, data: dict[str, Any]) -> tuple[int, int, int] | None:
+        """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
+        row = self.scan.inode_row(data["dir"])
+        if row < 0:
+            return None
+        inode = self.scan.inodes[row]
+        if inode["inline"] & F2FS_INLINE_DENTRY:
+            words = 50
+            if self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+                block = self.surgery.read(data["blkaddr"])
+                words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
+            start = int(inode["start"])
+            size = 4 * (self.image.geo.addrs_per_inode - start - words - 1)
+            return data["blkaddr"], INODE_ADDR_OFFSET + 4 * start + 4, size
+        return data["blkaddr"], 0, self.image.geo.block_size
+
+    def edit_area(self, data: dict[str, Any], change: Callable[[DentryArea, memoryview, int], None]) -> bool:
+        """Change the entries around one; `change` gets the area, its bytes and the slot."""
+        place = self.area_of(data)
+        if place is None:
+            return False
+        blkaddr, at, size = place
+        block = self.surgery.read(blkaddr)
+        area = block[at : at + size]
+        change(DentryArea(area), memoryview(area), data["slot"])  # type: ignore[arg-type]
+        if at:
+            self.surgery.seal(block)
+        self.surgery.write(blkaddr, block)
+        return True
+
+
+def direct_number(offset: int, per: int) -> int:
+    """How many nodes with addresses come before this one in a file, by its footer offset."""
+    if offset <= 2:
+        return offset - 1
+    if offset <= 4 + 2 * per:
+        return offset - (2 if offset <= 3 + per else 3)
+    deep = offset - 6 - 2 * per
+    return 2 * per + 1 + deep - deep // (per + 1)
+
+
+def leads_to_nodes(offset: int, per: int) -> bool:
+    """Whether the node with this footer offset holds node numbers, or attributes, and no addresses."""
+    if offset in (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET):
+        return True
+    deep = offset - 6 - 2 * per
+    return deep >= 0 and deep % (per + 1) == 0
+
+
+def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:
+    item = next(item for item in InodeLayout.fields if item.name == name)
+    block[item.offset : item.offset + item.size] = np.frombuffer(value.to_bytes(item.size, "little"), np.uint8)

@@ -1,0 +1,1 @@
+"""Whose block a write was."""

@@ -1,0 +1,398 @@
+"""All that is counted while a trace goes by, window by window, in bounded memory.
+
+W are issued file-system writes with data that are no discards; a request that was requeued counts once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.blktrace.pairing import Bios, Pairer, Requests
+from f2tools.blktrace.records import (
+    DISCARDS,
+    FLUSH,
+    FLUSHES,
+    FUA,
+    OP_NAMES,
+    OTHERS,
+    PC,
+    READS,
+    SECTOR,
+    WRITE,
+    WRITES,
+    A,
+    C,
+    D,
+    Events,
+    F,
+    M,
+    Q,
+    R,
+)
+from f2tools.trace.attribute.areas import OUTSIDE, Areas
+from f2tools.trace.measure.histogram import Latency, Raster, Series, Sizes
+from f2tools.trace.measure.intervals import IntervalSet
+from f2tools.trace.measure.sequential import Seeks, Sequence
+
+Ints = NDArray[np.int64]
+DATA_CLASSES = (READS, WRITES, DISCARDS)
+SIZE_LIMITS = (4 << 10, 16 << 10, 64 << 10, 128 << 10, (512 << 10) - 1, 512 << 10)
+SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "512 KiB", "> 512 KiB")
+MAX_DEPTH = 4096
+MAX_PROCESSES = 1 << 16
+MAX_AGAIN = 1 << 12
+DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
+SERIES_ROWS = (
+    "read_bytes",
+    "write_bytes",
+    "discard_bytes",
+    "reads",
+    "writes",
+    "discards",
+    "flushes",
+    "d2c_sum",
+    "d2c_count",
+)
+BY = ("d2c", "q2c")  # latencies that are told by size and area
+METRIC_OPS = (Q, M, F, D, C, R, A)
+
+
+class Measures:
+    """Counts of a trace, or of a stretch of it."""
+
+    def __init__(self, areas: Areas | None = None, bios: bool = True) -> None:
+        self.areas = areas
+        self.with_bios = bios
+        self.events = 0
+        self.first: int | None = None
+        self.last = 0
+        self.operations = np.zeros((256, 5), np.int64)
+        self.issued = {c: Sizes() for c in range(5)}
+        self.queued = {c: Sizes() for c in range(5)}
+        self.requeued = np.zeros((5, 2), np.int64)
+        self._again: Counter[tuple[int, int, int, int]] = Counter()  # requeued after their window, not yet issued again
+        self.completed = np.zeros((5, 2), np.int64)
+        self.errors: Counter[int] = Counter()
+        self.flush_ends = 0
+        self.fua = 0
+        self.sequences = {c: Sequence() for c in DATA_CLASSES}
+        self.any_sequential = [0, 0]
+        self._last_end = -1
+        self.seeks = {"q2q": Seeks(), "d2d": Seeks()}
+        self.written, self.discarded, self.read = IntervalSet(), IntervalSet(), IntervalSet()
+        self.reading, self.discarding = IntervalSet(), IntervalSet()
+        self.latency = {(kind, c): Latency() for kind in ("d2c", "q2c", "q2d") for c in range(4)}
+        self.latency_bio = Latency(4)
+        self.by_size = {(kind, c): [Latency(6) for _ in SIZE_NAMES] for kind in BY for c in DATA_CLASSES}
+        self.by_area = {(kind, c): [Latency(6) for _ in range(OUTSIDE + 1)] for kind in BY for c in DATA_CLASSES}
+        self.area_bytes = np.zeros((3, OUTSIDE + 1), np.int64)
+        self.area_requests = np.zeros((3, OUTSIDE + 1), np.int64)
+        self.depths = np.zeros(MAX_DEPTH + 1, np.int64)
+        self.depth_time = [0, 0]  # depth times ns, ns
+        self.max_depth = 0
+        self._depth = 0
+        self._depth_since: int | None = None
+        self.processes: dict[int, Ints] = {}
+        self.cgroups: dict[int, Ints] = {}
+        self._owners_queued = False
+        self.series = Series(len(SERIES_ROWS))
+        self.raster = Raster(3)
+        self.fsync_sizes = Sizes()
+        self._since_flush = 0
+        self.flush_intervals = 0
+        self.devices: dict[int, int] = {}
+
+    @property
+    def empty_flushes(self) -> int:
+        """Flushes that came without data, which a device counts among its writes."""
+        queued = int(self.operations[Q].sum())
+        return int(self.operations[Q, FLUSHES]) if queued else self.flush_ends
+
+    # -- one window ---------------------------------------------------------------------------------------------
+
+    def feed(self, events: Events, cls: NDArray[np.uint8], requests: Requests, bios: Bios, partial: list[int]) -> None:
+        """Count a window's events, and what was finished in it; `partial` are rows that ended a part of a request."""
+        if not len(events):
+            return
+        self.events += len(events)
+        self.first = int(events.time[0]) if self.first is None else min(self.first, int(events.time[0]))
+        self.last = max(self.last, int(events.time[-1]))
+        key = events.op.astype(np.int64) * 5 + cls
+        self.operations += np.bincount(key, minlength=256 * 5).reshape(256, 5)
+        sector = self._sectors(events)
+        op = events.op
+        issue = np.flatnonzero(op == D)
+        self._issues(events, cls, sector, issue)
+        self._completions(events, cls)
+        self._requeues(events, cls)
+        queue = np.flatnonzero(op == Q)
+        self._owners(events, cls, queue, issue)
+        if len(queue):
+            self._queues(events, cls, sector, queue)
+        self._finished(requests, bios)
+        self._depths(events, cls, partial)
+
+    def _sectors(self, events: Events) -> Ints:
+        """Sectors, each device in a range of its own."""
+        first = int(events.device[0])
+        if first not in self.devices:
+            self.devices[first] = len(self.devices)
+        if (events.device == events.device[0]).all() and len(self.devices) == 1:
+            return events.sector
+        numbers, index = np.unique(events.device, return_inverse=True)
+        for number in numbers.tolist():
+            self.devices.setdefault(number, len(self.devices))
+        places = np.array([self.devices[number] & 7 for number in numbers.tolist()], np.int64)
+        return events.sector + (places[index] << DEVICE_BITS)
+
+    def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, issue: Ints) -> None:
+        if not len(issue):
+            return
+        if self._again or (events.op == R).any():
+            issue = issue[self._once(events, cls, issue)]
+            if not len(issue):
+                return
+        size, kind, start = events.bytes[issue], cls[issue], sector[issue]
+        place = start if sector is events.sector else events.sector[issue]
+        end = start + size // SECTOR
+        time = events.time[issue]
+        self.raster.begin(self.first if self.first is not None else int(time[0]))
+        for which in range(5):
+            chosen = kind == which
+            if not chosen.any():
+                continue
+            if which in (FLUSHES, OTHERS):
+                self.issued[which].add(size[chosen & (size > 0)])
+                continue
+            rows = slice(None) if chosen.all() else chosen
+            self.issued[which].add(size[rows])
+            self.sequences[which].add(start[rows], end[rows])
+            union = (self.read, self.written, self.discarded)[which]
+            if which != READS:
+                union.add(start[rows], end[rows])
+            self.raster.add(which, time[rows], place[rows], size[rows])
+            self._areas(which, place[rows], size[rows])
+        data = size > 0
+        self._any(start[data], end[data])
+        self.seeks["d2d"].add(start[data], end[data])
+        bins = self.series.bins(time)
+        for which in DATA_CLASSES:
+            chosen = kind == which
+            self.series.add(which, bins[chosen], size[chosen])
+            self.series.add(3 + which, bins[chosen])
+        self.series.add(6, bins[kind == FLUSHES])
+        self._fsyncs(events, issue, kind, size)
+
+    def _once(self, events: Events, cls: NDArray[np.uint8], issue: Ints) -> NDArray[np.bool_]:
+        """Which issues of a window count: of a request that is requeued the last one.
+
+        One that an earlier window has counted already can't be taken back; then the next one is left out.
+        """
+        counts = np.ones(len(issue), np.bool_)
+        last: dict[tuple[int, int, int, int], int] = {}
+        rows = np.flatnonzero((events.op == D) | (events.op == R))
+        number = np.searchsorted(issue, rows).tolist()
+        for row, at in zip(rows.tolist(), number, strict=True):
+            key = int(events.device[row]), int(cls[row]), int(events.sector[row]), int(events.bytes[row])
+            if events.op[row] == D:
+                if self._again[key]:
+                    self._again[key] -= 1
+                    counts[at] = False
+                else:
+                    last[key] = at
+            elif key in last:
+                counts[last.pop(key)] = False
+            elif len(self._again) < MAX_AGAIN:
+                self._again[key] += 1
+        self._again = +self._again  # without those that are 0
+        return counts
+
+    def _areas(self, which: int, sector: Ints, size: Ints) -> None:
+        if self.areas is None:
+            return
+        parts = self.areas.bytes_in(sector, sector + size // SECTOR)
+        self.area_bytes[which] += parts.sum(axis=0)
+        self.area_requests[which] += (parts > 0).sum(axis=0)
+
+    def _any(self, start: Ints, end: Ints) -> None:
+        if not len(start):
+            return
+        before = np.append(self._last_end, end[:-1])
+        same = start == before
+        self.any_sequential[0] += int(same.sum())
+        self.any_sequential[1] += int(((end - start)[same]).sum()) * SECTOR
+        self._last_end = int(end[-1])
+
+    def _fsyncs(self, events: Events, issue: Ints, kind: NDArray[np.uint8], size: Ints) -> None:
+        """Bytes written between one flush (or FUA write) and the next; of the main area where it is known."""
+        category = events.category[issue]
+        write = kind == WRITES
+        if self.areas is None:
+            cost = np.where(write, size, 0)
+        else:
+            sector = events.sector[issue]
+            low, high = self.areas.bounds[5], self.areas.bounds[6]
+            inside = np.minimum(sector + size // SECTOR, high) - np.maximum(sector, low)
+            cost = np.where(write, np.maximum(inside, 0) * SECTOR, 0)
+        fua = write & ((category & FUA) != 0)
+        self.fua += int(fua.sum())
+        ends = np.flatnonzero((kind == FLUSHES) | fua)
+        total = np.cumsum(cost)
+        if not len(ends):
+            self._since_flush += int(total[-1])
+            return
+        # a FUA write belongs to what it ends
+        upto = total[ends]
+        between = np.diff(upto, prepend=-self._since_flush)
+        self.flush_intervals += len(between)
+        self.fsync_sizes.add(between)
+        self._since_flush = int(total[-1] - upto[-1])
+
+    def _completions(self, events: Events, cls: NDArray[np.uint8]) -> None:
+        done = np.flatnonzero(events.op == C)
+        if not len(done):
+            return
+        size, kind = events.bytes[done], cls[done]
+        self.completed[:, 0] += np.bincount(kind, minlength=5)
+        self.completed[:, 1] += np.bincount(kind, size, 5).astype(np.int64)
+        empty = done[(size == 0) & (kind == OTHERS)]
+        category = events.category[empty]
+        # A flush without data ends as a write of nothing at sector 0; a write whose cache flush came after it ends so
+        # too, but behind its data, save for the first blocks of a device: the queue knows better, where it was traced.
+        self.flush_ends += int(
+            np.count_nonzero(((category & WRITE) != 0) & ((category & (FLUSH | PC)) == 0) & (events.sector[empty] == 0))
+        )
+        bad = events.error[done]
+        if bad.any():
+            self.errors.update(bad[bad > 0].tolist())
+
+    def _requeues(self, events: Events, cls: NDArray[np.uint8]) -> None:
+        again = np.flatnonzero(events.op == R)
+        if len(again):
+            self.requeued[:, 0] += np.bincount(cls[again], minlength=5)
+            self.requeued[:, 1] += np.bincount(cls[again], events.bytes[again], 5).astype(np.int64)
+
+    def _queues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, queue: Ints) -> None:
+        size, kind = events.bytes[queue], cls[queue]
+        for which in DATA_CLASSES:
+            self.queued[which].add(size[kind == which])
+        with_data = np.flatnonzero(size > 0)
+        start = sector[queue][with_data]
+        self.seeks["q2q"].add(start, start + size[with_data] // SECTOR)
+
+    def _owners(self, events: Events, cls: NDArray[np.uint8], queue: Ints, issue: Ints) -> None:
+        """Requests and bytes by process and by cgroup: of who queued, or issued where no queueing was traced."""
+        if len(queue) and not self._owners_queued:
+            self._owners_queued = True
+            self.processes, self.cgroups = {}, {}
+        rows = queue if self._owners_queued else issue
+        if not len(rows):
+            return
+        size, kind = events.bytes[rows], cls[rows].astype(np.int64)
+        _add_by(self.processes, events.pid[rows].astype(np.int64), kind, size)
+        if len(events.cgroup):
+            _add_by(self.cgroups, events.cgroup[rows].view(np.int64), kind, size)
+
+    def _finished(self, requests: Requests, bios: Bios) -> None:
+        took = requests.completed - requests.issued
+        for which in range(4):
+            chosen = requests.cls == which
+            if not chosen.any():
+                continue
+            rows: Any = slice(None) if chosen.all() else np.flatnonzero(chosen)
+            self.latency["d2c", which].add(took[rows])
+            if which in (READS, DISCARDS):
+                spans = self.reading if which == READS else self.discarding
+                spans.add(requests.issued[rows], requests.completed[rows])
+            if which == FLUSHES:
+                continue
+            self._by("d2c", which, took[rows], requests.sector[rows], requests.bytes[rows])
+        if len(took):
+            bins = self.series.bins(requests.completed)
+            self.series.add(7, bins, took)
+            self.series.add(8, bins)
+        for which in range(4):
+            chosen = bios.cls == which
+            if chosen.any():
+                rows = slice(None) if chosen.all() else np.flatnonzero(chosen)
+                whole = (bios.completed - bios.queued)[rows]
+                self.latency["q2c", which].add(whole)
+                if which != FLUSHES:
+                    self._by("q2c", which, whole, bios.sector[rows], bios.bytes[rows])
+                self.latency["q2d", which].add((bios.issued - bios.queued)[rows])
+        self.latency_bio.add(bios.completed - bios.issued)
+
+    def _by(self, kind: str, which: int, took: Ints, sector: Ints, size: Ints) -> None:
+        """Latencies by size, and by area where areas are known."""
+        bucket = np.searchsorted(SIZE_LIMITS, size, "left")
+        for number in np.flatnonzero(np.bincount(bucket)).tolist():
+            self.by_size[kind, which][number].add(took[bucket == number])
+        if self.areas is not None:
+            area = self.areas.of_start(sector)
+            for number in np.flatnonzero(np.bincount(area)).tolist():
+                self.by_area[kind, which][number].add(took[area == number])
+
+    def _depths(self, events: Events, cls: NDArray[np.uint8], partial: list[int]) -> None:
+        """How many requests were at the device."""
+        op = events.op
+        real = (cls != OTHERS) | (events.bytes > 0)
+        change = (op == D).astype(np.int64) - ((op == C) | (op == R))
+        change[partial] = 0
+        rows = np.flatnonzero((change != 0) & real)
+        if not len(rows):
+            return
+        change, time = change[rows], events.time[rows]
+        depth = np.cumsum(change)
+        depth += self._depth
+        if depth.min() < 0:  # completions of what was issued before the trace
+            depth -= np.minimum(np.minimum.accumulate(depth), 0)
+        issue = depth[change > 0]
+        self.depths += np.bincount(np.minimum(issue, MAX_DEPTH), minlength=MAX_DEPTH + 1)
+        self.max_depth = max(self.max_depth, int(depth.max()))
+        since = time[0] if self._depth_since is None else self._depth_since
+        self.depth_time[0] += self._depth * int(time[0] - since) + int(np.dot(depth[:-1], np.diff(time)))
+        self.depth_time[1] += int(time[-1] - since)
+        self._depth, self._depth_since = int(depth[-1]), int(time[-1])
+
+    def settle(self, pairer: Pairer) -> None:
+        """After a loss, what is known to be under way is what counts."""
+        self._depth = pairer.pending[1]
+
+
+def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
+    """Add requests and bytes by key and class; of too many keys the rest goes to -1."""
+    low, high = int(key.min()), int(key.max())
+    if low >= 0 and high < 1 << 20:
+        used = np.flatnonzero(np.bincount(key)) if high < 1 << 16 else np.unique(key)
+        index = np.zeros(high + 1, np.int64)
+        index[used] = np.arange(len(used))
+        index = index[key]
+    else:
+        used, index = np.unique(key, return_inverse=True)
+    index = index * 5 + kind
+    counts = np.bincount(index, minlength=len(used) * 5).reshape(-1, 5)
+    sizes = np.bincount(index, size, len(used) * 5).reshape(-1, 5).astype(np.int64)
+    for at, name in enumerate(used.tolist()):
+        if name not in table and len(table) >= MAX_PROCESSES:
+            name = -1
+        row = table.get(name)
+        if row is None:
+            row = table[name] = np.zeros((2, 5), np.int64)
+        row[0] += counts[at]
+        row[1] += sizes[at]
+
+
+def operation_counts(measures: Measures) -> dict[str, dict[str, int]]:
+    """Events by operation and class."""
+    from f2tools.blktrace.records import CLASS_NAMES
+
+    found: dict[str, dict[str, int]] = {}
+    for number in np.flatnonzero(measures.operations.sum(axis=1)).tolist():
+        name = OP_NAMES[number] if number < len(OP_NAMES) and OP_NAMES[number] else f"op{number}"
+        row = measures.operations[number]
+        found[name] = {CLASS_NAMES[c]: int(row[c]) for c in range(5) if row[c]}
+    return found

@@ -1,0 +1,1 @@
+"""Capturing a trace, with everything beside it that analysis can use."""

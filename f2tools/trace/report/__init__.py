@@ -1,0 +1,1 @@
+"""What was measured, for people: text, tables, pictures, one HTML page."""

@@ -1,0 +1,220 @@
+"""Damage is found, counted exactly and located; nothing makes a traceback."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from f2tools.errors import Corrupt, F2fsError
+from f2tools.trace.measure.analyze import Request, analyze, must_be_whole
+from tests.trace import traces
+from tests.trace.traces import Ev, request
+
+SIZE = 48
+
+
+def plain(count: int = 500) -> list[Ev]:
+    return [event for n in range(count) for event in request(1_000 + n * 200_000, 4096 + n * 64)]
+
+
+def sorted_records(events: list[Ev]) -> list[bytes]:
+    return traces.records(sorted(events, key=lambda event: event.time))
+
+
+def report_of(folder: Path, data: bytes) -> dict:
+    path = folder / "x.blktrace.0"
+    path.write_bytes(data)
+    return analyze(Request(str(path))).report
+
+
+def counts(report: dict) -> dict[str, int]:
+    damage = report["damage"]
+    kinds = ("lost", "truncated", "corrupt", "disordered", "duplicate")
+    return {kind: damage[kind] for kind in kinds if damage[kind]}
+
+
+def test_a_whole_trace_has_nothing_wrong(tmp_path: Path) -> None:
+    assert counts(report_of(tmp_path, b"".join(sorted_records(plain())))) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_deleted_events_are_counted_exactly(tmp_path: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    records = sorted_records(plain())
+    gone: set[int] = set()
+    for _ in range(20):
+        start = choice.randrange(len(records) - 40)
+        gone |= set(range(start, start + choice.randrange(1, 30)))
+    gone.discard(len(records) - 1)
+    report = report_of(tmp_path, b"".join(r for n, r in enumerate(records) if n not in gone))
+    assert counts(report) == {"lost": len(gone)}
+    assert report["lost_events"] == len(gone)
+    assert report["damage"]["lost_by_cpu"] == {"0": len(gone)}
+
+
+def test_a_request_across_a_gap_is_in_no_latency(tmp_path: Path) -> None:
+    """As long as nothing says otherwise, a completion behind a gap may be that of a later request."""
+    records = sorted_records(plain(100))
+    report = report_of(tmp_path, b"".join(records[:202] + records[206:]))  # issue ... completion of a few
+    latency = report["latency"]["d2c"]["write"]
+    assert latency["max"] == latency["min"] == 100_000
+    assert counts(report) == {"lost": 4}
+    first = report["damage"]["problems"][0]
+    assert (first["offset"], first["stream"]) == (202 * SIZE, "x.blktrace.0")
+
+
+@pytest.mark.parametrize("cut", [1, 20, 47])
+def test_a_cut_tail_is_located(tmp_path: Path, cut: int) -> None:
+    data = b"".join(sorted_records(plain(20)))
+    report = report_of(tmp_path, data[:-cut])
+    assert counts(report) == {"truncated": 1}
+    assert report["damage"]["problems"][0]["offset"] == len(data) - SIZE
+    assert report["events"] == 79
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_magics_are_counted_exactly(tmp_path: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    records = sorted_records(plain(300))
+    chosen = choice.sample(range(2, len(records) - 2, 3), 25)
+    data = bytearray(b"".join(records))
+    for number in chosen:
+        data[number * SIZE + choice.randrange(4)] ^= 1 << choice.randrange(8)
+    report = report_of(tmp_path, bytes(data))
+    assert counts(report) == {"corrupt": 25, "lost": 25}
+    assert report["damage"]["skipped_bytes"] == 25 * SIZE
+    corrupt = [p["offset"] for p in report["damage"]["problems"] if p["kind"] == "corrupt"]
+    assert corrupt == [number * SIZE for number in sorted(chosen)]
+
+
+def test_a_length_that_leads_nowhere_costs_no_other_record(tmp_path: Path) -> None:
+    records = sorted_records(plain(50))
+    data = bytearray(b"".join(records))
+    data[60 * SIZE + 46 : 60 * SIZE + 48] = (1000).to_bytes(2, "little")
+    report = report_of(tmp_path, bytes(data))
+    assert counts(report) == {"corrupt": 1}
+    assert report["events"] == 200
+
+
+def test_a_wrong_sequence_number_is_no_loss_of_a_billion(tmp_path: Path) -> None:
+    records = sorted_records(plain(50))
+    data = bytearray(b"".join(records))
+    data[70 * SIZE + 7] ^= 0x40
+    assert counts(report_of(tmp_path, bytes(data))) == {"corrupt": 1}
+
+
+def test_wrong_order_is_counted_and_put_right(tmp_path: Path) -> None:
+    records = sorted_records(plain(100))
+    for at in (40, 122, 300):
+        records[at], records[at + 1] = records[at + 1], records[at]
+    report = report_of(tmp_path, b"".join(records))
+    assert counts(report) == {"disordered": 3}
+    assert report["latency"]["d2c"]["write"]["count"] == 100
+    assert report["pairing"]["completions_without_issue"] == 0
+
+
+def test_a_record_that_comes_twice_is_said(tmp_path: Path) -> None:
+    records = sorted_records(plain(30))
+    records.insert(31, records[30])
+    assert counts(report_of(tmp_path, b"".join(records))) == {"duplicate": 1}
+
+
+def test_a_time_that_leaps_does_not_stop_the_others(tmp_path: Path) -> None:
+    one = [event for n in range(100) for event in request(1_000 + n * 200_000, n * 64)]
+    two = [event for n in range(100) for event in request(51_000 + n * 200_000, 100_000 + n * 64, cpu=1)]
+    prefix = traces.write(tmp_path, one + two)
+    path = Path(f"{prefix}.blktrace.1")
+    data = bytearray(path.read_bytes())
+    data[50 * SIZE + 8 + 6] ^= 0x10
+    path.write_bytes(data)
+    report = analyze(Request(str(prefix))).report
+    assert counts(report) == {"corrupt": 1}
+    assert report["latency"]["d2c"]["write"]["count"] == 200
+    assert report["duration_ns"] < 10**9
+
+
+def test_strict_fails_and_says_where(tmp_path: Path) -> None:
+    records = sorted_records(plain(20))
+    path = tmp_path / "x.blktrace.0"
+    path.write_bytes(b"".join(records[:30] + records[33:]))
+    done = analyze(Request(str(path)))
+    with pytest.raises(Corrupt, match="3 events lost"):
+        must_be_whole(done.trace)
+
+
+def test_a_compressed_file_that_is_cut_is_said(tmp_path: Path) -> None:
+    import gzip
+
+    packed = gzip.compress(b"".join(sorted_records(plain(3000))))
+    (tmp_path / "x.blktrace.0.gz").write_bytes(packed[: len(packed) * 3 // 4])
+    report = analyze(Request(str(tmp_path / "x"))).report
+    assert report["damage"]["truncated"] >= 1
+    assert 1000 < report["events"] < 12_000
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_noise_makes_no_traceback(tmp_path: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    events = plain(60) + [traces.note(5_000_000 + n, 2, bytes(choice.randrange(70))) for n in range(20)]
+    data = bytearray(
+        b"".join(traces.records(sorted(events, key=lambda e: e.time), choice.choice((7, 8)), choice.choice("<>")))
+    )
+    for _ in range(choice.randrange(1, 60)):
+        kind, at = choice.randrange(4), choice.randrange(len(data))
+        if kind == 0:
+            data[at] ^= 1 << choice.randrange(8)
+        elif kind == 1:
+            del data[at : at + choice.randrange(200)]
+        elif kind == 2:
+            data[at:at] = choice.randbytes(choice.randrange(200))
+        else:
+            data[at : at + 8] = choice.randbytes(8)
+    try:
+        report = report_of(tmp_path, bytes(data))
+    except F2fsError:
+        return
+    assert report["events"] <= 400
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_noise_in_text_makes_no_traceback(tmp_path: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    line = "  8,16   0  {}     0.00{:07d}   100  {}  WS {} + 8 [fio]\n"
+    lines = [line.format(n + 1, n, "QGDC"[n % 4], n // 4 * 64) for n in range(400)]
+    data = bytearray("".join(lines).encode())
+    for _ in range(choice.randrange(1, 80)):
+        at = choice.randrange(len(data))
+        data[at : at + choice.randrange(9)] = choice.randbytes(choice.randrange(9))
+    path = tmp_path / "x.blkparse.txt"
+    path.write_bytes(data.replace(b"\0", b"0"))
+    report = analyze(Request(str(path))).report
+    assert report["events"] <= 400
+
+
+def forged(name: str, count: int = 5_000) -> list[Ev]:
+    """Traces that no kernel writes."""
+    choice = random.Random(1)
+    kinds = {
+        "one issue again and again": lambda n: Ev(n + 1, "D", 0),
+        "one bio again and again": lambda n: Ev(n + 1, "Q", 0),
+        "stairs": lambda n: Ev(n + 1, "QD"[n % 2], n * 4, 80),
+        "requeues": lambda n: Ev(n + 1, "DR"[n % 2], n // 2 % 50, 8),
+        "nested": lambda n: Ev(n + 1, "QDC"[n % 3], n % 997, 100_000),
+        "giants": lambda n: Ev(n + 1, "QDC"[n % 3], n * 5, (1 << 23) - 1),
+        "dice": lambda n: Ev(
+            n + 1, choice.choice("QDCRXMF"), choice.randrange(3000), choice.randrange(900), choice.choice((1, 2, 8194))
+        ),
+    }  # fmt: skip
+    return [kinds[name](n) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    "name", ["one issue again and again", "one bio again and again", "stairs", "requeues", "nested", "giants", "dice"]
+)
+def test_forged_traces_are_read_to_their_end(tmp_path: Path, name: str) -> None:
+    events = forged(name)
+    report = analyze(Request(str(traces.write(tmp_path, events)))).report
+    assert report["events"] == len(events)
+    assert counts(report) == {}

@@ -1,0 +1,42 @@
+"""The bookkeeping of segments by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from f2tools.errors import Corrupt
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from tests.f2fs.write.volumes import fresh, writable
+
+
+def test_a_block_that_is_named_twice_is_damage_and_counts_for_nothing(tmp_path: Path) -> None:
+    with writable(fresh(tmp_path)) as volume:
+        ino = volume.create(F2FS_ROOT_INO, b"file", 0o100644)
+        volume.write(ino, 0, bytes(range(256)) * 64)
+        volume.sync()
+        segments = volume.segments
+        blkaddrs = volume.mapper.get(volume.live(ino), np.arange(4))
+        segno = volume.geo.segno(int(blkaddrs[0]))
+        before = segments.vblocks.copy(), segments.held.copy(), segments.valid_map.copy()
+        with pytest.raises(Corrupt, match=f"{int(blkaddrs[1]):#x}.*in use twice"):
+            segments.invalidate(np.array([*blkaddrs, blkaddrs[1]]))
+        for is_now, was in zip((segments.vblocks, segments.held, segments.valid_map), before, strict=True):
+            assert np.array_equal(is_now, was)
+        segments.invalidate(blkaddrs[:1])
+        assert segments.vblocks[segno] == before[0][segno] - 1
+        with pytest.raises(Corrupt, match="not marked valid"):
+            segments.invalidate(blkaddrs[:1])
+        volume.segments.adopt(blkaddrs[:1], segments.owners(segno)[1][:1].copy(), int(segments.types[segno]))
+
+
+def test_a_clock_that_is_set_back_ends_nothing(tmp_path: Path) -> None:
+    volume = writable(fresh(tmp_path))
+    with volume:
+        volume.clock.now -= 10**18  # type: ignore[attr-defined]
+        ino = volume.create(F2FS_ROOT_INO, b"file", 0o100644)
+        volume.write(ino, 0, bytes(20_000))
+        volume.sync()
+    assert volume.cp.elapsed_time < 10**6

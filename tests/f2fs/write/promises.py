@@ -1,0 +1,83 @@
+"""What must be there after a power cut: the tree of the checkpoint, and of every file what was fsync'ed since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from f2tools.f2fs.volume.volume import Volume
+from tests.f2fs.write.model import BLOCK, Model
+from tests.f2fs.write.volumes import differences, model_of
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call left: the model, how many events were recorded then, the engine's checkpoint version."""
+
+    kind: str
+    model: Model
+    events: int
+    version: int
+    fsynced: int | None = None
+
+
+def assert_promises_kept(volume: Volume, steps: list[Step], version: int, count: int, context: str) -> Model:
+    """What a recovered volume holds, which is what it may hold after a power cut at event `count`."""
+    found = model_of(volume)
+    later = [step.model for step in steps]
+    said = [
+        differences(found, allowed, lambda ino, number: versions(later, ino, number))
+        for allowed in expectations(steps, version, count)
+    ]
+    assert any(not one for one in said), f"{context}, checkpoint {version}:\n" + "\n".join(min(said, key=len)[:30])
+    return found
+
+
+def versions(models: list[Model], ino: int, number: int) -> list[bytes]:
+    """All that a block of a file has ever held: an update in place may come before its fsync is done."""
+    return [model.nodes[ino].blocks.get(number, bytes(BLOCK)) for model in models if ino in model.nodes]
+
+
+def expectations(steps: list[Step], version: int, count: int) -> list[Model]:
+    """The trees that may be found after a power cut: that of the checkpoint, and every fsync done since."""
+    made = next(i for i, step in enumerate(steps) if step.version >= version)
+    bases = [made] if made == 0 or steps[made].kind in ("sync", "fsync") else [made - 1, made]
+    found: list[Model] = []
+    for base in bases:
+        must = [step for step in steps[base + 1 :] if step.fsynced and step.events <= count]
+        after = [step for step in steps[base + 1 :] if step.fsynced and step.events > count]
+        for more in ([], after[:1]):
+            model = named_only(steps[base].model)
+            for step in must + more:
+                recovered(model, step)
+            found.append(model)
+    return found
+
+
+def named_only(model: Model) -> Model:
+    """Without what has no name: nobody holds it any more."""
+    result = model.copy()
+    result.held = set()
+    result.nodes = {ino: node for ino, node in model.nodes.items() if node.links}
+    return result
+
+
+def recovered(model: Model, step: Step) -> None:
+    """Let a model have what roll-forward recovery makes of an fsync."""
+    ino = step.fsynced
+    assert ino is not None
+    node = step.model.nodes.get(ino)
+    if node is None or not node.is_file or not node.links:
+        return
+    if ino in model.nodes:
+        model.nodes[ino] = replace(node, links=model.nodes[ino].links)
+        return
+    model.nodes[ino] = node
+    for parent, name in step.model.names_of(ino):
+        if parent not in model.nodes:
+            continue
+        taken = model.key(model.nodes[parent], name)
+        if taken is not None:
+            model.unlink(parent, taken)
+        children = dict(model.nodes[parent].children)
+        children[name] = ino
+        model.change(parent, children=children, mtime_ns=None)

@@ -1,0 +1,163 @@
+"""Operations under pressure: many files in memory, names that differ in case only, no room for the volume or an owner.
+
+What is refused has changed nothing, and what is done is done whole.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL, F2FS_ROOT_INO
+from f2tools.f2fs.write.node import CLEAN_NODES_HELD
+from f2tools.f2fs.write.volume import WritableVolume
+from tests.f2fs.write.model import BLOCK
+from tests.f2fs.write.volumes import FULL, Twin, assert_same, fresh, judge, reading, writable
+from tests.f2fs.write.workload import FILE, noise, text
+
+ROOT = F2FS_ROOT_INO
+CASEFOLD = "--size 64M -C utf8 -O extra_attr,inode_checksum"
+PEOPLE = 1000
+
+
+def look_at_many(volume: WritableVolume) -> None:
+    """As a user who lists a large tree: more inodes than are kept in memory."""
+    inos = [volume.create(ROOT, b"seen%d" % n, FILE) for n in range(CLEAN_NODES_HELD // 8)]
+    volume.sync()
+    for ino in inos:
+        volume.live(ino)
+
+
+@pytest.fixture
+def few_nodes_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The border at which nodes are dropped, so low that a small tree crosses it."""
+    monkeypatch.setattr("f2tools.f2fs.write.node.CLEAN_NODES_HELD", CLEAN_NODES_HELD // 16)
+
+
+@pytest.mark.usefixtures("few_nodes_held")
+def test_fsync_of_an_unchanged_file_after_looking_at_many(tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    volume = writable(path)
+    ino = volume.create(ROOT, b"file", FILE)
+    volume.write(ino, 0, text("file", 100_000))
+    volume.sync()
+    look_at_many(volume)
+    volume.fsync(ino)
+    volume.write(ino, 100_000, b"and on")
+    volume.fsync(ino)
+    assert volume.read_at(ino, 99_990, 100)[10:] == b"and on"
+    volume.close()
+    judge(path)
+
+
+@pytest.mark.usefixtures("few_nodes_held")
+def test_a_held_file_gives_its_blocks_back_after_looking_at_many(tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    volume = writable(path)
+    ino = volume.create(ROOT, b"held", FILE)
+    volume.write(ino, 0, noise("held", 8_000_000))
+    volume.hold(ino)
+    volume.unlink(ROOT, b"held")
+    volume.sync()
+    look_at_many(volume)
+    free = volume.space.free_blocks
+    assert volume.give_back(ino)
+    assert volume.space.free_blocks >= free + 8_000_000 // BLOCK
+    assert volume.live(ino).i_blocks == 1
+    volume.sync()
+    with reading(path) as read:
+        assert read.inode(ino).inode.i_blocks == 1
+    volume.release(ino)
+    volume.close()
+    judge(path)
+
+
+@pytest.mark.parametrize("others", [0, 400], ids=["in the inode", "in blocks"])
+def test_a_name_changes_its_case_only_where_a_free_place_lies_before_it(others: int, tmp_path: Path) -> None:
+    path = fresh(tmp_path, CASEFOLD)
+    twin = Twin(writable(path))
+    folder = twin.mkdir(ROOT, b"folded", 0o755)
+    twin.set_flags(folder, F2FS_CASEFOLD_FL)
+    for n in range(others):
+        twin.volume.create(folder, b"other%d" % n, FILE)
+    twin = Twin(twin.volume)
+    names = [b"Picture%d" % n for n in range(40)]
+    for name in names:
+        twin.create(folder, name, FILE)
+    for name in names[::2]:
+        twin.unlink(folder, name)
+    for name in names[1::2]:
+        twin.rename(folder, name, folder, name.upper())
+    for name in names[1::2]:
+        twin.rename(folder, name, folder, name.lower())
+    assert_same(twin.volume, twin.model)
+    twin.volume.close()
+    judge(path, twin.model)
+
+
+def full_volume(path: Path, files: dict[bytes, bytes], left: int) -> Twin:
+    """A volume with these files in their inodes, and after that only so many blocks to spare."""
+    twin = Twin(writable(path))
+    for name, content in files.items():
+        twin.write(twin.create(ROOT, name, FILE), 0, content)
+    filler = twin.create(ROOT, b"filler", FILE)
+    twin.volume.sync()
+    while (spare := twin.volume.space.free_blocks - left) > 0:
+        count = min(512, max(1, spare - 8))  # nodes take some
+        twin.volume.write(filler, twin.volume.live(filler).i_size, noise(spare, count * BLOCK))
+    twin.volume.sync()
+    assert twin.volume.space.free_blocks == left
+    return Twin(twin.volume)
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "left"),
+    [(3000, 3000, 0), (3000, 3000, 1), (3 * BLOCK, 100, 1), (3000, 2 * BLOCK, 2), (5000 * BLOCK, 1, 3)],
+)
+def test_a_small_file_is_as_it_was_when_the_full_volume_refuses_a_write(
+    offset: int, length: int, left: int, tmp_path: Path
+) -> None:
+    path = fresh(tmp_path)
+    content = text("small", 3000)
+    twin = full_volume(path, {b"small": content}, left)
+    volume = twin.volume
+    ino = volume.lookup(ROOT, b"small")
+    free = volume.space.free_blocks
+    before = volume.live(ino).block.tobytes()
+    with pytest.raises(OSError) as caught:
+        volume.write(ino, offset, noise("more", length))
+    assert caught.value.errno == errno.ENOSPC
+    assert volume.live(ino).block.tobytes() == before
+    assert volume.space.free_blocks == free
+    assert_same(volume, twin.model)
+    volume.close()
+    judge(path, twin.model)
+
+
+@pytest.mark.parametrize("left", range(1, 6))
+@pytest.mark.parametrize("size", [0, 3000])
+def test_a_write_that_the_quota_refuses_takes_no_block(size: int, left: int, tmp_path: Path) -> None:
+    """A write that needs a data block and nodes for it, with so many blocks left to the owner."""
+    path = fresh(tmp_path, f"--size 64M -O {FULL}")
+    twin = Twin(writable(path))
+    ino = twin.create(ROOT, b"file", FILE, PEOPLE, PEOPLE)
+    twin.write(ino, 0, text("file", size))
+    volume = twin.volume
+    volume.set_quota("user", PEOPLE, space_hard=left * BLOCK)
+    before = volume.live(ino).block.tobytes()
+    free = volume.space.free_blocks
+    needed = 3 + bool(size)  # the block, two nodes above it, and one for what was in the inode
+    if left >= needed:
+        twin.write(ino, 5000 * BLOCK, b"far away")
+        assert volume.space.free_blocks == free - needed
+    else:
+        with pytest.raises(OSError) as caught:
+            volume.write(ino, 5000 * BLOCK, b"far away")
+        assert caught.value.errno == errno.EDQUOT
+        assert volume.live(ino).block.tobytes() == before
+        assert volume.space.free_blocks == free
+    assert_same(volume, twin.model)
+    volume.close()
+    judge(path, twin.model)
