@@ -9,10 +9,10 @@ import numpy as np
 
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_ROOT_INO
+from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.volume.dentries import Dentry, name_hash, parse_dentries
 from f2tools.f2fs.volume.dir import DirReader
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.write.dir import file_type
 from f2tools.forensics.content import Contents
 from f2tools.forensics.names import Names
 from f2tools.forensics.past import Life, Past, PastVolume

@@ -6,7 +6,6 @@ blocks say is yielded as tables, and `index` holds it against the rest of the vo
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.slots import directory_blocks
 
 WINDOW_BYTES = 8 << 20
-_KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 _NAMELEN_AT = 88
 
 
@@ -127,5 +126,5 @@ def _bodies_fit(
     heads = blocks[rows[inodes], :INODE_ADDR_OFFSET]
     modes = np.ascontiguousarray(heads[:, :2]).view("<u2")[:, 0]
     lengths = np.ascontiguousarray(heads[:, _NAMELEN_AT : _NAMELEN_AT + 4]).view("<u4")[:, 0]
-    fits[inodes] = np.isin(modes & 0o170000, _KINDS) & (lengths <= 255)
+    fits[inodes] = np.isin(modes & 0o170000, S_IFMTS) & (lengths <= 255)
     return fits

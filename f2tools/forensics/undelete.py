@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -12,24 +11,15 @@ from typing import Any
 from f2tools.copyout.walk import shown
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import FT_NAMES
+from f2tools.f2fs.layout.file_type import file_type, kind_of_mode
+from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.f2fs.write.dir import file_type
-from f2tools.f2fs.write.recovery import find_fsync_chain
 from f2tools.forensics.content import Content, Contents
 from f2tools.forensics.index import Index
 from f2tools.forensics.names import MAX_DEPTH, Names
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 
 CERTAIN, PROBABLE, PARTIAL, NAME_ONLY = GRADES = ("certain", "probable", "partial", "name only")
-_TYPES = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "dir",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "char",
-    stat.S_IFBLK: "block",
-}
 
 
 @dataclass
@@ -204,7 +194,7 @@ class Undelete:
             grade = self._grade(life, version, content, reasons)
         paths = self.names.paths(life, version)
         return Found(
-            paths[0], paths, life.ino, _TYPES.get(stat.S_IFMT(version.mode), "unknown"), grade, reasons, state,
+            paths[0], paths, life.ino, kind_of_mode(version.mode), grade, reasons, state,
             life=life, inode=version, content=content,
         )  # fmt: skip
 

@@ -30,9 +30,9 @@ from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import footers_of
+from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
 from f2tools.f2fs.write.node import is_dnode
-from f2tools.f2fs.write.recovery import find_fsync_chain
 from f2tools.recover.plan import path_of
 
 BATCH = 4096  # nodes, or blocks, looked at together

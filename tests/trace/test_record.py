@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from f2tools.trace.record.capture import record as recording
 
+from f2tools.trace.record import capture as recording
 from tests import images
 from tests.trace import traces
 

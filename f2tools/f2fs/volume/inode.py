@@ -30,6 +30,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
 )
+from f2tools.f2fs.layout.file_type import kind_of_mode
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.geometry import Geometry
@@ -38,15 +39,6 @@ _HEAD, _HEAD_NAMES = InodeLayout.unpacker(until="i_addr")
 _EXTRA, _EXTRA_NAMES = InodeExtra.unpacker()
 _FOOTER, _FOOTER_NAMES = NodeFooter.unpacker()
 _EXT, _ = InodeLayout.fields[_HEAD_NAMES.index("i_ext")].kind.unpacker()
-_KINDS = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "dir",
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "char",
-    stat.S_IFBLK: "block",
-}
 
 
 class Inode:
@@ -88,7 +80,7 @@ class Inode:
     @property
     def kind(self) -> str:
         """file, dir, symlink, fifo, socket, char or block; `unknown` where the mode says none of them."""
-        return _KINDS.get(stat.S_IFMT(self.i_mode), "unknown")
+        return kind_of_mode(self.i_mode)
 
     @property
     def is_dir(self) -> bool:

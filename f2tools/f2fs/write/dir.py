@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -44,15 +43,6 @@ CLEAN_BLOCKS_HELD = 4096
 ASKED_OFTEN = 8  # for a name, before all names of a directory are kept
 NAMES_HELD = 500_000
 SLOT_BITS = 16
-_TYPES = {
-    stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFCHR: 3, stat.S_IFBLK: 4, stat.S_IFIFO: 5, stat.S_IFSOCK: 6,
-    stat.S_IFLNK: 7,
-}  # fmt: skip
-
-
-def file_type(mode: int) -> int:
-    """F2FS_FT_* of a mode."""
-    return _TYPES[stat.S_IFMT(mode)]
 
 
 class Place(NamedTuple):

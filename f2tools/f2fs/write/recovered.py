@@ -14,8 +14,8 @@ from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.f2fs.volume.checkpoint import Which
 from f2tools.f2fs.volume.fscrypt import Keyring
+from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.f2fs.write.recovery import find_fsync_chain
 from f2tools.f2fs.write.volume import WritableVolume
 
 

@@ -46,6 +46,7 @@ from f2tools.f2fs.layout.constants import (
     LOG_BLOCKS_PER_SEG,
     XATTR_NODE_OFFSET,
 )
+from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT
 from f2tools.f2fs.volume.acl import AclEntry, build_disk, chmod_acl, inherit, parse_disk
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack
@@ -53,12 +54,13 @@ from f2tools.f2fs.volume.dentries import Dentry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.quota import Quota, quota_inos
+from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.super import must_be_in_place, unknown_features
 from f2tools.f2fs.volume.volume import RESERVED_NODES, File, Volume
 from f2tools.f2fs.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
 from f2tools.f2fs.write.checkpoint import Committer
 from f2tools.f2fs.write.data import MIN_FSYNC_BLOCKS, FileData, LiveData
-from f2tools.f2fs.write.dir import Directories, file_type
+from f2tools.f2fs.write.dir import Directories
 from f2tools.f2fs.write.gc import Cleaner, make_room
 from f2tools.f2fs.write.inode import CompressOptions, InodeMaker
 from f2tools.f2fs.write.mapping import Mapper
@@ -68,8 +70,8 @@ from f2tools.f2fs.write.space import Space
 from f2tools.f2fs.write.xattr import advised, change, parse_name, room_of, split, stored_value
 
 if TYPE_CHECKING:
+    from f2tools.f2fs.volume.recovery import Recovery
     from f2tools.f2fs.write.quota import Quotas
-    from f2tools.f2fs.write.recovery import Recovery
 
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
 DIRTY_NODES_HELD = 8192
@@ -1158,11 +1160,11 @@ class WritableVolume(Volume):
                 continue
             self._changed = True
             self._evict(inode)
-        from f2tools.f2fs.write import recovery
-
         # even where the checkpoint was made by an unmount: files may have been fsync'ed since, and nothing else written
         if roll_forward:
-            self.recovered = recovery.recover(self, recovery.find_fsync_chain(self, until))
+            from f2tools.f2fs.write.recovery import recover
+
+            self.recovered = recover(self, find_fsync_chain(self, until))
         if self.recovered is None or not self.recovered.needed:
             self.align_logs()
 

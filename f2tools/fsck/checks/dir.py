@@ -22,6 +22,7 @@ from f2tools.f2fs.layout.constants import (
     FT_NAMES,
     MAX_DIR_HASH_DEPTH,
 )
+from f2tools.f2fs.layout.file_type import FILE_TYPE_OF_MODE, S_IFMTS
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.fsck import problems
 from f2tools.fsck.checks.checkpoint import orphans_of
@@ -30,13 +31,6 @@ from f2tools.fsck.facts.dentries import SLOTS, folded_hash
 from f2tools.fsck.facts.scan import INODE, Scan
 from f2tools.fsck.findings import Finding, Problem, Repair
 
-_TYPES = {
-    stat.S_IFREG: 1, stat.S_IFDIR: 2, stat.S_IFCHR: 3, stat.S_IFBLK: 4, stat.S_IFIFO: 5, stat.S_IFSOCK: 6,
-    stat.S_IFLNK: 7,
-}  # fmt: skip
-_TYPE_OF_MODE = np.zeros(16, np.uint8)
-for _mode, _type in _TYPES.items():
-    _TYPE_OF_MODE[_mode >> 12] = _type
 PATHS_TOLD = 20_000  # each is some reads; a report with more findings has no use for more paths
 ROOT_LEVELS = 40  # levels tried for a directory whose i_dir_level does not fit
 
@@ -204,7 +198,7 @@ def check_targets(tree: Tree) -> Iterator[Finding]:
                      target=int(table["ino"][i]))  # fmt: skip
     for i in np.flatnonzero(tree.hidden).tolist():
         yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), action="remove-dentry")
-    kinds = _TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
+    kinds = FILE_TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
     expected = np.where(tree.target >= 0, kinds[tree.target] if kinds.size else 0, 0)
     expected[table["dots"] > 0] = F2FS_FT_DIR
     wrong = (tree.leading | (table["dots"] > 0)) & (expected != 0) & (table["type"] != expected)
@@ -380,7 +374,7 @@ def check_links(tree: Tree) -> Iterator[Finding]:
     special = np.zeros(scan.inodes.size, np.bool_)
     special[tree.orphans] = True
     special[tree.quota] = True
-    known = np.isin(scan.inodes["mode"] >> 12, [kind >> 12 for kind in _TYPES])
+    known = np.isin(scan.inodes["mode"] >> 12, [kind >> 12 for kind in S_IFMTS])
     judged = known & ~special & (tree.names > 0)
     subdirs = tree.leading.copy()
     subdirs[subdirs] &= tree.is_dir[tree.target[subdirs]]

@@ -38,13 +38,13 @@ from f2tools.f2fs.layout.constants import (
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
 )
+from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
 from f2tools.fsck.facts.scan import EXTRA_SIZES, InodeBatch
 from f2tools.fsck.findings import Finding, Problem, Repair
 
-KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
 NSEC = 1_000_000_000
@@ -75,7 +75,7 @@ def _at(value: Any, i: int) -> Any:
 
 def check_mode(batch: InodeBatch) -> Iterator[Finding]:
     """An inode is a file, directory, symlink, device, fifo or socket; and its block is not blank."""
-    bad = ~np.isin(batch.kind, KINDS)
+    bad = ~np.isin(batch.kind, S_IFMTS)
     if not bad.any():
         return
     blank = bad & (batch.head["i_mode"] == 0) & (batch.head["i_links"] == 0) & (batch.head["i_blocks"] == 0)
@@ -114,7 +114,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     head, kind = batch.head, batch.kind
     data = (head["i_inline"] & F2FS_INLINE_DATA) != 0
     dentry = (head["i_inline"] & F2FS_INLINE_DENTRY) != 0
-    known = np.isin(kind, KINDS)
+    known = np.isin(kind, S_IFMTS)
     bad = known & data & (dentry | ((kind != stat.S_IFREG) & (kind != stat.S_IFLNK)))
     bad |= known & dentry & (kind != stat.S_IFDIR)
     yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")

@@ -11,7 +11,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_ROOT_INO,
 )
-from f2tools.f2fs.write.dir import file_type
+from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.facts.leaks import OldName
 from f2tools.fsck.findings import Finding

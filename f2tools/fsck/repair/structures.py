@@ -36,6 +36,7 @@ from f2tools.f2fs.layout.constants import (
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.hashes import dentry_hash, f2fs_crc32
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -47,7 +48,6 @@ from f2tools.f2fs.volume.quota import read_quota
 from f2tools.f2fs.write.quota import Limits, fresh
 from f2tools.fsck.checks.contents import Readers, use_of
 from f2tools.fsck.checks.dir import Tree
-from f2tools.fsck.checks.inode import KINDS
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.facts.checksums import wrong_byte
@@ -106,7 +106,7 @@ def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
     if is_inode:
         inode = InodeLayout.at(work.image.geo.block_size).table(block)[0]
         signs = (
-            inode["i_mode"] & 0xF000 in KINDS, 0 < inode["i_links"] < 1 << 20, inode["i_namelen"] <= F2FS_NAME_LEN,
+            inode["i_mode"] & 0xF000 in S_IFMTS, 0 < inode["i_links"] < 1 << 20, inode["i_namelen"] <= F2FS_NAME_LEN,
             inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
         )  # fmt: skip
         return sum(signs) >= len(signs) - 1

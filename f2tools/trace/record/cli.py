@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from f2tools.trace.record.capture import Recording
 from f2tools.trace.record.capture import record as run_recording
-from f2tools.trace.record.capture.record import Recording
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

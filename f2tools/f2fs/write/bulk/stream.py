@@ -43,6 +43,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
+from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.summary import Summary
@@ -50,7 +51,6 @@ from f2tools.f2fs.layout.xattr import XATTR_INDEX_ADVISE
 from f2tools.f2fs.volume.dentries import build_directory, build_inline, name_hashes
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content, SourceEntry
-from f2tools.f2fs.write.dir import file_type
 from f2tools.f2fs.write.inode import device_words
 from f2tools.f2fs.write.mapping import path_of
 from f2tools.f2fs.write.node import is_dnode

@@ -1,0 +1,40 @@
+"""The types of files: S_IFMT of an inode's mode, F2FS_FT_* of a directory entry, and the words for them."""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+
+# In the order of F2FS_FT_REG_FILE (1) to F2FS_FT_SYMLINK (7); 0 is F2FS_FT_UNKNOWN.
+FILE_KINDS = (
+    (stat.S_IFREG, "file"),
+    (stat.S_IFDIR, "dir"),
+    (stat.S_IFCHR, "char"),
+    (stat.S_IFBLK, "block"),
+    (stat.S_IFIFO, "fifo"),
+    (stat.S_IFSOCK, "socket"),
+    (stat.S_IFLNK, "symlink"),
+)
+S_IFMTS = tuple(kind for kind, _ in FILE_KINDS)
+_FILE_TYPES = {kind: number for number, (kind, _) in enumerate(FILE_KINDS, 1)}
+_WORDS = dict(FILE_KINDS)
+# F2FS_FT_* by mode >> 12; 0 where the mode has no type that exists.
+FILE_TYPE_OF_MODE = np.zeros(16, np.uint8)
+for _kind, _number in _FILE_TYPES.items():
+    FILE_TYPE_OF_MODE[_kind >> 12] = _number
+
+
+def file_type(mode: int) -> int:
+    """F2FS_FT_* of a mode; KeyError where it has no type that exists."""
+    return _FILE_TYPES[stat.S_IFMT(mode)]
+
+
+def mode_of_type(file_type: int) -> int | None:
+    """S_IFMT of F2FS_FT_*; None where there is no such type."""
+    return S_IFMTS[file_type - 1] if 0 < file_type <= len(S_IFMTS) else None
+
+
+def kind_of_mode(mode: int) -> str:
+    """The word for a mode's type: "file", "dir", "symlink" ...; "unknown" where it has none that exists."""
+    return _WORDS.get(stat.S_IFMT(mode), "unknown")
