@@ -16,9 +16,9 @@ from pkgutil import iter_modules
 
 import click
 
-from f2tools import layout as layout_package
 from f2tools.cli import main as f2tools
 from f2tools.codec import Layout, LayoutType
+from f2tools.f2fs import layout as layout_package
 from f2tools.fsck.problems import CATALOGUE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
