@@ -18,6 +18,7 @@ TOOLS = {
     "dump": ("f2tools.dump.cli:dump", "Look at every structure; list, extract and verify files."),
     "fsck": ("f2tools.fsck.cli:fsck", "Check a volume; say what is wrong and where."),
     "trace": ("f2tools.trace.cli:trace", "What a workload did to the device, from block traces."),
+    "ftl": ("f2tools.ftl.cli:ftl", "What a load or a trace costs the flash, by translation layer."),
     "recover": ("f2tools.recover.cli:recover", "Explain what a crash left, and bring back what was fsync'ed."),
     "clean": ("f2tools.clean.cli:clean", "Win free sections, and show what it takes."),
     "resize": ("f2tools.resize.cli:resize", "Let a volume grow or shrink, safely."),
@@ -51,7 +52,7 @@ TOOLS = {
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
-    "Make and look": ("mkfs", "dump", "trace"),
+    "Make and look": ("mkfs", "dump", "trace", "ftl"),
     "Use": ("mount",),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),

@@ -1,0 +1,196 @@
+"""A load or a trace through a model: the device is prepared, the counters start, and what they say is summed up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from f2tools.ftl import theory
+from f2tools.ftl.engine import Engine, engine
+from f2tools.ftl.models import Setting, Simulated
+from f2tools.ftl.state import WRITE, Shape
+from f2tools.ftl.workload import NO_STREAMS, PIECE, Load, Piece
+
+PRECONDITIONS = ("none", "sequential", "random")
+WINDOWS = 100  # of the WAF over time
+TIMES = 4  # the logical size is overwritten so often before the counters start, and so often again
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done with a device."""
+
+    precondition: str = "sequential"
+    warm_up: float = TIMES  # times the logical size, of the load itself
+    times: float = TIMES
+    requests: int | None = None  # in place of `times`
+
+
+@dataclass
+class Result:
+    """What came of it; `report` has the stable names of the JSON."""
+
+    setting: Setting
+    report: dict[str, Any]
+    over_time: list[tuple[int, float]] = field(default_factory=list)  # pages written until then, the WAF of the window
+
+
+Advance = Callable[[int], None]
+
+
+def prepare(device: Simulated, plan: Plan, load: Load | None, advance: Advance) -> None:
+    """Fill the device, and bring it to where a load has it after a while."""
+    pages = device.shape.logical_pages
+    if plan.precondition == "none":
+        return
+    for start in range(0, pages, PIECE):
+        some = np.arange(start, min(start + PIECE, pages), dtype=np.int32)
+        device.feed(Piece(np.full(len(some), WRITE, np.int8), some, NO_STREAMS))
+        advance(len(some))
+    if plan.precondition == "random":
+        some_load = Load("uniform", seed=device.setting.seed + 1)
+        for piece in Supply(some_load.pieces(pages, device.engine)).take(TIMES * pages):
+            device.feed(piece)
+            advance(len(piece))
+
+
+class Supply:
+    """Operations handed out by number; what is left of a piece comes with the next."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+        self._left = Piece(np.zeros(0, np.int8), np.zeros(0, np.int32), NO_STREAMS)
+
+    def take(self, count: int) -> Iterator[Piece]:
+        """The next `count` operations."""
+        while count > 0:
+            piece = self._left if len(self._left) else next(self._pieces)
+            some, self._left = piece.part(slice(count)), piece.part(slice(count, None))
+            count -= len(some)
+            yield some
+
+
+def simulate_load(setting: Setting, load: Load, plan: Plan, engine_name: str, advance: Advance) -> Result:
+    """A load by a model: fill, warm up, measure."""
+    made = engine(engine_name)
+    shape = setting.shape()
+    device = Simulated(made, setting, shape)
+    pages = shape.logical_pages
+    _compile(made, setting)
+    prepare(device, plan, load, advance)
+    supply = Supply(load.pieces(pages, made, filled=plan.precondition != "none"))
+    for piece in supply.take(int(plan.warm_up * pages)):
+        device.feed(piece)
+        advance(len(piece))
+    count = plan.requests if plan.requests is not None else int(plan.times * pages)
+    measure = Measure(device)
+    for piece in supply.take(count):
+        measure.feed(piece)
+        advance(len(piece))
+    report = measure.report()
+    report["source"] = {"workload": load.workload, "seed": load.seed, "discards": load.discards}
+    if load.workload == "uniform" and setting.model == "page":
+        report["theory"] = theory.expected(setting.gc, shape.op, shape.pages_per_block, load.discards)
+    return Result(setting, report, measure.over_time)
+
+
+def load_operations(setting: Setting, plan: Plan) -> int:
+    """How many operations `simulate_load` does, for a progress bar."""
+    pages = setting.shape().logical_pages
+    fill = {"none": 0, "sequential": 1, "random": 1 + TIMES}[plan.precondition]
+    count = plan.requests if plan.requests is not None else int(plan.times * pages)
+    return int((fill + plan.warm_up) * pages) + count
+
+
+def _compile(made: Engine, setting: Setting) -> None:
+    """Let numba compile before anything is timed."""
+    if made.compiled:
+        small = Setting(**{**vars(setting), "blocks": 64 + 64 * setting.streams, "op": 1.0})
+        device = Simulated(made, small, small.shape())
+        device.feed(Piece(np.full(1, WRITE, np.int8), np.zeros(1, np.int32), np.zeros(1, np.int8)))
+
+
+class Measure:
+    """The counters of a device from here on."""
+
+    def __init__(self, device: Simulated) -> None:
+        self._device = device
+        self._start = device.counters()
+        self._erased = np.array(device.flash.erased, np.int64)
+        self._victims = np.array(device.flash.victims, np.int64)
+        self._cpu = 0.0
+        self.requests = 0
+        self._windows: list[tuple[int, int]] = [(0, 0)]  # host and flash writes
+
+    def feed(self, piece: Piece) -> None:
+        """Do these operations, and take the time."""
+        before = time.process_time()
+        self._device.feed(piece)
+        self._cpu += time.process_time() - before
+        self.requests += len(piece) if piece.requests is None else piece.requests
+        now = self._device.counters()
+        self._windows.append(
+            (now["host_writes"] - self._start["host_writes"], now["flash_writes"] - self._start["flash_writes"])
+        )
+        if len(self._windows) > 2 * WINDOWS:  # every second one is enough from now on
+            self._windows = self._windows[::2]
+
+    @property
+    def over_time(self) -> list[tuple[int, float]]:
+        """(pages written by the host until then, WAF since the one before)."""
+        pairs = zip(self._windows, self._windows[1:], strict=False)
+        return [(b[0], (b[1] - a[1]) / (b[0] - a[0])) for a, b in pairs if b[0] > a[0]]
+
+    def report(self) -> dict[str, Any]:
+        """All that there is to say, with the names of docs/json.md."""
+        device, shape = self._device, self._device.shape
+        now = device.counters()
+        count = {name: now[name] - self._start[name] for name in now}
+        written = count["host_writes"]
+        victims = np.array(device.flash.victims, np.int64) - self._victims
+        erased = np.array(device.flash.erased, np.int64)
+        return {
+            "model": device.setting.model,
+            "gc": device.setting.gc,
+            "engine": device.engine.name,
+            "device": _shape(shape),
+            "waf": count["flash_writes"] / written if written else None,
+            "theory": None,
+            **{name: count[name] for name in NUMBERS},
+            "merges": {name: count[name] for name in ("switch", "partial", "full")},
+            "victims": {
+                "count": count["victims"],
+                "valid_mean": count["moved"] / count["victims"] if count["victims"] else None,
+                "valid_histogram": victims.tolist(),
+            },
+            "wear": _wear(erased),
+            "waf_over_time": [{"host_writes": at, "waf": waf} for at, waf in self.over_time],
+            "requests": self.requests,
+            "cpu_seconds": self._cpu,
+            "requests_per_cpu_second": self.requests / self._cpu if self._cpu else None,
+        }
+
+
+NUMBERS = (
+    "host_reads", "host_writes", "host_discards", "flash_reads", "flash_writes", "erases", "map_reads", "map_writes",
+    "map_hits", "map_misses",
+)  # fmt: skip
+
+
+def _shape(shape: Shape) -> dict[str, Any]:
+    return {
+        "logical_pages": shape.logical_pages, "pages_per_block": shape.pages_per_block, "page_bytes": shape.page_bytes,
+        "blocks": shape.blocks, "reserve_blocks": shape.reserve, "op": shape.op,
+        "op_with_reserve": (shape.blocks + shape.reserve) * shape.pages_per_block / shape.logical_pages - 1,
+    }  # fmt: skip
+
+
+def _wear(erased: Any) -> dict[str, Any]:
+    return {
+        "min": int(erased.min()), "max": int(erased.max()), "mean": float(erased.mean()),
+        "deviation": float(erased.std()),
+    }  # fmt: skip

@@ -1,0 +1,92 @@
+"""Every model against a plain dict, and both engines against each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from f2tools.errors import Usage
+from f2tools.ftl.engine import engine
+from f2tools.ftl.models import MODELS, Setting, Simulated
+from f2tools.ftl.state import DISCARD, POLICIES, READ, WRITE
+from f2tools.ftl.workload import Piece
+
+SETTINGS = {
+    **{f"page-{gc}": Setting("page", 0.25, 8, blocks=40, gc=gc) for gc in POLICIES},
+    **{f"streams-{gc}": Setting("streams", 0.4, 8, blocks=40, gc=gc, streams=3) for gc in POLICIES},
+}
+
+
+def operations(setting: Setting, count: int, seed: int) -> Piece:
+    """Reads, writes and discards, single and in runs, more of them in one place."""
+    rng = np.random.default_rng(seed)
+    pages = setting.shape().logical_pages
+    starts = np.where(rng.random(count) < 0.5, rng.integers(0, pages, count), rng.integers(0, pages // 4, count))
+    lengths = np.where(rng.random(count) < 0.2, rng.integers(1, 20, count), 1)
+    kinds = rng.choice([READ, WRITE, WRITE, WRITE, WRITE, DISCARD], count)
+    each = np.concatenate([np.arange(s, s + n) % pages for s, n in zip(starts, lengths, strict=True)])
+    return Piece(
+        np.repeat(kinds, lengths).astype(np.int8), each.astype(np.int32),
+        np.repeat(rng.integers(0, setting.streams, count), lengths).astype(np.int8),
+    )  # fmt: skip
+
+
+def cut(piece: Piece, step: int) -> list[Piece]:
+    """The same in pieces."""
+    return [piece.part(slice(at, at + step)) for at in range(0, len(piece), step)]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_device_holds_what_was_written_to_it(name: str) -> None:
+    setting = SETTINGS[name]
+    device = Simulated(engine("python"), setting, setting.shape(), content=True)
+    known: dict[int, int] = {}
+    written = 0
+    for number, piece in enumerate(cut(operations(setting, 4000, 3), 100)):
+        marks = np.arange(len(piece)) + number * 100 + 1
+        device.feed(piece, marks)
+        for kind, page, mark in zip(piece.kinds.tolist(), piece.pages.tolist(), marks.tolist(), strict=True):
+            if kind == WRITE:
+                known[page] = mark
+                written += 1
+            elif kind == DISCARD:
+                known.pop(page, None)
+        flash = device.flash
+        found = {
+            page: flash.data[at] for page, at in enumerate(flash.place[: setting.shape().logical_pages]) if at >= 0
+        }
+        assert found == known
+        per = setting.pages_per_block
+        current = np.bincount([at // per for at in flash.place if at >= 0], minlength=len(flash.valid))
+        assert current.tolist() == list(flash.valid)
+    counted = device.counters()
+    assert counted["host_writes"] == written
+    assert counted["erases"] > 100
+    assert counted["flash_writes"] >= written + counted["moved"]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_numba_and_plain_python_give_the_same(name: str) -> None:
+    pytest.importorskip("numba")
+    setting = SETTINGS[name]
+    piece = operations(setting, 3000, 5)
+    states = []
+    for which in ("python", "numba"):
+        device = Simulated(engine(which), setting, setting.shape())
+        for part in cut(piece, 1000):
+            device.feed(part)
+        states.append([np.asarray(array).tolist() for array in device.flash])
+    assert states[0] == states[1]
+
+
+def test_a_device_without_room_says_so() -> None:
+    with pytest.raises(Usage, match="too few"):
+        Simulated(
+            engine("python"),
+            Setting("streams", 0.1, 8, blocks=20, streams=4),
+            Setting("page", 0.1, 8, blocks=20).shape(),
+        )
+
+
+def test_every_model_is_tested() -> None:
+    assert {setting.model for setting in SETTINGS.values()} == set(MODELS)
