@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from f2tools.options import human_size
+
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
     """One run."""
     device = report["device"]
     size = device["logical_pages"] * device["page_bytes"]
-    from f2tools.options import human_size
-
     yield (
         f"{report['model']}, {report['gc']}: {human_size(size)} for the host, {device['blocks']} blocks of "
         f"{device['pages_per_block']} pages, over-provisioning {device['op']:.2%} ((T-U)/U), and "
@@ -25,6 +25,9 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     for name in ("host_reads", "host_writes", "host_discards", "flash_reads", "flash_writes", "erases"):
         yield f"{name.replace('_', ' '):14} {report[name]:>14,}"
     wear = report["wear"]
-    yield f"erases of a block: {wear['min']} to {wear['max']}, mean {wear['mean']:.1f}, deviation {wear['deviation']:.2f}"
+    yield (
+        f"erases of a block: {wear['min']} to {wear['max']}, mean {wear['mean']:.1f}, deviation {wear['deviation']:.2f}"
+    )
     if report["requests_per_cpu_second"]:
-        yield f"{report['requests']:,} requests, {report['requests_per_cpu_second']:,.0f} a CPU second ({report['engine']})"
+        speed = f"{report['requests_per_cpu_second']:,.0f} a CPU second ({report['engine']})"
+        yield f"{report['requests']:,} requests, {speed}"

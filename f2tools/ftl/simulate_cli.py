@@ -62,9 +62,9 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--discards", type=Share(), default="0", metavar="SHARE",
                      help="With --workload: this share of the operations discards a page that is in use."),
         click.option("--precondition", type=click.Choice(["none", "sequential", "random"]),
-                     help="What is written first: nothing, each page once, and then random writes of 4 times the size."),
+                     help="What is written first: nothing; each page once; then random writes of 4 times the size."),
         click.option("--warm-up", type=click.FloatRange(0), metavar="TIMES",
-                     help="With --workload: times the size that goes ahead of what is counted.  [4; with --discards 8]"),
+                     help="With --workload: times the size that is written uncounted before.  [4; with --discards 8]"),
         click.option("--times", type=click.FloatRange(0), default=4.0, show_default=True, metavar="TIMES",
                      help="With --workload: so many times the logical size is written and counted."),
     )):  # fmt: skip
