@@ -22,6 +22,7 @@ KINDS = {
     "unreadable": "lines that are no event",
 }
 UNSEEN = 10**9  # ns before an event that a loss ahead of it may reach back, where its predecessor's time is unknown
+MOST_FOLLOWED = 1 << 16  # pairs of a device and a CPU in one stream, of which there are far fewer
 STRAY = 1 << 20  # a sequence number that leaps so far, alone, is damage and not a loss
 
 
@@ -99,6 +100,7 @@ class SequenceCheck:
     damage: Damage
     from_one: bool = True
     several: bool = False  # whether the stream has more than one CPU
+    _too_many: bool = False
     _last: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (device, cpu): sequence, time
 
     def feed(
@@ -115,6 +117,8 @@ class SequenceCheck:
         if not self.from_one:
             self._begin(device, cpu, sequence)
         if (cpu == cpu[0]).all() and (device == device[0]).all():
+            if not self._followed(int(device[0]), int(cpu[0]), int(offset[0])):
+                return
             if not self._plain(int(device[0]), int(cpu[0]), sequence):
                 self._one(int(device[0]), int(cpu[0]), sequence, times(), offset)
             return
@@ -125,12 +129,26 @@ class SequenceCheck:
         ends = np.flatnonzero(np.diff(key[order])) + 1
         for rows in np.split(order, ends):
             first = rows[0]
+            if not self._followed(int(device[first]), int(cpu[first]), int(offset[first])):
+                continue
             self._one(int(device[first]), int(cpu[first]), sequence[rows], time[rows], offset[rows])
+
+    def _followed(self, device: int, cpu: int, offset: int) -> bool:
+        """Whether the numbers of a CPU are kept; of more of them than any machine has the rest isn't."""
+        if len(self._last) < MOST_FOLLOWED or (device, cpu) in self._last:
+            return True
+        if not self._too_many:
+            self._too_many = True
+            text = f"events of more than {MOST_FOLLOWED} devices and CPUs; of the rest it isn't known what was lost"
+            self.damage.note("corrupt", self.stream, offset, text)
+        return False
 
     def _begin(self, device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> None:
         """Take the first number of a CPU as it is."""
         key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
         for row in np.unique(key, return_index=True)[1].tolist():
+            if len(self._last) >= MOST_FOLLOWED:
+                return
             self._last.setdefault((int(device[row]), int(cpu[row])), (int(sequence[row]) - 1, 0))
 
     def _plain(self, device: int, cpu: int, sequence: NDArray[Any]) -> bool:

@@ -31,6 +31,8 @@ PLAIN = re.compile(r"(.*)\.(?:blktrace|bin|blkparse\.txt|ftrace\.txt)(\.gz|\.zst
 MIN_WINDOW = 1 << 18
 BUFFERS = 16 << 20  # bytes in all streams' windows together
 MAX_NOTES = 100_000
+MAX_NOTE_BYTES = 16 << 20
+MAX_NAME = 64  # bytes; the kernel's have 16
 HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
 MAX_LEAPS = 1000
 LEAP = 10**9  # ns; a time that leaps further, alone, is damage
@@ -47,6 +49,7 @@ class Trace:
     names: dict[int, str] = field(default_factory=dict)  # processes
     records: int = 0
     operations: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))  # events by operation
+    _note_bytes: int = 0
     selection: bool = False  # a text from which events were left out on purpose
     pages: PageWrites = field(default_factory=PageWrites)
 
@@ -84,8 +87,9 @@ class Trace:
         for note in notes:
             if note.op == NOTIFY_PROCESS:
                 if len(self.names) < MAX_NOTES or note.pid in self.names:
-                    self.names[note.pid] = note.payload.split(b"\0")[0].decode("utf-8", "replace")
-            elif len(self.notes) < MAX_NOTES:
+                    self.names[note.pid] = note.payload.split(b"\0")[0][:MAX_NAME].decode("utf-8", "replace")
+            elif len(self.notes) < MAX_NOTES and self._note_bytes + len(note.payload) <= MAX_NOTE_BYTES:
+                self._note_bytes += len(note.payload)
                 self.notes.append(note)
         notes.clear()
 

@@ -43,6 +43,8 @@ PIECE = 1 << 20
 MAX_LINE = 1 << 16
 GAPS = 5  # so few are losses, however short the text is
 MAX_INOS = 1 << 18
+MAX_LOGS = 64
+MAX_NAMES = 100_000  # of processes
 NUMBER = rb"\d{1,18}"
 
 BLKPARSE = re.compile(
@@ -50,9 +52,10 @@ BLKPARSE = re.compile(
     rb"(?:\s+(\w{1,8}))?(?:\s+(" + NUMBER + rb")(?:\s+([+/])\s+(" + NUMBER + rb"))?(?:\s|$))?(.*)$"
 )
 STARTS_LIKE_BLKPARSE = re.compile(rb"\s*\d+,\d+\s")
+# blanks are taken whole (`+` after `*`): what tries every split of a long run of them never ends
 FTRACE = re.compile(
-    rb"\s*(.{1,64}?)[-\s]\s*(\d{1,10})\s+(?:\(.{0,12}\)\s+)?\[(\d{1,5})\]\s+(?:[^\s:]{3,8}\s+)?"
-    rb"(\d{1,10})\.(\d{1,9}):\s+(?:\w+:)?(block_\w+|f2fs_submit_page_\w+|tracing_mark_write):\s*(.*)$"
+    rb"\s*+(.{0,64}?)[-\s]\s*+(\d{1,10})\s++(?:\(.{0,12}\)\s++)?\[(\d{1,5})\]\s++(?:[^\s:]{3,8}\s++)?"
+    rb"(\d{1,10})\.(\d{1,9}):\s++(?:\w++:)?(block_\w+|f2fs_submit_page_\w+|tracing_mark_write):\s*+(.*)$"
 )
 BLOCK_EVENT = re.compile(
     rb"(\d{1,5}),(\d{1,7})\s+(\w{1,8})\s+(?:("
@@ -63,8 +66,8 @@ BLOCK_EVENT = re.compile(
     rb"(" + NUMBER + rb")\s*(.*)$"
 )
 F2FS_PAGE = re.compile(
-    rb"dev = \((\d+),(\d+)\), ino = (\d+), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), "
-    rb"newaddr = (0x[0-9a-f]+), rw = (\w+)\(.*?\), type = (\w+)"
+    rb"dev = \((\d+),(\d+)\), ino = (\d{1,10}), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), "
+    rb"newaddr = (0x[0-9a-f]+), rw = (\w+)\(.*?\), type = (\w{1,32}+)"
 )
 BLOCK_OPS = {
     b"block_bio_queue": "Q", b"block_bio_backmerge": "M", b"block_bio_frontmerge": "F", b"block_getrq": "G",
@@ -84,9 +87,9 @@ class PageWrites:
     count: int = 0
 
     def add(self, log: str, ino: int) -> None:
-        """Count a block; of very many inodes the rest is counted as 0."""
+        """Count a block; of very many inodes the rest is counted as 0, of very many logs as `other`."""
         self.count += 1
-        self.logs[log] += 1
+        self.logs[log if log in self.logs or len(self.logs) < MAX_LOGS else "other"] += 1
         self.inos[ino if ino in self.inos or len(self.inos) < MAX_INOS else 0] += 1
 
     def update(self, other: PageWrites) -> None:
@@ -199,7 +202,7 @@ class TextReader:
             payload = _remap(source, device)
         error = re.search(rb"\[(-?\d{1,5})\]\s*$", line) if op == C else None
         if op != C and (comm := re.search(rb"\[(.{1,32})\]", rest)):
-            self.names.setdefault(int(pid), comm[1].decode("utf-8", "replace"))
+            self._keep_name(int(pid), comm[1])
         return self._checked((
             time, int(sector or 0), count * SECTOR, category, op, int(pid) & 0xFFFFFFFF, device, int(cpu),
             abs(int(error[1])) & 0xFFFF if error else 0, int(sequence) & 0xFFFFFFFF, payload, self._line,
@@ -211,7 +214,7 @@ class TextReader:
         comm, pid, cpu, seconds, fraction, event, rest = match.groups()
         time = int(seconds) * 10**9 + int(fraction.ljust(9, b"0"))
         self._in_order(int(cpu), time)
-        self.names.setdefault(int(pid), comm.strip().decode("utf-8", "replace"))
+        self._keep_name(int(pid), comm.strip())
         if event == b"tracing_mark_write":
             self.notes.append(Note(time, NOTIFY_MESSAGE, int(pid), rest.strip()))
             return ()
@@ -238,6 +241,10 @@ class TextReader:
             time, int(sector), count * SECTOR, categories(letters, number), number, int(pid) & 0xFFFFFFFF, device,
             int(cpu), abs(int(error[1])) & 0xFFFF if error else 0, 0, payload, self._line,
         ))  # fmt: skip
+
+    def _keep_name(self, pid: int, name: bytes) -> None:
+        if len(self.names) < MAX_NAMES:
+            self.names.setdefault(pid, name.decode("utf-8", "replace"))
 
     def _in_order(self, cpu: int, time: int) -> None:
         if time < self._last.get(cpu, 0):
