@@ -22,7 +22,7 @@ KINDS = {
     "unreadable": "lines that are no event",
 }
 UNSEEN = 10**9  # ns before an event that a loss ahead of it may reach back, where its predecessor's time is unknown
-MOST_FOLLOWED = 1 << 16  # pairs of a device and a CPU in one stream, of which there are far fewer
+MOST_FOLLOWED = 1 << 12  # pairs of a device and a CPU in one stream, of which there are far fewer
 STRAY = 1 << 20  # a sequence number that leaps so far, alone, is damage and not a loss
 
 

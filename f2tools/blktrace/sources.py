@@ -33,6 +33,7 @@ BUFFERS = 16 << 20  # bytes in all streams' windows together
 MAX_NOTES = 100_000
 MAX_NOTE_BYTES = 16 << 20
 MAX_NAME = 64  # bytes; the kernel's have 16
+MAX_DEVICES = 256  # of one stream; each has its own pairing
 HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
 MAX_LEAPS = 1000
 LEAP = 10**9  # ns; a time that leaps further, alone, is damage
@@ -155,6 +156,7 @@ class Stream:
         self._largest = 0  # events of a window
         self._mixed = False  # whether CPUs write in turns
         self._held: list[Events] = []
+        self._devices: set[int] = set()
         self._over = False
 
     def close(self) -> None:
@@ -197,7 +199,24 @@ class Stream:
             return None
         if isinstance(self._reader, TextReader) and self._wanted is not None:
             events = events.take(self._wanted[events.op])
+        events = self._of_few_devices(events) if len(events) else events
         return self._in_order(events) if len(events) else events
+
+    def _of_few_devices(self, events: Events) -> Events:
+        """The events without those of devices beyond the first MAX_DEVICES."""
+        device = events.device
+        if int(device[0]) in self._devices and (device == device[0]).all():
+            return events
+        for number in np.unique(device).tolist():
+            if len(self._devices) < MAX_DEVICES:
+                self._devices.add(number)
+        known = np.isin(device, list(self._devices))
+        if known.all():
+            return events
+        left_out = int(np.count_nonzero(~known))
+        text = f"{left_out} events of more than {MAX_DEVICES} devices"
+        self.trace.damage.note("corrupt", self._name, None, text, left_out)
+        return events.take(known)
 
     def _in_order(self, events: Events) -> Events:
         """Put right what is out of order; a time that leaps alone on its CPU gets that of its neighbour."""

@@ -32,9 +32,7 @@ class Done:
 def limited(*words: object) -> Done:
     """Run `f2tools WORDS`; a command that hangs, dies of a traceback or takes more than MOST_BYTES fails the test."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = subprocess.Popen(  # noqa: S603
-            [F2TOOLS, *map(str, words)], stdin=subprocess.DEVNULL, stdout=out, stderr=err
-        )
+        child = subprocess.Popen([F2TOOLS, *map(str, words)], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         timer = threading.Timer(HANGS, child.kill)
         timer.start()
         _, status, usage = os.wait4(child.pid, 0)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+import zlib
 from pathlib import Path
 
+import numpy as np
+
+from f2tools.device import open_device
+from f2tools.device.undo import RECORD, RECORD_MAGIC, UndoLog
 from tests.hostile.limits import limited
 
 EVENT = "fio-12 [000] ..... {time}.000000: block_rq_issue: 8,0 W 4096 () {sector} + 8 [fio]\n"
@@ -38,3 +45,59 @@ def test_names_numbers_and_messages_in_a_trace_fill_no_memory(tmp_path: Path) ->
     done = limited("trace", "analyze", trace, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["events"] == 1
+
+
+def test_a_trace_of_a_million_devices_and_cpus_is_mostly_damage(tmp_path: Path) -> None:
+    """Records of blktrace, each of another device and another CPU: no event is lost, and each would be followed."""
+    fields = ("magic", "seq", "time", "sector", "bytes", "action", "pid", "device", "cpu", "rest")
+    wide = {"time": "<u8", "sector": "<u8"}
+    events = np.zeros(100_000, [(name, wide.get(name, "<u4")) for name in fields])
+    number = np.arange(events.size)
+    events["magic"], events["seq"], events["time"], events["sector"] = 0x65617407, 1, number * 1000, number * 8
+    events["bytes"], events["action"] = 4096, 1 << 17 | 7
+    events["device"], events["cpu"] = number + 1, number
+    trace = tmp_path / "x.blktrace.0"
+    events.tofile(trace)
+    report = json.loads(limited("trace", "analyze", trace, "--json").out)
+    assert len(report["devices"]) == 256
+    assert report["damage"]["corrupt"] == events.size - 256 + 1
+    assert any("256 devices" in problem["text"] for problem in report["damage"]["problems"])
+
+
+# -- undo logs --------------------------------------------------------------------------------------------------------
+
+
+def undo_log(folder: Path) -> tuple[Path, Path]:
+    """An image and a sound log of one change to it."""
+    image, log = folder / "image", folder / "log"
+    image.write_bytes(os.urandom(1 << 20))
+    with UndoLog(open_device(image, write=True, whole=True), log) as device:
+        device.pwrite(0x9000, b"x" * 4096)
+    return image, log
+
+
+def undo_record(log: Path, kind: int, batch: int, offset: int, length: int, good: bool = True) -> bytes:
+    """A record as the log's own are, in a batch of its own."""
+    head = RECORD.pack(RECORD_MAGIC, kind, 1, batch, offset, length, 0)[:-4]
+    seed = zlib.crc32(log.read_bytes()[20:36])
+    return head + struct.pack("<I", zlib.crc32(head, seed) ^ (not good))
+
+
+def test_an_undo_log_of_records_within_records_is_refused(tmp_path: Path) -> None:
+    """60,000 heads after a bad record, each of which claims all that follows: their checksums are those of 80 GB."""
+    image, log = undo_log(tmp_path)
+    bad = undo_record(log, 1, 9, 0, 1, good=False)
+    heads = (RECORD.pack(RECORD_MAGIC, 1, 1, 99, 0, left * RECORD.size, 0) for left in reversed(range(60_000)))
+    log.write_bytes(log.read_bytes() + bad + b"".join(heads))
+    done = limited("undo", "-n", log, image)
+    assert done.code != 0
+    assert "records within records" in done.err
+
+
+def test_an_undo_log_that_has_a_place_twice_is_refused(tmp_path: Path) -> None:
+    """Each block of the image is held against the seal, and was held against every record."""
+    image, log = undo_log(tmp_path)
+    log.write_bytes(log.read_bytes() + undo_record(log, 2, 9, 0, 1 << 20) * 50_000)
+    done = limited("undo", "-n", log, image)
+    assert done.code != 0
+    assert "the same place twice" in done.err

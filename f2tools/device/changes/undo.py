@@ -61,6 +61,11 @@ SEAL_BYTES = 32 << 20  # both checkpoint packs are in it, but for uncommon geome
 DIGEST = 8
 PIECE = 1 << 20
 BUFFER = 4 << 20
+MOST_LOOKED_THROUGH = 16  # times what follows a bad record: content may hold records too, but not such in such in such
+_ROW = struct.Struct("<HBQQQQ")
+_ROWS = np.dtype(
+    [("kind", "<u2"), ("last", "u1"), ("batch", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("position", "<u8")]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +274,7 @@ def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, 
         report = log.report(device)
         if not dry_run:
             device.check_writable()
-            if log.records:
+            if log.records.size:
                 _restore(log, device)
     return report
 
@@ -277,11 +282,12 @@ def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, 
 def _restore(log: _Log, device: Device) -> None:
     if device.size_bytes != log.size_bytes:
         device.resize(log.size_bytes)
-    for record in log.records:
-        if record.kind == DATA:
-            device.pwrite(record.offset, log.file.pread(record.position, record.length))
-        elif record.kind == HOLE:
-            device.write_zeroes(record.offset, record.length)
+    for kind, _, _, offset, length, position in map(np.void.item, log.records):
+        if kind == DATA:
+            for at in range(0, length, PIECE):
+                device.pwrite(offset + at, log.file.pread(position + at, min(PIECE, length - at)))
+        elif kind == HOLE:
+            device.write_zeroes(offset, length)
     device.flush()
 
 
@@ -294,6 +300,8 @@ class _Record:
     length: int
     position: int
     """Where its bytes are in the file."""
+    head: bytes
+    crc: int
 
     @property
     def end(self) -> int:
@@ -305,51 +313,60 @@ class _Log:
 
     def __init__(self, file: FileDevice) -> None:
         self.file = file
-        self.records: list[_Record] = []
         self.torn = False
         self.size_bytes = -1
         self._seed = 0
-        end = self._read_header()
+        rows = bytearray()
+        end, last = self._read_header(), None
         while end and (record := self._record(end)) is not None:
-            self.records.append(record)
-            end = record.end
+            rows += _ROW.pack(record.kind, record.last, record.batch, record.offset, record.length, record.position)
+            end, last = record.end, record
+        self.records: NDArray[Any] = np.frombuffer(bytes(rows), _ROWS)
         if end < file.size_bytes:
             self.torn = True
-            self._check_torn(end)
-        for record in self.records:
-            if record.kind in (DATA, HOLE) and record.offset + record.length > self.size_bytes:
-                raise DeviceError(f"{file.name}: damaged: it has content past the end of the image")
+            self._check_torn(end, last)
+        self._sort()
+
+    def _sort(self) -> None:
+        """The content by where it was: each byte once, and within the image, as the log is written."""
+        rows = self.records[np.isin(self.records["kind"], (DATA, HOLE)) & (self.records["length"] > 0)]
+        size = np.uint64(max(self.size_bytes, 0))
+        if (rows["offset"] > size).any() or (rows["length"] > size - np.minimum(rows["offset"], size)).any():
+            raise DeviceError(f"{self.file.name}: damaged: it has content past the end of the image")
+        self._content = rows[np.argsort(rows["offset"], kind="stable")]
+        self._ends = self._content["offset"] + self._content["length"]
+        if (self._content["offset"][1:] < self._ends[:-1]).any():
+            raise DeviceError(f"{self.file.name}: damaged: it has content of the same place twice")
 
     def report(self, device: Device) -> UndoReport:
         """What undoing does."""
-        count = {kind: [r.length for r in self.records if r.kind == kind] for kind in (DATA, HOLE)}
-        after = self.size_bytes if self.records else device.size_bytes
-        data, hole = count[DATA], count[HOLE]
-        return UndoReport(len(data) + len(hole), sum(data), sum(hole), device.size_bytes, after, self.torn)
+        rows = self.records
+        data, hole = (rows["length"][rows["kind"] == kind] for kind in (DATA, HOLE))
+        after = self.size_bytes if rows.size else device.size_bytes
+        return UndoReport(len(data) + len(hole), int(data.sum()), int(hole.sum()), device.size_bytes, after, self.torn)
 
     def check_belongs(self, device: Device) -> None:
         """DeviceError unless the device is as the log may have left it."""
-        if not self.records:  # killed before anything was changed
+        if not self.records.size:  # killed before anything was changed
             return
-        sizes = {self.size_bytes, *(r.offset for r in self.records if r.kind == SIZE)}
+        sizes = {self.size_bytes, *self.records["offset"][self.records["kind"] == SIZE].tolist()}
         if device.size_bytes not in sizes:
-            expected = " or ".join(str(size) for size in sorted(sizes))
+            expected = " or ".join(str(size) for size in sorted(sizes)[:9])
             raise self._foreign(device, f"it is {device.size_bytes} bytes long, not {expected}")
         found = _digests(device.pread(0, min(HEAD_BYTES, device.size_bytes)).ljust(HEAD_BYTES, b"\0"))
-        known: list[set[bytes]] = [set() for _ in range(HEAD_BYTES // SECTOR)]
-        for record in self.records:
-            if record.kind == HEAD:
-                self._learn_head(record, known)
-        for sector, digests in enumerate(known):
-            if found[sector * DIGEST : (sector + 1) * DIGEST] not in digests:
+        known = [False] * (HEAD_BYTES // SECTOR)
+        for row in self.records[self.records["kind"] == HEAD]:
+            self._compare_head(int(row["offset"]), int(row["length"]), int(row["position"]), found, known)
+        for sector, same in enumerate(known):
+            if not same:
                 raise self._foreign(device, f"its bytes at offset {sector * SECTOR:#x} were changed by something else")
 
     def check_sealed(self, device: Device) -> None:
         """DeviceError where something else changed the device after the log was closed."""
-        if not self.records or self.records[-1].kind != SEAL:
+        if not self.records.size or self.records[-1]["kind"] != SEAL:
             return
-        record = self.records[-1]
-        sealed = self.file.pread(record.position, min(record.length, SEAL_BYTES // BLOCK * DIGEST))
+        seal = self.records[-1]
+        sealed = self.file.pread(int(seal["position"]), min(int(seal["length"]), SEAL_BYTES // BLOCK * DIGEST))
         for block, digest in enumerate(_seal(device, self.size_bytes)):
             if sealed[block * DIGEST : (block + 1) * DIGEST] != digest and not self._holds_old(device, block * BLOCK):
                 raise self._foreign(device, f"its block at offset {block * BLOCK:#x} was changed by something else")
@@ -358,22 +375,22 @@ class _Log:
         """Whether a block is as it was before, such as after an undo that was interrupted."""
         end = min(offset + BLOCK, self.size_bytes)
         old, known = bytearray(end - offset), 0
-        for record in self.records:
-            start, stop = max(offset, record.offset), min(end, record.offset + record.length)
-            if record.kind not in (DATA, HOLE) or start >= stop:
-                continue
+        first = int(np.searchsorted(self._ends, offset, "right"))
+        until = int(np.searchsorted(self._content["offset"], end, "left"))
+        for kind, _, _, at, length, position in map(np.void.item, self._content[first:until]):
+            start, stop = max(offset, at), min(end, at + length)
             known += stop - start
-            if record.kind == DATA:
-                data = self.file.pread(record.position + start - record.offset, stop - start)
-                old[start - offset : stop - offset] = data
+            if kind == DATA:
+                old[start - offset : stop - offset] = self.file.pread(position + start - at, stop - start)
         return known == len(old) and _padded(device, offset, end) == old
 
-    def _learn_head(self, record: _Record, known: list[set[bytes]]) -> None:
-        raw = self.file.pread(record.position, min(record.length, HEAD_BYTES // SECTOR * DIGEST))
+    def _compare_head(self, offset: int, length: int, position: int, found: bytes, known: list[bool]) -> None:
+        """Note which sectors of the head are as a record has them."""
+        raw = self.file.pread(position, min(length, HEAD_BYTES // SECTOR * DIGEST))
         for at in range(0, len(raw) - len(raw) % DIGEST, DIGEST):
-            sector = record.offset // SECTOR + at // DIGEST
-            if sector < len(known):
-                known[sector].add(raw[at : at + DIGEST])
+            sector = offset // SECTOR + at // DIGEST
+            if sector < len(known) and raw[at : at + DIGEST] == found[sector * DIGEST : (sector + 1) * DIGEST]:
+                known[sector] = True
 
     def _foreign(self, device: Device, why: str) -> DeviceError:
         return DeviceError(f"{self.file.name}: this undo log doesn't belong to {device.name} as it is now: {why}")
@@ -396,27 +413,37 @@ class _Log:
 
     def _record(self, at: int) -> _Record | None:
         """The record at an offset; None where there isn't a whole one."""
+        record = self._head_of(at)
+        if record is None:
+            return None
+        found = zlib.crc32(record.head, self._seed)
+        for part in range(record.position, record.end, PIECE):
+            found = zlib.crc32(self.file.pread(part, min(PIECE, record.end - part)), found)
+        return record if found == record.crc else None
+
+    def _head_of(self, at: int) -> _Record | None:
+        """What looks like a record at an offset and is no longer than the file; its checksum isn't looked at."""
         if at + RECORD.size > self.file.size_bytes:
             return None
         raw = self.file.pread(at, RECORD.size)
         magic, kind, flags, batch, offset, length, crc = RECORD.unpack(raw)
-        record = _Record(kind, bool(flags & LAST_OF_BATCH), batch, offset, length, at + RECORD.size)
-        if magic != RECORD_MAGIC or record.end > self.file.size_bytes:
-            return None
-        found = zlib.crc32(raw[:-4], self._seed)
-        for part in range(record.position, record.end, PIECE):
-            found = zlib.crc32(self.file.pread(part, min(PIECE, record.end - part)), found)
-        return record if found == crc else None
+        record = _Record(kind, bool(flags & LAST_OF_BATCH), batch, offset, length, at + RECORD.size, raw[:-4], crc)
+        return record if magic == RECORD_MAGIC and record.end <= self.file.size_bytes else None
 
-    def _check_torn(self, end: int) -> None:
+    def _check_torn(self, end: int, last: _Record | None) -> None:
         """DeviceError if what follows a bad record shows that its batch was whole once."""
-        if not self.records:
-            batch = 0
-        else:
-            batch = self.records[-1].batch + self.records[-1].last
+        batch = last.batch + last.last if last else 0
+        left = MOST_LOOKED_THROUGH * (self.file.size_bytes - end)
         for at in self._magics(end + 1):
-            record = self._record(at)
-            if record is not None and record.batch > batch:
+            record = self._head_of(at)
+            if record is None or record.batch <= batch:
+                continue
+            left -= record.end - at
+            if left < 0:
+                raise DeviceError(
+                    f"{self.file.name}: damaged at offset {end:#x}: what follows holds records within records"
+                )
+            if self._record(at) is not None:
                 raise DeviceError(
                     f"{self.file.name}: damaged at offset {end:#x}: later records are whole; undoing only a part of the"
                     " changes would leave neither the old image nor the new one"
