@@ -9,9 +9,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from f2tools.device.undo import RECORD, RECORD_MAGIC, UndoLog
 
 from f2tools.device import open_device
-from f2tools.device.undo import RECORD, RECORD_MAGIC, UndoLog
 from tests.hostile.limits import limited
 
 EVENT = "fio-12 [000] ..... {time}.000000: block_rq_issue: 8,0 W 4096 () {sector} + 8 [fio]\n"
