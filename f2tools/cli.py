@@ -10,7 +10,7 @@ import sys
 import click
 
 from f2tools.errors import F2fsError
-from f2tools.options import LazyGroup, said_by_system
+from f2tools.options import LazyGroup, said_by_system, say_bug
 from f2tools.text import printable_lines
 
 TOOLS = {
@@ -64,6 +64,7 @@ SECTIONS = {
 }  # fmt: skip
 
 
+UNFORESEEN = 70  # EX_SOFTWARE of sysexits.h
 DRAWN = dict(zip("─│├└◆…≤·░▒▓█▁▂▃▄▅▆▇", "-|+`*.<.:%##__..--=", strict=True))
 
 
@@ -118,6 +119,9 @@ def run() -> None:
     except OSError as error:
         print(f"f2tools: {said_by_system(error)}", file=sys.stderr)
         sys.exit(1)
+    except Exception as error:
+        say_bug(error)
+        sys.exit(UNFORESEEN)
 
 
 def mount_helper() -> None:

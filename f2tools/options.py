@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -210,7 +212,20 @@ def said_by_system(error: OSError) -> str:
     """What the system said of a call, and of which file, for a terminal."""
     said = error.strerror or str(error)
     name = error.filename
-    return f"{printable(os.fsdecode(name))}: {said}" if isinstance(name, str | bytes) and name else said
+    if isinstance(name, str | bytes) and name:
+        return f"{printable(os.fsdecode(name))}: {said}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"{said}: what this command was writing is not whole"
+    return said
+
+
+def say_bug(error: BaseException) -> None:
+    """Print what nobody has foreseen, with its traceback: that is what a report of it needs."""
+    traceback.print_exception(error)
+    print(
+        f"f2tools: {type(error).__name__}: this is a mistake in f2tools, not yours; please report what is above",
+        file=sys.stderr,
+    )
 
 
 def progress(description: str, total: int | None) -> Any:

@@ -25,9 +25,10 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by scripts/make_cli_docs.py; don't edit. -->"
 EXIT_CODES = (
     "Exit codes: 0 fine; 1 something could not be read or done, and messages say what; 2 wrong usage, and nothing was",
-    "done; 8 not an F2FS image, or a file or device that can't be opened, read or written; 130 interrupted; 141 the",
-    "reader of a pipe has gone. `fsck` has those of fsck(8). Results go to the standard output, messages and progress",
-    "bars to the standard error.",
+    "done; 8 not an F2FS image, or a file or device that can't be opened, read or written; 70 a mistake in f2tools",
+    "itself, with a traceback to report; 130 interrupted; 141 the reader of a pipe has gone. `fsck` has those of",
+    "fsck(8), and 8 for its own mistakes too. Results go to the standard output, messages and progress bars to the",
+    "standard error.",
 )
 AROUND = (
     "`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands",

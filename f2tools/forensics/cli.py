@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,10 @@ def _indexed(
 
 @click.command()
 @image_argument
-@click.option("-o", "--output", metavar="INDEX", help="The file to write.  [default: IMAGE's name and .f2index, here]")
+@click.option(
+    "-o", "--output", metavar="INDEX",
+    help="The file to write.  [default: IMAGE's name and .f2index in the current folder, unless IMAGE lies there]",
+)  # fmt: skip
 @device_option
 @json_option
 def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool) -> None:
@@ -72,12 +76,11 @@ def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool
     Example:
       f2tools scan card.img -o card.f2index
     """
-    import os
     import time
 
     from f2tools.forensics.index import build_index, figures
 
-    path = output or os.path.basename(image.rstrip("/")) + ".f2index"
+    path = output or _here(image)
     started = time.monotonic()
     with _open(image, devices) as volume:
         geo = volume.geo
@@ -95,6 +98,16 @@ def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool
         f"{found['dirblocks']} directory blocks with {found['names']} names"
     )
     click.echo(f"{human_size(found['bytes_read'])} read in {taken:.1f} s, {human_size(rate)}/s -> {printable(path)}")
+
+
+def _here(image: str) -> str:
+    """A name for an index in the current folder; Usage where that is the image's folder, which is not written to."""
+    name = os.path.basename(image.rstrip("/")) + ".f2index"
+    require(
+        os.path.realpath(os.path.dirname(image) or ".") != os.path.realpath("."),
+        f"the index would lie beside {image}; say where it is to be with -o INDEX (-o ./{name} if it may lie there)",
+    )
+    return name
 
 
 @click.command()

@@ -188,24 +188,43 @@ def build_index(
 ) -> Index:
     """Scan a volume into a new index at `path`; without a path into a temporary one.  Usage where `path` exists."""
     name = None if path is None else os.fspath(path)
-    if name is not None and os.path.lexists(name):
-        raise Usage(f"{name}: there is something by that name already")
+    if name is not None:
+        _create(name)
+    db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(name if name is not None else "")
-    except sqlite3.Error as error:
-        raise DeviceError(f"{name}: {error}") from None
-    try:
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384;")
         db.executescript(SCHEMA)
         _Builder(volume, db).run(advance)
         db.commit()
-    except BaseException:
-        db.close()
+    except BaseException as error:
+        if db is not None:
+            db.close()
         if name is not None:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 os.unlink(name)
-        raise
+        if not isinstance(error, sqlite3.Error):
+            raise
+        raise _unwritten(name, error) from None
     return Index(db, name)
+
+
+def _create(name: str) -> None:
+    """Make the file of an index; SQLite would not say why it can't."""
+    try:
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except FileExistsError:
+        raise Usage(f"{name}: there is something by that name already") from None
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise DeviceError(f"{name}: {said}; no index was made: say with -o where it can lie") from None
+
+
+def _unwritten(name: str | None, error: sqlite3.Error) -> DeviceError:
+    """What SQLite says of a full disk, for one who has never heard of SQLite."""
+    if name is None:
+        return DeviceError(f"the temporary index can't be kept: {error}; $SQLITE_TMPDIR names a folder with more room")
+    return DeviceError(f"{name}: the index can't be written: {error}; nothing is left of it, the image is as it was")
 
 
 def figures(index: Index) -> dict[str, int]:

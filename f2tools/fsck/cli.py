@@ -15,7 +15,7 @@ import click
 
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system
+from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system, say_bug
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class FsckCommand(click.Command):
         except (KeyboardInterrupt, click.Abort):
             click.echo("f2tools: interrupted", err=True)
             ctx.exit(CANCELLED)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:  # which would end with 1: all errors corrected
+            say_bug(error)
+            ctx.exit(FAILED)
 
 
 def explain(ctx: click.Context, _: click.Parameter, codes: tuple[str, ...]) -> None:

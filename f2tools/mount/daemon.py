@@ -72,7 +72,7 @@ def _become_daemon(work: Callable[[Callable[[], None]], None], warnings: list[st
         code = _ended(waiting, warnings, f"{where}{error.strerror or error}", 1)
     except BaseException as error:
         log.critical("ended by an error", exc_info=error)
-        code = _ended(waiting, warnings, f"{type(error).__name__}: {error}", 8)
+        code = _ended(waiting, warnings, f"{type(error).__name__}: {error}", 70)
     finally:
         logging.shutdown()
     os._exit(code)

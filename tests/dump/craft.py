@@ -39,7 +39,7 @@ class Terminal(io.TextIOWrapper):
 
 
 def f2(*args: object, terminal: bool = False) -> Result:
-    """Run `f2tools ARGS` in this process; an exception that the command line doesn't handle comes through."""
+    """Run `f2tools ARGS` in this process; what nobody has foreseen fails the test."""
     raw = io.BytesIO()
     out = (Terminal if terminal else io.TextIOWrapper)(raw, encoding="utf-8", write_through=True)
     err = io.StringIO()
@@ -54,6 +54,7 @@ def f2(*args: object, terminal: bool = False) -> Result:
     finally:
         sys.argv = before
     out.flush()
+    assert "this is a mistake in f2tools" not in err.getvalue(), err.getvalue()
     return Result(int(code), raw.getvalue(), err.getvalue())
 
 

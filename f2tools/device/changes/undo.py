@@ -30,9 +30,11 @@ repeated.
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -94,6 +96,8 @@ class UndoLog(Wrapper):
         self._saved = RangeSet()  # blocks
         self._buffer = bytearray()
         self._pending: tuple[int, int, int, bytes] | None = None
+        self._changed = False
+        self._broken = False  # the log can't be written any more
 
     def pwrite(self, offset: int, data: Data) -> None:
         view = byte_view(data)
@@ -101,7 +105,8 @@ class UndoLog(Wrapper):
         self.check_range(offset, len(view))
         if len(view):
             self._save([(offset, len(view))], self._head_with(offset, view[:HEAD_BYTES]))
-            self.base.pwrite(offset, view)
+            with self._changing():
+                self.base.pwrite(offset, view)
 
     def write_blocks(self, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
         self.check_writable()
@@ -114,37 +119,62 @@ class UndoLog(Wrapper):
 
     def discard(self, offset: int, length: int) -> None:
         self._save_zeroed(offset, length)
-        self.base.discard(offset, length)
+        with self._changing():
+            self.base.discard(offset, length)
 
     def trim(self, offset: int, length: int) -> None:
         self._save_zeroed(offset, length)
-        self.base.trim(offset, length)
+        with self._changing():
+            self.base.trim(offset, length)
 
     def write_zeroes(self, offset: int, length: int) -> None:
         self._save_zeroed(offset, length)
-        self.base.write_zeroes(offset, length)
+        with self._changing():
+            self.base.write_zeroes(offset, length)
 
     def resize(self, size_bytes: int) -> None:
         self.check_writable()
         gone = max(0, self.size_bytes - max(0, size_bytes))
         head = self._head()[: max(0, size_bytes)].ljust(HEAD_BYTES, b"\0")
         self._save([(self.size_bytes - gone, gone)], head, size_bytes)
-        super().resize(size_bytes)
+        with self._changing():
+            super().resize(size_bytes)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around a change below: whoever sees it fail is told how to take back what was changed."""
+        self._changed = True
+        try:
+            yield
+        except DeviceError as error:
+            raise DeviceError(f"{error}; {self._way_back()}") from None
+
+    def _way_back(self) -> str:
+        if not self._changed:
+            return f"{self.base.name} was not changed"
+        return f"`{shlex.join(('f2tools', 'undo', self.path, self.base.name))}` takes back what was changed"
 
     def save(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Save what these (offset, length) hold now, all at once, as changes to them are to come."""
         self._save(ranges, None)
 
     def close(self) -> None:
-        """Seal the log and close both; a log of no changes is a whole log too."""
-        if self._log.fd >= 0:
-            try:
+        """Seal the log and close both; a log of no changes is a whole log too, and so is one without a seal."""
+        if self._log.fd < 0:
+            return
+        try:
+            if not self._broken:
                 self._begin()
-                self._append(SEAL, 0, b"".join(_seal(self.base, self._original_size)))
-                self._commit()
-            finally:
-                self._log.close()
-                self.base.close()
+                durable = self._end
+                try:
+                    self._append(SEAL, 0, b"".join(_seal(self.base, self._original_size)))
+                    self._commit()
+                except DeviceError as error:
+                    self._roll_back(durable)
+                    raise DeviceError(f"{error}; {self._way_back()}") from None
+        finally:
+            self._log.close()
+            self.base.close()
 
     def _save_zeroed(self, offset: int, length: int) -> None:
         self.check_writable()
@@ -180,9 +210,9 @@ class UndoLog(Wrapper):
             if size is not None:
                 self._append(SIZE, size)
             self._commit()
-        except DeviceError:
+        except DeviceError as error:
             self._roll_back(durable)
-            raise
+            raise DeviceError(f"{error}; {self._way_back()}") from None
         for begin, end in fresh:
             self._saved.add(begin, end)
 
@@ -223,6 +253,7 @@ class UndoLog(Wrapper):
         self._write_out()
         self._sync()
         self._batch += 1
+        self._broken = False
 
     def _write_out(self) -> None:
         self._log.size_bytes = self._end + len(self._buffer)
@@ -238,8 +269,9 @@ class UndoLog(Wrapper):
 
     def _roll_back(self, durable: int) -> None:
         """Forget a batch that could not be written: what it was for isn't done."""
+        self._broken = True
         self._pending = None
-        self._buffer.clear()
+        self._buffer = bytearray()  # a traceback may still hold the old one
         self._end = durable
         self._log.resize(durable)
 
@@ -255,9 +287,9 @@ class UndoLog(Wrapper):
         try:
             self._append(HEAD, 0, _digests(self._head()))
             self._commit()
-        except DeviceError:
+        except DeviceError as error:
             self._roll_back(0)
-            raise
+            raise DeviceError(f"{error}; {self._way_back()}") from None
 
 
 def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, force: bool = False) -> UndoReport:
@@ -504,6 +536,9 @@ class _LogFile(FileDevice):
     def resize(self, size_bytes: int) -> None:
         os.ftruncate(self.fd, size_bytes)
         self.size_bytes = size_bytes
+
+    def _state(self) -> str:
+        return "what is to be overwritten can't be kept"
 
 
 def _digests(head: bytes) -> bytes:

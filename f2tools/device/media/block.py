@@ -110,6 +110,7 @@ class BlockDevice(FileDevice):
             try:
                 with memoryview(lane) as whole, whole[: len(rest)] as part:
                     done += os.pwritev(self._direct, [part], at + done)
+                self.changed = True
             except OSError as error:
                 raise self._failed("writing", at + done, error) from None
 

@@ -28,6 +28,7 @@ class FileDevice(Device):
         self.fd = fd
         self.size_bytes = size_bytes
         self.read_only = not write
+        self.changed = False
 
     def pread(self, offset: int, length: int) -> bytes:
         self.check_range(offset, length)
@@ -58,6 +59,7 @@ class FileDevice(Device):
         while done < len(view):
             try:
                 done += os.pwrite(self.fd, view[done:], offset + done)
+                self.changed = True
             except OSError as error:
                 raise self._failed("writing", offset + done, error) from None
 
@@ -79,7 +81,12 @@ class FileDevice(Device):
             self.fd = -1
 
     def _failed(self, doing: str, offset: int, error: OSError) -> DeviceError:
-        return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}")
+        state = f"; {self._state()}" if doing == "writing" else ""
+        return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}")
+
+    def _state(self) -> str:
+        """What whoever sees a write fail must know."""
+        return "it was changed in part" if self.changed else "nothing of it was changed"
 
 
 class ImageFile(FileDevice):
@@ -107,7 +114,10 @@ class ImageFile(FileDevice):
     def write_zeroes(self, offset: int, length: int) -> None:
         self.check_writable()
         self.check_range(offset, length)
-        if not length or punch_hole(self.fd, offset, length):
+        if not length:
+            return
+        if punch_hole(self.fd, offset, length):
+            self.changed = True
             return
         for start, size in list(self.data_ranges(offset, length)):  # what is a hole stays one
             super().write_zeroes(start, size)
@@ -123,8 +133,9 @@ class ImageFile(FileDevice):
             os.ftruncate(self.fd, size_bytes)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or error
-            raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long: {why}") from None
+            raise DeviceError(f"{self.name}: can't be made {size_bytes} bytes long: {why}; {self._state()}") from None
         self.size_bytes = size_bytes
+        self.changed = True
 
 
 @cache
