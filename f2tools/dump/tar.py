@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from f2tools.copyout.making import has_xattrs
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
-from f2tools.errors import F2fsError, Unsupported, Usage
+from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.acl import acl_text, parse_xattr
 from f2tools.f2fs.volume.data import Extent
@@ -27,7 +27,7 @@ from f2tools.f2fs.volume.xattr import visible_xattrs
 BLOCK = 512
 RECORD = 20 * BLOCK
 ZEROS = bytes(1 << 16)
-MAX_RUNS = 1 << 20  # of data in a sparse file; beyond, holes are written as zeros where they are short
+MAX_RUNS = 1 << 20  # of data in a sparse file; holes beyond are written as zeros
 
 _TYPES = {"file": b"0", "symlink": b"2", "char": b"3", "block": b"4", "dir": b"5", "fifo": b"6"}
 _LINK = b"1"
@@ -93,9 +93,9 @@ class _Writer:
         self.linked: dict[int, bytes] = {}
         self.copied = Inodes(volume)
         self.written = 0
+        self.left = volume.data.most_blocks  # that may still be written: forged files may all share the same ones
 
     def all(self, paths: Sequence[str]) -> TarReport:
-        self.volume.data.limit()
         for path in paths:
             for found in walk(self.volume, self._top(path), self.report.lost):
                 self._entry(found.path, found.inode)
@@ -153,7 +153,10 @@ class _Writer:
             self._content(content)
             return True
         reasons: list[str] = []
-        runs = self._runs(inode, reasons)
+        runs, blocks = self._runs(inode, reasons)
+        if blocks > self.left:  # said before the header: what it announces must follow, if need be as zeros
+            raise Corrupt(Where(ino=inode.ino), "not read: the files have more blocks than the volume; they share them")
+        self.left -= blocks
         used = sum(runs[1::2])
         if used == inode.i_size:
             self._header(name, inode, b"0", size=used)
@@ -175,23 +178,27 @@ class _Writer:
             self.report.partial.append(Lost(path, f"{reasons[0]}; what could not be read is zeros"))
         return True
 
-    def _runs(self, inode: Inode, reasons: list[str]) -> Any:
-        """Start, length, start, length ... in bytes of what is not a hole."""
+    def _runs(self, inode: Inode, reasons: list[str]) -> tuple[Any, int]:
+        """Start, length, start, length ... in bytes of what is not a hole; and how many blocks that costs."""
         size = self.volume.geo.block_size
-        runs = array("Q")
+        runs, blocks = array("Q"), 0
         for item in mapped(self.volume, inode, reasons):
             if isinstance(item, Extent):
                 if item.blkaddr == NEW_ADDR:
                     continue
                 start, length = item.fofs * size, item.count * size
+                blocks += item.count
             else:
                 start, length = item.fofs * size, inode.cluster_size * size
+                blocks += item.blkaddrs.size
             length = min(length, inode.i_size - start)
+            if len(runs) >= 2 * MAX_RUNS:
+                blocks += (start - runs[-2] - runs[-1]) // size
             if runs and (runs[-2] + runs[-1] == start or len(runs) >= 2 * MAX_RUNS):
                 runs[-1] = start + length - runs[-2]
             elif length > 0:
                 runs.extend((start, length))
-        return runs
+        return runs, blocks
 
     def _stream(self, inode: Inode, runs: Any) -> list[str]:
         """The bytes of all runs; what can't be read is zeros, or the archive would be out of step."""

@@ -58,7 +58,10 @@ def test_extract_stops_at_what_a_sound_volume_could_hold(forged: Path, tmp_path:
 
 
 def test_tar_stops_too(forged: Path, tmp_path: Path) -> None:
-    assert run("dump", "tar", forged, "-o", tmp_path / "out.tar").returncode == 1
+    done = run("dump", "tar", forged, "-o", tmp_path / "out.tar")
+    assert done.returncode == 1
+    assert b"share them" in done.stderr
+    assert (tmp_path / "out.tar").stat().st_size <= most(forged) + (64 << 20)
 
 
 def test_a_manifest_stops_too(forged: Path) -> None:

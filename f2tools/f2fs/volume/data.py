@@ -64,7 +64,12 @@ class DataReader:
         In a sound volume a block belongs to one file.  In a forged one thousands of files may share the same blocks,
         and a small image would fill any disk.
         """
-        self._left = 2 * self._geo.segment_count_main * self._geo.blocks_per_seg
+        self._left = self.most_blocks
+
+    @property
+    def most_blocks(self) -> int:
+        """More blocks than all files of a sound volume have together."""
+        return 2 * self._geo.segment_count_main * self._geo.blocks_per_seg
 
     def spend(self, inode: Inode, blocks: int) -> None:
         """Note that blocks of a file are read; Corrupt beyond the limit, if one was set."""
