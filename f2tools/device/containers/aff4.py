@@ -12,29 +12,36 @@ import re
 import struct
 import zipfile
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+import numpy as np
+from numpy.typing import NDArray
+
 from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.containers.kept import Kept
 from f2tools.device.media.image import ImageFile, open_image
 from f2tools.errors import DeviceError, Unsupported
 
 ZIP_MAGIC = b"PK\x03\x04"
 _SCHEMA = "http://aff4.org/Schema#"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-_ENTRY = struct.Struct("<QQQI")  # of a map: offset, length, offset in the target, number of the target
-_CHUNK = struct.Struct("<QI")  # of an index: offset in the bevy, length
+_ENTRY = np.dtype([("start", "<u8"), ("length", "<u8"), ("at", "<u8"), ("number", "<u4")])  # of a map
+_CHUNK = np.dtype([("offset", "<u8"), ("length", "<u4")])  # of the index of a bevy
+_TAIL = 22 + 65535 + 76  # of a zip file: where its directory is, after that of a big one, before the longest comment
 _LOCAL = struct.Struct("<4s22xHH")  # of a zip member, before its name
-CHUNKS_KEPT, INDEXES_KEPT = 128, 16
+KEPT_BYTES = 32 << 20  # of chunks and indexes, of all streams together
 MOST_CHUNK_BYTES = 16 << 20
-MOST_METADATA_BYTES = 64 << 20
+MOST_DIRECTORY_BYTES = 16 << 20  # of the zip file: more than 100,000 members
+MOST_TURTLE_BYTES = 2 << 20  # a few KiB in what imagers write
+MOST_INDEX_BYTES = 4 << 20  # of a bevy, of a map
+MOST_MAP_BYTES = 64 << 20  # of all maps together: two million ranges
+MOST_STREAMS = 1024
 MOST_DEPTH = 8  # maps on maps
 _TOKEN = re.compile(
-    r"""\s*(?:\#[^\n]*\s*)*(?:(?P<uri><[^<>\s]*>)|(?P<text>"(?:[^"\\\n]|\\.)*"(?:\^\^(?:<[^<>\s]*>|[\w:-]+)|@[\w-]+)?)"""
+    r"""\s*+(?:\#[^\n]*+\s*+)*+(?:(?P<uri><[^<>\s]*>)|(?P<text>"(?:[^"\\\n]|\\.)*"(?:\^\^(?:<[^<>\s]*>|[\w:-]+)|@[\w-]+)?)"""
     r"""|(?P<end>[.;,](?=\s|$))|(?P<word>[^\s;,]+?(?=[;,]?(?:\s|$)|\.(?:\s|$))))""",
     re.VERBOSE,
 )
@@ -93,6 +100,12 @@ class _Container:
     def __init__(self, file: ImageFile) -> None:
         self._file = file
         self.name = file.name
+        self.kept = Kept(KEPT_BYTES)
+        self._streams: dict[str, _Stream] = {}
+        self._map_bytes = 0
+        directory = _directory_bytes(file)
+        if directory > MOST_DIRECTORY_BYTES:
+            raise Unsupported(f"{self.name}: an AFF4 image whose directory has {directory} bytes")
         try:
             # the directory only; members are read by their offsets
             with open(file.fd, "rb", closefd=False) as raw:
@@ -105,7 +118,7 @@ class _Container:
             self.urn = self.member("container.description", 4096).decode("utf-8", "replace").strip()
         if "information.turtle" not in self._members:
             raise Unsupported(f"{self.name}: a zip file, but not an AFF4 image of a disk")
-        self.facts = parse_turtle(self.member("information.turtle", MOST_METADATA_BYTES).decode("utf-8", "replace"))
+        self.facts = parse_turtle(self.member("information.turtle", MOST_TURTLE_BYTES).decode("utf-8", "replace"))
 
     def disk(self) -> str:
         """The stream that is the disk: what an image names, else the only stream that no map is made of."""
@@ -120,12 +133,21 @@ class _Container:
 
     def stream(self, urn: str, depth: int = 0) -> _Stream:
         """A stream by its name; Unsupported where it isn't in this volume."""
+        if urn not in self._streams:
+            if len(self._streams) >= MOST_STREAMS:
+                raise Unsupported(f"{self.name}: an AFF4 image of more than {MOST_STREAMS} streams")
+            self._streams[urn] = self._open(urn, depth)
+        return self._streams[urn]
+
+    def _open(self, urn: str, depth: int) -> _Stream:
         fill = _FILL.fullmatch(urn)
         if urn in _ZEROS or fill:
             return _Fill(int(fill[1], 16) if fill else 0)
         said = self.facts.get(urn, {})
         kinds = _kinds(said)
-        if "Map" in kinds and depth < MOST_DEPTH:
+        if "Map" in kinds and depth >= MOST_DEPTH:
+            raise Unsupported(f"{self.name}: an AFF4 image of maps on maps, more than {MOST_DEPTH} on each other")
+        if "Map" in kinds:
             return _Map(self, urn, said, depth)
         if "ImageStream" in kinds:
             return _Chunks(self, urn, said)
@@ -142,11 +164,24 @@ class _Container:
     def size_of(self, name: str) -> int:
         return self._members[name].file_size
 
+    def ranges(self, name: str) -> NDArray[Any]:
+        """The member that is a map, dtype _ENTRY, in order; all maps together have a most."""
+        self._map_bytes += self.size_of(name)
+        if self._map_bytes > MOST_MAP_BYTES:
+            raise Unsupported(f"{self.name}: an AFF4 image whose maps have more than {MOST_MAP_BYTES >> 20} MiB")
+        raw = self.member(name, MOST_MAP_BYTES)
+        if len(raw) % _ENTRY.itemsize:
+            raise DeviceError(f"{self.name}: the map {name} has {len(raw)} bytes")
+        ranges = np.frombuffer(raw, _ENTRY)
+        if (ranges["start"] >= 1 << 62).any() or (ranges["length"] >= 1 << 62).any():
+            raise DeviceError(f"{self.name}: the map {name} has ranges beyond what any disk has")
+        return ranges[np.argsort(ranges["start"], kind="stable")]
+
     def part(self, name: str, offset: int, length: int) -> bytes:
         """Bytes of a member that is stored as it is."""
         info = self._members[name]
         if info.compress_type != zipfile.ZIP_STORED:
-            return self.member(name, MOST_METADATA_BYTES)[offset : offset + length]
+            return self.kept.get(name, lambda: self.member(name, MOST_CHUNK_BYTES))[offset : offset + length]
         head = self._file.pread(info.header_offset, 30)
         magic, name_length, extra = _LOCAL.unpack(head)
         if magic != ZIP_MAGIC or offset + length > info.file_size:
@@ -188,36 +223,34 @@ class _Map:
         name, index = container.find(urn, "map"), container.find(urn, "idx")
         if name is None or index is None:
             raise DeviceError(f"{container.name}: the map of {urn} is missing")
-        raw = container.member(name, MOST_METADATA_BYTES)
-        if len(raw) % _ENTRY.size:
-            raise DeviceError(f"{container.name}: the map of {urn} has {len(raw)} bytes")
-        self._ranges = sorted(_ENTRY.iter_unpack(raw))
-        self._starts = [start for start, *_ in self._ranges]
-        names = container.member(index, MOST_METADATA_BYTES).decode("utf-8", "replace").split("\n")
+        self._ranges = container.ranges(name)
+        self._starts = self._ranges["start"]
+        self._ends = self._starts + self._ranges["length"]
+        names = container.member(index, MOST_INDEX_BYTES).decode("utf-8", "replace").split("\n")
         targets = [text.strip() for text in names if text.strip()]
         self._streams: dict[int, _Stream] = {}
-        for number in {number for *_, number in self._ranges}:
+        for number in np.unique(self._ranges["number"]).tolist():
             if number >= len(targets):
                 raise DeviceError(f"{container.name}: the map of {urn} refers to stream {number} of {len(targets)}")
             self._streams[number] = container.stream(targets[number], depth + 1)
-        end = max((start + length for start, length, *_ in self._ranges), default=0)
-        self.size = _number(said, "size", end)
+        self.size = _number(said, "size", int(self._ends.max(initial=0)))
 
     def read(self, offset: int, length: int) -> bytes:
-        i = bisect_right(self._starts, offset) - 1
+        i = int(np.searchsorted(self._starts, offset, "right")) - 1
         if i >= 0:
-            start, size, at, number = self._ranges[i]
+            start, size, at, number = self._ranges[i].item()
             if offset < start + size:
                 inside = offset - start
                 return self._streams[number].read(at + inside, min(length, size - inside))
-        following = self._starts[i + 1] if i + 1 < len(self._starts) else self.size
+        following = int(self._starts[i + 1]) if i + 1 < self._starts.size else self.size
         return bytes(max(0, min(length, following - offset, 1 << 20)))
 
     def data_ranges(self, offset: int, length: int) -> Iterator[tuple[int, int]]:
-        for start, size, _, number in self._ranges:
-            stream = self._streams[number]
-            low, high = max(start, offset), min(start + size, offset + length)
-            if low < high and not (isinstance(stream, _Fill) and not stream.byte):
+        zeros = [number for number, stream in self._streams.items() if isinstance(stream, _Fill) and not stream.byte]
+        wanted = (self._starts < offset + length) & (self._ends > offset) & ~np.isin(self._ranges["number"], zeros)
+        for row in np.flatnonzero(wanted).tolist():
+            low, high = max(int(self._starts[row]), offset), min(int(self._ends[row]), offset + length)
+            if low < high:
                 yield low, high - low
 
 
@@ -233,20 +266,22 @@ class _Chunks:
         self._method = next(iter(said.get(_SCHEMA + "compressionMethod", [])), "")
         if not 0 < self._chunk <= MOST_CHUNK_BYTES or not 0 < self._per_bevy < 1 << 24:
             raise DeviceError(f"{container.name}: an AFF4 image with chunks of {self._chunk} bytes")
-        self._index = lru_cache(INDEXES_KEPT)(self._read_index)
-        self._plain = lru_cache(CHUNKS_KEPT)(self._read_chunk)
 
     def read(self, offset: int, length: int) -> bytes:
         number, inside = divmod(offset, self._chunk)
-        return self._plain(number)[inside : inside + length] if offset < self.size else b""
+        if offset >= self.size:
+            return b""
+        kept = self._container.kept.get((self._urn, number), lambda: self._read_chunk(number))
+        return kept[inside : inside + length]
 
-    def _read_index(self, bevy: int) -> tuple[str, list[tuple[int, int]]]:
+    def _index(self, bevy: int) -> tuple[str, NDArray[Any]]:
+        """The member that holds a bevy, and its index, dtype _CHUNK."""
         name = self._container.find(self._urn, f"{bevy:08d}")
         index = self._container.find(self._urn, f"{bevy:08d}.index")
         if name is None or index is None:
             raise DeviceError(f"{self._container.name}: bevy {bevy} of {self._urn} is missing")
-        raw = self._container.member(index, MOST_METADATA_BYTES)
-        return name, list(_CHUNK.iter_unpack(raw[: len(raw) // _CHUNK.size * _CHUNK.size]))
+        raw = self._container.kept.get(index, lambda: self._container.member(index, MOST_INDEX_BYTES))
+        return name, np.frombuffer(raw, _CHUNK, len(raw) // _CHUNK.itemsize)
 
     def _read_chunk(self, number: int) -> bytes:
         bevy, inside = divmod(number, self._per_bevy)
@@ -254,7 +289,7 @@ class _Chunks:
         if inside >= len(index):
             raise DeviceError(f"{self._container.name}: chunk {number} of {self._urn} is missing")
         wanted = min(self._chunk, self.size - number * self._chunk)
-        offset, length = index[inside]
+        offset, length = index[inside].item()
         if length > 2 * MOST_CHUNK_BYTES:
             raise DeviceError(f"{self._container.name}: a chunk of {length} bytes")
         raw = self._container.part(name, offset, length)
@@ -390,6 +425,20 @@ def _full(word: str, prefixes: dict[str, str]) -> str:
     return prefixes[prefix] + rest if colon and prefix in prefixes else word
 
 
+def _directory_bytes(file: Device) -> int:
+    """How long the directory of a zip file says that it is; 0 where there is none."""
+    start = max(0, file.size_bytes - _TAIL)
+    tail = file.pread(start, file.size_bytes - start)
+    most = 0
+    at = tail.find(b"PK\x05\x06")
+    while 0 <= at <= len(tail) - 22:  # a comment may hold such too: whichever is taken
+        most = max(most, *struct.unpack_from("<I", tail, at + 12))
+        if at >= 76 and tail[at - 20 : at - 16] == b"PK\x06\x07":  # then the size of a big one is elsewhere
+            most = max(most % 0xFFFFFFFF, *struct.unpack_from("<Q", tail, at - 76 + 40))
+        at = tail.find(b"PK\x05\x06", at + 1)
+    return most
+
+
 def _kinds(said: dict[str, list[str]]) -> set[str]:
     return {kind.removeprefix(_SCHEMA) for kind in said.get(_TYPE, [])}
 
@@ -407,7 +456,7 @@ def is_aff4(file: Device, head: bytes) -> bool:
     """Whether a zip file is an AFF4 volume: its comment or its first member says so."""
     if not head.startswith(ZIP_MAGIC):
         return False
-    tail = file.pread(max(0, file.size_bytes - 65558), min(file.size_bytes, 65558))
+    tail = file.pread(max(0, file.size_bytes - _TAIL), min(file.size_bytes, _TAIL))
     return b"aff4:" in tail or b"container.description" in head or b"version.txt" in head
 
 
