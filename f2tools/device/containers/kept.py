@@ -1,4 +1,4 @@
-"""What was read or unpacked last, up to so many bytes: what an image says of its sizes decides how many things that is."""
+"""What was read or unpacked last, up to so many bytes: how many things that is, an image that lies would say wrong."""
 
 from __future__ import annotations
 
