@@ -218,7 +218,7 @@ def fill_volume(
     can't be read or has changed; TooSmall where there is no room.
     """
     from f2tools.device.media.zones import in_order
-    from f2tools.f2fs.write.bulk.stream import load
+    from f2tools.f2fs.write.bulk.inodes import load
     from f2tools.f2fs.write.segment import NoFreeSegment
     from f2tools.f2fs.write.volume import WritableVolume
     from f2tools.mkfs.format import hide_superblocks, write_superblocks

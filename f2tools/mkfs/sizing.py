@@ -93,7 +93,7 @@ class Counter:
 
     def count(self, entries: list[SourceEntry], in_root: list[bytes]) -> Need:
         """`in_root`: names that the root directory of the volume has by itself.  SourceError, F2fsError as loading."""
-        from f2tools.f2fs.write.bulk.stream import compresses
+        from f2tools.f2fs.write.bulk.plan import compresses
 
         need = Need()
         names: dict[bytes, list[bytes]] = {b"": list(in_root)}
@@ -122,7 +122,7 @@ class Counter:
         return need
 
     def _xattr_node(self, entry: SourceEntry) -> int:
-        from f2tools.f2fs.write.bulk.stream import lay_out_xattrs
+        from f2tools.f2fs.write.bulk.plan import lay_out_xattrs
 
         key = (entry.mode, *sorted(entry.xattrs.items()))
         found = self._xattr_nodes.get(key)
@@ -132,7 +132,7 @@ class Counter:
         return found
 
     def _file(self, need: Need, entry: SourceEntry, compressed: bool) -> None:
-        from f2tools.f2fs.write.bulk.stream import block_runs, blocks_of
+        from f2tools.f2fs.write.bulk.plan import block_runs, blocks_of
 
         if not compressed:
             if entry.size <= self._inline:
@@ -151,7 +151,7 @@ class Counter:
 
     def _released(self, entry: SourceEntry, fofs: NDArray) -> int:
         """Blocks that compression saves, known only when it is done."""
-        from f2tools.f2fs.write.bulk.stream import saved_blocks
+        from f2tools.f2fs.write.bulk.plan import saved_blocks
 
         assert self.compress is not None
         return saved_blocks(entry, fofs, self.compress, self._size)
@@ -160,7 +160,7 @@ class Counter:
         """Direct and indirect nodes for these blocks of a file."""
         import numpy as np
 
-        from f2tools.f2fs.write.bulk.stream import node_paths
+        from f2tools.f2fs.write.bulk.plan import node_paths
 
         numbers = np.unique((fofs[fofs >= own] - own) // per)
         if not numbers.size:

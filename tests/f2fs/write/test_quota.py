@@ -12,7 +12,8 @@ from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import CP_QUOTA_NEED_FSCK_FLAG, F2FS_COMPR_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.f2fs.write.bulk.stream import SourceEntry, load
+from f2tools.f2fs.write.bulk.inodes import load
+from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import judges
 from tests.f2fs.write.consistency import assert_consistent

@@ -1,0 +1,313 @@
+"""Filling a fresh volume with a tree of files: everything is written once, in its final place, in log order.
+
+Where the general operations change a tree name by name, here the whole tree is known: directories are built at once,
+inodes in arrays, data in long runs.  The logs are those of `segment`: directory blocks and hot extensions hot, cold
+extensions and compressed files cold, other data warm.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    COLD_BIT_SHIFT,
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_DATA_EXIST,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_INODE_CRTIME,
+    F2FS_INDEX_FL,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.volume.dentries import build_directory, build_inline, name_hashes
+from f2tools.f2fs.write.bulk.nodes import set_footer
+from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
+from f2tools.f2fs.write.bulk.stream import DataStream
+from f2tools.f2fs.write.bulk.target import Progress, Target
+from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
+from f2tools.f2fs.write.inode import device_words
+from f2tools.f2fs.write.volume import WritableVolume
+
+_INLINE = InodeLayout.offset_of("i_inline")
+_SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
+
+
+def load(
+    vol: WritableVolume,
+    entries: Iterable[SourceEntry],
+    *,
+    compress: CompressPolicy | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Fill the root directory of a fresh volume with a tree: how many inodes were made.  The caller closes the volume.
+
+    OSError ENOSPC when the tree is more than the volume holds; the volume is then of no use.  F2fsError naming a file
+    that can't be read.
+    """
+    return _Loader(Target(vol, compress, progress or (lambda _: None))).run(entries)
+
+
+class _Loader:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.vol = target.vol
+        self.geo = target.geo
+        self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[int, bytes, bytes | None]] = {}
+        self._inode_blocks = np.empty((INODES_AT_ONCE, self.geo.block_size), np.uint8)
+        self.usage: dict[tuple[int, int, int], list[int]] = {}
+
+    def run(self, entries: Iterable[SourceEntry]) -> int:
+        files, root = plan(self.vol, entries)
+        self._finish_root(root, self._fill_root(root))
+        for start in range(0, len(files), INODES_AT_ONCE):
+            self._batch(files[start : start + INODES_AT_ONCE])
+        self.vol.note_usage(self.usage)
+        return len(files)
+
+    # -- directories ----------------------------------------------------------------------------------------------
+
+    def _directory(self, file: NewFile) -> tuple[bytes | None, Any]:
+        """(inline area or None, Built or None) of a directory."""
+        names = [child.name for child in file.children]
+        inos = [child.ino for child in file.children]
+        kinds = [child.kind for child in file.children]
+        hashes = name_hashes(names)
+        inline = build_inline(self.target.inline_room, names, inos, kinds, hashes, file.ino, file.parent)
+        if inline is not None:
+            return inline, None
+        built = build_directory(
+            names, inos, kinds, hashes, self_ino=file.ino, parent_ino=file.parent, block_size=self.geo.block_size
+        )
+        return None, built
+
+    def _fill_root(self, root: NewFile) -> Any:
+        """The root was made by the format, with its entries in a block."""
+        names = [child.name for child in root.children]
+        return build_directory(
+            names,
+            [child.ino for child in root.children],
+            [child.kind for child in root.children],
+            name_hashes(names),
+            self_ino=root.ino,
+            parent_ino=root.ino,
+            dir_level=self.vol.live(root.ino).i_dir_level,
+            block_size=self.geo.block_size,
+        )
+
+    def _finish_root(self, root: NewFile, built: Any) -> None:
+        vol, entry = self.vol, root.entry
+        inode = vol.live(root.ino)
+        vol.mapper.reserve(inode, built.indices)
+        for number, block in zip(built.indices.tolist(), built.blocks, strict=True):
+            vol.files.page(inode, number, fresh=True)[:] = block
+        inode.set(i_size=built.i_size, i_current_depth=built.i_current_depth, i_links=root.links)
+        if entry is not NO_ROOT:
+            vol.transfer(inode, entry.uid, entry.gid, None)
+            inode.set(i_mode=stat.S_IFDIR | stat.S_IMODE(entry.mode), i_uid=entry.uid, i_gid=entry.gid)
+            for name, value in sorted(entry.xattrs.items()):
+                vol.setxattr(root.ino, name, value)
+            inode.set(**inode_times(entry))
+        vol.nodes.touch(inode)
+
+    # -- inodes ---------------------------------------------------------------------------------------------------
+
+    def _batch(self, files: list[NewFile]) -> None:
+        """Make some inodes, with all that belongs to them."""
+        blocks = self._inode_blocks[: len(files)]
+        blocks[:] = 0
+        self._xattrs(files)
+        self._fields(files, blocks)
+        stream = DataStream(self.target, blocks)
+        for row, file in enumerate(files):
+            file.row = row
+            self._content(file, blocks[row], stream)
+        stream.finish()
+        self._count(files, blocks)
+        self._write_nodes(files, blocks)
+        self.target.progress(len(files))
+
+    def _fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+        """What an inode says besides its content, field by field for all of them."""
+        rows = blocks.view(InodeLayout.at(self.geo.block_size).dtype)[:, 0]
+        for name in ("i_uid", "i_gid"):
+            rows[name] = [getattr(file.entry, name[2:]) for file in files]
+        rows["i_mode"] = [file.mode for file in files]
+        rows["i_links"] = [file.links for file in files]
+        rows["i_pino"] = [file.parent for file in files]
+        rows["i_blocks"] = 1
+        rows["i_generation"] = [self.vol.new_generation() for _ in files]
+        rows["i_namelen"] = [len(file.name) for file in files]
+        rows["i_name"] = np.array([file.name for file in files], "S255").view(np.uint8).reshape(len(files), 255)
+        rows["i_inline"] = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if self.target.extra else 0)
+        rows["i_advise"] = [file.advise for file in files]
+        is_dir = np.array([stat.S_ISDIR(file.mode) for file in files])
+        rows["i_flags"] = np.where(is_dir, F2FS_INDEX_FL, 0)
+        for name, values in (
+            ("atime", [f.entry.mtime_ns if f.entry.atime_ns is None else f.entry.atime_ns for f in files]),
+            ("ctime", [f.entry.mtime_ns if f.entry.ctime_ns is None else f.entry.ctime_ns for f in files]),
+            ("mtime", [f.entry.mtime_ns for f in files]),
+        ):
+            seconds, nsec = np.divmod(np.array(values, np.int64), 1_000_000_000)
+            rows[f"i_{name}"], rows[f"i_{name}_nsec"] = seconds.view(np.uint64), nsec
+        if self.target.extra:
+            self._extra_fields(files, blocks)
+        footers = blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
+        footers["nid"] = footers["ino"] = [file.ino for file in files]
+        footers["flag"] = np.where(is_dir, 0, 1 << COLD_BIT_SHIFT)
+        inline = [file.inline or b"" for file in files]
+        end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
+        for row, area in enumerate(inline):
+            if area:
+                blocks[row, end - self.target.inline_xattr_size : end] = np.frombuffer(area, np.uint8)
+
+    def _extra_fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+        extra = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size].view(InodeExtra.dtype)[:, 0]
+        extra["i_extra_isize"] = InodeExtra.size
+        if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+            extra["i_inline_xattr_size"] = DEFAULT_INLINE_XATTR_ADDRS
+        if self.geo.feature & F2FS_FEATURE_INODE_CRTIME:
+            born = [f.entry.mtime_ns if f.entry.crtime_ns is None else f.entry.crtime_ns for f in files]
+            seconds, nsec = np.divmod(np.array(born, np.int64), 1_000_000_000)
+            extra["i_crtime"], extra["i_crtime_nsec"] = seconds.view(np.uint64), nsec
+
+    def _xattrs(self, files: list[NewFile]) -> None:
+        """Lay the xattrs out; equal sets are laid out once."""
+        for file in files:
+            file.mode = file.entry.mode
+            if stat.S_ISREG(file.mode):
+                file.advise = self.vol.maker.advice(file.name)
+            if not file.entry.xattrs:
+                continue
+            key = (("", bytes([file.mode >> 8, file.mode & 255])), *sorted(file.entry.xattrs.items()))
+            found = self._xattr_areas.get(key)
+            if found is None:
+                found = lay_out_xattrs(file.entry, self.target.inline_xattr_size, self.geo.block_size)
+                self._xattr_areas[key] = found
+            file.mode, file.inline, file.xattr_node = found
+
+    # -- content --------------------------------------------------------------------------------------------------
+
+    def _content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
+        entry = file.entry
+        if stat.S_ISDIR(file.mode):
+            self._directory_content(file, block, stream)
+        elif stat.S_ISREG(file.mode):
+            n = self.geo.addrs_per_block
+            if entry.size > n * (2 + 2 * n + n * n) * self.geo.block_size:  # max_file_blocks() in fs/f2fs/super.c
+                raise OSError(errno.EFBIG, f"{os.fsdecode(entry.path)}: larger than a file of F2FS can be")
+            if self._compressed(file):
+                stream.add_compressed(file, block, self.target.compress)
+            elif entry.size <= self.target.inline_room:
+                block[_INLINE] |= F2FS_INLINE_DATA | (F2FS_DATA_EXIST if entry.size else 0)
+                if entry.content is not None:
+                    room: Any = block[self.target.inline_at : self.target.inline_at + entry.size]
+                    for offset, length in entry.content.extents():
+                        entry.content.read_into(offset, memoryview(room)[offset : offset + length])
+            else:
+                stream.add(file, block)
+            block[_SIZE].view("<u8")[0] = entry.size
+            if entry.content is not None:
+                entry.content.close()
+            self.target.report(file, entry.size)
+        elif stat.S_ISLNK(file.mode):
+            self._link_content(file, block, stream)
+        elif stat.S_ISCHR(file.mode) or stat.S_ISBLK(file.mode):
+            block[self.target.addr_at : self.target.addr_at + 12].view("<u4")[:] = device_words(*entry.rdev)
+
+    def _compressed(self, file: NewFile) -> bool:
+        return compresses(self.target.compress, self.geo, file.entry)
+
+    def _link_content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
+        target = file.entry.target
+        if not target or len(target) >= self.geo.block_size:
+            raise F2fsError(f"{os.fsdecode(file.entry.path)}: a symbolic link to {len(target)} bytes")
+        block[_SIZE].view("<u8")[0] = len(target)
+        if len(target) <= self.target.inline_room:
+            block[_INLINE] |= F2FS_INLINE_DATA | F2FS_DATA_EXIST
+            block[self.target.inline_at : self.target.inline_at + len(target)] = np.frombuffer(target, np.uint8)
+            return
+        rows = np.zeros((1, self.geo.block_size), np.uint8)
+        rows[0, : len(target)] = np.frombuffer(target, np.uint8)
+        stream.add_rows(file, np.zeros(1, np.int64), rows, self.target.log_of(file))
+
+    def _directory_content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
+        inline, built = self._directory(file)
+        file.children = []
+        rows = block.view(InodeLayout.at(self.geo.block_size).dtype)[0]
+        if inline is not None:
+            block[_INLINE] |= F2FS_INLINE_DENTRY
+            block[self.target.inline_at : self.target.inline_at + len(inline)] = np.frombuffer(inline, np.uint8)
+            rows["i_size"] = len(inline)
+            rows["i_current_depth"] = 1
+            return
+        rows["i_size"], rows["i_current_depth"] = built.i_size, built.i_current_depth
+        stream.add_rows(file, built.indices, built.blocks, self.target.log_of(file))
+
+    # -- the end of a batch ---------------------------------------------------------------------------------------
+
+    def _count(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+        """The inodes themselves; data and further nodes were counted when they were written."""
+        space = self.vol.space
+        space.require(len(files), len(files))
+        space.valid_blocks += len(files)
+        space.valid_nodes += len(files)
+        space.valid_inodes += len(files)
+        rows = blocks.view(InodeLayout.at(self.geo.block_size).dtype)[:, 0]
+        for uid, gid, count in zip(
+            rows["i_uid"].tolist(), rows["i_gid"].tolist(), rows["i_blocks"].tolist(), strict=True
+        ):
+            used = self.usage.setdefault((uid, gid, 0), [0, 0])
+            used[0] += 1
+            used[1] += count - 1
+
+    def _write_nodes(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+        policy, nodes = self.vol.policy, self.vol.nodes
+        extra: list[NewFile] = [file for file in files if file.xattr_node is not None]
+        if extra:
+            self.vol.space.require(len(extra), len(extra))
+            nids = np.array(self.vol.nat.take(len(extra)), np.int64)
+            rows = np.zeros((len(extra), self.geo.block_size), np.uint8)
+            for row, nid, file in zip(rows, nids.tolist(), extra, strict=True):
+                assert file.xattr_node is not None
+                row[: len(file.xattr_node)] = np.frombuffer(file.xattr_node, np.uint8)
+                set_footer(row, nid, file.ino, XATTR_NODE_OFFSET, stat.S_ISDIR(file.mode))
+                inode = blocks[file.row].view(InodeLayout.at(self.geo.block_size).dtype)[0]
+                inode["i_xattr_nid"] = nid
+                inode["i_blocks"] += 1
+                self.usage[(file.entry.uid, file.entry.gid, 0)][1] += 1
+            self.vol.space.valid_blocks += len(extra)
+            self.vol.space.valid_nodes += len(extra)
+            are_dirs = np.array([stat.S_ISDIR(file.mode) for file in extra])
+            for directory in (True, False):
+                if (are_dirs == directory).any():
+                    kind = policy.node_log(direct=True, directory=directory)
+                    nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
+        inos = np.array([file.ino for file in files], np.int64)
+        are_dirs = np.array([stat.S_ISDIR(file.mode) for file in files])
+        for directory in (True, False):
+            chosen = are_dirs == directory
+            if chosen.all():
+                nodes.write_blocks(policy.node_log(direct=True, directory=directory), inos, blocks)
+            elif chosen.any():
+                nodes.write_blocks(policy.node_log(direct=True, directory=directory), inos[chosen], blocks[chosen])
+
+
+def inode_times(entry: SourceEntry) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for name, ns in (("atime", entry.atime_ns), ("ctime", entry.ctime_ns), ("mtime", entry.mtime_ns)):
+        seconds, nsec = divmod(entry.mtime_ns if ns is None else ns, 1_000_000_000)
+        values |= {f"i_{name}": seconds % (1 << 64), f"i_{name}_nsec": nsec}
+    return values

@@ -1,0 +1,244 @@
+"""What a tree will be in a volume: numbers and names, blocks of each file, clusters, paths of nodes, xattrs.
+
+Nothing is written here but the numbers of inodes taken; `mkfs --size auto` asks the same functions.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_RO,
+    F2FS_ROOT_INO,
+)
+from f2tools.f2fs.layout.file_type import file_type
+from f2tools.f2fs.layout.xattr import XATTR_INDEX_ADVISE
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content, SourceEntry
+from f2tools.f2fs.write.mapping import path_of
+from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.f2fs.write.xattr import build_area, parse_name, room_of, split, stored_value
+
+INODES_AT_ONCE = 1024
+BLOCKS_AT_ONCE = 256  # of data, in memory at a time: what stays in a processor's cache is copied several times faster
+_NONE = np.zeros(0, np.int64)
+
+NO_ROOT = SourceEntry(b"", stat.S_IFDIR)  # of a source that says nothing of the root
+
+
+@dataclass(slots=True)
+class NewFile:
+    """An inode to be made."""
+
+    entry: SourceEntry
+    ino: int
+    parent: int
+    name: bytes
+    links: int = 1
+    children: list[Name] = field(default_factory=list)  # of a directory
+    inline: bytes | None = None  # the inline part of its xattrs
+    xattr_node: bytes | None = None
+    row: int = 0  # in the batch of inodes
+    advise: int = 0
+    mode: int = 0
+    reported: int = 0  # bytes that `progress` was told of
+
+
+@dataclass(slots=True)
+class Name:
+    """A name in a directory."""
+
+    name: bytes
+    ino: int
+    kind: int
+
+
+def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewFile], NewFile]:
+    """(files, root): every file gets its number, every directory its names.  F2fsError for a tree that can't be."""
+    root_inode = vol.live(F2FS_ROOT_INO)
+    root = NewFile(NO_ROOT, F2FS_ROOT_INO, F2FS_ROOT_INO, b"", 2)
+    for dentry in vol.dirs.entries(root_inode):
+        if dentry.name not in (b".", b".."):
+            root.children.append(Name(dentry.name, dentry.ino, dentry.file_type))
+            root.links += int(dentry.file_type == 2)
+    own = {child.name for child in root.children}
+    by_path: dict[bytes, NewFile] = {b"": root}
+    files: list[NewFile] = []
+    numbers = iter(_Numbers(vol))
+    for entry in entries:
+        path = entry.path
+        if not path:
+            root.entry = entry
+            continue
+        folder_path, _, name = path.rpartition(b"/")
+        folder = by_path.get(folder_path)
+        if folder is None or not stat.S_ISDIR(folder.entry.mode):
+            raise F2fsError(f"{os.fsdecode(path)}: its directory is not among the files, or no directory")
+        vol.names.check_name(root_inode, name)
+        if folder is root and name in own:
+            raise F2fsError(f"{os.fsdecode(path)}: the volume has this name of its own")
+        if entry.link_to is not None:
+            file = by_path.get(entry.link_to)
+            if file is None or stat.S_ISDIR(file.entry.mode):
+                raise F2fsError(f"{os.fsdecode(path)}: a hard link to {os.fsdecode(entry.link_to)!r}, which is no file")
+            file.links += 1
+        else:
+            is_dir = stat.S_ISDIR(entry.mode)
+            file = NewFile(entry, next(numbers), folder.ino, name, 2 if is_dir else 1)
+            folder.links += int(is_dir)
+            files.append(file)
+        if path in by_path:
+            raise F2fsError(f"{os.fsdecode(path)}: the name is there twice")
+        by_path[path] = file
+        folder.children.append(Name(name, file.ino, file_type(file.entry.mode)))
+    return files, root
+
+
+class _Numbers:
+    """Free inode numbers, taken in larger pieces."""
+
+    def __init__(self, vol: WritableVolume) -> None:
+        self._vol = vol
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            try:
+                taken = self._vol.nat.take(INODES_AT_ONCE)
+            except OSError:
+                taken = self._vol.nat.take(1)
+            for at, number in enumerate(taken):
+                try:
+                    yield number
+                except GeneratorExit:
+                    self._vol.nat.put_back(taken[at + 1 :])
+                    raise
+
+
+def lay_out_xattrs(entry: SourceEntry, inline_size: int, block_size: int) -> tuple[int, bytes, bytes | None]:
+    """(mode afterwards, inline part, node without its footer or None) for the extended attributes of a file."""
+    items: list[tuple[int, bytes, bytes]] = []
+    mode = entry.mode
+    for name, value in sorted(entry.xattrs.items()):
+        try:
+            index, inner = parse_name(name)
+            if index == XATTR_INDEX_ADVISE:
+                continue
+            mode, stored = stored_value(index, value, mode)
+            if stored is not None:
+                items.append((index, inner, stored))
+        except OSError as error:
+            raise F2fsError(f"{os.fsdecode(entry.path)}: the attribute {name}: {error.strerror}") from None
+    if not items:
+        return mode, b"", None
+    try:
+        area = build_area(items, room_of(inline_size, block_size))
+    except OSError:
+        raise F2fsError(f"{os.fsdecode(entry.path)}: its extended attributes are more than F2FS holds") from None
+    return mode, *split(area, inline_size, block_size)
+
+
+def block_runs(content: Content | None, block_size: int) -> list[tuple[int, int]]:
+    """(first block, blocks) of what is not a hole, joined where two share a block."""
+    runs: list[tuple[int, int]] = []
+    for offset, length in content.extents() if content is not None else ():
+        first, end = offset // block_size, -(-(offset + length) // block_size)
+        if runs and first <= runs[-1][0] + runs[-1][1]:
+            before = runs.pop()
+            first, end = before[0], max(end, before[0] + before[1])
+        runs.append((first, end - first))
+    return runs
+
+
+def blocks_of(runs: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """The block numbers of such runs."""
+    return np.concatenate([np.arange(first, first + count) for first, count in runs]) if runs else _NONE
+
+
+def compresses(how: CompressPolicy | None, geo: Geometry, entry: SourceEntry) -> bool:
+    """Whether a regular file is written compressed: it has a whole cluster at least, and is otherwise better inline.
+
+    On a volume with the feature ro not one with holes: the kernel remembers their clusters as extents from block 0 on,
+    and fails to read them; see f2fs_cluster_blocks_are_contiguous() in fs/f2fs/compress.c.
+    """
+    if how is None or entry.content is None or not geo.feature & F2FS_FEATURE_COMPRESSION:
+        return False
+    if entry.size < geo.block_size << how.log_cluster_size:
+        return False
+    lower = entry.path.rpartition(b"/")[2].lower()
+    if how.extensions and not any(lower.endswith(b"." + extension.lower()) for extension in how.extensions):
+        return False
+    if not geo.feature & F2FS_FEATURE_RO:
+        return True
+    return block_runs(entry.content, geo.block_size) == [(0, -(-entry.size // geo.block_size))]
+
+
+def cluster_bounds(fofs: NDArray[np.int64], log_cluster: int) -> NDArray[np.int64]:
+    """Where among the blocks of a file each cluster begins, and at last where they end.
+
+    Only a cluster all of whose blocks are there can be compressed: holes stay holes, and so does what is past the end;
+    see f2fs_cluster_can_merge_page() and cluster_may_compress() in fs/f2fs/compress.c.
+    """
+    return np.append(np.flatnonzero(np.diff(fofs >> log_cluster, prepend=-1)), fofs.size)
+
+
+def cluster_batches(bounds: NDArray[np.int64], log_cluster: int) -> Iterator[NDArray[np.int64]]:
+    """The bounds in pieces of about BLOCKS_AT_ONCE blocks."""
+    step = max(1, BLOCKS_AT_ONCE >> log_cluster)
+    for first in range(0, bounds.size - 1, step):
+        yield bounds[first : first + step + 1]
+
+
+def node_paths(numbers: list[int], addrs_per_block: int) -> dict[tuple[tuple[int, int], ...], int]:
+    """The paths from the inode to these direct nodes and all nodes above them, each with 0; OSError EFBIG."""
+    paths: dict[tuple[tuple[int, int], ...], int] = {}
+    for number in numbers:
+        path = tuple(path_of(number, addrs_per_block))
+        for depth in range(1, len(path) + 1):
+            paths.setdefault(path[:depth], 0)
+    return paths
+
+
+def read_content(entry: SourceEntry, fofs: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
+    """The content of these blocks of a file, what lies beyond its end as zeros; rows of a block each."""
+    content, size = entry.content, rows.shape[1]
+    if content is None or not fofs.size:
+        return
+    cuts = np.flatnonzero(np.diff(fofs) != 1) + 1
+    at = 0
+    for part in np.split(fofs, cuts):
+        flat: Any = rows[at : at + part.size].reshape(-1)
+        first = int(part[0]) * size
+        length = min(part.size * size, entry.size - first)
+        content.read_into(first, memoryview(flat)[:length])
+        flat[length:] = 0
+        at += part.size
+
+
+def saved_blocks(entry: SourceEntry, fofs: NDArray[np.int64], how: CompressPolicy, block_size: int) -> int:
+    """Blocks that compression saves in a file whose clusters have these blocks: it is compressed to find out."""
+    from f2tools.f2fs.volume.compress import compress_cluster
+
+    cluster = 1 << how.log_cluster_size
+    saved = 0
+    for bounds in cluster_batches(cluster_bounds(fofs, how.log_cluster_size), how.log_cluster_size):
+        part = fofs[bounds[0] : bounds[-1]]
+        plain = np.zeros((part.size, block_size), np.uint8)
+        read_content(entry, part, plain)
+        starts = bounds - bounds[0]
+        for at in starts[:-1][np.diff(starts) == cluster].tolist():
+            raw = compress_cluster(
+                plain[at : at + cluster].tobytes(), how.algorithm, how.level, chksum=how.chksum, block_size=block_size
+            )
+            saved += cluster - len(raw) // block_size if raw is not None else 0
+    if entry.content is not None:
+        entry.content.close()
+    return saved

@@ -1,0 +1,52 @@
+"""The volume that a tree goes into: where things lie in its inodes, which log takes what, who is told of progress."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import (
+    DEF_INLINE_RESERVED_SIZE,
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_FEATURE_EXTRA_ATTR,
+    FADVISE_COLD_BIT,
+    FADVISE_HOT_BIT,
+)
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.f2fs.write.bulk.plan import NewFile
+from f2tools.f2fs.write.bulk.tree import CompressPolicy
+from f2tools.f2fs.write.volume import WritableVolume
+
+Progress = Callable[[int], None]  # told how many bytes and files more are done
+
+
+class Target:
+    """A fresh volume that is filled, and what is the same for all its files."""
+
+    def __init__(self, vol: WritableVolume, compress: CompressPolicy | None, progress: Progress) -> None:
+        self.vol = vol
+        self.geo = vol.geo
+        self.compress = compress
+        self.progress = progress
+        self.extra = InodeExtra.size if self.geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
+        self.inline_xattr_size = 4 * DEFAULT_INLINE_XATTR_ADDRS
+        words = self.geo.addrs_per_inode - self.extra // 4 - DEFAULT_INLINE_XATTR_ADDRS
+        self.addrs_per_inode = words
+        self.inline_room = 4 * (words - DEF_INLINE_RESERVED_SIZE)
+        self.addr_at = INODE_ADDR_OFFSET + self.extra
+        self.inline_at = self.addr_at + 4 * DEF_INLINE_RESERVED_SIZE
+        self.buffers: dict[int, NDArray[np.uint8]] = {}  # data on its way to each log; fresh memory costs page faults
+
+    def report(self, file: NewFile, count: int) -> None:
+        """So many more bytes of a file are done; of its holes the rest at its end."""
+        count = min(count, file.entry.size - file.reported)
+        file.reported += count
+        self.progress(count)
+
+    def log_of(self, file: NewFile, compressed: bool = False) -> int:
+        """The log that the data of a file goes to."""
+        cold = compressed or bool(file.advise & FADVISE_COLD_BIT)
+        return self.vol.policy.data_log(stat.S_ISDIR(file.mode), cold, bool(file.advise & FADVISE_HOT_BIT))
