@@ -1,0 +1,265 @@
+"""Winning erase blocks back, keeping their wear level, and checkpoints: what the layer appends of its own accord.
+
+The block that costs least to empty is cleaned first.  What still counts in it is appended again, the flash is told to
+make that durable, and only then is the block erased: a record says that it is dead, so that nothing is made of what a
+power cut leaves of it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from f2tools.flash.checksums import crc32
+from f2tools.flash.extents import ExtentMap
+from f2tools.flash.format import (
+    BLOCK,
+    BLOCKS,
+    COMMIT,
+    DATA,
+    DEAD,
+    END,
+    MAP,
+    POSITION_BITS,
+    RECORDS,
+    TRIM,
+    BlockState,
+    Commit,
+    MapEntry,
+    Record,
+)
+from f2tools.flash.log import BAD, STALE, USED, Full, Log
+from f2tools.flash.pages import Scan, content_of, scan, slot_of
+
+RESERVE = 3  # erase blocks that only cleaning may use
+LOST = 0xFFFFFFFF  # added to the checksum of what could not be read: no single wrong bit has that effect
+
+
+class Cleaner:
+    """Cleans the log of one layer."""
+
+    def __init__(self, log: Log, extent_map: ExtentMap, wear_spread: int) -> None:
+        self.log = log
+        self.map = extent_map
+        self.table = log.table
+        self.wear_spread = wear_spread
+        self.slots_moved = 0
+        self.slots_lost = 0
+        self.blocks_cleaned = 0
+        self._suspects: set[int] = set()
+        self._pages = log.medium.pages_per_block - 1
+        self._records_per_page = log.medium.page_size // Record.size
+
+    def suspect(self, block: int) -> None:
+        """A block had to be mended: empty it when there is an occasion."""
+        self._suspects.add(block)
+
+    def make_room(self, pages: int) -> None:
+        """See to it that so many pages can be appended, and cleaning can go on after that; Full."""
+        wanted = pages + RESERVE * self._pages
+        barren = 0
+        while self.log.pages_left() < wanted:
+            before = self.log.pages_left()
+            victims = self._victims(wanted - before)
+            if not victims:
+                raise Full(f"{self.log.medium.name}: nothing is left that cleaning could win")
+            self._clean(victims)
+            barren = barren + 1 if self.log.pages_left() <= before else 0
+            if barren > 2 * self.log.medium.blocks:
+                raise Full(f"{self.log.medium.name}: cleaning wins nothing any more")
+        for block in sorted((self.log.failing() | self._suspects) - {self.log.block}):
+            self._suspects.discard(block)
+            if self.table.state[block] == USED and self.log.pages_left() > wanted - self._pages:
+                self._clean([block])
+        self._level_wear(wanted)
+
+    def checkpoint(self) -> bool:
+        """Write the map and the states of all blocks; False where there is no room."""
+        log = self.log
+        page_size = log.medium.page_size
+        per_map, per_state = page_size // MapEntry.size, page_size // BlockState.size
+        map_pages = -(-self.map.extents // per_map)
+        block_pages = -(-log.medium.blocks // per_state)
+        try:
+            self.make_room(map_pages + block_pages + 2)
+        except Full:
+            return False
+        log.flush()
+        if log.page >= log.medium.pages_per_block:
+            log.begin_block()
+        first_seq, first_page = log.seq, log.page
+        starts, counts, addresses = self.map.arrays()
+        entries = np.zeros(starts.size, MapEntry.dtype)
+        entries["start"], entries["count"], entries["address"] = starts, counts, addresses
+        states = np.zeros(log.medium.blocks, BlockState.dtype)
+        for name in ("seq", "erases", "end", "records"):
+            states[name] = getattr(self.table, name)
+        crc = 0
+        for kind, table, each in ((MAP, entries, per_map), (BLOCKS, states, per_state)):
+            contents = [_padded(table[at : at + each].tobytes()) for at in range(0, len(table), each)]
+            for content in contents:
+                crc = crc32(content, crc)
+            log.write_pages(kind, contents)
+        commit = Commit(
+            extents=len(entries), mapped=self.map.blocks, first_seq=first_seq, first_page=first_page,
+            map_pages=map_pages, block_pages=block_pages, crc=crc,
+        )  # fmt: skip
+        log.write_pages(COMMIT, [commit.build()])
+        log.checkpoint = (log.seq, log.block, log.page - 1)
+        log.flush()
+        return True
+
+    # -- which blocks
+
+    def _cost(self) -> tuple[np.ndarray, np.ndarray]:
+        """The blocks that could be cleaned, and how many pages emptying each of them takes."""
+        used = self.table.used()
+        used = used[used != self.log.block]
+        records = self.table.records[used].astype(np.int64)
+        cost = -(-self.table.live[used] // self.log.slots_per_page) + -(-records // self._records_per_page)
+        return used, cost
+
+    def _victims(self, missing: int) -> list[int]:
+        """The blocks to clean next, together, so that pages stay full; none where none is worth it."""
+        used, cost = self._cost()
+        if not used.size:
+            return []
+        order = np.lexsort((self.table.seq[used], cost))
+        chosen: list[int] = []
+        taken = won = 0
+        for at in order.tolist():
+            price = int(cost[at])
+            if chosen and (won >= missing or taken + price > self._pages - 2 or price >= self._pages):
+                break
+            chosen.append(int(used[at]))
+            taken, won = taken + price, won + self._pages - price
+        if int(cost[order[0]]) >= self._pages - 1:
+            # nothing but records may be in the way: they lapse when the oldest blocks are gone
+            oldest = int(used[np.argmin(self.table.seq[used])])
+            return [oldest] if int(self.table.records.sum()) else []
+        return chosen
+
+    def _level_wear(self, wanted: int) -> None:
+        """Move what has long lain still off the least worn block, where the others are worn so much more."""
+        used = self.table.used()
+        used = used[used != self.log.block]
+        if not used.size:
+            return
+        erases = self.table.erases
+        good = self.table.state != BAD
+        least = int(used[np.argmin(erases[used])])
+        if int(erases[good].max()) - int(erases[least]) <= self.wear_spread:
+            return
+        if self.log.pages_left() > wanted - self._pages:
+            self._clean([least])
+
+    # -- emptying them
+
+    def _clean(self, victims: list[int]) -> None:
+        table, log = self.table, self.log
+        for block in victims:
+            self._move(block, victims)
+        for block in victims:
+            log.add_record(
+                Record(kind=DEAD, block=block, count=int(table.erases[block]), version=int(table.seq[block]))
+            )
+        log.flush()
+        for block in victims:
+            self.blocks_cleaned += 1
+            if block in log.failed:
+                log.failed.discard(block)
+                table.release(block, BAD)
+                log.medium.retire(block)
+                continue
+            table.release(block, STALE)
+            log.erase(block)
+
+    def _move(self, block: int, victims: list[int]) -> None:
+        """Append again what counts of a block."""
+        table, medium = self.table, self.log.medium
+        found, raw = scan(medium, block, int(table.seq[block]), int(table.end[block]), False)
+        stride = medium.page_size + medium.spare_size
+        view = memoryview(raw)
+        kinds = found.tags["kind"]
+        if table.live[block]:
+            for page in np.flatnonzero(found.valid & (kinds == DATA)).tolist():
+                self._move_page(block, page, view[page * stride : (page + 1) * stride], found)
+        if table.live[block]:
+            self._move_lost(block)
+        prev_block, prev_seq, prev_end = table.prev.get(block, (0, 0, 0))
+        if prev_end < medium.pages_per_block and prev_block not in victims:
+            self._keep(Record(kind=END, block=prev_block, count=prev_end, version=prev_seq), victims)
+        for page in np.flatnonzero(found.valid & (kinds == RECORDS)).tolist():
+            content = content_of(medium, block, page, view[page * stride : (page + 1) * stride], found.tags[page])
+            for row in Record.table(content or b""):
+                values = {name: int(row[name]) for name in ("kind", "block", "start", "count", "version")}
+                if values["kind"]:
+                    self._keep(Record(**values), victims)
+
+    def _move_page(self, block: int, page: int, raw: memoryview, found: Scan) -> None:
+        log = self.log
+        tag = found.tags[page]
+        count = int(tag["slots"])
+        vblocks, crcs = np.atleast_1d(tag["vblock"])[:count], np.atleast_1d(tag["slot_crc"])[:count].tolist()
+        first = (block * log.medium.pages_per_block + page) * log.slots_per_page
+        cuts = [0, *(np.flatnonzero(np.diff(vblocks) != 1) + 1).tolist(), count]
+        for at, to in pairwise(cuts):
+            vblock = int(vblocks[at])
+            for start, length, address in self.map.lookup(vblock, to - at):
+                slot = at + start - vblock
+                if address != first + slot:
+                    continue
+                data = self._checked(block, page, slot, raw[slot * BLOCK : (slot + length) * BLOCK], crcs[slot:])
+                self.slots_moved += length
+                log.write(start, data, crcs[slot : slot + length])
+
+    def _checked(self, block: int, page: int, slot: int, data: memoryview, crcs: list[int]) -> memoryview:
+        """Slots as they should be; one that is lost goes with its checksum, so that reading it stays an error."""
+        mended: bytearray | None = None
+        for number in range(len(data) // BLOCK):
+            if crc32(data[number * BLOCK : (number + 1) * BLOCK]) == crcs[number]:
+                continue
+            content, _ = slot_of(self.log.medium, block, page, slot + number, None)
+            if content is None:
+                self.slots_lost += 1
+                continue
+            mended = mended or bytearray(data)
+            mended[number * BLOCK : (number + 1) * BLOCK] = content
+        return data if mended is None else memoryview(mended)
+
+    def _move_lost(self, block: int) -> None:
+        """What the map has in a block and no readable page names: it stays mapped, and an error to read."""
+        size = self.log.slots_per_block
+        starts, counts, addresses = self.map.arrays()
+        mine = (addresses >= np.uint64(block * size)) & (addresses < np.uint64((block + 1) * size))
+        wrong = crc32(bytes(BLOCK)) ^ LOST
+        for start, count in zip(starts[mine].tolist(), counts[mine].tolist(), strict=True):
+            self.slots_lost += count
+            self.log.write(start, memoryview(bytes(count * BLOCK)), [wrong] * count)
+
+    def _keep(self, record: Record, victims: list[int]) -> None:
+        """Append a record again if it still says something."""
+        table = self.table
+        if record.kind == TRIM:
+            older = table.seq[table.used()]
+            older = older[~np.isin(table.used(), victims)]
+            if not (older <= record.version >> POSITION_BITS).any() or self._is_mapped(record):
+                return
+        elif record.kind == END:
+            if record.block in victims or int(table.seq[record.block]) != record.version or not record.version:
+                return
+        elif record.kind == DEAD and (
+            table.state[record.block] >= USED or int(table.erases[record.block]) != record.count + 1
+        ):
+            return
+        self.log.add_record(record)
+
+    def _is_mapped(self, trim: Record) -> bool:
+        """Whether all that was trimmed has been written again."""
+        count = trim.count or 1 << 64
+        return sum(length for _, length, _ in self.map.lookup(trim.start, count)) == count
+
+
+def _padded(content: bytes) -> bytes:
+    return content.ljust(-(-len(content) // BLOCK) * BLOCK, b"\0")

@@ -1,0 +1,431 @@
+"""The end of the log, where everything is appended, and what is known of each erase block.
+
+Data collect in a page in memory until it is full, or until a flush.  A block of the log is begun only when all before
+it is durable, so that a power cut can lose nothing but the end of the newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.device.base import byte_view
+from f2tools.errors import DeviceError
+from f2tools.flash.checksums import crc32
+from f2tools.flash.format import (
+    BLOCK,
+    DATA,
+    HEAD,
+    HEAD_MAGIC,
+    POSITION_BITS,
+    RECORDS,
+    TX,
+    TX_FIRST,
+    TX_LAST,
+    UNMARKED,
+    VERSION,
+    BlockHead,
+    PageTag,
+    Record,
+)
+from f2tools.flash.medium import EraseFailed, Medium, ProgramFailed
+
+FREE, STALE, USED, BAD = range(4)
+"""An erase block: erased; to be erased before it is used; in the log; never used again."""
+
+
+class Full(DeviceError):
+    """No room: as many blocks are mapped as may be, or too much of the flash has gone bad."""
+
+
+class Placing(Protocol):
+    """Who is told where blocks have come to lie."""
+
+    def placed(self, start: int, count: int, address: int) -> None:
+        """A run of virtual blocks now lies there."""
+        ...
+
+    def lives(self, vblock: int, address: int) -> bool:
+        """Whether that block is still mapped to where it was placed."""
+        ...
+
+
+@dataclass(slots=True)
+class Identity:
+    """What every log block repeats."""
+
+    uuid: bytes
+    space_blocks: int
+    capacity_blocks: int
+
+
+class BlockTable:
+    """What is known of each erase block."""
+
+    def __init__(self, blocks: int) -> None:
+        self.state: NDArray[np.uint8] = np.zeros(blocks, np.uint8)
+        self.seq: NDArray[np.uint64] = np.zeros(blocks, np.uint64)
+        self.erases: NDArray[np.uint32] = np.zeros(blocks, np.uint32)
+        self.live: NDArray[np.int64] = np.zeros(blocks, np.int64)
+        """Slots with data that count."""
+        self.records: NDArray[np.uint32] = np.zeros(blocks, np.uint32)
+        self.end: NDArray[np.uint32] = np.zeros(blocks, np.uint32)
+        """Pages that count."""
+        self.prev: dict[int, tuple[int, int, int]] = {}
+        """By erase block: (erase block, seq, pages that count) of the log block before the one in it."""
+
+    def free(self) -> int:
+        """How many blocks can be begun."""
+        return int((self.state <= STALE).sum())
+
+    def used(self) -> NDArray[np.intp]:
+        """The blocks of the log, in no order."""
+        return np.flatnonzero(self.state == USED)
+
+    def by_seq(self) -> list[int]:
+        """The blocks of the log, oldest first."""
+        used = self.used()
+        return used[np.argsort(self.seq[used])].tolist()
+
+    def release(self, block: int, state: int) -> None:
+        """A block is no longer part of the log."""
+        self.state[block] = state
+        self.seq[block] = self.live[block] = self.records[block] = self.end[block] = 0
+        self.prev.pop(block, None)
+
+
+class Log:
+    """Where the log is at; appends to it."""
+
+    def __init__(self, medium: Medium, identity: Identity, table: BlockTable, placing: Placing) -> None:
+        self.medium = medium
+        self.identity = identity
+        self.table = table
+        self.slots_per_page = medium.page_size // BLOCK
+        self.slots_per_block = self.slots_per_page * medium.pages_per_block
+        self.block = 0
+        self.seq = 0
+        self.page = medium.pages_per_block
+        self.checkpoint: tuple[int, int, int] = (0, 0, 0)
+        """(seq, erase block, page) of the last commit; seq 0 for none."""
+        self.pages_written = 0
+        self.blocks_erased = 0
+        self.failed: set[int] = set()
+        """Blocks that didn't take a page; to be emptied and retired."""
+        self._placing = placing
+        self._newest = 0
+        self._durable = 0
+        self._dirty = False
+        self._page = bytearray(medium.page_size)
+        self._vblocks: list[int] = []
+        self._crcs: list[int] = []
+        self._records: list[Record] = []
+
+    # -- where we are
+
+    def position(self) -> int:
+        """Everything written so far lies before this position, and everything written later at it or behind."""
+        return self.seq << POSITION_BITS | self.page * self.slots_per_page + len(self._vblocks)
+
+    def position_of(self, address: int) -> int:
+        """The position of a slot that is in the log."""
+        block, slot = divmod(address, self.slots_per_block)
+        return int(self.table.seq[block]) << POSITION_BITS | slot
+
+    def pages_left(self) -> int:
+        """Pages that can still be appended before the blocks run out."""
+        return self.table.free() * (self.medium.pages_per_block - 1) + self.medium.pages_per_block - self.page
+
+    def in_memory(self, address: int) -> int:
+        """The number of the slot in the page that is still in memory; -1 for all other addresses."""
+        at = address - self._address(0) if self._vblocks else -1
+        return at if 0 <= at < len(self._vblocks) else -1
+
+    def slot_in_memory(self, at: int) -> memoryview:
+        """That slot's content."""
+        return memoryview(self._page)[at * BLOCK : (at + 1) * BLOCK]
+
+    # -- appending
+
+    def write(self, start: int, data: memoryview, crcs: list[int] | None = None) -> None:
+        """Append blocks; `crcs` where their checksums are known, which may be those of other data."""
+        count, done = len(data) // BLOCK, 0
+        spp = self.slots_per_page
+        while done < count:
+            self._make_place()
+            if not self._vblocks and count - done >= spp:
+                pages = min((count - done) // spp, self.medium.pages_per_block - self.page)
+                part = data[done * BLOCK : (done + pages * spp) * BLOCK]
+                known = None if crcs is None else crcs[done : done + pages * spp]
+                address = self._address(0)
+                took = self._program(self._full_pages(start + done, part, known))
+                if took:
+                    self._placing.placed(start + done, took * spp, address)
+                done += took * spp
+                continue
+            take = min(spp - len(self._vblocks), count - done)
+            self._collect(start + done, data[done * BLOCK : (done + take) * BLOCK], crcs and crcs[done : done + take])
+            done += take
+
+    def write_as_one(self, parts: list[tuple[int, memoryview]]) -> None:
+        """Append blocks of which a power cut leaves all or none; they must fit into one erase block."""
+        total = sum(len(data) for _, data in parts) // BLOCK
+        pages = -(-total // self.slots_per_page)
+        if pages > self.medium.pages_per_block - 1:
+            most = (self.medium.pages_per_block - 1) * self.medium.page_size
+            raise DeviceError(f"{self.medium.name}: {total * BLOCK} bytes can't be written as one; at most {most}")
+        vblocks = np.concatenate(
+            [np.arange(len(data) // BLOCK, dtype=np.uint64) + np.uint64(start) for start, data in parts]
+        )
+        content = b"".join(data for _, data in parts)
+        while True:
+            self.close_page()
+            if self.medium.pages_per_block - self.page < pages:
+                self.begin_block()
+            raw, rows, tags = self._blank(pages)
+            _fill(rows, memoryview(content), self.medium.page_size)
+            self._fill_tags(tags, vblocks, _crcs_of(memoryview(content)), self.slots_per_page)
+            tags["kind"], tags["flags"] = DATA, TX
+            tags["flags"][0] |= TX_FIRST
+            tags["flags"][-1] |= TX_LAST
+            self._seal(tags, rows)
+            address = self._address(0)
+            if self._program(raw) == pages:
+                break
+        for start, data in parts:
+            self._placing.placed(start, len(data) // BLOCK, address)
+            address += len(data) // BLOCK
+
+    def add_record(self, record: Record) -> None:
+        """Note something that is to be in the log by the next flush."""
+        self._records.append(record)
+        if len(self._records) * Record.size + Record.size > self.medium.page_size:
+            self._write_records()
+
+    def write_pages(self, kind: int, contents: Iterable[bytes]) -> None:
+        """Append pages of a checkpoint, numbered in their tags."""
+        self.close_page()
+        for number, content in enumerate(contents):
+            self._write_page(kind, content, number)
+
+    def flush(self) -> None:
+        """Make everything written so far durable."""
+        self.close_page()
+        self._write_records()
+        if self._dirty:
+            self.medium.flush()
+            self._durable, self._dirty = self.page, False
+
+    def close_page(self) -> None:
+        """Program the page in memory as it is."""
+        while self._vblocks:
+            raw, rows, tags = self._blank(1)
+            rows[0, : self.medium.page_size] = np.frombuffer(self._page, np.uint8)
+            self._fill_tags(tags, np.array(self._vblocks, np.uint64), self._crcs, len(self._vblocks))
+            tags["kind"] = DATA
+            self._seal(tags, rows)
+            old = self._address(0)
+            if self._program(raw):
+                self._forget_page()
+                return
+            self._keep_living(old)
+            if self._vblocks:
+                self.begin_block()
+                for at, vblock in enumerate(self._vblocks):
+                    self._placing.placed(vblock, 1, self._address(at))
+
+    def begin_block(self) -> None:
+        """Begin the next block of the log, in the erase block that was erased least; Full."""
+        if self._dirty:
+            self.medium.flush()
+        self._dirty = False
+        prev = (self.block, self.seq, int(self.table.end[self.block]) if self.seq else 0)
+        while not self._begin(self._choose(), prev):
+            pass
+
+    def resume(self, block: int, end: int, further: bool) -> None:
+        """Go on behind the newest block of the log: in it, from page `end`, or with `further` in one of its own."""
+        self.block, self.seq = block, int(self.table.seq[block])
+        self._newest = max(self._newest, self.seq)
+        self.page = self.medium.pages_per_block if further else end
+        self._durable = end
+
+    def failing(self) -> set[int]:
+        """Blocks that didn't take a page and have not been retired yet, but for the one being written."""
+        return self.failed - {self.block}
+
+    # -- inside
+
+    def _begin(self, block: int, prev: tuple[int, int, int]) -> bool:
+        """Erase a block where need be and write its head; False where it turns out to be bad."""
+        if self.table.state[block] == STALE and not self.erase(block):
+            return False
+        table = self.table
+        self._newest += 1
+        head = BlockHead(
+            magic=HEAD_MAGIC, version=VERSION, erases=int(table.erases[block]), seq=self._newest,
+            uuid=self.identity.uuid, space_blocks=self.identity.space_blocks & (1 << 64) - 1,
+            capacity_blocks=self.identity.capacity_blocks, prev_block=prev[0], prev_seq=prev[1], prev_end=prev[2],
+            checkpoint_seq=self.checkpoint[0], checkpoint_block=self.checkpoint[1], checkpoint_page=self.checkpoint[2],
+            page_size=self.medium.page_size, pages_per_block=self.medium.pages_per_block, blocks=self.medium.blocks,
+        )  # fmt: skip
+        head.crc = crc32(head.build()[:-4])
+        self.block, self.seq, self.page, self._durable = block, head.seq, 0, 0
+        table.state[block], table.seq[block], table.end[block] = USED, head.seq, 0
+        table.prev[block] = prev
+        if self._write_one(HEAD, head.build(), 0):
+            return True
+        self.failed.discard(block)
+        table.release(block, BAD)
+        self.medium.retire(block)
+        self.block, self.seq = prev[0], prev[1]
+        return False
+
+    def _choose(self) -> int:
+        candidates = np.flatnonzero(self.table.state <= STALE)
+        if not candidates.size:
+            raise Full(f"{self.medium.name}: no erase block is free")
+        return int(candidates[np.argmin(self.table.erases[candidates])])
+
+    def erase(self, block: int) -> bool:
+        """Erase a block that is not in the log; False where it turns out to be bad."""
+        try:
+            self.medium.erase(block)
+        except EraseFailed:
+            self.table.release(block, BAD)
+            self.medium.retire(block)
+            return False
+        self.table.state[block] = FREE
+        self.table.erases[block] += 1
+        self.blocks_erased += 1
+        return True
+
+    def _make_place(self) -> None:
+        if self.page >= self.medium.pages_per_block:
+            self.begin_block()
+
+    def _collect(self, start: int, data: memoryview, crcs: list[int] | None) -> None:
+        """Put blocks into the page in memory, which has room for them."""
+        at, count = len(self._vblocks), len(data) // BLOCK
+        self._page[at * BLOCK : at * BLOCK + len(data)] = data
+        address = self._address(at)
+        self._vblocks += range(start, start + count)
+        self._crcs += crcs or _crcs_of(data)
+        self._placing.placed(start, count, address)
+        if len(self._vblocks) == self.slots_per_page:
+            self.close_page()
+
+    def _address(self, slot: int) -> int:
+        return (self.block * self.medium.pages_per_block + self.page) * self.slots_per_page + slot
+
+    def _full_pages(self, start: int, data: memoryview, crcs: list[int] | None) -> memoryview:
+        pages = len(data) // self.medium.page_size
+        raw, rows, tags = self._blank(pages)
+        _fill(rows, data, self.medium.page_size)
+        count = len(data) // BLOCK
+        vblocks = np.arange(count, dtype=np.uint64) + np.uint64(start)
+        self._fill_tags(tags, vblocks, crcs or _crcs_of(data), self.slots_per_page)
+        tags["kind"] = DATA
+        self._seal(tags, rows)
+        return raw
+
+    def _blank(self, pages: int) -> tuple[memoryview, NDArray[np.uint8], Any]:
+        """Raw pages of zeros, as bytes, as rows, and their tags as a table of their own."""
+        rows = np.zeros((pages, self.medium.page_size + self.medium.spare_size), np.uint8)
+        tags = np.zeros(pages, PageTag.at(self.medium.page_size).dtype)
+        return byte_view(rows), rows, tags
+
+    def _fill_tags(self, tags: Any, vblocks: NDArray[np.uint64], crcs: list[int], per_page: int) -> None:
+        spp, count = self.slots_per_page, len(vblocks)
+        wide_vblocks, wide_crcs = np.zeros(len(tags) * spp, np.uint64), np.zeros(len(tags) * spp, np.uint32)
+        wide_vblocks[:count], wide_crcs[:count] = vblocks, crcs
+        tags["vblock"] = wide_vblocks.reshape(-1, spp)
+        tags["slot_crc"] = wide_crcs.reshape(-1, spp)
+        tags["slots"] = per_page
+        tags["slots"][-1] = count - (len(tags) - 1) * per_page
+
+    def _seal(self, tags: Any, rows: NDArray[np.uint8]) -> None:
+        """Finish the tags and put them into the spare areas."""
+        tags["bad_mark"] = UNMARKED
+        tags["seq"] = self.seq & 0xFFFFFFFF
+        firm = np.arange(self.page, self.page + len(tags))
+        tags["durable"] = self._durable if self.medium.volatile else firm
+        size = tags.dtype.itemsize
+        spares = rows[:, self.medium.page_size : self.medium.page_size + size]
+        spares[:] = tags.view(np.uint8).reshape(len(tags), size)
+        for spare in spares:
+            spare[size - 4 :] = np.frombuffer(crc32(spare[: size - 4]).to_bytes(4, "little"), np.uint8)
+        rows[:, self.medium.page_size + size :] = 0xFF
+
+    def _program(self, raw: memoryview) -> int:
+        """Append raw pages; how many the flash took before one failed."""
+        pages = len(raw) // (self.medium.page_size + self.medium.spare_size)
+        self._dirty = True
+        try:
+            self.medium.program(self.block, self.page, raw)
+            took = pages
+        except ProgramFailed as error:
+            took = error.page - self.block * self.medium.pages_per_block - self.page
+            self.failed.add(self.block)
+        self.page += took
+        self.pages_written += took
+        self.table.end[self.block] = self.page
+        if took < pages:
+            self.page = self.medium.pages_per_block  # no more into this block
+        return took
+
+    def _keep_living(self, old: int) -> None:
+        """Leave in the page in memory only what is still mapped there: what was trimmed must not come back later."""
+        living = [at for at, vblock in enumerate(self._vblocks) if self._placing.lives(vblock, old + at)]
+        page = bytearray(self.medium.page_size)
+        for new, at in enumerate(living):
+            page[new * BLOCK : (new + 1) * BLOCK] = self.slot_in_memory(at)
+        self._vblocks = [self._vblocks[at] for at in living]
+        self._crcs = [self._crcs[at] for at in living]
+        self._page = page
+
+    def _forget_page(self) -> None:
+        self._vblocks, self._crcs = [], []
+        self._page = bytearray(self.medium.page_size)
+
+    def _write_records(self) -> None:
+        while self._records:
+            records, self._records = self._records, []
+            self.close_page()
+            self._write_page(RECORDS, b"".join(record.build() for record in records), 0)
+            self.table.records[self.block] += len(records)
+
+    def _write_page(self, kind: int, content: bytes, number: int) -> None:
+        """Append one page that holds no data, wherever there is a place that takes it."""
+        while True:
+            self._make_place()
+            if self._write_one(kind, content, number):
+                return
+
+    def _write_one(self, kind: int, content: bytes, number: int) -> bool:
+        raw, rows, tags = self._blank(1)
+        rows[0, : len(content)] = np.frombuffer(content, np.uint8)
+        slots = -(-len(content) // BLOCK)
+        whole = memoryview(content.ljust(slots * BLOCK, b"\0"))
+        self._fill_tags(tags, np.zeros(slots, np.uint64), _crcs_of(whole), slots)
+        tags["kind"] = kind
+        tags["vblock"][0, 0] = number
+        self._seal(tags, rows)
+        return bool(self._program(raw))
+
+
+def _fill(rows: NDArray[np.uint8], data: memoryview, page_size: int) -> None:
+    """Spread data over the pages of `rows`, whose last may stay partly empty."""
+    content = np.frombuffer(data, np.uint8)
+    whole = content.size // page_size
+    rows[:whole, :page_size] = content[: whole * page_size].reshape(whole, page_size)
+    if rest := content.size - whole * page_size:
+        rows[whole, :rest] = content[whole * page_size :]
+
+
+def _crcs_of(data: memoryview) -> list[int]:
+    return [crc32(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]

@@ -1,0 +1,342 @@
+"""Opening a log: from its last checkpoint and what was appended since, or from every page that there is.
+
+The log alone is the truth, a checkpoint saves reading it.  Of each virtual block the copy that was appended last
+counts, unless a trim is younger than that; so the order in which trims are met is of no importance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.errors import Corrupt, Where
+from f2tools.flash.checksums import crc32
+from f2tools.flash.extents import ExtentMap
+from f2tools.flash.format import (
+    BLOCK,
+    BLOCKS,
+    COMMIT,
+    DATA,
+    DEAD,
+    END,
+    MAP,
+    POSITION_BITS,
+    RECORDS,
+    TRIM,
+    BlockHead,
+    BlockState,
+    Commit,
+    MapEntry,
+    Record,
+)
+from f2tools.flash.log import BAD, STALE, USED, BlockTable, Identity
+from f2tools.flash.medium import Medium
+from f2tools.flash.pages import Scan, content_of, head_of, is_commit, scan
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was found in a log block: runs of virtual blocks, and (page, content) of records."""
+
+    starts: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+    records: list[tuple[int, bytes]] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a log holds, as it was found."""
+
+    identity: Identity
+    table: BlockTable
+    map: ExtentMap
+    newest: int
+    """The erase block of the newest log block."""
+    end: int
+    """So many of its pages count."""
+    clean: bool
+    """Whether the last thing in it is a whole checkpoint."""
+    checkpoint: tuple[int, int, int]
+    """(seq, erase block, page) of the last commit; seq 0 for none."""
+    from_checkpoint: bool
+    """Whether the map comes from a checkpoint."""
+    blocks_read: int = 0
+    """Log blocks that were read for it, but for the checkpoint's."""
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    """(erase block, page) of what should be there and can't be read."""
+
+
+class _Replay:
+    """One pass over a log."""
+
+    def __init__(self, medium: Medium) -> None:
+        self.medium = medium
+        self.slots_per_page = medium.page_size // BLOCK
+        self.slots_per_block = self.slots_per_page * medium.pages_per_block
+        self.table = BlockTable(medium.blocks)
+        self.map = ExtentMap()
+        self.trims: list[Record] = []
+        self.damaged: list[tuple[int, int]] = []
+        self.heads: dict[int, BlockHead] = {}
+        self.kept: dict[int, _Kept] = {}
+        self.entries: Any = None
+        self.entries_seq: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self.blocks_read = 0
+
+    def read_heads(self) -> Identity:
+        """Find the log blocks; Corrupt where there are none."""
+        table = self.table
+        for block in range(self.medium.blocks):
+            if self.medium.is_bad(block):
+                table.state[block] = BAD
+                continue
+            head = head_of(self.medium, block)
+            if head is None:
+                table.state[block] = STALE
+                continue
+            self.heads[block] = head
+            table.state[block], table.seq[block], table.erases[block] = USED, head.seq, head.erases
+            table.end[block] = self.medium.pages_per_block
+            table.prev[block] = (head.prev_block, head.prev_seq, head.prev_end)
+        if not self.heads:
+            raise Corrupt(Where(area="VSL log"), f"{self.medium.name}: no block of the log can be read")
+        newest = max(self.heads.values(), key=lambda head: head.seq)
+        for block, head in list(self.heads.items()):  # of another life of the same flash
+            if head.uuid != newest.uuid:
+                del self.heads[block]
+                table.release(block, STALE)
+        for prev_block, prev_seq, prev_end in list(table.prev.values()):
+            self.ends_at(prev_block, prev_seq, prev_end)
+        space = newest.space_blocks or 1 << 64
+        return Identity(newest.uuid, space, newest.capacity_blocks)
+
+    def ends_at(self, block: int, seq: int, end: int) -> None:
+        """Of that log block, if it is still there, only so many pages count."""
+        if block < self.medium.blocks and seq and int(self.table.seq[block]) == seq:
+            self.table.end[block] = min(int(self.table.end[block]), end)
+
+    def collect(self, block: int, found: Scan, raw: bytes, start: int) -> None:
+        """Keep what a log block holds until it is known what of it counts."""
+        stride = self.medium.page_size + self.medium.spare_size
+        view = memoryview(raw)
+        kinds = found.tags["kind"]
+        data = np.flatnonzero(found.valid & (kinds == DATA))
+        kept = _Kept(*self._runs(block, found.tags[data], data + start))
+        kept.damaged = list(found.damaged)
+        for at in np.flatnonzero(found.valid & (kinds == RECORDS)).tolist():
+            content = content_of(self.medium, block, start + at, view[at * stride : (at + 1) * stride], found.tags[at])
+            if content is None:
+                kept.damaged.append(start + at)
+            else:
+                kept.records.append((start + at, content))
+        self.kept[block] = kept
+        self.blocks_read += 1
+
+    def settle(self) -> None:
+        """Go through the records, newest block first: what says how much of a block counts lies in a newer one."""
+        for block in sorted(self.kept, key=lambda one: -int(self.table.seq[one])):
+            kept = self.kept[block]
+            end = int(self.table.end[block])
+            if self.table.state[block] != USED:
+                continue
+            self.damaged += ((block, page) for page in kept.damaged if page < end)
+            for page, content in kept.records:
+                if page < end:
+                    self._take_records(block, content)
+
+    def fill_map(self) -> None:
+        """Put together the map, oldest first."""
+        for block in self.table.by_seq():
+            kept = self.kept.get(block)
+            if kept is None:
+                continue
+            counts = (
+                kept.addresses
+                < (block * self.medium.pages_per_block + int(self.table.end[block])) * self.slots_per_page
+            )
+            for start, count, address in zip(
+                kept.starts[counts].tolist(), kept.counts[counts].tolist(), kept.addresses[counts].tolist(), strict=True
+            ):
+                self.map.set(start, count, address)
+
+    def _runs(self, block: int, tags: Any, pages: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Virtual blocks, counts and addresses of what data pages hold, in their order; no run spans two pages' gap."""
+        spp = self.slots_per_page
+        used = np.arange(spp) < tags["slots"][:, None]
+        vblocks = tags["vblock"].reshape(-1, spp)[used]
+        addresses = ((block * self.medium.pages_per_block + pages[:, None]) * spp + np.arange(spp))[used].astype(
+            np.int64
+        )
+        follows = (np.diff(vblocks) == 1) & (np.diff(addresses) == 1)
+        heads = np.flatnonzero(np.append(vblocks.size > 0, ~follows))
+        return vblocks[heads], np.diff(np.append(heads, vblocks.size)), addresses[heads]
+
+    def _take_records(self, block: int, content: bytes) -> None:
+        for row in Record.table(content):
+            kind = int(row["kind"])
+            if not kind:
+                break
+            self.table.records[block] += 1
+            record = Record(**{name: int(row[name]) for name in ("kind", "block", "start", "count", "version")})
+            if kind == TRIM:
+                self.trims.append(record)
+            elif kind == END:
+                self.ends_at(record.block, record.version, record.count)
+            elif kind == DEAD and record.block < self.medium.blocks:
+                self._bury(record.block, record.version, record.count)
+
+    def _bury(self, block: int, seq: int, erases: int) -> None:
+        """Whatever is left of that log block doesn't count: it was emptied, and perhaps erased."""
+        table = self.table
+        if int(table.seq[block]) == seq:
+            table.release(block, STALE)
+            self.heads.pop(block, None)
+        if table.state[block] == STALE:
+            table.erases[block] = max(int(table.erases[block]), erases + 1)
+
+    def drop_trimmed(self) -> None:
+        """Unmap what trims are younger than."""
+        for trim in self.trims:
+            count = trim.count or 1 << 64
+            for start, length, address in self.map.lookup(trim.start, count):
+                if self.position_of(address) < trim.version:
+                    self.map.remove(start, length)
+
+    def position_of(self, address: int) -> int:
+        """Where in the log a slot was appended."""
+        block, slot = divmod(address, self.slots_per_block)
+        return int(self.table.seq[block]) << POSITION_BITS | slot
+
+    def count_live(self) -> None:
+        """How many slots of each erase block the map needs."""
+        _, counts, addresses = self.map.arrays()
+        blocks = (addresses // np.uint64(self.slots_per_block)).astype(np.int64)
+        self.table.live[:] = np.bincount(blocks, counts, self.medium.blocks).astype(np.int64)
+
+    # -- checkpoints
+
+    def load_checkpoint(self, commit_at: tuple[int, int, int]) -> bool:
+        """Take the map and the blocks' states from a checkpoint; False, and nothing changed, where it isn't whole."""
+        seq, block, page = commit_at
+        if not seq or block >= self.medium.blocks or int(self.table.seq[block]) != seq:
+            return False
+        by_seq = {int(self.table.seq[one]): one for one in self.table.used()}
+        pages = self._pages_of_checkpoint(by_seq, seq, page)
+        if pages is None:
+            return False
+        commit, map_bytes, state_bytes = pages
+        entries = MapEntry.table(map_bytes)[: commit.extents]
+        states = BlockState.table(state_bytes)[: self.medium.blocks]
+        if len(entries) < commit.extents or len(states) < self.medium.blocks:
+            return False
+        table = self.table
+        same = (states["seq"] == table.seq) & (table.state == USED)
+        before = same & (table.seq < commit.first_seq)  # of the others the checkpoint couldn't know the end
+        table.end[before] = np.minimum(table.end[before], states["end"][before])
+        table.records[same] = states["records"][same]
+        unused = table.state != USED
+        table.erases[unused] = np.maximum(table.erases[unused], states["erases"][unused])
+        self.entries, self.entries_seq = entries, states["seq"].copy()
+        return True
+
+    def take_entries(self) -> None:
+        """Begin the map with the checkpoint's.
+
+        Where a block was erased since, what it held was appended again, or is no longer mapped.
+        """
+        blocks = (self.entries["address"] // np.uint64(self.slots_per_block)).astype(np.int64)
+        there = (self.table.state[blocks] == USED) & (self.table.seq[blocks] == self.entries_seq[blocks])
+        entries = self.entries[there]
+        self.map = ExtentMap.of_arrays(entries["start"], entries["count"], entries["address"])
+
+    def _pages_of_checkpoint(self, by_seq: dict[int, int], seq: int, page: int) -> tuple[Commit, bytes, bytes] | None:
+        found, raw = scan(self.medium, by_seq[seq], seq, page + 1, False, start=page)
+        if not found.valid[0] or int(found.tags["kind"][0]) != COMMIT:
+            return None
+        content = content_of(self.medium, by_seq[seq], page, raw, found.tags[0])
+        if content is None:
+            return None
+        commit = Commit.parse(content)
+        parts: dict[int, list[bytes]] = {MAP: [], BLOCKS: []}
+        crc = 0
+        stride = self.medium.page_size + self.medium.spare_size
+        for one in range(commit.first_seq, seq + 1):
+            block = by_seq.get(one)
+            if block is None:
+                continue  # a block that took no head
+            start = commit.first_page if one == commit.first_seq else 1
+            upto = page if one == seq else int(self.table.end[block])
+            if start >= upto:
+                continue
+            found, raw = scan(self.medium, block, one, upto, False, start=start)
+            for at in np.flatnonzero(found.valid).tolist():
+                kind, number = (
+                    int(found.tags["kind"][at]),
+                    int(found.tags["vblock"].reshape(len(found.tags), -1)[at, 0]),
+                )
+                content = content_of(
+                    self.medium, block, start + at, raw[at * stride : (at + 1) * stride], found.tags[at]
+                )
+                if kind not in parts or content is None or number != len(parts[kind]):
+                    return None
+                parts[kind].append(content)
+                crc = crc32(content, crc)
+        if len(parts[MAP]) != commit.map_pages or len(parts[BLOCKS]) != commit.block_pages or crc != commit.crc:
+            return None
+        per_map, per_state = (self.medium.page_size // one.size * one.size for one in (MapEntry, BlockState))
+        return commit, b"".join(p[:per_map] for p in parts[MAP]), b"".join(p[:per_state] for p in parts[BLOCKS])
+
+
+def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
+    """What the log on a medium holds; Corrupt where there is none.  Nothing is written."""
+    replay = _Replay(medium)
+    identity = replay.read_heads()
+    table = replay.table
+    newest = max(replay.heads, key=lambda block: replay.heads[block].seq)
+    seq = replay.heads[newest].seq
+    tail, tail_raw = scan(medium, newest, seq, medium.pages_per_block, True)
+    table.end[newest] = tail.end
+    commit = _last_commit(replay, newest, tail)
+    from_checkpoint = use_checkpoint and replay.load_checkpoint(commit)
+    for block in table.by_seq():
+        since, start = int(table.seq[block]), 0
+        if from_checkpoint:
+            if since < commit[0]:
+                continue
+            start = commit[2] + 1 if since == commit[0] else 0
+        if block == newest:
+            found, raw = _behind(tail, start), tail_raw[start * (medium.page_size + medium.spare_size) :]
+        else:
+            found, raw = scan(medium, block, since, int(table.end[block]), False, start=start)
+        replay.collect(block, found, raw, start)
+    replay.settle()
+    if from_checkpoint:
+        replay.take_entries()
+    replay.fill_map()
+    replay.drop_trimmed()
+    replay.count_live()
+    return Opened(
+        identity, table, replay.map, newest, tail.end, is_commit(tail), commit, from_checkpoint,
+        replay.blocks_read, replay.damaged,
+    )  # fmt: skip
+
+
+def _last_commit(replay: _Replay, newest: int, tail: Scan) -> tuple[int, int, int]:
+    """(seq, erase block, page) of the last commit that anything tells of; seq 0 for none."""
+    commits = np.flatnonzero(tail.valid & (tail.tags["kind"] == COMMIT))
+    head = replay.heads[newest]
+    if commits.size:
+        return head.seq, newest, int(commits[-1])
+    return head.checkpoint_seq, head.checkpoint_block, head.checkpoint_page
+
+
+def _behind(found: Scan, start: int) -> Scan:
+    """The same without the first pages."""
+    return Scan(
+        found.end, found.tags[start:], found.valid[start:], [p for p in found.damaged if p >= start], found.junk
+    )
