@@ -227,9 +227,16 @@ def serve(request: Request, ready: Callable[[], None]) -> None:
         tree.close()
 
 
+class _Raw(str):
+    """An option for libfuse, which takes any bytes; pyfuse3 encodes options as ASCII, and names of images are not."""
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        return os.fsencode(str(self))
+
+
 def _init(files: FileSystem, request: Request) -> None:
     name = os.path.abspath(request.image).replace("\\", "\\\\").replace(",", "\\,")
-    options = {"default_permissions", "fsname=" + name, "subtype=f2tools"} | request.options.for_kernel
+    options = {"default_permissions", _Raw("fsname=" + name), "subtype=f2tools"} | request.options.for_kernel
     if not files.tree.writable:
         options.add("ro")
     try:

@@ -110,7 +110,7 @@ def _wait(pid: int, or_until: Callable[[], bool] = lambda: False) -> tuple[int |
 
 
 def _is_mounted(folder: Path) -> bool:
-    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo"))
+    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo", errors="surrogateescape"))
 
 
 def use(top: Path, seed: int) -> int:

@@ -75,7 +75,7 @@ def mounted(image: Path, folder: Path, *options: str) -> Iterator[Mount]:
 
 def _is_mounted(folder: Path) -> bool:
     """Asks the kernel's table, not the mount point: a server that hangs would take the test with it."""
-    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo"))
+    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo", errors="surrogateescape"))
 
 
 def _unmount(folder: Path) -> None:

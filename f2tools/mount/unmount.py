@@ -1,0 +1,66 @@
+"""Unmounting, and waiting until all is on the disk: `fusermount3 -u` alone returns before the last checkpoint."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+
+from f2tools.device import open_device
+from f2tools.device.mounted import mounts
+from f2tools.errors import DeviceError, F2fsError
+from f2tools.mount.status import END, END_SECONDS, answer_of, connect
+
+
+def unmount(what: str) -> None:
+    """Unmount what f2tools has mounted on a directory, or from an image; returns when the image is complete."""
+    wanted = os.path.realpath(what)
+    found = [pair for pair in mounts() if wanted in (pair[1], os.path.realpath(pair[0]))]
+    if not found:
+        raise F2fsError(f"{what}: nothing that f2tools has mounted")
+    image, directory = found[-1]  # the one on top
+    ending = _ask_for_the_end(directory)
+    try:
+        _let_go(directory)
+        _wait(image, directory, ending)
+    finally:
+        if ending is not None:
+            ending.close()
+
+
+def _ask_for_the_end(directory: str) -> socket.socket | None:
+    """A connection that says how the mount ended; None where another user serves it."""
+    try:
+        return connect(directory, END)
+    except OSError:
+        return None
+
+
+def _let_go(directory: str) -> None:
+    tool = shutil.which("fusermount3")
+    command = [tool, "-u", "--", directory] if tool else ["umount", "--", directory]
+    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    if not done.returncode:
+        return
+    said = os.fsdecode(done.stderr).strip()
+    if "busy" in said:
+        raise F2fsError(f"{directory}: still in use; `fuser -vm {directory}` shows by whom")
+    raise F2fsError(said.splitlines()[-1] if said else f"{directory}: could not be unmounted")
+
+
+def _wait(image: str, directory: str, ending: socket.socket | None) -> None:
+    if ending is None:
+        try:
+            open_device(image, whole=True).close()  # which waits for the last checkpoint
+        except DeviceError as error:
+            raise F2fsError(f"{directory}: unmounted, but whether all is on the disk can't be seen: {error}") from None
+        return
+    answer = answer_of(ending, END_SECONDS)
+    if answer is None:
+        raise F2fsError(
+            f"{directory}: unmounted, but its program ended without a word; the volume is as its last checkpoint has"
+            f" it, with what was fsync'ed since (f2tools recover {image} shows it)"
+        )
+    if answer.get("error") is not None:
+        raise F2fsError(f"{directory}: unmounted, and what was not safe before is lost: {answer['error']}")
