@@ -3,6 +3,9 @@
     .venv/bin/python bench/mount.py                 256 MiB files, 5,000 small ones
     .venv/bin/python bench/mount.py --full          1 GiB and 20,000
     .venv/bin/python bench/mount.py --only random-read --profile /tmp/profile
+    .venv/bin/python bench/mount.py --options writeback_cache
+
+It takes fuse2fs and mkfs.ext4, mkfs.f2fs (Debian: apt install fuse2fs e2fsprogs f2fs-tools fuse3), git and tar.
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ ROWS = 300
 class Volume:
     """One of the two file systems."""
 
-    def __init__(self, name: str, work: Path, size: int, profile: str | None) -> None:
+    def __init__(self, name: str, work: Path, size: int, profile: str | None, options: str = "") -> None:
         self.name = name
+        self.options = options
         self.image = work / f"{name}.img"
         self.folder = work / name
         self.profile = profile
@@ -54,7 +58,7 @@ class Volume:
         else:
             profiler = [self.profile, f"{self.image}.prof"] if self.profile else []
             command = [sys.executable, *profiler, str(Path(sys.executable).parent / "f2tools")]
-            command += ["mount", "-f", str(self.image), str(self.folder), "-o", "allow_other"]
+            command += ["mount", "-f", str(self.image), str(self.folder), "-o", f"allow_other,{self.options}"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=REPOSITORY)
         while not os.path.ismount(self.folder):
             assert self.process.poll() is None, command
@@ -70,7 +74,6 @@ class Volume:
         """Nothing of it in the kernel's caches: mounted anew, and the image read from memory as before."""
         self.unmount()
         self.mount()
-
 
     def cpu(self) -> float:
         """Seconds of processor time that its program has had."""
@@ -297,6 +300,17 @@ def _medians(took: list[tuple[float, float]]) -> tuple[float, float]:
     return statistics.median(seconds for seconds, _ in took), statistics.median(cpu for _, cpu in took)
 
 
+def _require(names: list[str]) -> None:
+    """Ends with a sentence where a program is missing."""
+    tools = ["fusermount3", "git", "tar", "mkfs.f2fs", *(["fuse2fs", "mkfs.ext4"] if "fuse2fs" in names else [])]
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        sys.exit(
+            f"bench/mount.py: {', '.join(missing)} not installed (Debian: apt install fuse3 fuse2fs e2fsprogs"
+            " f2fs-tools git tar); with --profile fuse2fs is not needed, and there is nothing to compare with"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true")
@@ -304,13 +318,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(MEASURES), choices=MEASURES)
     parser.add_argument("--profile", help="of our own mount, by cProfile; without fuse2fs")
     parser.add_argument("--work", type=Path, default=None, help="where images and mounts lie")
+    parser.add_argument("--options", default="", help="of our own mount, beside allow_other")
     args = parser.parse_args()
+    names = ["f2tools"] if args.profile else ["f2tools", "fuse2fs"]
+    _require(names)
     work = Path(tempfile.mkdtemp(prefix="f2bench-", dir=args.work))
     volumes: list[Volume] = []
     try:
         scale = Scale(args.full, work)
-        names = ["f2tools"] if args.profile else ["f2tools", "fuse2fs"]
-        volumes = [Volume(name, work, (4 << 30) if args.full else (1 << 30), args.profile) for name in names]
+        size = (4 << 30) if args.full else (1 << 30)
+        volumes = [Volume(name, work, size, args.profile, args.options) for name in names]
         for volume in volumes:
             volume.mount()
         print(f"{'measure':20} {'f2tools':>9} {'fuse2fs':>9} {'ratio':>7} {'aim':>5} {'cpu':>8} {'cpu':>8}")

@@ -239,10 +239,16 @@ def _init(files: FileSystem, request: Request) -> None:
     options = {"default_permissions", _Raw("fsname=" + name), "subtype=f2tools"} | request.options.for_kernel
     if not files.tree.writable:
         options.add("ro")
+    logging.getLogger("pyfuse3").addFilter(_of_interest)
     try:
         pyfuse3.init(files, request.directory, options)
     except RuntimeError:
         raise OSError(errno.EIO, "FUSE refused the mount; see the line above", request.directory) from None
+
+
+def _of_interest(record: logging.LogRecord) -> bool:
+    """Not that an answer came too late: what is asked last, while it is unmounted, the kernel doesn't wait for."""
+    return not ("fuse_reply_* failed" in str(record.msg) and os.strerror(errno.ENOENT) in record.getMessage())
 
 
 def take_more_at_once(directory: str) -> None:
