@@ -58,6 +58,8 @@ def mount(
       checkpoint=older      read-only, as the other checkpoint has it
       as-of=CP_VER|TIME     read-only, as of a checkpoint or a time, rebuilt from the log
       sync                  every change is safe when the call returns
+      writeback_cache       let the kernel collect writes: faster where they are many and small, but a full volume or
+                            quota is then told by fsync and close, not by write, and may leave files with holes
       background_gc=on|off  clean while nobody asks for anything (default on)
       active_logs=2|4|6     how many logs are written (default 6)
       fsync_mode=posix|strict

@@ -68,7 +68,6 @@ class FileSystem(pyfuse3.Operations):
     """The handlers of one mounted volume."""
 
     supports_dot_lookup = True
-    enable_writeback_cache = True
     enable_acl = True
 
     def __init__(self, tree: Tree, options: MountOptions) -> None:
@@ -76,7 +75,7 @@ class FileSystem(pyfuse3.Operations):
         self.tree = tree
         self.options = options
         self.volume: Any = tree.volume
-        self.enable_writeback_cache = tree.writable and not options.sync
+        self.enable_writeback_cache = tree.writable and options.writeback_cache and not options.sync
         self._inode = tree.inode
         self._known: dict[int, int] = {}  # ino -> how often the kernel was told of it and has not forgotten
         self._open: dict[int, int] = {}  # ino -> how often it is open
@@ -405,7 +404,10 @@ class FileSystem(pyfuse3.Operations):
     @answering
     def write(self, fh: int, off: int, buf: bytes) -> int:
         ino = fh & ~UNPRIVILEGED
-        written = self.volume.write_pages(ino, off, buf, stamp=not self.enable_writeback_cache)
+        cached = self.enable_writeback_cache
+        written = self.volume.write_pages(ino, off, buf, stamp=not cached)
+        while cached and written < len(buf):  # of a page that it writes back the kernel takes no part; an error it does
+            written += self.volume.write_pages(ino, off + written, buf[written:], stamp=False)
         self.bytes_written += written
         if fh & UNPRIVILEGED:
             self._lose_privileges(self._inode(ino), 1)

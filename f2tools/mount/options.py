@@ -26,6 +26,7 @@ class MountOptions:
     checkpoint: Literal["newest", "older"] = "newest"
     as_of: str | None = None
     sync: bool = False
+    writeback_cache: bool = False
     background_gc: bool = True
     active_logs: int = 6
     discard: bool = True
@@ -61,6 +62,7 @@ SWITCHES: dict[str, dict[str, object]] = {
     "norecovery": {"norecovery": True},
     "disable_roll_forward": {"norecovery": True},
     "sync": {"sync": True},
+    "writeback_cache": {"writeback_cache": True},
     "discard": {"discard": True},
     "nodiscard": {"discard": False},
     "noatime": {"atime": "noatime"},

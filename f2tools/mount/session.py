@@ -209,7 +209,7 @@ def serve(request: Request, ready: Callable[[], None]) -> None:
         try:
             volume = tree.volume if tree.writable else None
             tending = Tending(files, volume, request.options)
-            loop = Loop(tending, ["sync", "-f", request.directory] if files.enable_writeback_cache else None)
+            loop = Loop(tending, ["sync", "-f", request.directory] if tree.writable else None)
             files.when_connected = lambda: loop.soon(lambda: take_more_at_once(request.directory))
             with Status(place, request, files, tending) as status:
                 if status.fd is not None:

@@ -363,8 +363,9 @@ def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
 def _written(path: Path, data: bytes) -> OSError | None:
     """Why the file could not be written and made safe, if so."""
     try:
-        with open(path, "wb", buffering=0) as file:
+        with open(path, "wb") as file:  # buffered: what write() does not take at once is tried again
             file.write(data)
+            file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         return error

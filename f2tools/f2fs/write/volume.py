@@ -625,14 +625,18 @@ class WritableVolume(Volume):
         view = memoryview(data).cast("B")
         if not len(view):
             return 0
-        step = self.geo.blocks_per_seg * self.geo.block_size
+        size = self.geo.block_size
+        step = self.geo.blocks_per_seg * size
         written = 0
         while written < len(view):
             part = view[written : written + step - (offset + written) % step]
             try:
-                self._begin(-(-len(part) // self.geo.block_size) + 1)
+                self._begin(-(-len(part) // size) + 1)
                 self.files.write(self.live(ino), offset + written, part)
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT) and len(part) > size:  # as much as there is room for
+                    step = max(size, 1 << (len(part) - 1).bit_length() - 1)
+                    continue
                 if not written:
                     raise
                 break

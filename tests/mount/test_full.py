@@ -1,0 +1,94 @@
+"""A mounted volume, or a quota, that gets full: write() itself says so, and what it took is there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.mount.mounted import mounted
+from tests.write.volumes import FULL, fresh, judge, writable
+
+MIB = 1 << 20
+
+
+def fill(path: Path, piece: bytes, most: int) -> tuple[int, str]:
+    """Write without fsync until write() refuses, or `most` bytes were taken: (bytes taken, the errno's name)."""
+    taken = 0
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        while taken < most:
+            taken += os.write(fd, piece)
+    except OSError as error:
+        return taken, errno.errorcode[error.errno or 0]
+    finally:
+        os.close(fd)
+    return taken, "nothing"
+
+
+@pytest.mark.parametrize("piece", [MIB, 10_000])
+def test_write_itself_says_that_the_volume_is_full(tmp_path: Path, piece: int) -> None:
+    image = fresh(tmp_path, "--size 64M")
+    block = os.urandom(piece)
+    with mounted(image, tmp_path / "mnt") as mount:
+        taken, said = fill(mount.folder / "fill", block, 64 * MIB)
+        assert said == "ENOSPC"
+        assert taken > 8 * MIB
+        assert (mount.folder / "fill").stat().st_size == taken
+        assert (mount.folder / "fill").stat().st_blocks * 512 >= taken
+        assert os.statvfs(mount.folder).f_bavail * 4096 < 16 * 4096  # nor was anything refused that has room
+        whole = (block * (taken // piece + 1))[:taken]
+    with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+        assert (mount.folder / "fill").read_bytes() == whole
+    judge(image)
+
+
+def test_a_copy_that_finds_no_room_leaves_no_file_larger_than_what_is_stored(tmp_path: Path) -> None:
+    image, source = fresh(tmp_path, "--size 64M"), tmp_path / "source"
+    source.write_bytes(os.urandom(MIB) * 64)
+    with mounted(image, tmp_path / "mnt") as mount:
+        done = subprocess.run(["cp", source, mount.folder / "copy"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "No space left" in done.stderr
+        copy = (mount.folder / "copy").read_bytes()
+        assert copy == source.read_bytes()[: len(copy)]
+        assert (mount.folder / "copy").stat().st_blocks * 512 >= len(copy) > 8 * MIB
+    judge(image)
+
+
+@pytest.mark.parametrize("option", ["relatime", "writeback_cache"])
+def test_no_file_claims_what_a_quota_refused(tmp_path: Path, option: str) -> None:
+    image, who = fresh(tmp_path, f"--size 96M -O {FULL}"), os.geteuid()
+    with writable(image) as volume:
+        volume.mkdir(3, b"free", 0o777, who, who)
+        volume.set_quota("user", who, space_hard=3 * MIB)
+    with mounted(image, tmp_path / "mnt", "-o", option) as mount:
+        path = mount.folder / "free" / "big"
+        if option == "writeback_cache":  # there it is known later, and told by fsync
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+            assert os.write(fd, bytes(8 * MIB)) == 8 * MIB
+            with pytest.raises(OSError, match="quota"):
+                os.fsync(fd)
+            os.close(fd)
+        else:
+            taken, said = fill(path, bytes(MIB), 8 * MIB)
+            assert said == "EDQUOT"
+            assert taken == path.stat().st_size <= path.stat().st_blocks * 512 <= 3 * MIB
+            assert taken > 2 * MIB
+    judge(image)
+
+
+def test_what_was_taken_for_a_file_can_be_used_by_the_next(tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 64M")
+    with mounted(image, tmp_path / "mnt") as mount:
+        kept: list[int] = []
+        for _ in range(3):
+            taken, said = fill(mount.folder / "fill", bytes(MIB), 64 * MIB)
+            assert said == "ENOSPC"
+            kept.append(taken)
+            (mount.folder / "fill").unlink()
+        assert min(kept) > max(kept) - MIB, kept
+    judge(image)
