@@ -41,6 +41,7 @@ TOOLS = {
     "setfacl": ("f2tools.edit.cli:setfacl", "Change ACLs in an image."),
     "chattr": ("f2tools.edit.cli:chattr", "Set flags and projects in an image."),
     "mount": ("f2tools.mount.cli:mount", "Mount an image as a file system, through FUSE."),
+    "umount": ("f2tools.mount.cli:umount", "Unmount, and return when all is on the disk."),
     "scan": ("f2tools.forensics.cli:scan", "Index all that the log still holds."),
     "history": ("f2tools.forensics.cli:history", "All versions of a file or directory that are left."),
     "timeline": ("f2tools.forensics.cli:timeline", "When what happened, for living, deleted and older files."),
@@ -53,7 +54,7 @@ TOOLS = {
 }  # fmt: skip
 SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace", "ftl"),
-    "Use": ("mount",),
+    "Use": ("mount", "umount"),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),
     "Tend": ("clean", "defrag", "resize", "label", "tune"),

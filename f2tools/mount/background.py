@@ -1,4 +1,8 @@
-"""What a mounted volume does unasked: checkpoints, cleaning while nobody asks for anything, discards."""
+"""What a mounted volume does unasked: checkpoints, cleaning while nobody asks for anything, discards.
+
+A checkpoint comes every few seconds, and before somebody else opens the image.  Where a lease can't tell of that, it
+comes as soon as nothing is open and nothing is asked for: then little is missing whenever the image is looked at.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import numpy as np
 from f2tools.errors import F2fsError
 from f2tools.f2fs.write.gc import Pinned, cost_benefit
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.mount.lease import Lease
 from f2tools.mount.options import MountOptions
 
 if TYPE_CHECKING:
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("f2tools.mount")
 
-CHECKPOINT_SECONDS = 60.0
+QUIET_SECONDS = 0.1  # without a request, and nothing open: the moment for a checkpoint where there is no lease
 IDLE_SECONDS = 5.0  # without a request before anything is cleaned
 BETWEEN_SECTIONS = 0.5  # seconds, while it stays idle
 FOREVER = 3600.0
@@ -28,11 +33,14 @@ INVALID_PERCENT = 40  # of the blocks that are not valid, so many must lie in di
 class Tending:
     """Tends one volume between requests."""
 
-    def __init__(self, files: FileSystem, volume: WritableVolume | None, options: MountOptions) -> None:
+    def __init__(
+        self, files: FileSystem, volume: WritableVolume | None, options: MountOptions, lease: Lease | None = None
+    ) -> None:
         self._files = files
         self._volume = volume
         self._options = options
-        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        self._lease = lease or Lease([])
+        self._next_checkpoint = time.monotonic() + options.commit_seconds
         self._last_request = time.monotonic()
         self._cleaning = options.background_gc
         self._in_use = None if volume is None else volume.segments.in_use.copy()
@@ -47,15 +55,18 @@ class Tending:
         if self._volume is None:
             return FOREVER
         now = time.monotonic()
-        wait = self._next_checkpoint - now
-        return min(wait, BETWEEN_SECTIONS if self._cleaning else FOREVER)
+        wait = min(self._next_checkpoint - now, BETWEEN_SECTIONS if self._cleaning else FOREVER)
+        return min(wait, QUIET_SECONDS) if self._volume.unsaved and not self._lease.held else wait
 
     def busy(self) -> None:
         """Requests come: the checkpoint has its time, and nothing else."""
         self._last_request = now = time.monotonic()
         self._cleaning = self._options.background_gc
         self._hold_less()
-        if self._volume is not None and now >= self._next_checkpoint:
+        if self._volume is None:
+            return
+        self._lease.take()
+        if now >= self._next_checkpoint:
             self._checkpoint(idle=False)
 
     def idle(self) -> None:
@@ -63,16 +74,26 @@ class Tending:
         if self._volume is None:
             return
         now = time.monotonic()
-        if now >= self._next_checkpoint:
+        leased = self._lease.take()
+        if now >= self._next_checkpoint or (not leased and self._volume.unsaved and not self._files.has_open):
             self._checkpoint(idle=True)
         elif self._cleaning and now - self._last_request >= IDLE_SECONDS:
             self._cleaning = self._clean_one()
+
+    def asked_for_image(self) -> None:
+        """Somebody else opens the image, and waits for it to be complete."""
+        if self._lease.asked_for:
+            if self._volume is not None and self._volume.unsaved:
+                self._checkpoint(idle=False)
+            self._lease.let_go()
 
     # -- what -----------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, idle: bool) -> None:
         assert self._volume is not None
-        self._next_checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        self._next_checkpoint = time.monotonic() + self._options.commit_seconds
+        if self._volume.broken:
+            return
         try:
             self._volume.sync()
             if idle and self._options.discard:

@@ -47,9 +47,14 @@ def mount(
 ) -> None:
     """Mount IMAGE on DIRECTORY, read and write, without a kernel driver for F2FS.
 
-    The command returns when the mount is usable. `fusermount3 -u DIRECTORY` unmounts it, with a checkpoint. What was
-    fsync'ed survives a crash at any moment: the next mount, or the kernel's, brings it back. With --key nothing is
-    written.
+    The command returns when the mount is usable. `f2tools umount DIRECTORY` unmounts it, and returns when all is on the
+    disk. `fusermount3 -u` returns before that; whoever opens the image file then waits until it is complete, and so
+    does who copies it while it is mounted. On block devices, and file systems without leases, nobody waits, but all is
+    written as soon as nothing is open and nothing was asked for a tenth of a second.
+
+    What was fsync'ed survives a crash at any moment: the next mount, or the kernel's, brings it back. What was not is
+    safe after some seconds (commit=). `sync` and `sync -f` of the whole machine do not reach a mount through FUSE: use
+    `sync FILE` for one file, `sync DIRECTORY` for all. With --key nothing is written.
 
     \b
     Options for -o:
@@ -58,6 +63,7 @@ def mount(
       checkpoint=older      read-only, as the other checkpoint has it
       as-of=CP_VER|TIME     read-only, as of a checkpoint or a time, rebuilt from the log
       sync                  every change is safe when the call returns
+      commit=SECONDS        make what was written safe at least so often (default 5)
       writeback_cache       let the kernel collect writes: faster where they are many and small, but a full volume or
                             quota is then told by fsync and close, not by write, and may leave files with holes
       background_gc=on|off  clean while nobody asks for anything (default on)
@@ -75,7 +81,7 @@ def mount(
     Example:
       f2tools mount card.img /mnt/card
       f2tools mount --stats /mnt/card
-      fusermount3 -u /mnt/card
+      f2tools umount /mnt/card
 
     \b
     A line of /etc/fstab, once mount.fuse.f2tools is linked into /sbin:
@@ -89,6 +95,23 @@ def mount(
     if directory is None:
         raise Usage("a directory to mount on is needed")
     _mount(image, directory, options, devices, overlay, foreground, keys)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=str))
+def umount(directory: str) -> None:
+    """Unmount DIRECTORY, which f2tools has mounted; return when all is on the disk.
+
+    An image stands for the directory that it is mounted on. Where the last checkpoint could not be written, the exit
+    code is 8.
+
+    \b
+    Example:
+      f2tools umount /mnt/card
+    """
+    from f2tools.mount.unmount import unmount
+
+    unmount(directory)
 
 
 def _mount(
@@ -138,7 +161,7 @@ def _say(request: Request) -> None:
 def _check_directory(directory: str) -> None:
     there = next((image for image, place in mounts() if place == os.path.realpath(directory)), None)
     if there is not None:
-        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first (fusermount3 -u {directory})")
+        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first (f2tools umount {directory})")
     try:
         mode = os.stat(directory).st_mode
     except OSError as error:

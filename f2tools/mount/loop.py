@@ -102,6 +102,7 @@ class Loop:
         self._stopped = False
         self._next_check = 0.0
         self._soon: list[Callable[[], None]] = []
+        self._until_done: list[Callable[[], bool]] = []
 
     # -- what pyfuse3 calls ---------------------------------------------------------------------------------------
 
@@ -121,8 +122,9 @@ class Loop:
             self._poll.register(fd, select.POLLIN)
             self._poll_fuse.register(fd, select.POLLIN)
             self._poll.register(self._wake_read, select.POLLIN)
-        while self._soon:
-            self._soon.pop()()
+        self._do_what_waits()
+        if self._until_done:
+            self._until_done = [work for work in self._until_done if not work()]
         now = time.monotonic()
         if now >= self._next_check:
             self._background.busy()
@@ -134,6 +136,7 @@ class Loop:
                 self._leave()
             if self._stopped:
                 raise ClosedResourceError
+            self._do_what_waits()
             timeout = self._background.due() if self._writing_back is None else QUIET_SECONDS
             events = self._poll.poll(max(0.0, timeout) * 1000)
             ready = False
@@ -151,6 +154,10 @@ class Loop:
                 self._stopped = self._writing_back.poll() is not None
             elif not events:
                 self._background.idle()
+
+    def _do_what_waits(self) -> None:
+        while self._soon:
+            self._soon.pop()()
 
     def _leave(self) -> None:
         """A signal says stop: once the kernel has written its dirty pages back; at once if it comes again."""
@@ -177,8 +184,19 @@ class Loop:
         self._poll.register(fd, select.POLLIN)
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Call `work` when the request that is being served is answered."""
+        """Call `work` when the request that is being served is answered; may be called from a signal handler."""
         self._soon.append(work)
+        self.wake()
+
+    def after_requests(self, work: Callable[[], bool]) -> None:
+        """Call `work` after every request until it says that it is done."""
+        if work not in self._until_done:
+            self._until_done.append(work)
+
+    @property
+    def unmounted(self) -> bool:
+        """Whether the kernel has ended the session, which `run` is about to find out."""
+        return any(events & select.POLLERR for _, events in self._poll_fuse.poll(0))
 
     def wake(self) -> None:
         """Let the loop look around; may be called from a signal handler or a thread."""

@@ -420,6 +420,11 @@ class FileSystem(pyfuse3.Operations):
         if self.tree.writable:
             self.volume.fsync(fh & ~UNPRIVILEGED, datasync)
 
+    @property
+    def has_open(self) -> bool:
+        """Whether any file is open."""
+        return bool(self._open)
+
     async def release(self, fh: int) -> None:
         """The file stays for as long as the kernel knows its inode."""
         ino = fh & ~UNPRIVILEGED

@@ -14,6 +14,7 @@ IGNORED = {
     "mand", "nomand", "acl", "user_xattr", "inline_xattr", "inline_data", "inline_dentry",
     "flush_merge",
 }  # fmt: skip
+COMMIT_MAX = 86400
 FOR_KERNEL = {"allow_other", "allow_root", "nodev", "dev", "nosuid", "suid", "noexec", "exec", "dirsync"}
 
 
@@ -27,6 +28,7 @@ class MountOptions:
     as_of: str | None = None
     sync: bool = False
     writeback_cache: bool = False
+    commit_seconds: float = 5.0
     background_gc: bool = True
     active_logs: int = 6
     discard: bool = True
@@ -94,6 +96,10 @@ def _parse(name: str, value: str | None) -> dict[str, object]:
         if not value:
             raise Usage("-o overlay=FILE: a file is needed")
         return {name: value}
+    if name == "commit":
+        if not (value or "").isascii() or not (value or "").isdigit() or not 0 < int(value or "") <= COMMIT_MAX:
+            raise Usage(f"-o commit={value or ''}: seconds are needed, from 1 to {COMMIT_MAX}")
+        return {"commit_seconds": float(value or "")}
     if name in ("uid", "gid", "umask"):
         try:
             number = int(value or "", 8 if name == "umask" else 10)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyfuse3
 
 from f2tools.device import Device, open_device
+from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.image import FileDevice, lock
 from f2tools.device.media.mounted import mark_mounted, mounted_on
@@ -26,6 +27,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from f2tools.mount.background import Tending
+from f2tools.mount.lease import Lease
 from f2tools.mount.loop import Loop
 from f2tools.mount.operations import FileSystem
 from f2tools.mount.options import MountOptions
@@ -184,6 +186,15 @@ def _first_file(device: Device) -> FileDevice | None:
     return first if isinstance(first, FileDevice) else None
 
 
+def _files_below(device: Device) -> list[FileDevice]:
+    """The files and block devices that changes go to; none of an overlay, which leaves them as they are."""
+    if isinstance(device, MultiDevice):
+        return [file for member in device.members for file in _files_below(member)]
+    while isinstance(device, Wrapper) and not isinstance(device, Overlay):
+        device = device.base
+    return [device] if isinstance(device, FileDevice) else []
+
+
 def check_counts(volume: Volume) -> None:
     """Corrupt where the segment table and the checkpoint count differently: writing would make it worse."""
     vblocks = volume.sit.vblocks
@@ -202,16 +213,20 @@ def check_counts(volume: Volume) -> None:
 def serve(request: Request, ready: Callable[[], None]) -> None:
     """Mount, say that it is `ready`, and serve until it is unmounted; the volume is closed then."""
     tree = open_tree(request)
+    status: Status | None = None
     try:
         files = FileSystem(tree, request.options)
+        lease = Lease([file.fd for file in _files_below(tree.volume.device)] if tree.writable else [])
+        tending = Tending(files, tree.volume if tree.writable else None, request.options, lease)
         place = socket_path(request.directory)  # from now on no path below the mount point may be looked at here
+        status = Status(place, request, files, tending)
+        loop = Loop(tending, ["sync", "-f", request.directory] if tree.writable else None)
+        lease.when_asked = lambda: loop.soon(lambda: _show_image(tending, lease, loop))
+        loop.after_requests(lease.settle)
         _init(files, request)
         try:
-            volume = tree.volume if tree.writable else None
-            tending = Tending(files, volume, request.options)
-            loop = Loop(tending, ["sync", "-f", request.directory] if tree.writable else None)
             files.when_connected = lambda: loop.soon(lambda: take_more_at_once(request.directory))
-            with Status(place, request, files, tending) as status:
+            with status:
                 if status.fd is not None:
                     loop.add_reader(status.fd, status.answer)
                 ready()
@@ -224,7 +239,29 @@ def serve(request: Request, ready: Callable[[], None]) -> None:
             tree.volume.stop_writing(files_failed)
         raise
     finally:
+        _close(tree, status)
+
+
+def _show_image(tending: Tending, lease: Lease, loop: Loop) -> None:
+    """Somebody else opens the image; when he has closed it, the next one is to wait again."""
+    if loop.unmounted:
+        return  # he waits for the last checkpoint
+    tending.asked_for_image()
+    loop.after_requests(lease.settle)
+
+
+def _close(tree: Tree, status: Status | None) -> None:
+    """The last checkpoint; who waits for it is told how that went."""
+    said: str | None = "the last checkpoint could not be written"
+    try:
         tree.close()
+        said = tree.volume.broken if tree.writable else None
+    except (F2fsError, OSError) as error:
+        said = str(error)
+        raise
+    finally:
+        if status is not None:
+            status.tell(said)
 
 
 class _Raw(str):

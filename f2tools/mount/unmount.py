@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 from f2tools.device import open_device
-from f2tools.device.mounted import mounts
+from f2tools.device.media.mounted import mounts
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.mount.status import END, END_SECONDS, answer_of, connect
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.f2fs.write.volumes import FULL, fresh, judge, writable
 from tests.mount.mounted import mounted
-from tests.write.volumes import FULL, fresh, judge, writable
 
 MIB = 1 << 20
 

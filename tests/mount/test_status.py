@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from f2tools.mount import status
+from tests.f2fs.write.volumes import fresh
 from tests.judges import missing_judge
 from tests.mount.mounted import mounted
 from tests.mount.test_mount import f2tools
-from tests.write.volumes import fresh
 
 NOBODY = 65534
 

@@ -179,9 +179,9 @@ def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> in
     flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | more_flags
     try:
         try:
-            fd = os.open(name, flags | os.O_NOATIME)
-        except PermissionError:  # O_NOATIME is for owners
-            fd = os.open(name, flags)
+            fd = _open(name, flags)
+        except BlockingIOError:
+            fd = _open_once_complete(name, flags & ~os.O_NONBLOCK)
     except OSError as error:
         busy = "in use: mounted, or held by another program" if error.errno == errno.EBUSY else error.strerror
         raise DeviceError(f"{name}: {busy}") from None
@@ -190,6 +190,24 @@ def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> in
         raise DeviceError(f"{name}: was replaced by something else while it was opened")
     os.set_blocking(fd, True)
     return fd
+
+
+def _open(name: str, flags: int) -> int:
+    try:
+        return os.open(name, flags | os.O_NOATIME)
+    except PermissionError:  # O_NOATIME is for owners
+        return os.open(name, flags)
+
+
+def _open_once_complete(name: str, flags: int) -> int:
+    """A mount has a lease on the file, and writes a checkpoint before it lets go: wait, but never for a pipe."""
+    there = os.open(name, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(there).st_mode):
+            raise DeviceError(f"{name}: was replaced by something else while it was opened")
+        return _open(f"/proc/self/fd/{there}", flags)
+    finally:
+        os.close(there)
 
 
 def lock(fd: int, name: str, shared: bool = False) -> None:
@@ -208,7 +226,7 @@ def lock(fd: int, name: str, shared: bool = False) -> None:
         os.close(fd)
         where = mounted.mounted_on(name)
         if where is not None:
-            raise DeviceError(f"{name}: mounted on {where}; unmount it first (fusermount3 -u {where})") from None
+            raise DeviceError(f"{name}: mounted on {where}; unmount it first (f2tools umount {where})") from None
         raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
     except OSError as error:
         # A file system without locks, such as some network ones, is no reason not to write.

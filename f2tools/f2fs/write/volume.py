@@ -950,8 +950,13 @@ class WritableVolume(Volume):
     def sync(self) -> None:
         """Make everything safe: a checkpoint, if anything has changed since the last one."""
         self._usable()
-        if self._changed or self.files.pages or self.nodes.dirty:
+        if self.unsaved:
             self.checkpoint()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether anything has changed since the last checkpoint."""
+        return self._changed or bool(self.files.pages) or bool(self.nodes.dirty)
 
     def checkpoint(self, unmount: bool = False) -> None:
         """Write all that is in memory and a checkpoint that holds it."""
@@ -989,7 +994,7 @@ class WritableVolume(Volume):
                     self._evict(self.live(ino))
                 self._nameless.clear()
                 self._held.clear()
-                if self._changed or self.nodes.dirty or self.files.pages or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
+                if self.unsaved or not self.cp.ckpt_flags & CP_UMOUNT_FLAG:
                     self.checkpoint(unmount=True)
         finally:
             self.device.close()

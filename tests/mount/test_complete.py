@@ -1,0 +1,231 @@
+"""The image of a mount as others find it: complete after the unmount, fresh while it is mounted."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from f2tools.device.media.mounted import mark_mounted
+from tests.f2fs.write.volumes import fresh, judge, reading
+from tests.mount.mounted import mounted, need_fuse
+from tests.mount.test_mount import f2tools
+
+PATIENCE = 60.0
+
+
+def names(image: Path, folder: str = "/") -> list[str]:
+    with reading(image) as volume:
+        return sorted(os.fsdecode(file.path or b"").rpartition("/")[2] for file in volume.path(folder).iterdir())
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def statistics(folder: Path) -> dict[str, object]:
+    done = f2tools("mount", "--stats", "--json", folder)
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def mount_in_background() -> Iterator[Callable[..., None]]:
+    """Mounts an image on a folder; what a test that failed has left mounted is taken away."""
+    need_fuse()
+    folders: list[Path] = []
+
+    def mount(image: Path, folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        folders.append(folder)
+        done = f2tools("mount", *options, image, folder)
+        assert done.returncode == 0, done
+
+    yield mount
+    for folder in folders:
+        if os.fsencode(folder) in Path("/proc/self/mountinfo").read_bytes():
+            subprocess.run(["fusermount3", "-u", "-z", folder], check=False)
+
+
+def can_lease(folder: Path) -> bool:
+    """Whether the file system of the tests has leases."""
+    with (folder / "leased").open("w+b") as file:
+        try:
+            fcntl.fcntl(file.fileno(), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            return False
+        fcntl.fcntl(file.fileno(), fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> None:
+    if not can_lease(tmp_path):
+        pytest.skip("the file system below the temporary folder has no leases")
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_copy_made_right_after_the_unmount_is_complete(
+    tmp_path: Path, mount_in_background: Callable[..., None]
+) -> None:
+    image, folder, copy = fresh(tmp_path), tmp_path / "mnt", tmp_path / "copy"
+    mount_in_background(image, folder)
+    for number in range(40):
+        (folder / f"file-{number}").write_bytes(os.urandom(20_000))
+    wanted = sorted(os.listdir(folder))
+    pid = statistics(folder)["pid"]
+    assert isinstance(pid, int)
+    subprocess.run(["sync", "-f", folder], check=True)
+    os.kill(pid, signal.SIGSTOP)  # so that the copy begins before the last checkpoint, however busy the machine
+    try:
+        subprocess.run(["fusermount3", "-u", folder], check=True)
+        copying = subprocess.Popen(["cp", image, copy])
+        time.sleep(0.5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert copying.wait(PATIENCE) == 0
+    assert names(copy) == wanted
+    judge(copy)
+    judge(image)
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_copy_made_while_it_is_mounted_shows_what_was_written_until_then(tmp_path: Path) -> None:
+    image, copy = fresh(tmp_path), tmp_path / "copy"
+    with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
+        for number in range(3):
+            (mount.folder / f"file-{number}").write_bytes(bytes(50_000))
+            with (mount.folder / f"open-{number}").open("wb", buffering=0) as file:
+                file.write(b"written")
+                shutil.copyfile(image, copy)
+                assert len(names(copy)) == 2 * number + 2
+                with reading(copy) as volume:
+                    assert volume.path(f"/open-{number}").read() == b"written"
+    judge(image)
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_command_of_f2tools_sees_a_mounted_image_as_it_is_now(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
+        (mount.folder / "file").write_text("here")
+        assert f2tools("dump", "ls", image, "/").stdout.split() == ["file"]
+        assert f2tools("dump", "cat", image, "/file").stdout == "here"
+    judge(image)
+
+
+def test_an_image_that_can_not_be_leased_is_complete_once_nothing_is_open(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with image.open("rb") as other:  # nobody gets a lease on what somebody else has open
+        with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
+            shutil.copytree(Path(__file__).parent, mount.folder / "tree", ignore=shutil.ignore_patterns("__pycache__"))
+            wanted = sorted(os.listdir(mount.folder / "tree"))
+            copy = tmp_path / "copy"
+
+            def is_there() -> bool:
+                other.seek(0)
+                with copy.open("wb") as file:
+                    shutil.copyfileobj(other, file)
+                return names(copy) == ["tree"]
+
+            until(is_there)
+            assert names(copy, "/tree") == wanted
+        judge(image)
+
+
+def test_what_was_written_without_fsync_is_safe_after_the_time_given(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt", "-o", "commit=1") as mount, (mount.folder / "file").open("wb") as file:
+        file.write(bytes(100_000))
+        file.flush()
+        until(lambda: statistics(mount.folder)["checkpoints"] != 0)
+        mount.kill()
+    with reading(image) as volume:
+        assert volume.path("/file").read() == bytes(100_000)
+
+
+def test_fsync_of_the_directory_makes_everything_safe(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
+        (mount.folder / "file").write_bytes(bytes(100_000))
+        subprocess.run(["sync", mount.folder], check=True)
+        mount.kill()
+    with reading(image) as volume:
+        assert volume.path("/file").read() == bytes(100_000)
+
+
+# -- f2tools umount -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_image", [False, True])
+def test_umount_returns_when_all_is_on_the_disk(
+    tmp_path: Path, mount_in_background: Callable[..., None], by_image: bool
+) -> None:
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    with image.open("rb") as other:  # so that a lease does not help
+        mount_in_background(image, folder, "-o", "commit=3600")
+        (folder / "file").write_bytes(bytes(100_000))
+        pid = statistics(folder)["pid"]
+        done = f2tools("umount", image if by_image else folder)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        content = other.read()
+    copy = tmp_path / "copy"
+    copy.write_bytes(content)
+    assert names(copy) == ["file"]
+    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    judge(image)
+
+
+def test_umount_says_what_keeps_it_from_its_work(tmp_path: Path, mount_in_background: Callable[..., None]) -> None:
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    mount_in_background(image, folder)
+    with (folder / "file").open("w"):
+        done = f2tools("umount", folder)
+        assert done.returncode == 8
+        assert "still in use" in done.stderr
+    (folder / "file").write_text("on it goes")
+    assert f2tools("umount", folder).returncode == 0
+    for what in (folder, image, tmp_path / "nothing"):
+        done = f2tools("umount", what)
+        assert done.returncode == 8
+        assert "nothing that f2tools has mounted" in done.stderr
+    judge(image)
+
+
+def test_umount_does_not_call_a_mount_that_was_killed_complete(
+    tmp_path: Path, mount_in_background: Callable[..., None]
+) -> None:
+    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    mount_in_background(image, folder, "-o", "commit=3600")
+    (folder / "file").write_text("lost")
+    pid = statistics(folder)["pid"]
+    assert isinstance(pid, int)
+    os.kill(pid, signal.SIGSTOP)  # it takes the connection, and then ends without a word
+    umount = subprocess.Popen(["f2tools", "umount", folder], stderr=subprocess.PIPE, text=True)
+    until(lambda: os.fsencode(folder) not in Path("/proc/self/mountinfo").read_bytes())
+    os.kill(pid, signal.SIGKILL)
+    said = umount.communicate(timeout=PATIENCE)[1]
+    assert umount.returncode == 8
+    assert "ended without a word" in said
+    judge(image)
+
+
+def test_an_image_without_a_mount_is_not_waited_for(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with image.open("r+b") as file:  # the mark of a mount that is just ending
+        mark_mounted(file.fileno())
+        looking = subprocess.Popen(["f2tools", "dump", "ls", image, "/"], stdout=subprocess.DEVNULL)
+        time.sleep(0.3)
+        assert looking.poll() is None
+    assert looking.wait(PATIENCE) == 0
