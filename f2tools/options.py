@@ -6,16 +6,20 @@ import errno
 import json
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from f2tools.errors import Usage
 from f2tools.text import printable
+
+if TYPE_CHECKING:
+    from f2tools.f2fs.volume.volume import Volume
 
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -217,6 +221,28 @@ def said_by_system(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"{said}: what this command was writing is not whole"
     return said
+
+
+def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
+    """Say on stderr how many files were fsync'ed after the checkpoint, and so are not shown, and how to see them.
+
+    `option`: the command has --recovered itself.
+    """
+    from f2tools.f2fs.volume.recovery import fsynced_files
+
+    count = fsynced_files(volume)
+    if not count:
+        return
+    files = "1 file was" if count == 1 else f"{count:,} files were"
+    listed = "--recovered" if option else f"`{shlex.join(('f2tools', 'dump', 'ls', '-R', '--recovered', image))}`"
+    brings = shlex.join(("f2tools", "recover", "--apply", image))
+    click.echo(
+        printable(
+            f"f2tools: note: {files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not"
+            f" seen here, `{brings}` brings it back for good"
+        ),
+        err=True,
+    )
 
 
 def say_bug(error: BaseException) -> None:

@@ -25,6 +25,7 @@ from f2tools.options import (
     progress,
     recovered_option,
     require,
+    say_waiting,
 )
 from f2tools.text import printable
 
@@ -74,6 +75,8 @@ def _open(image: str, opening: Opening) -> Volume:
         volume = f2tools.open(image, devices, checkpoint, recovered=recovered, keys=keys)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {printable(text)}", err=True)
+    if as_of is None:
+        say_waiting(volume, image, option=True)
     return volume
 
 

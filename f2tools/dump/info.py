@@ -7,29 +7,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from f2tools.dump.structures import cursegs, error_names, feature_names, stop_reasons, why_live
-from f2tools.errors import DeviceError, F2fsError
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
-    CP_CRC_RECOVERY_FLAG,
     CP_FLAGS,
-    CP_NOCRC_RECOVERY_FLAG,
     CURSEG_HOT_NODE,
-    CURSEG_WARM_NODE,
     ENCODINGS,
     F2FS_ENC_NO_COMPAT_FALLBACK_FL,
     F2FS_ENC_STRICT_MODE_FL,
     QUOTA_NAMES,
     flag_names,
 )
-from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
+from f2tools.f2fs.volume.recovery import ended_cleanly, find_fsync_chain, fsynced_files
 from f2tools.f2fs.volume.super import devices_of, extensions_of, label_of, text_of
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
 T = TypeVar("T")
-U64 = (1 << 64) - 1
-FSYNC_MARK = 1 << 1  # in the footer's flag
 
 
 def volume_info(vol: Volume) -> dict[str, Any]:
@@ -113,13 +108,14 @@ def state_of(vol: Volume, problems: list[str]) -> dict[str, Any]:
     cp = vol.cp
     orphans = _attempt(problems, vol.orphans)
     return {
-        "clean": vol.clean,
+        "clean": ended_cleanly(vol),
         "checkpoint_ver": cp.checkpoint_ver,
         "pack": vol.pack.index + 1,
         "why": why_live(vol.packs),
         "ckpt_flags": cp.ckpt_flags,
         "flags": flag_names(cp.ckpt_flags, CP_FLAGS),
-        "fsynced_nodes": 0 if vol.clean else fsynced_nodes(vol),
+        "fsynced_nodes": _attempt(problems, lambda: fsynced_nodes(vol)) or 0,
+        "fsynced_files": fsynced_files(vol),
         "orphans": None if orphans is None else int(orphans.size),
         "elapsed_time": cp.elapsed_time,
         "cursegs": cursegs(vol.pack),
@@ -153,32 +149,5 @@ def kbytes_written(vol: Volume) -> int | None:
 
 
 def fsynced_nodes(vol: Volume) -> int:
-    """Nodes that fsync wrote after the checkpoint: what roll-forward recovery would start from.
-
-    The chain begins where the warm node log went on and follows next_blkaddr; see find_fsync_dnodes() in
-    fs/f2fs/recovery.c.
-    """
-    geo, cp = vol.geo, vol.cp
-    segno, blkoff, _ = vol.pack.curseg(CURSEG_WARM_NODE)
-    blkaddr = geo.start_block(segno) + blkoff
-    key, mask = cp.checkpoint_ver & U64, U64
-    if cp.ckpt_flags & CP_NOCRC_RECOVERY_FLAG:
-        mask = (1 << 32) - 1
-    elif cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
-        key |= vol.pack.crc << 32
-    met: set[int] = set()
-    found = 0
-    while geo.in_main(blkaddr) and blkaddr not in met:
-        met.add(blkaddr)
-        try:
-            raw = vol.device.pread((blkaddr + 1) * geo.block_size - NodeFooter.size, NodeFooter.size)
-        except DeviceError:
-            break
-        _nid, _ino, flag, cp_ver, blkaddr = _FOOTER.unpack(raw)
-        if (cp_ver ^ key) & mask:
-            break
-        found += bool(flag & FSYNC_MARK)
-    return found
-
-
-_FOOTER, _ = NodeFooter.unpacker()
+    """Nodes that fsync wrote after the checkpoint: what roll-forward recovery would start from."""
+    return sum(node.fsync for node in find_fsync_chain(vol).chain)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.options import checkpoint_option, device_option, image_argument, json_option, key_option, print_json
+from f2tools.options import (
+    checkpoint_option,
+    device_option,
+    image_argument,
+    json_option,
+    key_option,
+    print_json,
+    say_waiting,
+)
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -30,6 +38,7 @@ def opened(image: str, devices: tuple[str, ...], checkpoint: Any, keys: tuple[st
 
     with open_volume(image, devices, checkpoint, keys) as vol:
         say(vol.warnings)
+        say_waiting(vol, image)
         yield vol
 
 

@@ -101,9 +101,9 @@ def _release(version: str) -> str:
 def _state(state: dict[str, Any]) -> str:
     if state["clean"]:
         return "unmounted cleanly"
-    nodes = state["fsynced_nodes"]
-    what = f"{nodes} fsynced nodes wait for roll-forward" if nodes else "nothing was fsynced after the checkpoint"
-    return f"not unmounted: {what}"
+    nodes, files = state["fsynced_nodes"], state["fsynced_files"]
+    what = f"{nodes} fsynced nodes of {files} files wait for roll-forward"
+    return f"not unmounted: {what if nodes else 'nothing was fsynced after the checkpoint'}"
 
 
 # -- superblock, checkpoint -------------------------------------------------------------------------------------

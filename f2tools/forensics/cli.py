@@ -19,6 +19,7 @@ from f2tools.options import (
     print_json,
     progress,
     require,
+    say_waiting,
 )
 from f2tools.text import printable
 
@@ -42,6 +43,7 @@ def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...] = ()) -> V
     volume = f2tools.open(image, devices, keys=keys)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {printable(text)}", err=True)
+    say_waiting(volume, image)
     return volume
 
 

@@ -27,6 +27,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import footers_of
+from f2tools.f2fs.volume.recovery import ended_cleanly
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, PastVolume
 
@@ -245,7 +246,7 @@ class Contents:
         """Segments that may have been written to since the checkpoint: free ones and open logs, unless it was clean."""
         volume = self.past.volume
         unsure = np.zeros(self.geo.segment_count_main, np.bool_)
-        if volume.clean:
+        if ended_cleanly(volume):
             return unsure
         unsure[volume.sit.free_segments()] = True
         for curseg in volume.summaries.cursegs:

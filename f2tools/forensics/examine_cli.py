@@ -18,6 +18,7 @@ from f2tools.options import (
     key_option,
     print_json,
     progress,
+    say_waiting,
 )
 from f2tools.text import printable
 
@@ -39,6 +40,7 @@ def _remembered(
     with f2tools.open(image, devices, keys=keys) as volume:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
+        say_waiting(volume, image)
         with progress("scanning", _blocks(volume)) as bar:
             index = open_index(volume, index_path, bar.advance)
         with index:
@@ -148,6 +150,7 @@ def slack(
     with f2tools.open(image, devices, keys=keys) as volume:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
+        say_waiting(volume, image)
         _folder(target)
         problems: list[tuple[bytes, str]] = []
         for piece in find_slack(volume, kinds, problems):

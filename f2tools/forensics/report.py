@@ -242,7 +242,7 @@ def _volume(found: dict[str, Any]) -> str:
         ("features", ", ".join(volume["features"]) or "none"),
         ("used", f"{human_size(space['used_bytes'])}; {space['valid_inode_count']} inodes"),
         ("checkpoint", f"{state['checkpoint_ver']:#x}, {state['why']}"),
-        ("unmounted cleanly", "yes" if state["clean"] else f"no; {state['fsynced_nodes']} fsynced nodes after it"),
+        ("unmounted cleanly", "yes" if state["clean"] else f"no; {state['fsynced_files']} files fsynced after it"),
     ]
     return _pairs(rows)
 

@@ -57,8 +57,6 @@ class Undelete:
 
     def _brought_back(self) -> set[int]:
         """Inode numbers that the next mount would bring back, as they were fsync'ed after the checkpoint."""
-        if self.volume.clean:
-            return set()
         try:
             return set(find_fsync_chain(self.volume).files)
         except F2fsError:

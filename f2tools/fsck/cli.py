@@ -15,7 +15,16 @@ import click
 
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError, Usage
-from f2tools.options import Size, device_option, human_size, image_argument, progress, said_by_system, say_bug
+from f2tools.options import (
+    Size,
+    device_option,
+    human_size,
+    image_argument,
+    progress,
+    said_by_system,
+    say_bug,
+    say_waiting,
+)
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -199,8 +208,10 @@ def _checked(
 ) -> tuple[Report, Any]:
     """The report of a check and the geometry; nothing where it can't be opened and is to be rescued."""
     from f2tools.errors import NotF2fs
+    from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import Report, check
     from f2tools.fsck.facts.image import open_image
+    from f2tools.fsck.problems import FSYNC_DATA
 
     try:
         image = open_image(path, devices)
@@ -216,6 +227,9 @@ def _checked(
         with progress("checking", total) as bar:
             report = check(image, memory_bytes=memory, content=data, wanted=wanted, progress=bar.advance)
         report.tree = None  # it holds the image
+        if report.counts[FSYNC_DATA.code]:
+            with suppress(F2fsError):
+                say_waiting(Volume(image.device), path)
         return report, image.geo
     finally:
         image.close()

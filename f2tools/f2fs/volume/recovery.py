@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.checkpoint import choose_pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 
@@ -106,6 +107,21 @@ def find_fsync_chain(volume: Volume, until: int | None = None) -> Recovery:
         if file is not None and index <= file.last:
             file.nodes.append(index)
     return Recovery(start, end, reason, looped, chain, files, [ino for ino, _ in dropped])
+
+
+def fsynced_files(volume: Volume) -> int:
+    """How many files were fsync'ed after the checkpoint; 0 also where the chain can't be read."""
+    if volume.pack is not choose_pack(volume.packs):
+        return 0  # what came after an older checkpoint is mostly in the newest one
+    try:
+        return len(find_fsync_chain(volume).files)
+    except F2fsError:
+        return 0
+
+
+def ended_cleanly(volume: Volume) -> bool:
+    """Whether the volume was unmounted, and nothing was fsync'ed since: a mount may be killed before it writes more."""
+    return volume.clean and not fsynced_files(volume)
 
 
 def _files(volume: Volume, chain: list[ChainNode]) -> dict[int, Fsynced]:

@@ -162,7 +162,7 @@ class Volume:
 
     @property
     def clean(self) -> bool:
-        """Whether the volume was unmounted after the checkpoint: nothing to recover."""
+        """Whether an unmount made the checkpoint; see also `recovery.ended_cleanly`."""
         return bool(self.cp.ckpt_flags & CP_UMOUNT_FLAG)
 
     def statfs(self) -> dict[str, int]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from f2tools.f2fs.layout.constants import (
     CP_CRC_RECOVERY_FLAG,
-    CP_UMOUNT_FLAG,
     CURSEG_WARM_NODE,
     F2FS_FEATURE_RO,
     FSYNC_BIT_SHIFT,
@@ -21,7 +20,7 @@ _FOOTER, _NAMES = NodeFooter.unpacker()
 
 def check_chain(image: Image) -> Iterator[Finding]:
     """From where the warm node log goes on, each node of the next version names the following one, and it ends."""
-    if image.pack is None or image.cp.ckpt_flags & CP_UMOUNT_FLAG or image.geo.feature & F2FS_FEATURE_RO:
+    if image.pack is None or image.geo.feature & F2FS_FEATURE_RO:
         return
     geo, cp = image.geo, image.cp
     version = cp.checkpoint_ver
