@@ -114,11 +114,27 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="BYTES",
         help="Where in IMAGE the volume begins.  IMAGE@2 and IMAGE@NAME are partitions.",
     )
-    return argument(option(command))
+    backing = click.option(
+        "--backing",
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_backing,
+        metavar="PATH",
+        help="A file that IMAGE builds on and that lies outside of its folder (repeatable).",
+    )
+    return argument(backing(option(command)))
 
 
 def _keep_offset(ctx: click.Context, _param: click.Parameter, offset: int | None) -> None:
     ctx.meta[OFFSET] = offset
+
+
+def _keep_backing(ctx: click.Context, _param: click.Parameter, paths: tuple[str, ...]) -> None:
+    if paths:
+        from f2tools.device.containers.beside import backing
+
+        ctx.with_resource(backing(paths))
 
 
 def _at_offset(ctx: click.Context, _param: click.Parameter, image: str) -> str:

@@ -103,6 +103,10 @@ class Device(ABC):
         """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
         _vectors().write_blocks(self, blkaddrs, data, block_size)
 
+    def files(self) -> list[str]:
+        """The files and devices that are read for this one, the first first."""
+        return [self.name]
+
     @property
     def has_write_pointers(self) -> bool:
         """Whether there are zones that must be written in order and reset before they are written again."""
@@ -151,6 +155,9 @@ class Wrapper(Device):
     def _set_layout(self, layout: Sequence[tuple[int, int]]) -> None:
         getattr(self.base, "set_layout")(layout)  # noqa: B009 (not every device has one)
         self.size_bytes = self.base.size_bytes
+
+    def files(self) -> list[str]:
+        return self.base.files()
 
     @property
     def has_write_pointers(self) -> bool:

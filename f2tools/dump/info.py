@@ -39,6 +39,7 @@ def volume_info(vol: Volume) -> dict[str, Any]:
         "uuid": str(uuid.UUID(bytes=sb.uuid)),
         "size_bytes": geo.block_count * geo.block_size,
         "device_bytes": vol.device.size_bytes,
+        "files": vol.device.files(),
         "geometry": {
             "block_size": geo.block_size,
             "sector_size": 1 << sb.log_sectorsize,

@@ -39,6 +39,7 @@ def info(console: Console, shown: dict[str, Any]) -> None:
     percent = 100 * space["valid_block_count"] / max(1, space["user_block_count"])
     rows: list[tuple[str, Any]] = [
         ("uuid", shown["uuid"]),
+        ("read from", [printable(name) for name in shown["files"]]),
         ("size", f"{shown['size_bytes']} bytes; device or image {shown['device_bytes']}"),
         ("blocks", f"{geo['block_count']} of {geo['block_size']} bytes; sectors of {geo['sector_size']}"),
         ("segments", f"{geo['segment_count']} of {geo['blocks_per_seg']} blocks, {geo['segment_count_main']} in main; "

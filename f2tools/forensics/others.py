@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+from f2tools.device.containers.beside import backing_paths
+
 _RUN = "from f2tools.cli import run; run()"
 
 
@@ -20,7 +22,8 @@ class Answer(NamedTuple):
 
 def ask(*args: str) -> Answer:
     """What `f2tools ARGS` prints as one JSON document or as lines of JSON, whatever its exit code."""
-    done = subprocess.run([sys.executable, "-c", _RUN, *args], stdin=subprocess.DEVNULL, capture_output=True)
+    also = [word for path in backing_paths() for word in ("--backing", path)]
+    done = subprocess.run([sys.executable, "-c", _RUN, *args, *also], stdin=subprocess.DEVNULL, capture_output=True)
     text = done.stdout.decode("utf-8", "surrogateescape")
     said = done.stderr.decode("utf-8", "replace").strip()
     decoder, values, at = json.JSONDecoder(), [], 0

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import f2tools
 from f2tools.device import Device, open_device
+from f2tools.device.media.image import FileDevice, kind_of, open_image
 from f2tools.device.open import file_and_part
 from f2tools.forensics.index import open_index
 from f2tools.forensics.others import ask
@@ -26,6 +28,8 @@ from f2tools.options import human_size
 from f2tools.text import markup
 
 HASH_AT_ONCE = 4 << 20
+HASHED_ANYHOW = 4 << 30  # bytes; of more, hashes are made where
+MOST_UNPACKED = 64  # times what is stored is not less
 MOST_ROWS = 5000  # of a table in the page; the JSON has all
 STYLE = """
 :root{color-scheme:light dark}
@@ -99,6 +103,7 @@ def _image(path: str, hashes: bool) -> dict[str, Any]:
     name, part = file_and_part(path)
     status = os.stat(name)
     with open_device(path) as device:
+        files = [_file(one, hashes) for one in device.files()]
         found: dict[str, Any] = {
             "path": os.path.abspath(name),
             "part": part or None,
@@ -106,12 +111,53 @@ def _image(path: str, hashes: bool) -> dict[str, Any]:
             "file_bytes": status.st_size,
             "content_bytes": device.size_bytes,
             "mtime_ns": status.st_mtime_ns,
+            "files": files,
+            "unhashed": None,
         }
-        if hashes:
+        if not hashes:
+            return found
+        if isinstance(device, FileDevice):  # its content is the file
+            found["content"] = files[0]["hashes"]
+        elif _may_hash(device.size_bytes, sum(one["stored_bytes"] for one in files)):
             found["content"] = _hashes(device)
-            if device.size_bytes != status.st_size and os.path.isfile(name):
-                found["file"] = _file_hashes(name)
+            found["file"] = files[0]["hashes"]
+        else:
+            found["file"] = files[0]["hashes"]
+        if found.get("content") is None:
+            found.pop("content", None)
+            found["unhashed"] = (
+                f"its {device.size_bytes} bytes are far more than what is stored of them; "
+                "they were not read for a hash, and most of them are fillings"
+            )
+        if found.get("file") is None:
+            found.pop("file", None)
     return found
+
+
+def _file(name: str, hashes: bool) -> dict[str, Any]:
+    """A file or a device that is read, as it lies."""
+    with _as_it_lies(name) as file:
+        status = os.fstat(file.fd)
+        stored = status.st_blocks * 512 if stat.S_ISREG(status.st_mode) else file.size_bytes
+        return {
+            "path": os.path.abspath(name),
+            "bytes": file.size_bytes,
+            "stored_bytes": stored,
+            "hashes": _hashes(file) if hashes and _may_hash(file.size_bytes, stored) else None,
+        }
+
+
+def _as_it_lies(name: str) -> FileDevice:
+    if kind_of(name) == stat.S_IFREG:
+        return open_image(name)
+    from f2tools.device.media.block import open_block
+
+    return open_block(name, False)
+
+
+def _may_hash(size_bytes: int, stored_bytes: int) -> bool:
+    """Whether reading all of it for a hash ends in time: a few hundred bytes can stand for terabytes of fillings."""
+    return size_bytes <= max(HASHED_ANYHOW, MOST_UNPACKED * stored_bytes)
 
 
 def _hashes(device: Device) -> dict[str, str]:
@@ -134,14 +180,6 @@ def _hashes(device: Device) -> dict[str, str]:
             take(device.pread(at, count))
             at += count
     return {name: one.hexdigest() for name, one in sums.items()}
-
-
-def _file_hashes(name: str) -> dict[str, str]:
-    """Hashes of a file as it lies: of a container, or of the disk that a partition is on."""
-    from f2tools.device.media.image import open_image
-
-    with open_image(name) as file:
-        return _hashes(file)
 
 
 # -- the files --------------------------------------------------------------------------------------------------------
@@ -217,8 +255,13 @@ def _image_table(one: dict[str, Any]) -> str:
             ("file", f"{one['file_bytes']} bytes ({human_size(one['file_bytes'])}), read as {one['opened_as']}")
         )
     rows.append(("last written", iso(one["mtime_ns"])))
+    if one["unhashed"]:
+        rows.append(("no hash", one["unhashed"]))
     for what, label in (("content", "content"), ("file", "file as it lies")):
         rows += [(f"{name} of the {label}", value) for name, value in one.get(what, {}).items()]
+    for file in one["files"] if len(one["files"]) > 1 else ():
+        sums = ", ".join(f"{name} {value}" for name, value in (file["hashes"] or {}).items())
+        rows.append(("read too" if file is not one["files"][0] else "read", f"{file['path']}: {sums or 'no hash'}"))
     return _pairs(rows)
 
 

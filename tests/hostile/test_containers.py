@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from f2tools.device import open_device
+from f2tools.device.containers.beside import backing
+from f2tools.errors import DeviceError
 from tests.hostile.limits import limited
 
 A = "http://aff4.org/Schema#"
@@ -73,3 +81,98 @@ def test_the_directory_of_an_aff4_image_has_a_bound(tmp_path: Path) -> None:
     done = limited("dump", "info", image)
     assert done.code != 0
     assert "directory has" in done.err
+
+
+# -- what an image names ----------------------------------------------------------------------------------------------
+
+
+def qcow2_on(path: Path, named: str, size: int = 1 << 20) -> Path:
+    """A qcow2 image that holds nothing itself, on top of a file."""
+    name = named.encode()
+    head = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 72, len(name), 16, size, 0, 1, 65536, 131072, 1, 0, 0)
+    path.write_bytes((head + name).ljust(65536, b"\0") + bytes(131072))
+    return path
+
+
+def vmdk_of(path: Path, named: str) -> Path:
+    """A VMDK descriptor of one flat extent."""
+    path.write_text(
+        '# Disk DescriptorFile\nversion=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType="monolithicFlat"\n\n'
+        f'# Extent description\nRW 2048 FLAT "{named}" 0\n\n# The Disk Data Base\n#DDB\n\nddb.virtualHWVersion = "4"\n'
+        'ddb.adapterType = "ide"\n'
+    )
+    return path
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """The folder of an image, and a file elsewhere that is nobody's business."""
+    home = tmp_path / "home"
+    home.mkdir()
+    secret = tmp_path / "secret.img"
+    secret.write_bytes(b"SECRET".ljust(1 << 20, b"s"))
+    (home / "link.img").symlink_to(secret)
+    (home / "out").symlink_to(tmp_path)
+    (home / "link.img.002").symlink_to(secret)
+    (home / "own.img").write_bytes(b"OWN".ljust(1 << 20, b"o"))
+    return home, secret
+
+
+@pytest.mark.parametrize("make", [qcow2_on, vmdk_of])
+@pytest.mark.parametrize("named", ["{secret}", "../secret.img", "out/secret.img", "link.img", "/dev/zero", "gone.img"])
+def test_an_image_reads_no_file_outside_of_its_folder(
+    make: Callable[[Path, str], Path], named: str, folders: tuple[Path, Path]
+) -> None:
+    home, secret = folders
+    image = make(home / "image", named.format(secret=secret))
+    with pytest.raises(DeviceError, match="--backing"):
+        open_device(image, whole=True)
+
+
+@pytest.mark.parametrize("make", [qcow2_on, vmdk_of])
+def test_an_image_reads_a_file_elsewhere_that_the_user_named(
+    make: Callable[[Path, str], Path], folders: tuple[Path, Path]
+) -> None:
+    home, secret = folders
+    image = make(home / "image", f"/old/place/{secret.name}")
+    with backing([secret]), open_device(image, whole=True) as device:
+        assert device.pread(0, 6) == b"SECRET"
+        assert device.files() == [str(image), str(secret)]
+    image = make(home / "image", "own.img")
+    with open_device(image, whole=True) as device:
+        assert device.pread(0, 3) == b"OWN"
+
+
+def test_a_piece_of_an_image_that_is_a_link_elsewhere_is_refused(folders: tuple[Path, Path]) -> None:
+    home, _ = folders
+    (home / "disk.001").write_bytes(bytes(4096))
+    (home / "disk.002").symlink_to("../secret.img")
+    with pytest.raises(DeviceError, match="leads out"):
+        open_device(home / "disk.001")
+
+
+def test_info_and_report_say_which_files_were_read(folders: tuple[Path, Path]) -> None:
+    home, _ = folders
+    assert limited("mkfs", home / "base.img", "--size", "64M", "-q").code == 0
+    elsewhere = (home / "base.img").rename(home.parent / "base.img")
+    image = qcow2_on(home / "image", str(elsewhere), 64 << 20)
+    assert limited("dump", "info", image).code != 0
+    info = limited("dump", "info", image, "--json", "--backing", elsewhere)
+    assert json.loads(info.out)["files"] == [str(image), str(elsewhere)]
+    done = limited("report", image, "-o", home / "report", "--backing", elsewhere)
+    assert done.code == 0, done.err
+    files = json.loads((home / "report/report.json").read_text())["images"][0]["files"]
+    assert [one["path"] for one in files] == [str(image), str(elsewhere)]
+    for one in files:
+        assert one["hashes"]["sha256"] == hashlib.sha256(Path(one["path"]).read_bytes()).hexdigest()
+
+
+def test_a_qcow2_image_whose_tables_are_all_the_same_one_is_refused(tmp_path: Path) -> None:
+    """32 MiB of entries that lead to one table: looked through cluster by cluster, 34 thousand million of them."""
+    size, entries = 1 << 50, 1 << 21
+    head = struct.pack(">4sIQIIQIIQQIIQ", b"QFI\xfb", 2, 0, 0, 16, size, 0, entries, 1 << 16, 0, 0, 0, 0)
+    table = struct.pack(">Q", 32 << 20) * entries
+    (tmp_path / "image").write_bytes(head.ljust(1 << 16, b"\0") + table + bytes(32 << 20))
+    done = limited("dump", "info", tmp_path / "image")
+    assert done.code != 0
+    assert "share a table" in done.err

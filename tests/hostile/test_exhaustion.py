@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
@@ -9,9 +10,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from f2tools.device.undo import RECORD, RECORD_MAGIC, UndoLog
 
 from f2tools.device import open_device
+from f2tools.device.changes.undo import RECORD, RECORD_MAGIC, UndoLog
 from tests.hostile.limits import limited
 
 EVENT = "fio-12 [000] ..... {time}.000000: block_rq_issue: 8,0 W 4096 () {sector} + 8 [fio]\n"
@@ -101,3 +102,21 @@ def test_an_undo_log_that_has_a_place_twice_is_refused(tmp_path: Path) -> None:
     done = limited("undo", "-n", log, image)
     assert done.code != 0
     assert "the same place twice" in done.err
+
+
+def test_a_report_on_a_sparse_image_of_terabytes_of_fillings_ends(tmp_path: Path) -> None:
+    image, sparse = tmp_path / "image", tmp_path / "sparse"
+    assert limited("mkfs", image, "--size", "64M", "-q").code == 0
+    data, block = image.read_bytes(), 1 << 16
+    blocks = (1 << 44) // block
+    used = len(data) // block
+    with sparse.open("wb") as out:
+        out.write(struct.pack("<IHHHHIIII", 0xED26FF3A, 1, 0, 28, 12, block, blocks, 2, 0))
+        out.write(struct.pack("<HHII", 0xCAC1, 0, used, 12 + len(data)) + data)
+        out.write(struct.pack("<HHIII", 0xCAC2, 0, blocks - used, 16, 0x55555555))
+    done = limited("report", sparse, "-o", tmp_path / "report")
+    assert done.code == 0, done.err
+    (found,) = json.loads((tmp_path / "report/report.json").read_text())["images"]
+    assert "content" not in found
+    assert "far more than what is stored" in found["unhashed"]
+    assert found["file"]["sha256"] == hashlib.sha256(sparse.read_bytes()).hexdigest()

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from f2tools.device.base import Data, Device, byte_view
-from f2tools.device.media.image import kind_of, open_fd
-from f2tools.errors import DeviceError, Unsupported
+from f2tools.device.containers.beside import beside
+from f2tools.device.media.image import kind_of, open_fd, open_image
+from f2tools.errors import DeviceError, F2fsError, Unsupported
 
 READ_AT_ONCE = 1 << 20
 MOST_PARENTS = 64
@@ -28,7 +29,7 @@ class Kind(NamedTuple):
     magic: bytes
     name: str
     module: str
-    open: Callable[[Any, str], Any]
+    open: Callable[[Any, str], tuple[Any, list[str]]]  # the handle, and the files that it reads
 
 
 def _file(path: str) -> io.FileIO:
@@ -36,28 +37,28 @@ def _file(path: str) -> io.FileIO:
     return io.FileIO(path, "rb", opener=lambda name, _: open_fd(name, False, kind_of(name)))
 
 
-def _open_ewf(module: Any, path: str) -> Any:
+def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.handle()
-    handle.open_file_objects([_file(segment) for segment in module.glob(path)])
-    return handle
+    segments = [path, *(beside(path, os.path.basename(one)) for one in module.glob(path) if one != path)]
+    handle.open_file_objects([_file(segment) for segment in segments])
+    return handle, segments
 
 
-def _open_vhd(module: Any, path: str) -> Any:
+def _open_vhd(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.file()
     handle.open_file_object(_file(path))
-    return handle
+    return handle, [path]
 
 
-def _open_vmdk(module: Any, path: str) -> Any:
+def _open_vmdk(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.handle()
     handle.open_file_object(_file(path))
-    folder = os.path.dirname(path)
     names = [handle.get_extent_descriptor(i).get_filename() for i in range(handle.get_number_of_extents())]
-    # an image that holds its own extents may have been given another name
-    alone = len(names) == 1 and not os.path.exists(os.path.join(folder, names[0]))
-    extents = [path] if alone else [os.path.join(folder, name) for name in names]
+    with open_image(path) as file:
+        holds_itself = len(names) == 1 and not file.pread(0, 4).startswith(b"# Di")
+    extents = [path] if holds_itself else [beside(path, name or "") for name in names]  # it may be called otherwise now
     handle.open_extent_data_files_as_file_objects([_file(extent) for extent in extents])
-    return handle
+    return handle, list(dict.fromkeys((path, *extents)))
 
 
 KINDS = (
@@ -87,8 +88,9 @@ def kind_of_container(head: bytes) -> Kind | None:
 class Container(Device):
     """What is in a container; `handles` are the image and, for a difference image, those that it builds on."""
 
-    def __init__(self, name: str, handles: list[Any]) -> None:
+    def __init__(self, name: str, handles: list[Any], files: list[str]) -> None:
         self.name = name
+        self._files = files
         self._handles = handles
         self.size_bytes = handles[0].get_media_size()
         self.read_only = True
@@ -109,6 +111,9 @@ class Container(Device):
                 raise DeviceError(f"{self.name}: nothing can be read at offset {offset + done:#x}")
             view[done : done + len(data)] = data
             done += len(data)
+
+    def files(self) -> list[str]:
+        return self._files
 
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()
@@ -132,18 +137,25 @@ def open_container(path: str | Path, kind: Kind) -> Container:
             f"{name}: {kind.name}; to read it, install the extra: pip install 'f2tools[containers]'"
         ) from None
     handles: list[Any] = []
+    files: list[str] = []
     try:
         while name not in (known := [one for one, _ in handles]):
-            handles.append((name, kind.open(module, name)))
+            handle, read = kind.open(module, name)
+            handles.append((name, handle))
+            files += read
             parent = _parent(handles[-1][1])
             if not parent:
                 break
-            name = os.path.join(os.path.dirname(name), parent)
+            name = beside(name, parent)
             if len(known) > MOST_PARENTS:
                 raise DeviceError(f"{name}: too many images that build on each other")
         for (_, handle), (_, below) in pairwise(handles):
             handle.set_parent(below)
-        return Container(os.fspath(path), [handle for _, handle in handles])
+        return Container(os.fspath(path), [handle for _, handle in handles], files)
+    except F2fsError:
+        for _, handle in handles:
+            handle.close()
+        raise
     except (OSError, RuntimeError, MemoryError, ValueError) as error:
         for _, handle in handles:
             handle.close()

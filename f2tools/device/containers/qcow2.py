@@ -7,14 +7,19 @@ bytes for compressed clusters.  Memory is bounded by a few tables and clusters t
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.containers.beside import beside
+from f2tools.device.containers.kept import Kept
 from f2tools.errors import DeviceError, Unsupported
 
 MAGIC = b"QFI\xfb"
@@ -28,7 +33,8 @@ COMPRESSED, READS_AS_ZERO = 1 << 62, 1
 CLUSTER_BITS = range(9, 22)
 MOST_L1_BYTES = 32 << 20
 MOST_BACKING_FILES = 64
-TABLES_KEPT, CLUSTERS_KEPT = 32, 16
+MOST_CHAIN_BYTES = 64 << 20  # of the tables of tables of all that build on each other
+KEPT_BYTES = 16 << 20  # of tables and unpacked clusters
 
 
 class Qcow2(Device):
@@ -46,9 +52,14 @@ class Qcow2(Device):
         needed = -(-header.size // (self._per_table << self._bits))
         if header.l1_size < needed or needed * 8 > MOST_L1_BYTES:
             raise DeviceError(f"{self.name}: a qcow2 image whose table of tables has {header.l1_size} entries")
-        self._l1 = struct.unpack(f">{needed}Q", file.pread(header.l1_offset, 8 * needed))
-        self._table = lru_cache(TABLES_KEPT)(self._read_table)
-        self._plain = lru_cache(CLUSTERS_KEPT)(self._decompress)
+        self._l1 = np.frombuffer(file.pread(header.l1_offset, 8 * needed), ">u8").astype(np.uint64)
+        used = self._l1[self._l1 & np.uint64(OFFSET_MASK) > 0] & np.uint64(OFFSET_MASK)
+        if np.unique(used).size < used.size:
+            raise DeviceError(f"{self.name}: a qcow2 image in which parts of the disk share a table of clusters")
+        self.table_bytes = self._l1.nbytes + (backing.table_bytes if isinstance(backing, Qcow2) else 0)
+        if self.table_bytes > MOST_CHAIN_BYTES:
+            raise DeviceError(f"{self.name}: qcow2 images on each other whose tables have {self.table_bytes} bytes")
+        self._kept = backing._kept if isinstance(backing, Qcow2) else Kept(KEPT_BYTES)
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)
@@ -89,7 +100,7 @@ class Qcow2(Device):
         start = -1
         while offset < end:
             number = offset >> self._bits
-            if not self._l1[number // self._per_table] & OFFSET_MASK and self._backing is None:
+            if not int(self._l1[number // self._per_table]) & OFFSET_MASK and self._backing is None:
                 there, stop = False, (number // self._per_table + 1) * self._per_table << self._bits
             else:
                 entry = self._entry(number)
@@ -105,6 +116,9 @@ class Qcow2(Device):
         if start >= 0:
             yield start, end - start
 
+    def files(self) -> list[str]:
+        return [self.name, *(self._backing.files() if self._backing is not None else ())]
+
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()
 
@@ -118,11 +132,15 @@ class Qcow2(Device):
 
     def _entry(self, number: int) -> int:
         """What the tables say of a cluster."""
-        table = self._l1[number // self._per_table] & OFFSET_MASK
-        return self._table(table)[number % self._per_table] if table else 0
+        offset = int(self._l1[number // self._per_table]) & OFFSET_MASK
+        return int(self._table(offset)[number % self._per_table]) if offset else 0
 
-    def _read_table(self, offset: int) -> tuple[int, ...]:
-        return struct.unpack(f">{self._per_table}Q", self._file.pread(offset, 8 * self._per_table))
+    def _table(self, offset: int) -> NDArray[Any]:
+        raw = self._kept.get((self, "table", offset), lambda: self._file.pread(offset, 8 * self._per_table))
+        return np.frombuffer(raw, ">u8")
+
+    def _plain(self, entry: int) -> bytes:
+        return self._kept.get((self, "cluster", entry), lambda: self._decompress(entry))
 
     def _decompress(self, entry: int) -> bytes:
         size = 1 << self._bits
@@ -173,9 +191,16 @@ class _Header:
         self.backing = file.pread(backing_at, min(backing_size, 1023)) if backing_at and backing_size else b""
 
 
+def _is_qcow2(path: str) -> bool:
+    from f2tools.device.media.image import open_image
+
+    with open_image(path) as file:
+        return file.size_bytes >= 4 and file.pread(0, 4) == MAGIC
+
+
 def open_qcow2(path: str | Path, behind: tuple[str, ...] = ()) -> Qcow2:
     """The disk in a qcow2 image, with what it builds on; DeviceError, Unsupported."""
-    from f2tools.device.media.image import open_image
+    from f2tools.device.media.image import kind_of, open_image
     from f2tools.device.open import open_device
 
     name = os.fspath(path)
@@ -184,13 +209,12 @@ def open_qcow2(path: str | Path, behind: tuple[str, ...] = ()) -> Qcow2:
     try:
         header = _Header(file)
         if header.backing:
-            below = os.path.join(os.path.dirname(name), os.fsdecode(header.backing))
+            below = beside(name, os.fsdecode(header.backing))
             real = os.path.realpath(below)
             if real in behind or len(behind) > MOST_BACKING_FILES:
                 raise DeviceError(f"{name}: builds on {below}, which builds on it")
             known = (*behind, os.path.realpath(name))
-            with open_image(below) as looked:
-                again = looked.size_bytes >= 4 and looked.pread(0, 4) == MAGIC
+            again = kind_of(below) == stat.S_IFREG and _is_qcow2(below)
             backing = open_qcow2(below, known) if again else open_device(below, whole=True)
         return Qcow2(file, backing, header)
     except BaseException:

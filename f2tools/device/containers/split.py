@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.containers.beside import beside
 from f2tools.device.media.image import ImageFile, open_image
 from f2tools.errors import DeviceError, Unsupported
 
@@ -31,7 +32,8 @@ def pieces_of(path: str | Path) -> list[str]:
     for expected, other in enumerate(found, number):
         if other != expected:
             raise DeviceError(f"{stem}{expected:0{width}}: this piece of the image is missing")
-    return [f"{stem}{other:0{width}}" for other in found]
+    first = f"{stem}{number:0{width}}"
+    return [first, *(beside(first, os.path.basename(f"{stem}{other:0{width}}")) for other in found[1:])]
 
 
 class SplitImage(Device):
@@ -53,6 +55,9 @@ class SplitImage(Device):
         for piece, at, length in self._parts(offset, len(view)):
             piece.pread_into(at, view[done : done + length])
             done += length
+
+    def files(self) -> list[str]:
+        return [piece.name for piece in self._pieces]
 
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()

@@ -28,6 +28,9 @@ class MultiDevice(Device):
         self._starts = [0]
         self._shares = [(0, self.size_bytes)]
 
+    def files(self) -> list[str]:
+        return [name for member in self.members for name in member.files()]
+
     @property
     def has_write_pointers(self) -> bool:
         return any(member.has_write_pointers for member in self.members)
