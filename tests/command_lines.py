@@ -9,6 +9,7 @@ CHANGING = (
     "mkdir {i}:/a",
     "cp {f} {i}:/a/b --undo {d}/cp.undo",
     "undo {d}/cp.undo {i} --dry-run",
+    "cp {f} {i}:/",
     "ln {i}:/a/b {i}:/a/c",
     "mv {i}:/a/c {i}:/a/d",
     "rm {i}:/a/d",
@@ -72,7 +73,7 @@ READING = (
     "trace analyze {t} --image {i} --html {d}/trace.html",
     "trace compare {t} {t}",
 )
-FORMATTING = ("mkfs -f {i}",)
+FORMATTING = ("mkfs -q {d}/filled --from {d}/files --size 64M", "mkfs -f {i}")
 NO_IMAGE = ("dump layout", "trace record")  # these two take none, or a device that is traced
 SERVED = ("mount",)
 
