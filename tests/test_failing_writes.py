@@ -98,6 +98,15 @@ def test_fsck_without_room_for_the_undo_log_ends_with_8_and_changes_nothing(
     assert digest(image) == before
 
 
+def test_an_undo_log_that_can_t_be_made_is_one_line(image: Path, payload: Path) -> None:
+    before = digest(image)
+    done = f2("cp", payload, f"{image}:/new", "--undo", "/proc/log.undo")
+    assert done.code == 8
+    assert len(done.err.splitlines()) == 1
+    assert "no undo log can be kept there, and nothing was changed" in done.err
+    assert digest(image) == before
+
+
 # -- the image --------------------------------------------------------------------------------------------------------
 
 

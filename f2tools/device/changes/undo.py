@@ -517,7 +517,7 @@ def _create(path: str) -> FileDevice:
     except FileExistsError:
         raise DeviceError(f"{path}: is there already; an undo log is never overwritten") from None
     except OSError as error:
-        raise DeviceError(f"{path}: {error.strerror}") from None
+        raise DeviceError(f"{path}: {error.strerror}; no undo log can be kept there, and nothing was changed") from None
     lock(fd, path)
     folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
