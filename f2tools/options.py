@@ -239,8 +239,8 @@ def said_by_system(error: OSError) -> str:
     return said
 
 
-def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
-    """Say on stderr how many files were fsync'ed after the checkpoint, and so are not shown, and how to see them.
+def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
+    """How many files were fsync'ed after the checkpoint, and so are not shown, and how to see them; empty for none.
 
     `option`: the command has --recovered itself.
     """
@@ -248,17 +248,21 @@ def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
 
     count = fsynced_files(volume)
     if not count:
-        return
+        return ""
     files = "1 file was" if count == 1 else f"{count:,} files were"
     listed = "--recovered" if option else f"`{shlex.join(('f2tools', 'dump', 'ls', '-R', '--recovered', image))}`"
     brings = shlex.join(("f2tools", "recover", "--apply", image))
-    click.echo(
-        printable(
-            f"f2tools: note: {files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not"
-            f" seen here, `{brings}` brings it back for good"
-        ),
-        err=True,
+    return (
+        f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, `{brings}`"
+        " brings it back for good"
     )
+
+
+def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
+    """Say on stderr what `said_of_waiting` has to say."""
+    said = said_of_waiting(volume, image, option=option)
+    if said:
+        click.echo(f"f2tools: note: {printable(said)}", err=True)
 
 
 def say_bug(error: BaseException) -> None:

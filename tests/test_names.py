@@ -58,7 +58,8 @@ def test_every_command_works_whatever_image_and_folder_are_called(locale: str, n
     folder_name, image_name = NAMES[name]
     folder = os.path.join(os.fsencode(tmp_path), folder_name)
     os.mkdir(folder)
-    places = {"i": os.path.join(folder, image_name), "d": folder, "f": folder + b"/f\xc3\xa4\xff", "t": folder + b"/t\xff"}
+    image = os.path.join(folder, image_name)
+    places = {"i": image, "d": folder, "f": folder + b"/f\xc3\xa4\xff", "t": folder + b"/t\xff"}
     with open(places["f"], "wb") as file:
         file.write(b"hello" * 2000)
     with open(places["t"], "wb") as file:

@@ -18,6 +18,7 @@ from f2tools.edit.paths import Inside, Outside
 from f2tools.edit.session import Session
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume, join, open_volume
+from f2tools.options import said_of_waiting
 
 
 @dataclass
@@ -101,7 +102,9 @@ class Copier:
             inode = session.find(source, follow)
             return ImageItem(self._vol, inode, source.path, session.image)
         if source.image not in self._others:
-            self._others[source.image] = open_volume(source.image)
+            self._others[source.image] = other = open_volume(source.image)
+            waiting = said_of_waiting(other, source.image)
+            session.edit.notes += [*other.warnings, *([waiting] if waiting else [])]
         volume = self._others[source.image]
         return ImageItem(volume, volume.path(source.path, follow).inode, source.path, source.image)
 

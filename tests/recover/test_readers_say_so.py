@@ -51,6 +51,14 @@ def test_every_reader_says_what_it_does_not_show(line: str, killed: Path, tmp_pa
     assert killed.read_bytes() == before
 
 
+def test_a_copy_out_of_such_an_image_says_so(killed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.img"
+    assert f2("mkfs", "-q", target, "--size", "64M").code == 0
+    done = f2("cp", "-a", f"{killed}:/.", f"{target}:/")
+    assert done.code == 0
+    assert NOTE in done.err
+
+
 def test_who_looks_at_the_recovered_state_is_told_nothing(killed: Path) -> None:
     done = f2("dump", "ls", "--recovered", killed)
     assert done.text == "before\nletter.txt\n"
