@@ -153,6 +153,50 @@ def device_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+class LayoutText(click.ParamType):
+    """Where the areas of a volume lie: `size=512M,s=1,z=1`, after the options of mkfs."""
+
+    name = "layout"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from f2tools.f2fs.layout.constants import FEATURES
+        from f2tools.f2fs.volume.layouts import Layout
+
+        if isinstance(value, Layout):
+            return value
+        fields = {"size": "size_bytes", "b": "block_size", "s": "segs_per_sec", "z": "secs_per_zone"}
+        fields |= {"start": "start_bytes", "i": "large_nat_bitmap"}
+        found: dict[str, Any] = {}
+        for word in value.split(","):
+            key, _, text = word.strip().partition("=")
+            if key == "O" and all(name in FEATURES for name in text.split("+")):
+                found["feature"] = sum({FEATURES[name] for name in text.split("+")})
+                continue
+            try:
+                number = parse_size(text or "1" if key == "i" else text)
+            except ValueError:
+                number = -1
+            least = 0 if key in ("i", "start") else 1
+            if key not in fields or number < least or (key == "b" and number not in (4096, 8192, 16384)):
+                self.fail(
+                    f"{word!r}: of size=BYTES, b=BLOCK, s=SEGMENTS, z=SECTIONS, i=1, start=BYTES, O=FEATURE+FEATURE",
+                    param, ctx,
+                )  # fmt: skip
+            found[fields[key]] = bool(number) if key == "i" else number
+        return Layout(**found)
+
+
+def layout_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How the volume was laid out, where no superblock says so any more."""
+    return click.option(
+        "--layout",
+        type=LayoutText(),
+        metavar="LAYOUT",
+        help="Where no superblock is left: how mkfs was asked to lay the volume out, as size=512M,s=1,z=1; also b=4096,"
+        " i=1, start=BYTES of its partition, O=ro or packed_ssa.  [default: found by the nodes]",
+    )(command)
+
+
 def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Which of the two checkpoints to look at."""
     return click.option(

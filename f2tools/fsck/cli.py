@@ -20,6 +20,7 @@ from f2tools.options import (
     device_option,
     human_size,
     image_argument,
+    layout_option,
     progress,
     said_by_system,
     say_bug,
@@ -29,6 +30,8 @@ from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
+    from f2tools.device.changes.overlay import Overlay
+    from f2tools.f2fs.volume.layouts import Layout
     from f2tools.fsck.check import Report
     from f2tools.fsck.findings import Finding
 
@@ -130,6 +133,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("--rescue", is_flag=True,
               help="For the worst: look for nodes in every block, and say what a repair would make of them.  Writes"
               " only with -y, and then keeps an undo file; also goes with --salvage.")  # fmt: skip
+@layout_option
 @click.option("--force", is_flag=True, help="With -y: repair though another file system was made over the volume.")
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print one finding a line, as JSON.")
@@ -143,7 +147,8 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 def fsck(
     ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, yes: bool, preen: bool, auto: bool,
     interactive: bool, always: bool, dry_run: bool, undo: str | None, salvage_to: str | None, rescue: bool,
-    force: bool, data: bool, as_json: bool, only: tuple[str, ...], skip: tuple[str, ...], verbose: bool, memory: int,
+    layout: Layout | None, force: bool, data: bool, as_json: bool, only: tuple[str, ...], skip: tuple[str, ...],
+    verbose: bool, memory: int,
 ) -> None:  # fmt: skip
     """Check every structure of a volume against every other, and say what is wrong and where.
 
@@ -171,8 +176,10 @@ def fsck(
         raise click.UsageError("--salvage leaves the image as it is; it goes with --rescue, --memory, --json and -v")
     if rescue and (preen or auto or interactive):
         raise click.UsageError("--rescue goes with -y, or without any option that writes")
+    if layout is not None and not rescue and salvage_to is None:
+        raise click.UsageError("--layout goes with --rescue or --salvage")
     if salvage_to is not None:
-        ctx.exit(_salvaged(image, devices, salvage_to, memory, rescue, as_json, verbose))
+        ctx.exit(_salvaged(image, devices, salvage_to, memory, rescue, layout, as_json, verbose))
     repairing = yes or preen or auto or interactive
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
@@ -198,8 +205,9 @@ def fsck(
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
-        preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, force
-    )
+        preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, layout,
+        force,
+    )  # fmt: skip
     ctx.exit(_repaired(image, devices, report, memory, way))
 
 
@@ -260,6 +268,7 @@ class Way(NamedTuple):
     dry_run: bool
     verbose: bool
     rescue: bool
+    layout: Layout | None
     force: bool
 
 
@@ -280,7 +289,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, 
         if way.rescue:
             from f2tools.fsck.rescue import prepare
 
-            repairer.done += prepare(repairer.overlay, memory)
+            repairer.done += prepare(repairer.overlay, memory, way.layout)
         outcome = repairer.run(before)
         shown = outcome.done if way.verbose else outcome.done[:DONE_SHOWN]
         for line in shown:
@@ -361,17 +370,21 @@ def _command(*words: str) -> str:
 
 
 def _salvaged(
-    path: str, devices: tuple[str, ...], target: str, memory: int, rescue: bool, as_json: bool, verbose: bool
-) -> int:
+    path: str, devices: tuple[str, ...], target: str, memory: int, rescue: bool, layout: Layout | None, as_json: bool,
+    verbose: bool,
+) -> int:  # fmt: skip
     """Copy out what is readable; the exit code: 0 when nothing is missing, else 4."""
     from f2tools.device import open_device
-    from f2tools.fsck.rescue import prepare
+    from f2tools.fsck.rescue import lay_out, prepare
     from f2tools.fsck.salvage import lines_of, salvage
     from f2tools.options import print_json
 
+    def ready(overlay: Overlay, memory: int) -> list[str]:
+        return prepare(overlay, memory, layout) if rescue else lay_out(overlay, layout)
+
     with open_device(path, extra=list(devices)) as device:
         _say_what_is_above(device, path)
-        result = salvage(device, path, target, memory_bytes=memory, prepare=prepare if rescue else None)
+        result = salvage(device, path, target, memory_bytes=memory, prepare=ready)
     if as_json:
         print_json(result.as_dict())
     else:

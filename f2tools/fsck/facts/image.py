@@ -23,6 +23,7 @@ from f2tools.errors import DeviceError, NotF2fs
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import Pack, choose_pack, read_packs
+from f2tools.f2fs.volume.derived import derived_pack, mended_pack, patches_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.summary import Summaries
@@ -34,11 +35,8 @@ from f2tools.f2fs.volume.super import (
 )
 from f2tools.fsck.derive.derive import (
     better_copy,
-    derived_pack,
     derived_superblock,
-    mended_pack,
     mended_superblock,
-    patches_of,
 )
 from f2tools.fsck.facts.segments import Segments
 

@@ -29,6 +29,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.dentries import DentryArea
+from f2tools.f2fs.volume.node import leads_to_nodes
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
@@ -503,14 +504,6 @@ def direct_number(offset: int, per: int) -> int:
         return offset - (2 if offset <= 3 + per else 3)
     deep = offset - 6 - 2 * per
     return 2 * per + 1 + deep - deep // (per + 1)
-
-
-def leads_to_nodes(offset: int, per: int) -> bool:
-    """Whether the node with this footer offset holds node numbers, or attributes, and no addresses."""
-    if offset in (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET):
-        return True
-    deep = offset - 6 - 2 * per
-    return deep >= 0 and deep % (per + 1) == 0
 
 
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:
