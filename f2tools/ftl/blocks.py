@@ -6,6 +6,8 @@ order of closing.  The other policies need none.
 
 from __future__ import annotations
 
+from typing import Any
+
 from f2tools.ftl.engine import kernel
 from f2tools.ftl.state import (
     BLOCKS,
@@ -26,6 +28,7 @@ from f2tools.ftl.state import (
     PER_BLOCK,
     POLICY,
     SEED,
+    TWICE,
     VICTIMS,
     Flash,
 )
@@ -54,6 +57,7 @@ def erase(f: Flash, block: int) -> None:
         for page in range(block * per, block * per + per):
             f.data[page] = 0
     f.valid[block] = 0
+    f.written[block] = 0
     f.erased[block] += 1
     f.status[block] = EMPTY
     f.free[(n[FREE_FIRST] + n[FREE]) % n[BLOCKS]] = block
@@ -93,18 +97,60 @@ def close(f: Flash, block: int) -> None:
         valid = f.valid[block]
         link(f, block, valid)
         n[LOWEST] = min(n[LOWEST], valid)
-    elif n[POLICY] == FIFO:  # a ring: the head is the oldest, what comes before it the youngest
-        oldest = f.head[0]
-        if oldest < 0:
-            f.head[0] = block
-            f.after[block] = block
-            f.before[block] = block
-        else:
-            youngest = f.before[oldest]
-            f.after[youngest] = block
-            f.before[block] = youngest
-            f.after[block] = oldest
-            f.before[oldest] = block
+    elif n[POLICY] == FIFO:
+        push(f.head, 0, f.after, f.before, block)
+
+
+@kernel
+def push(first: Any, which: int, after: Any, before: Any, block: int) -> None:
+    """Put a block at the end of a ring: the first is the oldest, what comes before it the youngest."""
+    oldest = first[which]
+    if oldest < 0:
+        first[which] = block
+        after[block] = block
+        before[block] = block
+    else:
+        youngest = before[oldest]
+        after[youngest] = block
+        before[block] = youngest
+        after[block] = oldest
+        before[oldest] = block
+
+
+@kernel
+def drop(first: Any, which: int, after: Any, before: Any, block: int) -> None:
+    """Take a block out of a ring."""
+    right, left = after[block], before[block]
+    if right == block:
+        first[which] = -1
+        return
+    after[left] = right
+    before[right] = left
+    if first[which] == block:
+        first[which] = right
+
+
+@kernel
+def program(f: Flash, at: int, mark: int) -> None:
+    """Keep what a page holds, where a test asks for that."""
+    if f.data[at]:
+        f.n[ERROR] = TWICE
+    f.data[at] = mark
+
+
+@kernel
+def age(f: Flash, at: int) -> None:
+    """What a page holds is not current any more."""
+    n = f.n
+    block = at // n[PER_BLOCK]
+    left = f.valid[block] - 1
+    f.valid[block] = left
+    if f.status[block] == CLOSED and n[POLICY] == GREEDY:
+        unlink(f, block, left + 1)
+        link(f, block, left)
+        n[LOWEST] = min(n[LOWEST], left)
+    elif n[POLICY] == COST_BENEFIT:
+        f.touched[block] = n[CLOCK]
 
 
 @kernel
@@ -116,7 +162,9 @@ def choose(f: Flash) -> int:
     if policy == GREEDY:
         block = _fewest_valid(f)
     elif policy == FIFO:
-        block = _oldest(f)
+        block = f.head[0]
+        if block >= 0:
+            drop(f.head, 0, f.after, f.before, block)
     elif policy == COST_BENEFIT:
         block = _best_score(f)
     else:
@@ -147,21 +195,6 @@ def _fewest_valid(f: Flash) -> int:
         return -1
     block = f.head[which]
     unlink(f, block, which)
-    return block
-
-
-@kernel
-def _oldest(f: Flash) -> int:
-    block = f.head[0]
-    if block < 0:
-        return -1
-    right, left = f.after[block], f.before[block]
-    if right == block:
-        f.head[0] = -1
-    else:
-        f.head[0] = right
-        f.before[right] = left
-        f.after[left] = right
     return block
 
 

@@ -25,6 +25,7 @@ from f2tools.errors import Usage
 
 ENGINES = ("auto", "numba", "python")
 DTYPES = {"b": np.int8, "i": np.int32, "q": np.int64}
+ENTRIES = ("run", "replace")  # the kernels that Python calls
 CACHE = "ftl-"  # machine code lies in folders that begin so, one for each version of the sources
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -88,25 +89,27 @@ def _compiled(module: str) -> dict[str, Any]:
             names[name] = _compiled(value.__module__)[value.__name__]
             continue
         loop = getattr(value, "loop", value)
-        names[name] = _with_cache(FunctionType(loop.__code__, names, loop.__name__))
+        names[name] = _with_cache(FunctionType(loop.__code__, names, loop.__name__), name in ENTRIES)
     return names
 
 
-def _with_cache(function: FunctionType) -> Any:
+def _with_cache(function: FunctionType, called: bool) -> Any:
     """The function for numba, with its machine code kept in a folder of this version of the sources, if there is one.
 
     numba tells by the time of one file whether what it kept still holds, which misses a change in a kernel that was
-    compiled into another one.
+    compiled into another one.  Kernels allocate nothing, so no references are counted, which would take most of the
+    time; what only kernels call needs no way in from Python, which would take most of the compiling.
     """
     import numba
 
+    options: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": not called, "no_cfunc_wrapper": True}
     folder = _cache_folder()
     if folder is None:
-        return numba.njit(function)
+        return numba.njit(**options)(function)
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
     try:
-        return numba.njit(cache=True)(function)
+        return numba.njit(cache=True, **options)(function)
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 

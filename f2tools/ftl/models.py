@@ -8,13 +8,22 @@ from math import floor
 from typing import Any
 
 from f2tools.errors import Usage
-from f2tools.ftl import page
+from f2tools.ftl import bast, block, dftl, fast, page, set_assoc
 from f2tools.ftl.engine import Engine
+from f2tools.ftl.merging import Logs
 from f2tools.ftl.state import (
+    CACHE_LIMIT,
+    ENTRIES,
     ERROR,
+    LOG_LIMIT,
+    NEWEST,
     NO_ROOM,
+    OLDEST,
+    PER_SET,
     POLICIES,
     REPORTED,
+    SEQUENTIAL,
+    SET_LIMIT,
     TWICE,
     Flash,
     Shape,
@@ -35,6 +44,9 @@ class Setting:
     gc: str = "greedy"
     streams: int = 1
     seed: int = 1
+    log_blocks: int | None = None  # BAST, FAST, set: fewer than the over-provisioning gives
+    per_set: tuple[int, int] = (8, 2)  # set: logical blocks, and log blocks that they may have
+    map_cache: int | None = None  # DFTL: entries held; None: one for each 32 pages
 
     def shape(self, pages: int | None = None) -> Shape:
         """The device; for a trace from the logical pages that it needs."""
@@ -81,10 +93,75 @@ def _page(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tupl
     return made, None
 
 
+MAP_ENTRY = 4  # bytes
+
+
+def _logs(least: int) -> Callable[[Engine, Setting, Shape, bool], tuple[Flash, Logs]]:
+    """A device with a home for each logical block, and log blocks from what is left; at least so many."""
+
+    def make(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tuple[Flash, Logs]:
+        logical = -(-shape.logical_pages // shape.pages_per_block)
+        left = shape.blocks - logical
+        logs = left if setting.log_blocks is None else setting.log_blocks
+        if not least <= logs <= left and least:
+            raise Usage(
+                f"{shape.blocks} blocks, of which {logical} hold data, have room for {left} log blocks; "
+                f"{setting.model} was to have {max(logs, least)}"
+            )
+        made = flash(engine, shape, policy=POLICIES["fifo"], streams=0, seed=setting.seed, content=content)
+        size, most = setting.per_set
+        sets = 1 if setting.model in ("bast", "fast") else -(-logical // size)
+        count = shape.blocks + shape.reserve
+        own = Logs(
+            engine.filled("i", logical, -1),
+            engine.filled("i", logical, -1),
+            engine.filled("i", sets, -1),
+            engine.filled("i", sets),
+            engine.filled("i", count, -1),
+            engine.filled("i", count, -1),
+            engine.filled("i", count, -1),
+        )
+        made.n[LOG_LIMIT] = logs - (setting.model == "fast")  # one is for the sequence
+        made.n[PER_SET] = size
+        made.n[SET_LIMIT] = most if setting.model == "set" else logs
+        made.n[SEQUENTIAL] = -1
+        return made, own
+
+    return make
+
+
+def _dftl(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tuple[Flash, dftl.Cache]:
+    each = setting.page_bytes // MAP_ENTRY
+    extra = -(-shape.logical_pages // each)
+    room = shape.blocks * shape.pages_per_block - shape.logical_pages - extra
+    if room < 2 * shape.pages_per_block:
+        raise Usage(
+            f"{shape.blocks} blocks with this over-provisioning have too little room for {extra} pages of the map; "
+            "more --blocks or --op help"
+        )
+    made = flash(engine, shape, policy=POLICIES[setting.gc], streams=2, seed=setting.seed, content=content, extra=extra)
+    held = setting.map_cache or max(shape.logical_pages // 32, 1)
+    made.n[CACHE_LIMIT], made.n[ENTRIES] = held, each
+    made.n[NEWEST] = made.n[OLDEST] = -1
+    return made, dftl.Cache(
+        engine.filled("b", shape.logical_pages),
+        engine.filled("i", shape.logical_pages, -1),
+        engine.filled("i", shape.logical_pages, -1),
+        engine.filled("i", extra),
+        engine.filled("b", extra),
+        engine.filled("i", extra),
+    )
+
+
 MODELS = {
     model.name: model
     for model in (
-        Model("page", "page mapping: one log, any page anywhere", _page, page.run),
+        Model("page", "page mapping: any page anywhere, one log", _page, page.run),
+        Model("block", "block mapping: what is written again takes a copy of its block", _logs(0), block.run),
+        Model("bast", "a log block for each logical block (BAST)", _logs(1), bast.run),
+        Model("set", "log blocks for each set of logical blocks", _logs(1), set_assoc.run),
+        Model("fast", "log blocks for all, one of them for a sequence (FAST)", _logs(2), fast.run),
+        Model("dftl", "page mapping with a map in flash, partly held in memory (DFTL)", _dftl, dftl.run),
         Model("streams", "page mapping, with erase blocks for each stream of writes", _page, page.run, streams=True),
     )
 }

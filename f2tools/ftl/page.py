@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from f2tools.ftl.blocks import choose, close, erase, take
+from f2tools.ftl.blocks import choose, close, erase, program, take
 from f2tools.ftl.engine import instead_of, kernel
 from f2tools.ftl.state import (
     CLOCK,
     CLOSED,
     COST_BENEFIT,
     DISCARD,
-    ERROR,
     FLASH_READS,
     FLASH_WRITES,
     FREE,
@@ -31,7 +30,6 @@ from f2tools.ftl.state import (
     PER_BLOCK,
     POLICY,
     RESERVE,
-    TWICE,
     WRITE,
     Flash,
 )
@@ -217,11 +215,3 @@ def fresh_block(f: Flash, stream: int) -> int:
     block = take(f)
     f.stream[block] = stream
     return block * f.n[PER_BLOCK]
-
-
-@kernel
-def program(f: Flash, at: int, mark: int) -> None:
-    """Keep what a page holds, where a test asks for that."""
-    if f.data[at]:
-        f.n[ERROR] = TWICE
-    f.data[at] = mark

@@ -24,6 +24,12 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"WAF {report['waf']:.4f}{told}"
     for name in ("host_reads", "host_writes", "host_discards", "flash_reads", "flash_writes", "erases"):
         yield f"{name.replace('_', ' '):14} {report[name]:>14,}"
+    merges = report["merges"]
+    if any(merges.values()):
+        yield "merges         " + ", ".join(f"{count:,} {name}" for name, count in merges.items())
+    if report["map_hits"] or report["map_misses"]:
+        share = report["map_hits"] / (report["map_hits"] + report["map_misses"])
+        yield f"map            {report['map_reads']:,} reads, {report['map_writes']:,} writes, {share:.2%} hits"
     wear = report["wear"]
     yield (
         f"erases of a block: {wear['min']} to {wear['max']}, mean {wear['mean']:.1f}, deviation {wear['deviation']:.2f}"

@@ -11,7 +11,7 @@ import click
 from f2tools.errors import Usage
 from f2tools.options import Size, json_option, print_json, progress
 
-MODEL_NAMES = ("page", "streams")
+MODEL_NAMES = ("page", "block", "bast", "set", "fast", "dftl", "streams")
 POLICY_NAMES = ("greedy", "cost-benefit", "fifo", "random")
 
 
@@ -32,6 +32,20 @@ class Share(click.ParamType):
         return found
 
 
+class Sets(click.ParamType):
+    """`8:2`: eight logical blocks, two log blocks."""
+
+    name = "sets"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"\s*([1-9]\d{0,6})\s*:\s*([1-9]\d{0,6})\s*", value)
+        if match is None:
+            self.fail(f"{value!r}: logical blocks and log blocks of a set are written like 8:2", param, ctx)
+        return int(match[1]), int(match[2])
+
+
 def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The device and how it is fed."""
     for option in reversed((
@@ -45,6 +59,12 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Erase blocks that hold data; what a model keeps empty comes on top."),
         click.option("--gc", type=click.Choice(POLICY_NAMES), default="greedy", show_default=True,
                      help="Which block is cleaned next."),
+        click.option("--log-blocks", type=click.IntRange(1), metavar="N",
+                     help="bast, fast, set: log blocks, where not all that --op leaves."),
+        click.option("--set", "per_set", type=Sets(), default="8:2", show_default=True, metavar="N:K",
+                     help="set: N neighbouring logical blocks share up to K log blocks."),
+        click.option("--map-cache", type=click.IntRange(1), metavar="N",
+                     help="dftl: entries of the map that are held.  [one for each 32 pages]"),
         click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N",
                      help="What random choices start from."),
         click.option("--engine", "engine_name", type=click.Choice(["auto", "numba", "python"]), default="auto",
@@ -78,9 +98,10 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @load_options
 @json_option
 def simulate(
-    model: str, op: float, pages_per_block: int, page_bytes: int, blocks: int | None, gc: str, seed: int,
-    engine_name: str, workload: str | None, discards: float, precondition: str | None, warm_up: float | None,
-    times: float, as_json: bool,
+    model: str, op: float, pages_per_block: int, page_bytes: int, blocks: int | None, gc: str,
+    log_blocks: int | None, per_set: tuple[int, int], map_cache: int | None, seed: int, engine_name: str,
+    workload: str | None, discards: float, precondition: str | None, warm_up: float | None, times: float,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """What a load or a trace costs the flash under one model.
 
@@ -99,7 +120,17 @@ def simulate(
         raise Usage("a device without over-provisioning can't be cleaned; --op is to be more than 0")
     load = Load(workload, discards=discards, seed=seed)
     setting = Setting(
-        model, op, pages_per_block, page_bytes, blocks, gc, load.streams if model == "streams" else 1, seed
+        model,
+        op,
+        pages_per_block,
+        page_bytes,
+        blocks,
+        gc,
+        load.streams if model == "streams" else 1,
+        seed,
+        log_blocks,
+        per_set,
+        map_cache,
     )
     plan = Plan(precondition or "sequential", (8.0 if discards else 4.0) if warm_up is None else warm_up, times)
     with progress("pages", load_operations(setting, plan)) as bar:

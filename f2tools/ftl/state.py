@@ -28,9 +28,9 @@ REPORTED = (
 # the rest is what the kernels need
 (
     PER_BLOCK, BLOCKS, RESERVE, POLICY, FREE, FREE_FIRST, LOWEST, SEED, CLOCK, DATA_PAGES, ERROR, IN_VAIN,
-    SPARE_A, SPARE_B, SPARE_C, SPARE_D, SPARE_E,
-) = range(15, 32)  # fmt: skip
-NUMBERS = 32
+    LOGS, LOG_LIMIT, PER_SET, SET_LIMIT, SEQUENTIAL, CACHED, CACHE_LIMIT, NEWEST, OLDEST, ENTRIES, PENDING,
+) = range(15, 38)  # fmt: skip
+NUMBERS = 38
 
 OPEN, CLOSED, EMPTY = 0, 1, 2  # what an erase block is
 
@@ -47,6 +47,9 @@ class Flash(NamedTuple):
     erased: Any  # i: how often each block was erased
     status: Any  # b: OPEN, CLOSED or EMPTY
     free: Any  # i: empty blocks, a ring
+    written: (
+        Any  # i: pages of each block that were programmed, counted to the last one; where blocks are filled in place
+    )
     after: Any  # i: the next block of the same list
     before: Any  # i
     head: Any  # i: the first block of each list: by valid pages, for FIFO only list 0
@@ -90,6 +93,7 @@ def flash(
         engine.filled("i", count),
         engine.filled("i", count),
         engine.filled("b", count, EMPTY),
+        engine.filled("i", count),
         engine.filled("i", count),
         engine.filled("i", count, -1),
         engine.filled("i", count, -1),
