@@ -137,7 +137,7 @@ def _git(folder: Path) -> None:
     git("add", ".")
     git("commit", "-q", "-m", "all")
     git("clone", "-q", "--no-hardlinks", str(source), str(folder / "clone"), cwd=folder)
-    git("mv", "volume", "engine", cwd=folder / "clone")
+    git("mv", "f2fs", "engine", cwd=folder / "clone")
     git("commit", "-q", "-m", "moved", cwd=folder / "clone")
     git("gc", "-q", cwd=folder / "clone")
     git("fsck", "--full", "--strict", cwd=folder / "clone")
