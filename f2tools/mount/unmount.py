@@ -46,6 +46,8 @@ def _let_go(directory: str) -> None:
     said = os.fsdecode(done.stderr).strip()
     if "busy" in said:
         raise F2fsError(f"{directory}: still in use; `fuser -vm {directory}` shows by whom")
+    if os.geteuid() and "not found in" in said:  # as fusermount3 says of what another user mounted
+        raise F2fsError(f"{directory}: mounted by another user, who can unmount it, as root can")
     raise F2fsError(said.splitlines()[-1] if said else f"{directory}: could not be unmounted")
 
 

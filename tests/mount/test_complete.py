@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from f2tools.device.media.mounted import mark_mounted
+from f2tools.errors import F2fsError
+from f2tools.mount.unmount import _let_go
 from tests.f2fs.write.volumes import fresh, judge, reading
 from tests.mount.mounted import mounted, need_fuse
 from tests.mount.test_mount import f2tools
@@ -229,3 +231,13 @@ def test_an_image_without_a_mount_is_not_waited_for(tmp_path: Path) -> None:
         time.sleep(0.3)
         assert looking.poll() is None
     assert looking.wait(PATIENCE) == 0
+
+
+def test_umount_says_who_can_unmount_what_another_user_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "fusermount3"
+    tool.write_text('#!/bin/sh\necho "$0: entry for $3 not found in /etc/mtab" >&2\nexit 1\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(F2fsError, match="/mnt: mounted by another user"):
+        _let_go("/mnt")
