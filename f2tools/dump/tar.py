@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from f2tools import newfile
 from f2tools.copyout.making import has_xattrs
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
@@ -68,7 +69,7 @@ def open_archive(path: str | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with open(path, "wb") as file:
+    with newfile.replacing(path) as file:
         if path.endswith((".gz", ".tgz")):
             import gzip
 

@@ -16,6 +16,7 @@ import filetype
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools import newfile
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import SUM_TYPE_NODE
 from f2tools.f2fs.layout.node import NodeFooter
@@ -214,7 +215,7 @@ class Carver:
     def write(self, carved: Carved, folder: str) -> str:
         """Put a file into a folder, under its block address; the path.  OSError where something has that name."""
         name = os.path.join(folder, f"{carved.blkaddrs[0]:08x}.{carved.extension}")
-        with open(name, "xb") as out:
+        with open(newfile.create(name), "wb") as out:
             left = carved.size
             start = carved.inline or 0
             for data in self._pieces(carved):

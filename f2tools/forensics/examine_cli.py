@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools import newfile
 from f2tools.options import (
     device_option,
     human_size,
@@ -53,7 +54,7 @@ def _blocks(volume: Volume) -> int:
 
 def _folder(target: str | None) -> None:
     if target is not None:
-        os.makedirs(target, exist_ok=True)
+        newfile.create_folder(target)
 
 
 def _whose(owner: Owner | None) -> str:
@@ -156,7 +157,7 @@ def slack(
         for piece in find_slack(volume, kinds, problems):
             if target is not None:
                 name = os.path.join(target, f"{piece.offset:012x}.{piece.kind}")
-                with open(name, "xb") as out:
+                with open(newfile.create(name), "wb") as out:
                     out.write(piece.data)
             if as_json:
                 click.echo(json.dumps(piece.as_dict()))

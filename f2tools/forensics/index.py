@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools import newfile
 from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
@@ -212,7 +213,7 @@ def build_index(
 def _create(name: str) -> None:
     """Make the file of an index; SQLite would not say why it can't."""
     try:
-        os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        os.close(newfile.create(name))
     except FileExistsError:
         raise Usage(f"{name}: there is something by that name already") from None
     except (OSError, ValueError) as error:

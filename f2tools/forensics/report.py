@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import f2tools
+from f2tools import newfile
 from f2tools.device import Device, open_device
 from f2tools.device.media.image import FileDevice, kind_of, open_image
 from f2tools.device.open import file_and_part
@@ -190,12 +191,12 @@ def write_report(found: dict[str, Any], folder: str) -> list[str]:
 
     OSError where a report is there already.
     """
-    os.makedirs(folder, exist_ok=True)
+    newfile.create_folder(folder)
     paths = [os.path.join(folder, name) for name in ("report.json", "report.html")]
-    with open(paths[0], "x", encoding="utf-8") as out:
+    with open(newfile.create(paths[0]), "w", encoding="utf-8") as out:
         json.dump(found, out, indent=1)
         out.write("\n")
-    with open(paths[1], "x", encoding="utf-8") as out:
+    with open(newfile.create(paths[1]), "w", encoding="utf-8") as out:
         out.write(page(found))
     return paths
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from f2tools import newfile
 from f2tools.device import Device, open_device
 from f2tools.device.known import Signature, describe, find_signatures
 from f2tools.device.media.image import ImageFile
@@ -415,9 +416,8 @@ def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], No
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             raise DeviceError(f"{path}: {error.strerror}") from None
-        temporary = os.path.join(folder, f".{os.path.basename(path)[:200]}.{os.getpid()}.new")
         try:
-            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd, temporary = newfile.temporary(path, 0o666)
         except OSError as again:
             raise DeviceError(f"{path}: {again.strerror}") from None
     image = ImageFile(path, fd, 0, True)

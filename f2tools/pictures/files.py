@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from f2tools import newfile
 from f2tools.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -50,16 +50,9 @@ def unfinished(path: str | None) -> Iterator[IO[bytes] | None]:
     if path is None:
         yield None
         return
-    new = f"{path}.new"
-    try:
-        file = open(new, "wb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise DeviceError(f"{path}: {error.strerror}") from None
-    try:
-        with file:
-            yield file
-        os.replace(new, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(new)
-        raise
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(newfile.replacing(path))
+        except OSError as error:
+            raise DeviceError(f"{path}: {error.strerror}") from None
+        yield file

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import Size, json_option, print_json
 from f2tools.text import printable
@@ -120,19 +121,20 @@ def _write_files(
     if html:
         from f2tools.trace.report.html import page
 
-        with open(html, "w", encoding="utf-8") as file:
+        with newfile.text_output(html) as file:
             file.write(page(done))
     if svg:
         from f2tools.pictures.svg import document
         from f2tools.trace.report.pictures import picture as picture_of
 
-        with open(svg, "w", encoding="utf-8") as file:
+        with newfile.text_output(svg) as file:
             file.write(document(picture_of(done, picture)))
     if png:
         from f2tools.pictures.png import write_png
         from f2tools.trace.report.pictures import picture as picture_of
 
-        write_png(picture_of(done, picture), png)
+        with newfile.replacing(png) as raw:
+            write_png(picture_of(done, picture), raw)
 
 
 @click.command()
@@ -165,7 +167,7 @@ def compare(
     if html:
         from f2tools.trace.report.html import comparison_page
 
-        with open(html, "w", encoding="utf-8") as file:
+        with newfile.text_output(html) as file:
             file.write(comparison_page(found))
     if as_json:
         print_json(comparing.as_json(found, every))

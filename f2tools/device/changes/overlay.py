@@ -136,7 +136,7 @@ class Overlay(Wrapper):
 
     def _write_anew(self, old: OverlayLog) -> None:
         """What still counts into a new file; the old one stays as it is where that fails."""
-        new = OverlayLog(self.base, f"{old.path}.new", fresh=True)
+        new = OverlayLog(self.base, old.path, fresh=True)
         try:
             if self.size_bytes != self.base.size_bytes:
                 new.resized(self.size_bytes)

@@ -25,6 +25,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools import newfile
 from f2tools.device.base import Device
 from f2tools.device.media.image import FileDevice, lock
 from f2tools.errors import DeviceError
@@ -44,17 +45,16 @@ class OverlayLog:
     """Where an overlay with a path keeps blocks; a slot is the number of a block written, in the order of writing."""
 
     def __init__(self, base: Device, path: str, *, fresh: bool = False) -> None:
-        self.path = path
+        """`fresh`: a new file with a random name beside `path`, to take its place by `replace`."""
         self._header = header_of(base)
         self._positions = array("q")  # of each slot
         self._dead = 0
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0)
         try:
-            fd = os.open(path, flags, 0o666)
+            fd, self.path = newfile.temporary(path) if fresh else (_opened(path), path)
         except OSError as error:
             raise DeviceError(f"{path}: {error.strerror}") from None
-        lock(fd, path)
-        self._file = FileDevice(path, fd, os.fstat(fd).st_size, True)
+        lock(fd, self.path)
+        self._file = FileDevice(self.path, fd, os.fstat(fd).st_size, True)
         self._end = HEADER.size
         try:
             self._check_header()
@@ -114,7 +114,7 @@ class OverlayLog:
         except OSError as error:
             raise DeviceError(f"{old.path}: {error.strerror}") from None
         self.path = self._file.name = old.path
-        _sync_folder(self.path)
+        newfile.sync_folder(self.path)
 
     def close(self) -> None:
         """Let the file go."""
@@ -136,7 +136,7 @@ class OverlayLog:
         self._file.size_bytes = HEADER.size
         self._file.pwrite(0, self._header)
         self._file.flush()
-        _sync_folder(self.path)
+        newfile.sync_folder(self.path)
 
     def _record(self, at: int) -> tuple[int, int, int, int] | None:
         """(kind, first, count, bytes that follow) of a record; None where there isn't a whole one."""
@@ -178,10 +178,9 @@ def header_of(base: Device) -> bytes:
     return raw + struct.pack("<I", zlib.crc32(raw))
 
 
-def _sync_folder(path: str) -> None:
-    """Make a new name durable."""
-    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+def _opened(path: str) -> int:
+    """The file of an overlay, made where there is none; never through a link."""
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        return newfile.create(path)
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools import newfile
 from f2tools.device.base import Data, Device, Wrapper, byte_view
 from f2tools.device.media.image import FileDevice, lock, open_image
 from f2tools.device.ranges import RangeSet
@@ -513,17 +514,13 @@ def _padded(device: Device, begin: int, end: int) -> bytes:
 
 def _create(path: str) -> FileDevice:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fd = newfile.create(path)
     except FileExistsError:
         raise DeviceError(f"{path}: is there already; an undo log is never overwritten") from None
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}; no undo log can be kept there, and nothing was changed") from None
     lock(fd, path)
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)  # the name too must outlive a crash
-    finally:
-        os.close(folder)
+    newfile.sync_folder(path)  # the name too must outlive a crash
     return _LogFile(path, fd)
 
 

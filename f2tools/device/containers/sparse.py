@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools import newfile
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media.image import open_image
 from f2tools.errors import DeviceError, Unsupported, Usage
@@ -247,7 +247,7 @@ def write_sparse(
         raise Usage(f"{src.size_bytes} bytes are too many for an Android sparse image with blocks of {block_size}")
     out = os.fspath(out_path)
     try:
-        fd, temporary = tempfile.mkstemp(dir=os.path.dirname(out) or ".", prefix=f".{os.path.basename(out)[:200]}-")
+        fd, temporary = newfile.temporary(out, 0o666)
     except OSError as error:
         raise DeviceError(f"{out}: {error.strerror}") from None
     try:
@@ -256,7 +256,6 @@ def write_sparse(
             _write_chunks(src, writer, dont_care)
             size = writer.finish()
             stream.flush()
-            os.fchmod(fd, 0o666 & ~_umask())
             os.fsync(fd)
         os.rename(temporary, out)
     except OSError as error:
@@ -441,9 +440,3 @@ def _times(a: int, b: int) -> int:
             product ^= b
         b = b >> 1 ^ (CRC_POLYNOMIAL if b & 1 else 0)
     return product
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from f2tools import newfile
 from f2tools.errors import DeviceError, F2fsError, Usage
 
 STAT_NAMES = (
@@ -59,7 +60,7 @@ def record(asked: Recording) -> int:
     if shutil.which(asked.command[0]) is None:
         raise FileNotFoundError(2, os.strerror(2), asked.command[0])
     made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    newfile.create_folder(str(folder))  # blktrace opens its files by name, so nobody else may change this folder
     if any(folder.iterdir()):
         raise Usage(f"{folder}: not empty; a recording has a folder of its own")
     kept: dict[str, Any] = {"format": 1, "device": device, "command": asked.command, "started": time.time()}
@@ -87,8 +88,13 @@ def record(asked: Recording) -> int:
         _copy(asked, "after.img")
     kept |= {"io": io, "app_bytes": application_bytes(io), "exit_status": status_code, "seconds": seconds}
     kept["notes"] = asked.notes
-    (folder / "record.json").write_text(json.dumps(kept, indent=1) + "\n")
+    _keep(folder / "record.json", json.dumps(kept, indent=1) + "\n")
     return status_code
+
+
+def _keep(path: Path, text: str) -> None:
+    with open(newfile.create(str(path)), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _empty(folder: Path, made: bool) -> None:
@@ -311,7 +317,7 @@ def f2fs_status(device: str, folder: Path, when: str) -> str | None:
             parts.append(f"{path.name} {path.read_text(errors='replace').strip()}\n")
         except OSError:
             continue
-    (folder / f"f2fs-{when}.txt").write_text("".join(parts))
+    _keep(folder / f"f2fs-{when}.txt", "".join(parts))
     return mounted
 
 
@@ -347,7 +353,7 @@ class Blktrace:
         self._folder = asked.folder
         self._device = asked.device
         self._notes = asked.notes
-        self._log = (asked.folder / "blktrace.txt").open("wb")
+        self._log = open(newfile.create(str(asked.folder / "blktrace.txt")), "wb")  # noqa: SIM115 - until stop()
         command = ["blktrace", "-d", asked.device, "-D", str(asked.folder), "-o", "trace", "-b", str(asked.buffer_kib)]
         # In a session of its own: a Ctrl-C is not for it, it goes on until the command has ended.
         self._process = subprocess.Popen(
@@ -355,6 +361,7 @@ class Blktrace:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=0o077,
             preexec_fn=_interrupt_when_orphan,
         )
         try:
@@ -439,7 +446,7 @@ class Tracefs:
             self._write("events/f2fs/f2fs_submit_page_write/filter", f"dev == {_kernel_number(number)}")
             self._write("events/f2fs/f2fs_submit_page_write/enable", "1")
             self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
-            self._out = (asked.folder / "ftrace.txt").open("wb")
+            self._out = open(newfile.create(str(asked.folder / "ftrace.txt")), "wb")  # noqa: SIM115 - until stop()
         except BaseException:
             self._remove()
             raise

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from f2tools import newfile
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
 from f2tools.errors import F2fsError, NotF2fs
@@ -34,7 +35,7 @@ class _Tee(Wrapper):
 def copy_metadata(device: str, target: Path) -> bool:
     """Copy a volume's metadata into a sparse image; False where there is no F2FS volume."""
     base = open_device(device)
-    fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = newfile.create(str(target))
     try:
         os.ftruncate(fd, base.size_bytes)
         tee = _Tee(base, fd)

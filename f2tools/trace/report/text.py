@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import human_size
 from f2tools.text import csv_line, printable
@@ -261,11 +262,11 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def write_csv(report: dict[str, Any], folder: str) -> list[str]:
     """One file for each table; the paths."""
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    newfile.create_folder(folder)
     written = []
     for name, rows in tables(report).items():
         target = path / f"{name}.csv"
-        with target.open("w", encoding="utf-8") as file:
+        with newfile.text_output(str(target)) as file:
             columns = list(rows[0])
             file.writelines(csv_line(row) + "\n" for row in (columns, *([row.get(n) for n in columns] for row in rows)))
         written.append(str(target))
@@ -280,7 +281,7 @@ def write_parquet(report: dict[str, Any], folder: str) -> list[str]:
     except ImportError as error:
         raise Usage("Parquet needs pyarrow: pip install 'f2tools[parquet]'") from error
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    newfile.create_folder(folder)
     written = []
     for name, rows in tables(report).items():
         if name == "metrics":
@@ -291,6 +292,7 @@ def write_parquet(report: dict[str, Any], folder: str) -> list[str]:
             ]  # fmt: skip
             rows = [row | {"value": None if row["value"] is None else float(row["value"])} for row in rows]
         target = path / f"{name}.parquet"
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), target)
+        with newfile.replacing(str(target)) as file:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
         written.append(str(target))
     return written

@@ -1,0 +1,182 @@
+"""Files that a command makes: never through a link, never over what must stay, and for nobody else to read.
+
+What holds an image's content, or names from it, gets mode 0600, whatever the image has.  A file appears under its name
+when it is whole; until then it has a random one beside it.  As root, files are made only where no other user can put
+links in the way: every folder on the path belongs to root, or to whoever called sudo.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from f2tools.errors import DeviceError
+
+PRIVATE = 0o600
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP = _LOOK | os.O_DIRECTORY
+_MOST_LINKS = 40  # as the kernel has it
+_CALLERS = ("SUDO_UID", "PKEXEC_UID")
+
+
+def create(path: str, mode: int = PRIVATE) -> int:
+    """A new file, open for reading and writing; FileExistsError where anything has that name, even a dangling link."""
+    check_folder(os.path.dirname(path))
+    return os.open(path, _NEW, mode)
+
+
+def create_folder(path: str) -> None:
+    """A folder for nobody else; one that is there stays as it is, and must pass `check_folder`."""
+    check_folder(os.path.dirname(path.rstrip("/")))
+    with suppress(FileExistsError):
+        os.makedirs(path, 0o700)
+    check_folder(path)
+
+
+def temporary(path: str, mode: int = PRIVATE) -> tuple[int, str]:
+    """(descriptor, name) of a new file with a random name in the folder of `path`, to take that name later."""
+    folder, name = os.path.split(path)
+    while True:
+        random = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}.new")
+        try:
+            return os.open(random, _NEW, mode), random
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
+
+
+@contextmanager
+def replacing(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+    """A file that takes its name's place when it is whole, and else leaves what was there.
+
+    A pipe or a character device, such as /dev/stdout, is written into.
+    """
+    check_folder(os.path.dirname(path))
+    with suppress(FileNotFoundError):
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind) or stat.S_ISBLK(kind):
+            raise OSError(errno.EISDIR if stat.S_ISDIR(kind) else errno.EEXIST, "is no file to be written over", path)
+        if not stat.S_ISREG(kind):
+            with open(path, "wb", opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_CLOEXEC)) as file:
+                yield file
+            return
+    fd, new = temporary(path, mode)
+    try:
+        with open(fd, "w+b") as file:
+            yield file
+        os.replace(new, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+@contextmanager
+def text_output(path: str | None) -> Iterator[IO[str]]:
+    """The same for text in UTF-8; standard output for None and `-`."""
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    with replacing(path) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
+        yield text
+        text.detach()  # flushes, and leaves the file to `replacing`
+
+
+def sync_folder(path: str) -> None:
+    """Make the new name of a file durable."""
+    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def create_in(folder: int, name: str, mode: int = PRIVATE) -> int:
+    """A new file in an open folder, open for reading and writing."""
+    return os.open(name, _NEW, mode, dir_fd=folder)
+
+
+def open_folder(path: str, *, parents: bool = False) -> tuple[int, bool]:
+    """(descriptor, whether it is new) of a folder that may belong to somebody else; a new one is for nobody else.
+
+    The way there is gone step by step, and as root without links of other users: DeviceError.  `parents`: those too are
+    made.
+    """
+    trusted = _trusted()
+    todo = [part for part in path.split("/") if part][::-1]
+    here = os.open("/" if path.startswith("/") else ".", _STEP)
+    made, links = False, 0
+    try:
+        while todo:
+            part = todo.pop()
+            made = False
+            if parents or not todo:
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=here)
+                    made = True
+            step = os.open(part, _LOOK, dir_fd=here)
+            status = os.fstat(step)
+            if not stat.S_ISLNK(status.st_mode):
+                os.close(here)
+                here = step
+                continue
+            target = os.readlink("", dir_fd=step)
+            os.close(step)
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if trusted is not None and status.st_uid not in trusted:
+                raise DeviceError(f"{path}: {part} is a link of user {status.st_uid}, and root does not follow that")
+            todo += [part for part in target.split("/") if part][::-1]
+            if target.startswith("/"):
+                os.close(here)
+                here = os.open("/", _STEP)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here), made
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(here)
+
+
+def _trusted() -> set[int] | None:
+    """Users whose folders and links root uses; None where it is not root who runs this."""
+    if os.geteuid() != 0:
+        return None
+    return {0, *(int(os.environ[name]) for name in _CALLERS if os.environ.get(name, "").isdecimal())}
+
+
+def check_folder(folder: str) -> None:
+    """For root: DeviceError where another user could swap this folder, or one above it, for a link."""
+    trusted = _trusted()
+    if trusted is None:
+        return
+    here, links = "/", 0
+    todo = os.path.join(os.getcwd(), folder).split("/")[::-1]
+    while todo:
+        part = todo.pop()
+        here = os.path.dirname(here) if part == ".." else os.path.join(here, part) if part != "." else here
+        try:
+            status = os.lstat(here)
+        except FileNotFoundError:
+            return  # whoever makes it has it
+        shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+        if status.st_uid not in trusted or (stat.S_ISDIR(status.st_mode) and shared):
+            whose = "anyone may change it" if status.st_uid in trusted else f"it belongs to user {status.st_uid}"
+            raise DeviceError(f"{here}: {whose}, so root makes no files there; give a folder of root's own")
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise DeviceError(f"{folder}: {os.strerror(errno.ELOOP)}")
+            target = os.readlink(here)
+            here = "/" if target.startswith("/") else os.path.dirname(here)
+            todo += target.split("/")[::-1]
