@@ -18,7 +18,8 @@ from tests.images import CLEAN, copy_sparse, reference
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "bench" / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "bench/README.md")]
+PAGES += sorted(DOCS.glob("*.md"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -58,6 +59,16 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {path}, which is not there"
         if anchor:
             assert anchor in headings(target), f"{page.name} links to {link}; there is no such heading"
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promised = re.findall(r"^- .*?(?=^- |^#|\Z)", text[text.index("## What is promised") :], re.MULTILINE | re.DOTALL)
+    named = [re.findall(r"`(test_\w+)`", promise) for promise in promised]
+    assert all(named), "a promise without a test"
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"^def (test_\w+)\(", tests, re.MULTILINE))
+    assert {name for names in named for name in names} - defined == set()
 
 
 def test_every_structure_the_format_page_names_is_declared() -> None:

@@ -18,15 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
 from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.newfile import open_folder
 
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time
+SAME_NAME = "the target takes it for another name that was copied before"  # it folds case, or normalises
 OPEN_FOLDERS = 128  # levels of folders kept open; deeper trees close the upper ones and come back through `..`
 
 
@@ -38,7 +41,7 @@ class _Folder(Folder):
     inode: Inode
     key: tuple[int, int]  # st_dev and st_ino in the target
     inside: bool  # whether all in it is wanted, not only what leads to a wanted path
-    owned: bool = True  # whether its own mode, owner and times are to be set
+    owned: bool = True  # whether it was made here, so that its own mode, owner and times are to be set
     todo: list[tuple[bytes, int]] | None = None
     folders: set[bytes] = field(default_factory=set)
     files: set[bytes] = field(default_factory=set)  # kept with `force` only
@@ -49,19 +52,20 @@ def extract(
     target: str | os.PathLike[str],
     paths: Sequence[str | File] = (),
     *,
-    owner: bool | None = None,
+    keep: Keep = NOTHING,
     force: bool = False,
     exclude: Iterable[str] = (),
     advance: Callable[[int], None] | None = None,
 ) -> Report:
     """Copy `paths` (all of the volume if none are given) below the folder `target`, under their paths in the image.
 
-    A `File` among the paths is put into `target` itself under its own name.  `owner`: set owners, by default when root.
+    A `File` among the paths is put into `target` itself under its own name.  Folders that are there keep their mode and
+    owner; a new target is for its owner alone.  `keep`: what of the image's power the copy gets, `ALL` for all of it.
     `force`: replace what is in the way, except folders.  `exclude`: patterns of fnmatch for paths or names.
     TargetFull when there is no room left; all else that goes wrong is in the report.
     """
-    run = _Run(volume, os.fspath(target), owner, force, exclude, advance)
-    before = os.umask(0)
+    run = _Run(volume, os.fspath(target), keep, force, exclude, advance)
+    before = os.umask(run.maker.umask)
     try:
         return run.all(paths)
     finally:
@@ -74,20 +78,21 @@ class _Run:
         self,
         volume: Volume,
         target: str,
-        owner: bool | None,
+        keep: Keep,
         force: bool,
         exclude: Iterable[str],
         advance: Callable[[int], None] | None,
     ) -> None:
         self.volume = volume
         self.report = Report(target)
-        self.maker = Maker(volume, self.report, owner, force)
+        self.maker = Maker(volume, self.report, keep, force)
         volume.data.limit()
         self.exclude = [re.compile(fnmatch.translate(pattern)) for pattern in exclude]
         self.advance = advance or (lambda count: None)
         self.block_size = volume.geo.block_size
         self.stack: list[_Folder] = []
         self.met: set[int] = set()
+        self.made: set[int] = set()  # the folders that were made, by st_dev and st_ino in one number
         self.copied = Inodes(volume)
         self.wanted: dict[bytes, set[bytes]] = {}  # folder -> names in it that are wanted or lead to what is
         self.ends: set[bytes] = set()  # wanted paths
@@ -135,14 +140,7 @@ class _Run:
         self.ends.add(here)
 
     def _open_target(self, whole: bool) -> _Folder:
-        target = self.report.target
-        made = False
-        try:
-            os.mkdir(target, 0o700)
-            made = True
-        except FileExistsError:
-            pass
-        fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd, made = open_folder(self.report.target)
         self.maker.top_fd = fd
         status = os.fstat(fd)
         self.maker.chown_always = bool(status.st_mode & stat.S_ISGID)
@@ -151,10 +149,7 @@ class _Run:
         except OSError:
             self.maker.chmod_always = False
         whole = whole or b"/" in self.ends
-        if made and not whole:
-            os.fchmod(fd, 0o755)
-        # a folder that was there with something in it keeps its own mode, owner and times
-        owned = whole and (made or not os.listdir(fd))
+        owned = whole and made and self.maker.keep.modes
         root = self.volume.root
         self.met.add(root.inode.ino)
         return _Folder(b"/", fd, b"", root.inode, (status.st_dev, status.st_ino), whole, owned)
@@ -225,7 +220,7 @@ class _Run:
             return
         try:
             inode = self.volume.nodes.inode(ino)
-            fd = self._make_folder(folder, name)
+            fd, made = self._make_folder(folder, name)
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
@@ -236,7 +231,15 @@ class _Run:
             return
         status = os.fstat(fd)
         inside = folder.inside or path in self.ends or path not in self.wanted
-        self.stack.append(_Folder(path, fd, name, inode, (status.st_dev, status.st_ino), inside))
+        key = status.st_dev, status.st_ino
+        number = key[0] << 64 | key[1]
+        if made:
+            self.made.add(number)
+        elif number in self.made:
+            os.close(fd)
+            self.maker.lose(folder, name, SAME_NAME)
+            return
+        self.stack.append(_Folder(path, fd, name, inode, key, inside, made))
         self.report.directories += 1
         if len(self.stack) > OPEN_FOLDERS:
             far = self.stack[-OPEN_FOLDERS]
@@ -244,9 +247,11 @@ class _Run:
                 os.close(far.fd)
                 far.fd = -1
 
-    def _make_folder(self, folder: _Folder, name: bytes) -> int:
+    def _make_folder(self, folder: _Folder, name: bytes) -> tuple[int, bool]:
+        """(descriptor, whether it is new) of a folder."""
         if name in folder.folders or name in folder.files:
             raise FileExistsError(errno.EEXIST, "a second entry of that name")
+        made = True
         try:
             os.mkdir(name, 0o700, dir_fd=folder.fd)
         except FileExistsError:
@@ -256,8 +261,10 @@ class _Run:
                     raise
                 os.unlink(name, dir_fd=folder.fd)
                 os.mkdir(name, 0o700, dir_fd=folder.fd)
+            else:
+                made = False
         folder.folders.add(name)
-        return os.open(name, OPEN_FOLDER, dir_fd=folder.fd)
+        return os.open(name, OPEN_FOLDER, dir_fd=folder.fd), made
 
     def _leave(self) -> None:
         folder = self.stack[-1]

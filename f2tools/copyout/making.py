@@ -1,7 +1,8 @@
 """Making one file in the target folder, of whatever kind, with all that belongs to it.
 
-Names are relative to an open directory, never followed through a symbolic link, and new.  What goes wrong is noted in
-the report; only a target that takes no more ends the copying.
+The folder may belong to somebody else, who swaps names while it is filled.  So names are relative to an open directory,
+never followed through a symbolic link, and new; and what was made is finished through its descriptor, after a look at
+what that is.  What goes wrong is noted in the report; only a target that takes no more ends the copying.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from f2tools.copyout.keep import ACL_NAMES, Keep
 from f2tools.copyout.walk import MAX_REASONS, Lost, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.volume.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
@@ -30,7 +33,9 @@ SEND_MOST = 16 << 20  # in one call, so that an interruption is heard
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_CONTENT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_ACCESS_ACL = "system.posix_acl_access"
 _MAGIC = F2FS_XATTR_MAGIC.to_bytes(4, "little")
 
 
@@ -58,7 +63,20 @@ class Report:
     devices_not_made: int = 0
     set_ids_dropped: int = 0
     xattrs_not_set: Counter[str] = field(default_factory=Counter)
+    xattrs_left_out: Counter[str] = field(default_factory=Counter)
     times_not_set: int = 0
+
+    @property
+    def left_out(self) -> str | None:
+        """One line on what the copy does not have of the image's power; None where it has all."""
+        counts = (
+            (self.owners_not_set, "owner"),
+            (self.devices_not_made, "device"),
+            (self.set_ids_dropped, "set-user-ID or set-group-ID bit"),
+            *((count, f"{space} attribute") for space, count in sorted(self.xattrs_left_out.items())),
+        )
+        words = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count)
+        return f"left out: {words}; --all keeps what root may set" if words else None
 
     @property
     def complete(self) -> bool:
@@ -71,6 +89,7 @@ class Report:
         return {
             **plain,
             "xattrs_not_set": dict(self.xattrs_not_set),
+            "xattrs_left_out": dict(self.xattrs_left_out),
             "lost": [item.as_dict() for item in self.lost],
             "partial": [item.as_dict() for item in self.partial],
         }
@@ -84,17 +103,33 @@ class Folder:
     fd: int
 
 
+class Made(NamedTuple):
+    """Something in the target: its path there, and what tells it from anything put in its place."""
+
+    path: bytes
+    dev: int
+    ino: int
+
+
+class Replaced(Exception):
+    """What stands in the target is not what was made there."""
+
+    def __str__(self) -> str:
+        return "somebody put something else in its place while it was made; that was left alone"
+
+
 class Maker:
     """Makes files for one extraction and keeps its report.  `top_fd` is the target folder, once that is open."""
 
-    def __init__(self, volume: Volume, report: Report, owner: bool | None, force: bool) -> None:
+    def __init__(self, volume: Volume, report: Report, keep: Keep, force: bool) -> None:
         self.volume = volume
         self.report = report
         self.euid, self.egid = os.geteuid(), os.getegid()
-        self.owner = self.euid == 0 if owner is None else owner
+        self.keep = keep
+        self.umask = 0 if keep.modes else _umask()
         self.force = force
         self.block_size = volume.geo.block_size
-        self.linked: dict[int, bytes] = {}  # ino -> path of a file that may get further names
+        self.linked: dict[int, Made] = {}  # ino -> a file that may get further names
         self.buffer = memoryview(bytearray(COPY_BYTES))
         self.sends = True  # until the kernel says that it can't copy between these two
         self.top_fd = -1
@@ -113,7 +148,7 @@ class Maker:
             while done < size:
                 done += os.write(fd, data[done:])
             self.finish(fd, inode, lambda: join_path(folder.path, name))
-            self._made(folder, name, inode)
+            self._made(folder, name, inode, fd)
             self.report.bytes += size
         except OSError as error:
             self.failed(folder, name, error)
@@ -136,7 +171,7 @@ class Maker:
             except F2fsError as error:
                 reasons.append(str(error))
             self.finish(fd, inode, lambda: join_path(folder.path, name))
-            self._made(folder, name, inode)
+            self._made(folder, name, inode, fd)
         except OSError as error:
             self.failed(folder, name, error)
         finally:
@@ -227,10 +262,10 @@ class Maker:
 
     def link(self, folder: Folder, name: bytes, inode: Inode) -> bool:
         """A further name of a file that was made before; False where it was not."""
-        path = self.linked.get(inode.ino)
-        if path is None:
+        made = self.linked.get(inode.ino)
+        if made is None:
             return False
-        parts = [part for part in path.split(b"/") if part]
+        parts = [part for part in made.path.split(b"/") if part]
         opened: list[int] = []
         try:
             at = self.top_fd
@@ -241,7 +276,10 @@ class Maker:
                     os.close(opened.pop(0))
             if self.force:
                 self._clear(folder, name)
-            os.link(parts[-1], name, src_dir_fd=at, dst_dir_fd=folder.fd, follow_symlinks=False)
+            link_again(at, parts[-1], made, folder.fd, name)
+        except Replaced as error:
+            self.lose(folder, name, str(error))
+            return True
         except OSError as error:
             if error.errno in (errno.EMLINK, errno.EXDEV, errno.EPERM):
                 return False
@@ -253,34 +291,40 @@ class Maker:
         self.report.hard_links += 1
         return True
 
-    def other(self, folder: Folder, name: bytes, inode: Inode) -> None:
-        """A symbolic link, device, fifo or socket."""
+    def other(self, folder: Folder, name: bytes, inode: Inode) -> Made | None:
+        """A symbolic link, device, fifo or socket; None where there can't be one, which is noted."""
         try:
             if inode.kind == "symlink":
                 if self.volume.locked(inode):
                     self.lose(folder, name, f"the link is {self.volume.secrets.why_locked(inode)}")
-                    return
+                    return None
                 target = File(self.volume, inode).readlink()
                 self._making(folder, name, lambda: os.symlink(target, name, dir_fd=folder.fd))
             elif inode.kind == "unknown":
                 self.lose(folder, name, f"mode {inode.i_mode:#o} is of no kind of file")
-                return
+                return None
+            elif inode.kind in ("char", "block") and not self.keep.devices:
+                self.report.devices_not_made += 1
+                return None
             else:
-                device = os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
+                device = _device(inode)
                 mode = inode.i_mode & ~0o7777 | 0o600
                 self._making(folder, name, lambda: os.mknod(name, mode, device, dir_fd=folder.fd))
-            self._finish_name(folder, name, inode)
+            return self._finish_name(folder, name, inode)
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
             self.lose(folder, name, str(error))
         except ValueError:
             self.lose(folder, name, "the target of the link holds a NUL")
+        except Replaced as error:
+            self.lose(folder, name, str(error))
         except OSError as error:
             if error.errno == errno.EPERM and inode.kind in ("char", "block"):
                 self.report.devices_not_made += 1
             else:
                 self.failed(folder, name, error)
+        return None
 
     def _making(self, folder: Folder, name: bytes, make: Callable[[], Any]) -> Any:
         """Make something that must not be there yet; with `force`, what is there goes first."""
@@ -313,66 +357,86 @@ class Maker:
 
     # -- mode, owner, attributes, times -------------------------------------------------------------------------
 
-    def finish(self, fd: int, inode: Inode, path: Callable[[], bytes]) -> None:
-        """Set all that is not content, in the order in which nothing undoes what came before."""
-        mode = inode.i_mode
-        if self.owner:
-            if self.chown_always or inode.i_uid != self.euid or inode.i_gid != self.egid:
-                os.fchown(fd, inode.i_uid, inode.i_gid)
-        elif inode.i_uid != self.euid or inode.i_gid != self.egid:
-            self.report.owners_not_set += 1
-            mode = self._without_set_ids(mode)
-        if mode & 0o7000 or self.chmod_always or not stat.S_ISREG(mode):
-            os.fchmod(fd, mode & 0o7777)
-        if has_xattrs(inode):
-            self._set_xattrs(fd, inode, path)
+    def finish(self, at: int | bytes, inode: Inode, path: Callable[[], bytes]) -> None:
+        """Set all that is not content, in the order in which nothing undoes what came before.
+
+        `at`: a descriptor, or for what can't be opened the name of one below /proc/self/fd, which leads nowhere else.
+        """
+        xattrs = self._xattrs(inode, path) if has_xattrs(inode) else {}
+        mode = self._mode(at, inode, self._set_owner(at, inode), xattrs)
+        as_made = stat.S_ISREG(inode.i_mode) and mode == inode.i_mode & 0o777 & ~self.umask and not self.chmod_always
+        if not as_made and inode.kind != "symlink":
+            os.chmod(at, mode)
+        if xattrs:
+            self._set_xattrs(at, xattrs)
             if mode & 0o7000:  # setting an ACL may take set-group-ID away
-                os.fchmod(fd, mode & 0o7777)
+                os.chmod(at, mode)
         try:
-            os.utime(fd, ns=(inode.atime_ns, inode.mtime_ns))
+            os.utime(at, ns=(inode.atime_ns, inode.mtime_ns))
         except (OverflowError, ValueError):
             self.report.times_not_set += 1
 
-    def _finish_name(self, folder: Folder, name: bytes, inode: Inode) -> None:
-        """The same for what can't be opened."""
-        where: dict[str, Any] = {"dir_fd": folder.fd, "follow_symlinks": False}
-        mode = inode.i_mode
-        if self.owner:
-            os.chown(name, inode.i_uid, inode.i_gid, **where)
-        elif inode.i_uid != self.euid or inode.i_gid != self.egid:
-            self.report.owners_not_set += 1
-        if inode.kind != "symlink":
-            os.chmod(name, mode & 0o7777, dir_fd=folder.fd)
-        if has_xattrs(inode):
-            self._set_xattrs(b"/proc/self/fd/%d/%s" % (folder.fd, name), inode, lambda: join_path(folder.path, name))
+    def _finish_name(self, folder: Folder, name: bytes, inode: Inode) -> Made:
+        """The same for what can't be opened, once it is sure that it is what was made."""
+        fd = os.open(name, _NO_CONTENT, dir_fd=folder.fd)
         try:
-            os.utime(name, ns=(inode.atime_ns, inode.mtime_ns), **where)
-        except (OverflowError, ValueError):
-            self.report.times_not_set += 1
+            status = os.fstat(fd)
+            same = stat.S_IFMT(status.st_mode) == stat.S_IFMT(inode.i_mode) and status.st_nlink == 1
+            if not same or status.st_rdev != _device(inode):
+                raise Replaced
+            self.finish(_by_descriptor(fd), inode, lambda: join_path(folder.path, name))
+        finally:
+            os.close(fd)
         if inode.kind == "symlink":
             self.report.symlinks += 1
         else:
             self.report.specials += 1
+        made = Made(join_path(folder.path, name), status.st_dev, status.st_ino)
         if inode.i_links > 1:
-            self.linked[inode.ino] = join_path(folder.path, name)
+            self.linked[inode.ino] = made
+        return made
 
-    def _without_set_ids(self, mode: int) -> int:
-        """A program of somebody else must not run with the rights of who extracts it."""
-        if stat.S_ISREG(mode) and mode & 0o6000:
+    def _set_owner(self, at: int | bytes, inode: Inode) -> bool:
+        """Whether the file has the owner and group that the image names."""
+        if inode.i_uid == self.euid and inode.i_gid == self.egid and not self.chown_always:
+            return True
+        if self.keep.owners:
+            try:
+                os.chown(at, inode.i_uid, inode.i_gid)
+                return True
+            except PermissionError:
+                pass
+        self.report.owners_not_set += 1
+        return False
+
+    def _mode(self, at: int | bytes, inode: Inode, owned: bool, xattrs: dict[str, bytes]) -> int:
+        """The permissions: those of the image, without what the umask takes and what is not to be kept."""
+        mode = inode.i_mode & 0o7777 & ~self.umask
+        if mode & 0o6000 and not (self.keep.special_bits and (owned or inode.is_dir)):
             self.report.set_ids_dropped += 1
-            return mode & ~0o6000
+            mode &= ~0o6000
+        if not self.keep.owners and _ACCESS_ACL in xattrs:
+            # without the ACL, its mask would become what the group may do
+            perms = (entry.perm for entry in parse_xattr(xattrs[_ACCESS_ACL]) if entry.tag == ACL_GROUP_OBJ)
+            mode &= ~0o070 | next(perms, 0) << 3
+        if inode.is_dir and self.chown_always:
+            mode |= os.stat(at).st_mode & stat.S_ISGID  # as the folder above hands it down
         return mode
 
-    def _set_xattrs(self, target: int | bytes, inode: Inode, path: Callable[[], bytes]) -> None:
+    def _xattrs(self, inode: Inode, path: Callable[[], bytes]) -> dict[str, bytes]:
         try:
-            found = visible_xattrs(self.volume.nodes, inode)
+            return visible_xattrs(self.volume.nodes, inode)
         except F2fsError as error:
             self.report.partial.append(Lost(path(), f"extended attributes: {error}"))
-            return
-        follow = {} if isinstance(target, int) else {"follow_symlinks": False}
+            return {}
+
+    def _set_xattrs(self, at: int | bytes, found: dict[str, bytes]) -> None:
         for name, value in found.items():
+            if not self.keep.allows(name):
+                self.report.xattrs_left_out["ACL" if name.startswith(ACL_NAMES) else name.partition(".")[0]] += 1
+                continue
             try:
-                os.setxattr(target, os.fsencode(name), value, **follow)
+                os.setxattr(at, os.fsencode(name), value)
             except OSError as error:
                 if error.errno in _FULL and error.errno != errno.ENOSPC:  # ENOSPC: too large for this file system
                     raise
@@ -382,10 +446,10 @@ class Maker:
 
     # -- what goes wrong ----------------------------------------------------------------------------------------
 
-    def _made(self, folder: Folder, name: bytes, inode: Inode) -> None:
+    def _made(self, folder: Folder, name: bytes, inode: Inode, fd: int) -> None:
         self.report.files += 1
         if inode.i_links > 1:
-            self.linked[inode.ino] = join_path(folder.path, name)
+            self.linked[inode.ino] = made_of(join_path(folder.path, name), fd)
 
     def lose(self, folder: Folder, name: bytes, reason: str) -> None:
         self.report.lost.append(Lost(join_path(folder.path, name), reason))
@@ -416,6 +480,23 @@ def byte_ranges(gaps: Iterable[tuple[int, int]], block_size: int, file_size: int
     return tuple(found)
 
 
+def made_of(path: bytes, fd: int) -> Made:
+    """What is open."""
+    status = os.fstat(fd)
+    return Made(path, status.st_dev, status.st_ino)
+
+
+def link_again(above: int, name: bytes, made: Made, folder: int, new: bytes) -> None:
+    """Give what was made a further name; Replaced where another thing has its name by now."""
+    fd = os.open(name, _NO_CONTENT, dir_fd=above)
+    try:
+        if made_of(made.path, fd) != made:
+            raise Replaced
+        os.link(_by_descriptor(fd), new, dst_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(fd)
+
+
 def has_xattrs(inode: Inode) -> bool:
     """Whether there may be extended attributes; cheap."""
     if inode.i_xattr_nid:
@@ -425,6 +506,21 @@ def has_xattrs(inode: Inode) -> bool:
 
 def join_path(directory: bytes, name: bytes) -> bytes:
     return directory + name if directory == b"/" else directory + b"/" + name
+
+
+def _by_descriptor(fd: int) -> bytes:
+    """A name of what is open, whatever it is, for calls that take no such descriptor."""
+    return b"/proc/self/fd/%d" % fd
+
+
+def _device(inode: Inode) -> int:
+    return os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _pwrite(fd: int, data: memoryview, offset: int) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from f2tools import newfile
+from f2tools.copyout.keep import Keep, keep_options
 from f2tools.errors import F2fsError
 from f2tools.options import (
     as_of_option,
@@ -316,7 +318,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
 @click.option(
     "-o", "--output", "target", required=True, metavar="DIR", help="The folder to put files in; made if need be."
 )
-@click.option("--owner/--no-owner", default=None, help="Set owners and groups.  [default: when root]")
+@keep_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names like this (repeatable).")
 @click.option("--force", is_flag=True, help="Replace files that are in the way.")
 @_volume_options
@@ -324,20 +326,23 @@ def extract(
     image: str,
     paths: tuple[str, ...],
     target: str,
-    owner: bool | None,
+    keep: Keep,
     exclude: tuple[str, ...],
     force: bool,
     opening: Opening,
     as_json: bool,
 ) -> None:
-    """Copy files out, all or those below PATHs, with mode, owner, times, links, holes, attributes and devices.
+    """Copy files out, all or those below PATHs, with modes as the umask has them, times, links, holes and attributes.
 
-    Files keep their path below DIR.  What can't be read is said at the end, and the exit code is 1.
+    Files keep their path below DIR; folders that are there keep their mode and owner.  Owners, ACLs, devices,
+    set-user-ID bits and what else gives power come only on request, as from an archive.  What can't be read is said at
+    the end, and the exit code is 1.
 
     \b
     Example:
       f2tools dump extract card.img -o files
       f2tools dump extract card.img /etc /var/log -o files
+      sudo f2tools dump extract --all rootfs.img -o /srv/rootfs
     """
     import time
 
@@ -348,7 +353,7 @@ def extract(
     with _open(image, opening) as volume:
         tops = [file_at(volume, path, follow=False) if path.startswith("ino:") else path for path in paths]
         with progress("extracting", _count(volume)) as bar:
-            report = run(volume, target, tops, owner=owner, force=force, exclude=exclude, advance=bar.advance)
+            report = run(volume, target, tops, keep=keep, force=force, exclude=exclude, advance=bar.advance)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -373,12 +378,8 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
     yield f"{words}; {human_size(report.bytes)} in {taken:.1f} s -> {report.target}"
     if report.excluded:
         yield f"{report.excluded} left out as asked"
-    if report.owners_not_set:
-        yield f"{report.owners_not_set} have another owner than in the image"
-    if report.set_ids_dropped:
-        yield f"{report.set_ids_dropped} are set-user-ID or set-group-ID no more, as their owner was not set"
-    if report.devices_not_made:
-        yield f"{report.devices_not_made} devices were not made; only root can"
+    if report.left_out:
+        yield report.left_out
     for reason, count in report.xattrs_not_set.items():
         yield f"{count} extended attribute{'s were' if count > 1 else ' was'} not set ({reason})"
     if report.times_not_set:
@@ -455,7 +456,7 @@ def manifest(image: str, path: str, output: str | None, opening: Opening, as_jso
     with _open(image, opening) as volume:
         volume.path(path, follow=False)  # a wrong path must not cost an output file
         with (
-            click.open_file(output or "-", "w", encoding="utf-8") as out,
+            newfile.text_output(output) as out,
             progress("reading", _count(volume)) as bar,
         ):
             errors = write_manifest(volume, out, path, advance=bar.advance)

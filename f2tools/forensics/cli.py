@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools import newfile
+from f2tools.copyout.keep import Keep, keep_options
 from f2tools.options import (
     device_option,
     human_size,
@@ -122,18 +124,19 @@ def _here(image: str) -> str:
     "--grade", "least", type=click.Choice(["certain", "probable", "partial", "name only"]), default="name only",
     show_default=True, help="The lowest grade to show or write.",
 )  # fmt: skip
-@click.option("--owner/--no-owner", default=None, help="Set owners and groups.  [default: when root]")
+@keep_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @index_option
 @key_option
 @device_option
 def undelete(
-    image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, owner: bool | None,
+    image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, keep: Keep,
     as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
 
-    PATTERN selects by path or name, as in a shell; of a folder, all that was in it.
+    PATTERN selects by path or name, as in a shell; of a folder, all that was in it.  Owners, ACLs, devices, set-user-ID
+    bits and what else gives power come back only on request, as from an archive.
 
     \b
     Grades:
@@ -153,7 +156,7 @@ def undelete(
 
     with _indexed(image, devices, index_path, keys) as (volume, index):
         run = Undelete(volume, index)
-        with Restorer(volume, run.contents, target, owner) if target else nullcontext() as restorer:
+        with Restorer(volume, run.contents, target, keep) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
             for found in _found(run, versions):
                 if not selected(found, pattern) or GRADES.index(found.grade) > GRADES.index(least):
@@ -167,6 +170,8 @@ def undelete(
     if not as_json:
         click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()), err=True)
     if restorer is not None:
+        if restorer.report.left_out:
+            click.echo(f"f2tools: {restorer.report.left_out}", err=True)
         for item in (*restorer.report.lost, *restorer.report.partial):
             click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
         if not restorer.report.complete:
@@ -254,7 +259,7 @@ def _extract(found: History, version: Version, output: str | None) -> None:
     chosen = found.found(version)
     assert chosen.inode is not None
     click.echo(f"f2tools: {chosen.grade}: {'; '.join(chosen.reasons)}", err=True)
-    with open(output, "xb") if output else nullcontext(sys.stdout.buffer) as out:
+    with open(newfile.create(output), "wb") if output else nullcontext(sys.stdout.buffer) as out:
         at = 0
         for offset, data in found.content(chosen):
             _pad(out, offset - at, bool(output))
@@ -304,6 +309,6 @@ def timeline(
 
     with _indexed(image, devices, index_path, keys) as (volume, index):
         run = Undelete(volume, index)
-        with click.open_file(output or "-", "w", encoding="utf-8", errors="surrogateescape") as out:
+        with newfile.text_output(output) as out:
             for line in write(run, form):
                 out.write(line + "\n")

@@ -13,12 +13,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull
+from f2tools.copyout.keep import NOTHING, Keep
+from f2tools.copyout.making import (
+    OPEN_FOLDER,
+    Folder,
+    Made,
+    Maker,
+    Replaced,
+    Report,
+    TargetFull,
+    link_again,
+    made_of,
+)
 from f2tools.copyout.walk import Lost, name_problem
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import Contents, zeros_into
 from f2tools.forensics.undelete import NAME_ONLY, Found
+from f2tools.newfile import open_folder
 
 NAME_MAX = 255
 MAX_LEVELS = 200
@@ -30,18 +42,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 class Restorer:
     """Writes what was found below one folder; `report` says what was made."""
 
-    def __init__(self, volume: Volume, contents: Contents, target: str, owner: bool | None = None) -> None:
+    def __init__(self, volume: Volume, contents: Contents, target: str, keep: Keep = NOTHING) -> None:
         self.contents = contents
         self.target = target
         self.report = Report(target)
-        with suppress(FileExistsError):
-            os.mkdir(target, 0o755)
-        self._top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._maker = Maker(volume, self.report, owner, force=False)
+        self._top, _ = open_folder(target)
+        self._maker = Maker(volume, self.report, keep, force=False)
         self._maker.top_fd = self._top
+        self._maker.chmod_always = True  # files are made with 0600
         self._folders: dict[tuple[bytes, ...], bytes] = {}  # folders of the image -> their names below the target
+        self._made: dict[bytes, Made] = {}  # those of them that were made here
         self._finish: list[tuple[bytes, Found]] = []
-        self._umask = os.umask(0)
+        self._umask = os.umask(self._maker.umask)
 
     def close(self) -> None:
         """Give the restored folders their times and modes, the deepest first."""
@@ -49,7 +61,8 @@ class Restorer:
             for path, found in sorted(self._finish, key=lambda item: -item[0].count(b"/")):
                 fd = self._open(path)
                 try:
-                    self._attributes(fd, found, path)
+                    if self._made.get(path) == made_of(path, fd):  # a folder that was there keeps its mode and owner
+                        self._attributes(fd, found, path)
                 finally:
                     os.close(fd)
         finally:
@@ -79,9 +92,10 @@ class Restorer:
                 self._finish.append((path, found))
                 self.report.directories += 1
             else:
-                path = self._file(found, parts)
-                if path and found.version is None:
-                    self._further_names(found, path)
+                made = self._file(found, parts)
+                path = made.path if made is not None else b""
+                if made is not None and found.version is None:
+                    self._further_names(found, made)
         except OSError as error:
             if error.errno in _FULL:
                 raise TargetFull(f"{self.target}: {os.strerror(error.errno or 0)}; the rest was not tried") from None
@@ -106,21 +120,26 @@ class Restorer:
         above = self._folder(parts[:-1])
         fd = self._open(above)
         try:
-            name = self._new(parts[-1], lambda name: self._enter(fd, name))
+            name = self._new(parts[-1], lambda name: self._enter(fd, above, name))
         finally:
             os.close(fd)
-        path = above + b"/" + name if above else name
+        path = _below(above, name)
         self._folders[parts] = path
         return path
 
-    def _enter(self, fd: int, name: bytes) -> None:
+    def _enter(self, fd: int, above: bytes, name: bytes) -> None:
+        new = True
         try:
             os.mkdir(name, 0o755, dir_fd=fd)
         except FileExistsError:  # a folder may be there from before; anything else is left alone
-            try:
-                os.close(os.open(name, OPEN_FOLDER, dir_fd=fd))
-            except OSError:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            new = False
+        try:
+            folder = os.open(name, OPEN_FOLDER, dir_fd=fd)
+        except OSError:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        if new:
+            self._made[_below(above, name)] = made_of(_below(above, name), folder)
+        os.close(folder)
 
     def _open(self, path: bytes) -> int:
         """A folder below the target, by its path there."""
@@ -146,7 +165,7 @@ class Restorer:
 
     # -- files ------------------------------------------------------------------------------------------------------
 
-    def _file(self, found: Found, parts: list[bytes]) -> bytes:
+    def _file(self, found: Found, parts: list[bytes]) -> Made | None:
         above = self._folder(tuple(parts[:-1]))
         fd = self._open(above)
         try:
@@ -155,27 +174,27 @@ class Restorer:
                 return self._other(found, folder, parts[-1])
             opened: list[int] = []
             name = self._new(parts[-1], lambda name: opened.append(os.open(name, _NEW_FILE, 0o600, dir_fd=fd)))
-            path = above + b"/" + name if above else name
+            path = _below(above, name)
             try:
                 found.sha256 = self._write(opened[0], found)
                 self._attributes(opened[0], found, path)
                 self.report.files += 1
+                return made_of(path, opened[0])
             finally:
                 os.close(opened[0])
-            return path
         finally:
             os.close(fd)
 
-    def _further_names(self, found: Found, path: bytes) -> None:
+    def _further_names(self, found: Found, made: Made) -> None:
         """The other names that the file had, as hard links; where there can be none, the first one is enough."""
-        above, _, name = path.rpartition(b"/")
+        above, _, name = made.path.rpartition(b"/")
         for other in found.paths[1:]:
             parts = [_usable(part) for part in other.split(b"/")][-MAX_LEVELS:]
             source = self._open(above)
             target = self._open(self._folder(tuple(parts[:-1])))
             try:
-                with suppress(PermissionError):
-                    self._new(parts[-1], partial(_link, source, name, target))
+                with suppress(PermissionError, Replaced):
+                    self._new(parts[-1], partial(link_again, source, name, made, target))
                     self.report.hard_links += 1
             finally:
                 os.close(source)
@@ -206,11 +225,11 @@ class Restorer:
         zeros_into(hashed, size - at)
         return hashed.hexdigest()
 
-    def _other(self, found: Found, folder: Folder, name: bytes) -> bytes:
+    def _other(self, found: Found, folder: Folder, name: bytes) -> Made | None:
         """A symbolic link or special file, by the maker that all tools share."""
         assert found.content is not None
         if found.type == "symlink" and not found.content.whole:
-            return b""
+            return None
         free = name
         for number in range(2, TRIES):
             try:
@@ -219,18 +238,14 @@ class Restorer:
                 break
             free = _suffixed(name, b"~%d" % number)
         self._maker.volume = found.content.volume
-        before = self.report.symlinks + self.report.specials
         self._maker.linked.clear()
-        self._maker.other(folder, free, found.content.inode)
-        if self.report.symlinks + self.report.specials == before:
-            return b""
-        return folder.path + b"/" + free if folder.path else free
+        made = self._maker.other(folder, free, found.content.inode)
+        return made and made._replace(path=_below(folder.path, free))
 
     def _attributes(self, fd: int, found: Found, path: bytes) -> None:
         assert found.content is not None
         inode = found.content.inode
         self._maker.volume = found.content.volume
-        os.fchmod(fd, inode.i_mode & 0o777)
         self._maker.finish(fd, inode, lambda: path)
 
 
@@ -241,8 +256,9 @@ def _usable(name: bytes) -> bytes:
     return name[:NAME_MAX]
 
 
-def _link(source: int, name: bytes, target: int, new: bytes) -> None:
-    os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+def _below(above: bytes, name: bytes) -> bytes:
+    """A path below the target."""
+    return above + b"/" + name if above else name
 
 
 def _suffixed(name: bytes, suffix: bytes) -> bytes:

@@ -9,10 +9,12 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
@@ -130,6 +132,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
 @click.option("--salvage", "salvage_to", metavar="DIR", type=click.Path(file_okay=False),
               help="Copy what can be read into this new folder, with a report; the image is not touched.")  # fmt: skip
+@partial(keep_options, only_with="With --salvage: ")
 @click.option("--rescue", is_flag=True,
               help="For the worst: look for nodes in every block, and say what a repair would make of them.  Writes"
               " only with -y, and then keeps an undo file; also goes with --salvage.")  # fmt: skip
@@ -147,8 +150,8 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 def fsck(
     ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, yes: bool, preen: bool, auto: bool,
     interactive: bool, always: bool, dry_run: bool, undo: str | None, salvage_to: str | None, rescue: bool,
-    layout: Layout | None, force: bool, data: bool, as_json: bool, only: tuple[str, ...], skip: tuple[str, ...],
-    verbose: bool, memory: int,
+    layout: Layout | None, force: bool, data: bool, keep: Keep, as_json: bool, only: tuple[str, ...],
+    skip: tuple[str, ...], verbose: bool, memory: int,
 ) -> None:  # fmt: skip
     """Check every structure of a volume against every other, and say what is wrong and where.
 
@@ -174,12 +177,14 @@ def fsck(
     """
     if salvage_to is not None and (yes or preen or auto or interactive or dry_run or undo):
         raise click.UsageError("--salvage leaves the image as it is; it goes with --rescue, --memory, --json and -v")
+    if keep != NOTHING and salvage_to is None:
+        raise click.UsageError("--same-owner, --devices, --special-bits and --all go with --salvage")
     if rescue and (preen or auto or interactive):
         raise click.UsageError("--rescue goes with -y, or without any option that writes")
     if layout is not None and not rescue and salvage_to is None:
         raise click.UsageError("--layout goes with --rescue or --salvage")
     if salvage_to is not None:
-        ctx.exit(_salvaged(image, devices, salvage_to, memory, rescue, layout, as_json, verbose))
+        ctx.exit(_salvaged(image, devices, salvage_to, keep, memory, rescue, layout, as_json, verbose))
     repairing = yes or preen or auto or interactive
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
@@ -370,8 +375,8 @@ def _command(*words: str) -> str:
 
 
 def _salvaged(
-    path: str, devices: tuple[str, ...], target: str, memory: int, rescue: bool, layout: Layout | None, as_json: bool,
-    verbose: bool,
+    path: str, devices: tuple[str, ...], target: str, keep: Keep, memory: int, rescue: bool, layout: Layout | None,
+    as_json: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Copy out what is readable; the exit code: 0 when nothing is missing, else 4."""
     from f2tools.device import open_device
@@ -384,7 +389,7 @@ def _salvaged(
 
     with open_device(path, extra=list(devices)) as device:
         _say_what_is_above(device, path)
-        result = salvage(device, path, target, memory_bytes=memory, prepare=ready)
+        result = salvage(device, path, target, keep=keep, memory_bytes=memory, prepare=ready)
     if as_json:
         print_json(result.as_dict())
     else:

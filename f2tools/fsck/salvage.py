@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.copyout.extract import extract
+from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import Report as Copied
 from f2tools.copyout.making import byte_ranges
 from f2tools.copyout.walk import shown
@@ -34,6 +35,7 @@ from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import Kept, Outcome, Repairer
+from f2tools.newfile import create_in, open_folder
 from f2tools.text import printable
 
 FILES, REPORT_JSON, REPORT_TEXT = "files", "report.json", "report.txt"
@@ -177,33 +179,51 @@ def salvage(
     image: str,
     target: str,
     *,
+    keep: Keep = NOTHING,
     memory_bytes: int = DEFAULT_MEMORY,
     prepare: Callable[[Overlay, int], list[str]] | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Salvage:
     """Copy what can be read on `device` into the new or empty folder `target`; `device` is never written to.
 
-    `prepare` may change the overlay that the repair works on before it begins, and says what it did.
+    `keep` is that of `extract`.  `prepare` may change the overlay that the repair works on before it begins, and says
+    what it did.
     FileExistsError where there is something in the folder; NotF2fs where not even a repair finds a volume; TargetFull.
     """
-    os.makedirs(target, 0o755, exist_ok=True)
-    if os.listdir(target):
-        raise FileExistsError(errno.ENOTEMPTY, "the folder is not empty; give a new one", target)
+    folder, _ = open_folder(target, parents=True)
+    try:
+        if os.listdir(folder):
+            raise FileExistsError(errno.ENOTEMPTY, "the folder is not empty; give a new one", target)
+        result = _salvage(device, image, target, keep, memory_bytes, prepare, advance)
+        _write(folder, REPORT_JSON, json.dumps(result.as_dict(), indent=1, default=str) + "\n")
+        _write(folder, REPORT_TEXT, "\n".join(lines_of(result, everything=True)) + "\n")
+    finally:
+        os.close(folder)
+    return result
+
+
+def _salvage(
+    device: Device,
+    image: str,
+    target: str,
+    keep: Keep,
+    memory_bytes: int,
+    prepare: Callable[[Overlay, int], list[str]] | None,
+    advance: Callable[[int], None] | None,
+) -> Salvage:
     real_size = device.size_bytes
     losses = Losses()
     repairer = Repairer(device, memory_bytes, watch=losses.watch)
     prepared = prepare(repairer.overlay, memory_bytes) if prepare is not None else []
     outcome, trouble = _repair(repairer)
     volume = _volume(Honest(repairer.overlay, real_size))
-    copied = extract(volume, os.path.join(target, FILES), advance=advance)
+    copied = extract(volume, os.path.join(target, FILES), keep=keep, advance=advance)
     result = Salvage(image, target, copied)
     if outcome is not None:
         result.repaired, result.left = outcome.complete, dict(outcome.left)
         losses.tree = outcome.after.tree or losses.tree
     result.notes = [*prepared, *volume.warnings, *repairer.done[:1000], *([trouble] if trouble else [])]
     _judge(result, losses, volume)
-    _write(os.path.join(target, REPORT_JSON), json.dumps(result.as_dict(), indent=1, default=str) + "\n")
-    _write(os.path.join(target, REPORT_TEXT), "\n".join(lines_of(result, everything=True)) + "\n")
     return result
 
 
@@ -329,9 +349,8 @@ def _unplaced(losses: Losses, paths: _Paths) -> Iterator[str]:
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def _write(path: str, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+def _write(folder: int, name: str, text: str) -> None:
+    with open(create_in(folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
 
 
@@ -355,6 +374,8 @@ def lines_of(result: Salvage, everything: bool = False) -> Iterator[str]:
             yield f"{title}: {printable(row)}"
         if not everything and len(rows) > SHOWN:
             yield f"{title}: ... and {len(rows) - SHOWN:,} more, see {REPORT_TEXT}"
+    if copied.left_out:
+        yield copied.left_out
     if not result.repaired:
         left = ", ".join(f"{code} ({count})" for code, count in sorted(result.left.items())) or "see the notes"
         yield f"the repair in memory was not complete: {left}"

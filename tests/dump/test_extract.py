@@ -15,6 +15,7 @@ import pytest
 import f2tools
 from f2tools.copyout import extract as module
 from f2tools.copyout.extract import TargetFull, extract
+from f2tools.copyout.keep import ALL, Keep
 from tests import images
 from tests.dump.craft import copy_of, f2, host_tree, inode_offset, poke, rename, set_ino
 
@@ -32,9 +33,10 @@ WHOLE = (
 )
 
 
-def extracted(case: images.Reference, target: Path, *paths: str, **options: Any) -> Any:
+def extracted(case: images.Reference, target: Path, *paths: str, keep: Keep = ALL, **options: Any) -> Any:
+    """A faithful copy unless said otherwise."""
     with f2tools.open(case.path, case.extra) as volume:
-        return extract(volume, target, paths, **options)
+        return extract(volume, target, paths, keep=keep, **options)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -104,7 +106,7 @@ def test_paths_take_only_what_is_below_them(tmp_path: Path) -> None:
 def test_an_inode_number_is_put_under_its_own_name(tmp_path: Path) -> None:
     case = images.reference("plain")
     entry = case.manifest()["entries"]["small"]
-    result = f2("dump", "extract", case.path, f"ino:{entry['ino']}", "-o", tmp_path / "out")
+    result = f2("dump", "extract", "--all", case.path, f"ino:{entry['ino']}", "-o", tmp_path / "out")
     assert result.code == 0, result.err
     assert host_tree(tmp_path / "out").keys() == {"."} | {
         p for p in case.manifest()["entries"] if p.split("/")[0] == "small"
@@ -328,11 +330,11 @@ def test_set_user_id_does_not_survive_a_change_of_owner(tmp_path: Path) -> None:
     at = inode_offset(case.path, name)
     poke(case.path, at, (stat.S_IFREG | 0o6755).to_bytes(2, "little"))
     poke(case.path, at + 4, (12345).to_bytes(4, "little"))
-    report = extracted(case, tmp_path / "out", owner=False)
+    report = extracted(case, tmp_path / "out", keep=Keep(special_bits=True, modes=True))
     assert stat.S_IMODE(os.lstat(tmp_path / "out" / name).st_mode) == 0o755
     assert report.set_ids_dropped == 1
     if ROOT:
-        extracted(case, tmp_path / "mine", owner=True)
+        extracted(case, tmp_path / "mine")
         status = os.lstat(tmp_path / "mine" / name)
         assert stat.S_IMODE(status.st_mode) == 0o6755
         assert status.st_uid == 12345
@@ -342,7 +344,7 @@ def test_a_tree_a_thousand_deep_is_copied(tmp_path: Path) -> None:
     """More levels than folders are kept open, and than Python may recurse."""
     case = images.reference("base")
     with f2tools.open(case.path) as volume:
-        run = module._Run(volume, str(tmp_path / "out"), None, False, (), None)
+        run = module._Run(volume, str(tmp_path / "out"), ALL, False, (), None)
         top = run._open_target(whole=True)
         top.todo = []
         run.stack.append(top)

@@ -13,10 +13,10 @@ import pytest
 
 from f2tools import newfile
 from f2tools.device import open_device
-from f2tools.device.overlay import Overlay
-from f2tools.device.undo import UndoLog
+from f2tools.device.changes.overlay import Overlay
+from f2tools.device.changes.undo import UndoLog
 from f2tools.errors import DeviceError
-from f2tools.trace.record import Recording, record
+from f2tools.trace.record.capture import Recording, record
 from tests import images
 from tests.dump.craft import Result, f2
 from tests.trace import traces
@@ -131,7 +131,7 @@ def test_nothing_is_written_through_a_link(writer: str, private_image: Path, tmp
 
 
 def test_an_overlay_is_written_anew_beside_a_file_named_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("f2tools.device.overlay_log.WORTH_REWRITING", 1 << 16)
+    monkeypatch.setattr("f2tools.device.changes.overlay_log.WORTH_REWRITING", 1 << 16)
     image = tmp_path / "image"
     image.write_bytes(bytes(1 << 20))
     victim = tmp_path / "victim"
