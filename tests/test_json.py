@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from f2tools.flash.vsl import create_vsl
 from tests.dump.craft import f2
 from tests.images import reference
 
@@ -48,6 +49,16 @@ def test_a_command_prints_the_names_of_the_page(command: str, tmp_path: Path) ->
     top, *rest = re.findall(r"`([^`]*)`", ROWS[command].split(";")[0])
     assert set(top.split()) <= names
     assert names <= {name for words in (top, *rest) for name in words.split()}
+
+
+@pytest.mark.parametrize("command", ["vsl info", "vsl map", "vsl check"])
+def test_a_command_on_a_layer_prints_the_names_of_the_page(command: str, tmp_path: Path) -> None:
+    image = tmp_path / "card.vsl"
+    with create_vsl(image, 1 << 20) as layer:
+        layer.pwrite(0, b"x" * 512)
+    done = f2(*command.split(), image, "--json")
+    top, *rest = re.findall(r"`([^`]*)`", ROWS[command].split(";")[0])
+    assert (set(first(done.out.decode())), rest) == (set(top.split()), [])
 
 
 LIKE_EDIT = set("cp edit mv rm rmdir mkdir ln mknod chmod chown touch truncate setfattr setfacl chattr".split())  # noqa: SIM905

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from f2tools.device.base import Device
@@ -30,6 +31,10 @@ CONTAINER_STARTS = (
     b"PK\x03\x04",
 )
 
+# Kinds of images that a library above this one opens: how they begin, and who does it.  It is looked up by its name, as
+# commands are: devices know nothing of what is built on them.
+LAYERS = {b"F2VSLIMG": "f2tools.flash.vsl:open_vsl"}
+
 
 def open_device(
     path: str | Path,
@@ -41,7 +46,8 @@ def open_device(
 ) -> Device:
     """An image, a block device, or a partition of one; with `extra`, several of them as one volume.
 
-    An image may be raw, in pieces, Android sparse, or a container such as E01 or qcow2; only raw ones are written to.
+    An image may be raw, in pieces, Android sparse, or a container such as E01 or qcow2; only raw ones are written to,
+    and those of a virtualized storage layer.
     Of a disk with one F2FS partition that one is opened, unless the `whole` is wanted.
 
     Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; DeviceError where
@@ -110,6 +116,9 @@ def _open_disk(name: str, write: bool) -> Device:
         return open_block(name, write)
     image = open_image(name, write)
     try:
+        layer = _open_layer(image)
+        if layer is not None:
+            return layer
         other = _open_other(name, image, write)
     except BaseException:
         image.close()
@@ -118,6 +127,16 @@ def _open_disk(name: str, write: bool) -> Device:
         return image
     image.close()
     return other
+
+
+def _open_layer(image: Device) -> Device | None:
+    """What a library above makes of an image, which it then owns; None where it is none of those."""
+    head = image.pread(0, min(HEAD, image.size_bytes))
+    for magic, opener in LAYERS.items():
+        if head.startswith(magic):
+            module, _, function = opener.partition(":")
+            return getattr(import_module(module), function)(image)
+    return None
 
 
 def _open_other(name: str, image: Device, write: bool) -> Device | None:

@@ -105,6 +105,7 @@ class Cleaner:
             extents=len(entries), mapped=self.map.blocks, first_seq=first_seq, first_page=first_page,
             map_pages=map_pages, block_pages=block_pages, crc=crc,
         )  # fmt: skip
+        log.flush()  # so that a damaged page of it is known from one that a power cut kept from being written
         log.write_pages(COMMIT, [commit.build()])
         log.checkpoint = (log.seq, log.block, log.page - 1)
         log.flush()

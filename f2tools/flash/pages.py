@@ -116,7 +116,7 @@ def head_of(medium: Medium, block: int) -> BlockHead | None:
     """The head of the log block in an erase block; None where there is none."""
     for _ in range(RETRIES):
         raw = page_in(medium, block, 0)
-        if raw is None or raw.count(raw[:1]) == len(raw):
+        if raw is None or raw.count(medium.blank) == len(raw):
             return None
         body = mended(raw[: BlockHead.size - 4], int.from_bytes(raw[BlockHead.size - 4 : BlockHead.size], "little"))
         tag = tag_of(medium, raw)

@@ -30,11 +30,12 @@ from f2tools.flash.format import (
     BlockState,
     Commit,
     MapEntry,
+    PageTag,
     Record,
 )
 from f2tools.flash.log import BAD, STALE, USED, BlockTable, Identity
 from f2tools.flash.medium import Medium
-from f2tools.flash.pages import Scan, content_of, head_of, is_commit, scan
+from f2tools.flash.pages import Scan, content_of, head_of, is_commit, page_in, pages_in, scan
 
 
 @dataclass(slots=True)
@@ -69,6 +70,8 @@ class Opened:
     """Log blocks that were read for it, but for the checkpoint's."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """(erase block, page) of what should be there and can't be read."""
+    headless: list[int] = field(default_factory=list)
+    """Erase blocks of the log whose head can't be read."""
 
 
 class _Replay:
@@ -83,6 +86,7 @@ class _Replay:
         self.trims: list[Record] = []
         self.damaged: list[tuple[int, int]] = []
         self.heads: dict[int, BlockHead] = {}
+        self.headless: dict[int, int] = {}  # by erase block: so many pages were durable when its last was written
         self.kept: dict[int, _Kept] = {}
         self.entries: Any = None
         self.entries_seq: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -95,7 +99,7 @@ class _Replay:
             if self.medium.is_bad(block):
                 table.state[block] = BAD
                 continue
-            head = head_of(self.medium, block)
+            head = head_of(self.medium, block) or self._head_from_pages(block)
             if head is None:
                 table.state[block] = STALE
                 continue
@@ -105,15 +109,43 @@ class _Replay:
             table.prev[block] = (head.prev_block, head.prev_seq, head.prev_end)
         if not self.heads:
             raise Corrupt(Where(area="VSL log"), f"{self.medium.name}: no block of the log can be read")
-        newest = max(self.heads.values(), key=lambda head: head.seq)
+        whole = [head for block, head in self.heads.items() if block not in self.headless]
+        if not whole:
+            raise Corrupt(Where(area="VSL log"), f"{self.medium.name}: no head of a block of the log can be read")
+        newest = max(whole, key=lambda head: head.seq)
         for block, head in list(self.heads.items()):  # of another life of the same flash
-            if head.uuid != newest.uuid:
+            # a head that no flush came after, in the newest block, may never have been there
+            lost = block in self.headless and (self.headless[block] or head.seq < newest.seq)
+            if not lost and head.uuid != newest.uuid:
                 del self.heads[block]
                 table.release(block, STALE)
         for prev_block, prev_seq, prev_end in list(table.prev.values()):
             self.ends_at(prev_block, prev_seq, prev_end)
         space = newest.space_blocks or 1 << 64
         return Identity(newest.uuid, space, newest.capacity_blocks)
+
+    def _head_from_pages(self, block: int) -> BlockHead | None:
+        """Of a block whose head can't be read, what its pages tell; None where they tell nothing.
+
+        Before a log block is erased a record says that it is dead, so pages without a head that nobody calls dead have
+        lost it.
+        """
+        first = page_in(self.medium, block, 0)
+        if first is not None and first.count(self.medium.blank) == len(first):
+            return None
+        stride = self.medium.page_size + self.medium.spare_size
+        raw = memoryview(pages_in(self.medium, block, 1, self.medium.pages_per_block - 1))
+        layout = PageTag.at(self.medium.page_size)
+        seq, durable = 0, 0
+        for at in range(0, len(raw), stride):
+            spare = raw[at + self.medium.page_size : at + self.medium.page_size + layout.size]
+            if crc32(spare[:-4]) == int.from_bytes(spare[-4:], "little"):
+                tag = layout.table(bytes(spare))[0]
+                seq, durable = int(tag["seq"]), max(durable, int(tag["durable"]))
+        if not seq:
+            return None
+        self.headless[block] = durable
+        return BlockHead(seq=seq)
 
     def ends_at(self, block: int, seq: int, end: int) -> None:
         """Of that log block, if it is still there, only so many pages count."""
@@ -235,6 +267,9 @@ class _Replay:
         if len(entries) < commit.extents or len(states) < self.medium.blocks:
             return False
         table = self.table
+        for one in self.headless:  # what was free when the checkpoint was written has no pages that count
+            if int(table.seq[one]) <= seq and int(states["seq"][one]) != int(table.seq[one]):
+                table.release(one, STALE)
         same = (states["seq"] == table.seq) & (table.state == USED)
         before = same & (table.seq < commit.first_seq)  # of the others the checkpoint couldn't know the end
         table.end[before] = np.minimum(table.end[before], states["end"][before])
@@ -322,7 +357,7 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
     replay.count_live()
     return Opened(
         identity, table, replay.map, newest, tail.end, is_commit(tail), commit, from_checkpoint,
-        replay.blocks_read, replay.damaged,
+        replay.blocks_read, replay.damaged, [one for one in sorted(replay.headless) if table.state[one] == USED],
     )  # fmt: skip
 
 

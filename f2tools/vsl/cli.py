@@ -1,0 +1,243 @@
+"""The `f2tools vsl` group: images of a virtualized storage layer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools.errors import Corrupt, Usage, Where
+from f2tools.options import (
+    Size,
+    dry_run_option,
+    human_size,
+    json_option,
+    print_json,
+    progress,
+    undo_option,
+)
+
+if TYPE_CHECKING:
+    from f2tools.flash.vsl import Vsl
+
+WHOLE = "max"
+LARGEST_EXPORT = 1 << 62
+
+
+class Share(click.ParamType):
+    """A share of 100: `10%` or `10`."""
+
+    name = "percent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            share = float(str(value).removesuffix("%"))
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1000:
+            self.fail(f"{value!r} is no share of 100; write it like 10%", param, ctx)
+        return share / 100
+
+
+class Space(Size):
+    """A size, or `max` for all 2^64 blocks."""
+
+    name = "size|max"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return 1 << 73 if value == WHOLE else super().convert(value, param, ctx)
+
+
+@click.group()
+def vsl() -> None:
+    """Images of a virtualized storage layer: a sparse space of 512-byte blocks over an append-only log.
+
+    Such an image is a device like any other: every command that takes an image finds the file system in it.
+
+    \b
+    Example:
+      f2tools vsl create card.vsl --size 64M
+      f2tools mkfs card.vsl
+    """
+
+
+@vsl.command()
+@click.argument("image", type=click.Path(path_type=str))
+@click.option("--size", type=Size(), required=True, help="How much data it can hold, for example 64M.")
+@click.option("--space", type=Space(), help="Size of the virtual space, `max` for all 2^73 bytes; --size unless given.")
+@click.option("--op", type=Share(), default="10%", show_default=True, metavar="PERCENT",
+              help="Over-provisioning: so much more than --size, for cleaning to be cheap.")  # fmt: skip
+@click.option("--erase-block", type=Size(), help="Bytes of data in an erase block; 4M, or less for small sizes.")
+@click.option("--page-size", type=Size(), default="4K", show_default=True, help="Bytes that are programmed at once.")
+def create(image: str, size: int, space: int | None, op: float, erase_block: int | None, page_size: int) -> None:
+    """Make a new, empty image.  The file is sparse: it takes what is written to it.
+
+    \b
+    Examples:
+      f2tools vsl create card.vsl --size 64M
+      f2tools vsl create sparse.vsl --size 1G --space max --op 7%
+    """
+    from f2tools.flash.format import BLOCK
+    from f2tools.flash.vsl import create_vsl, shape_for
+
+    if space is not None and space % BLOCK:
+        raise Usage(f"a space of {space} bytes is no whole number of blocks of {BLOCK}")
+    shape = shape_for(size, overprovision=op, erase_block=erase_block, page_size=page_size)
+    made = create_vsl(image, size, space_blocks=None if space is None else space // BLOCK, shape=shape)
+    with made:
+        made.checkpoint()
+    click.echo(
+        f"{image}: holds {human_size(size)}, in {shape.blocks} erase blocks of "
+        f"{human_size(shape.pages_per_block * shape.page_size)}"
+    )
+
+
+@vsl.command()
+@click.argument("image", type=click.Path(path_type=str))
+@json_option
+def info(image: str, as_json: bool) -> None:
+    """What an image is made of, how full it is, and how evenly it is worn.
+
+    \b
+    Example:
+      f2tools vsl info card.vsl
+    """
+    from f2tools.vsl.show import facts, lines_of
+
+    with _open(image) as layer:
+        found = facts(layer)
+    if as_json:
+        print_json({"image": image, **found})
+        return
+    for line in lines_of(found):
+        click.echo(line)
+
+
+@vsl.command("map")
+@click.argument("image", type=click.Path(path_type=str))
+@click.option("--from", "start", type=Size(), default="0", help="Begin with the block at this offset of the space.")
+@click.option("--length", type=Size(), metavar="BYTES", help="Only so much of the space.")
+@json_option
+def map_(image: str, start: int, length: int | None, as_json: bool) -> None:
+    """Which blocks are mapped, and where in the log they lie: block, count, erase block, page, slot.
+
+    \b
+    Example:
+      f2tools vsl map card.vsl --from 1M --length 64K
+    """
+    from f2tools.flash.format import BLOCK
+
+    with _open(image) as layer:
+        count = layer.space_blocks if length is None else -(-length // BLOCK)
+        spp, spb = layer.log.slots_per_page, layer.log.slots_per_block
+        rows = (
+            (first, number, address // spb, address % spb // spp, address % spp)
+            for first, number, address in layer.map.lookup(start // BLOCK, count)
+        )
+        if as_json:
+            names = ("start", "count", "erase_block", "page", "slot")
+            print_json({"image": image, "extents": [dict(zip(names, row, strict=True)) for row in rows]})
+            return
+        click.echo(f"{'block':>18} {'count':>10} {'erase block':>12} {'page':>6} {'slot':>5}")
+        for first, number, block, page, slot in rows:
+            click.echo(f"{first:>#18x} {number:>10} {block:>12} {page:>6} {slot:>5}")
+
+
+@vsl.command()
+@click.argument("image", type=click.Path(path_type=str))
+@json_option
+def check(image: str, as_json: bool) -> None:
+    """Read every page, compare every checksum, and hold the log against its checkpoint.  Nothing is written.
+
+    Exit code 0 for a sound image, also after a power cut, and 4 for a damaged one.
+
+    \b
+    Example:
+      f2tools vsl check card.vsl
+    """
+    from f2tools.device.media.image import open_image
+    from f2tools.vsl.check import check as check_image
+
+    with open_image(image) as device, progress("erase blocks", None) as bar:
+        report = check_image(device, bar.advance)
+    if as_json:
+        print_json({"image": image, **report.as_dict()})
+    else:
+        for finding in report.findings:
+            click.echo(str(finding))
+        closed = "" if report.clean else "; it was not closed, and opening it reads what was appended since"
+        verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
+        click.echo(f"{image}: {verdict}; {report.mapped_blocks} blocks mapped, {report.pages_read} pages read{closed}")
+    if not report.sound:
+        sys.exit(4)
+
+
+@vsl.command()
+@click.argument("image", type=click.Path(path_type=str))
+@click.argument("start", metavar="OFFSET", type=Size())
+@click.argument("length", type=Size())
+@dry_run_option
+@undo_option
+def trim(image: str, start: int, length: int, dry_run: bool, undo: str | None) -> None:
+    """Unmap LENGTH bytes from OFFSET on: they read as zeros, and what they took can be written anew.
+
+    \b
+    Example:
+      f2tools vsl trim card.vsl 1M 512K --undo before.undo
+    """
+    from f2tools.device import open_for_change
+    from f2tools.flash.format import BLOCK
+
+    if start % BLOCK or length % BLOCK:
+        raise Usage(f"offset and length must be whole blocks of {BLOCK} bytes")
+    if dry_run and undo:
+        raise Usage("--dry-run writes nothing that --undo could keep")
+    with _open(image) as layer:
+        layer.check_range(start, length)
+        if undo and layer.size_bytes > LARGEST_EXPORT:
+            raise Usage("--undo can't keep what a space of that size had")
+        mapped = sum(count for _, count in layer.extents(start // BLOCK, length // BLOCK))
+    if not dry_run:
+        with open_for_change(image, undo=undo) as device:
+            device.discard(start, length)
+            device.flush()
+    click.echo(f"{image}: {mapped} blocks {'would be ' if dry_run else ''}unmapped, {human_size(mapped * BLOCK)}")
+
+
+@vsl.command()
+@click.argument("image", type=click.Path(path_type=str))
+@click.argument("output", type=click.Path(path_type=str))
+@click.option("--from", "start", type=Size(), default="0", help="Begin at this offset of the space.")
+@click.option("--length", type=Size(), metavar="BYTES", help="Only so much of the space; needed where it is huge.")
+def export(image: str, output: str, start: int, length: int | None) -> None:
+    """Write the space, or a part of it, to OUTPUT as a raw image; what is not mapped becomes a hole.
+
+    \b
+    Example:
+      f2tools vsl export card.vsl card.img
+    """
+    from f2tools.vsl.show import export as export_to
+
+    with _open(image) as layer:
+        wanted = layer.size_bytes - start if length is None else length
+        layer.check_range(start, wanted)
+        if wanted > LARGEST_EXPORT:
+            raise Usage(f"a space of {wanted} bytes fits into no file; say which part, with --from and --length")
+        with progress("bytes", None) as bar:
+            copied = export_to(layer, output, start, wanted, bar.advance)
+    click.echo(f"{output}: {human_size(wanted)}, {human_size(copied)} of them mapped")
+
+
+def _open(image: str) -> Vsl:
+    """The layer in an image, for reading."""
+    from f2tools.device.open import open_device
+    from f2tools.flash.vsl import Vsl
+
+    device = open_device(image, whole=True)
+    if isinstance(device, Vsl):
+        return device
+    device.close()
+    raise Corrupt(Where(area=image), "no image of a virtualized storage layer; `f2tools vsl create` makes one")
