@@ -74,8 +74,8 @@ READING = (
     "trace compare {t} {t}",
 )
 FORMATTING = ("mkfs -q {d}/filled --from {d}/files --size 64M", "mkfs -f {i}")
-NO_IMAGE = ("dump layout", "trace record")  # these two take none, or a device that is traced
-SERVED = ("mount",)
+NO_IMAGE = ("dump layout", "trace record", "ftl simulate")  # these take none, or a device that is traced
+SERVED = ("mount", "umount")
 
 
 def named(line: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -358,8 +359,8 @@ def _must_not_be_another(device: Device, path: str, way: Way) -> None:
 def _undo_name(path: str) -> str:
     """A name for an undo file in the current folder that is not taken."""
     name = os.path.basename(path.rstrip("/"))
-    numbers = ("", *(f".{number}" for number in range(2, 1000)))
-    return next(found for number in numbers if not os.path.lexists(found := f"{name}{number}.undo"))
+    names = (f"{name}{'' if number == 1 else f'.{number}'}.undo" for number in count(1))
+    return next(found for found in names if not os.path.lexists(found))
 
 
 def _say_what_next(path: str) -> None:
