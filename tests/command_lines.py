@@ -74,8 +74,9 @@ READING = (
     "trace compare {t} {t}",
 )
 FORMATTING = ("mkfs -q {d}/filled --from {d}/files --size 64M", "mkfs -f {i}")
-NO_IMAGE = ("dump layout", "trace record", "ftl simulate")  # these take none, or a device that is traced
+NO_IMAGE = ("dump layout", "trace record")  # these take none, or a device that is traced
 SERVED = ("mount", "umount")
+OTHERS = ("ftl ", "vsl ", "dfs ", "dffs ", "fleet ", "explore")  # groups of commands that are not about one F2FS image
 
 
 def named(line: str) -> str:

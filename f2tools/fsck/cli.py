@@ -287,10 +287,11 @@ def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, 
     undo, begun = None, False
     try:
         _must_not_be_another(device, path, way)
-        if not way.dry_run and (undo := way.undo or (_undo_name(path) if way.rescue else None)):
+        wanted = None if way.dry_run else way.undo or (_undo_name(path) if way.rescue else None)
+        if wanted:
             from f2tools.device.changes.undo import UndoLog
 
-            device = UndoLog(device, undo)
+            device, undo = UndoLog(device, wanted), wanted
         repairer = Repairer(device, memory, careful=way.careful, content=way.data, ask=way.ask)
         if way.rescue:
             from f2tools.fsck.rescue import prepare
