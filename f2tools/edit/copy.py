@@ -111,6 +111,7 @@ class Copier:
     def _put(self, item: Item, parent: int, name: bytes, path: bytes) -> None:
         """Copy one file, with all below it, under this name."""
         todo = [_Todo(item, parent, name, path)]
+        met = set[object]()  # directories of an image, which a damaged one may have at many places, also in itself
         if stat.S_ISDIR(item.mode):
             if not self._recursive:
                 raise EditFailed(f"{item.shown}: is a directory; -r copies it with all in it")
@@ -121,6 +122,9 @@ class Copier:
                 if one.made is not None:
                     self._dress(one.item, one.made)
                 elif stat.S_ISDIR(one.item.mode):
+                    if isinstance(one.item, ImageItem) and one.item.identity in met:
+                        raise EditFailed(f"{one.item.shown}: the directory stands at a second place; fsck its image")
+                    met.add(one.item.identity)
                     made = self._directory(one)
                     children = one.item.children()
                     if self._keep:
