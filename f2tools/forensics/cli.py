@@ -18,6 +18,7 @@ from f2tools.options import (
     image_argument,
     json_option,
     key_option,
+    layout_option,
     print_json,
     progress,
     require,
@@ -26,6 +27,7 @@ from f2tools.options import (
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.f2fs.volume.layouts import Layout
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.forensics.history import History, Version
     from f2tools.forensics.index import Index
@@ -39,10 +41,10 @@ def index_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...] = ()) -> Volume:
-    import f2tools
+def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...], layout: Layout | None) -> Volume:
+    from f2tools.forensics.without_start import open_to_examine
 
-    volume = f2tools.open(image, devices, keys=keys)
+    volume = open_to_examine(image, devices, keys, layout)
     for text in volume.warnings:
         click.echo(f"f2tools: warning: {printable(text)}", err=True)
     say_waiting(volume, image)
@@ -51,11 +53,11 @@ def _open(image: str, devices: tuple[str, ...], keys: tuple[str, ...] = ()) -> V
 
 @contextmanager
 def _indexed(
-    image: str, devices: tuple[str, ...], index_path: str | None, keys: tuple[str, ...] = ()
+    image: str, devices: tuple[str, ...], index_path: str | None, keys: tuple[str, ...], layout: Layout | None
 ) -> Iterator[tuple[Volume, Index]]:
     from f2tools.forensics.index import open_index
 
-    with _open(image, devices, keys) as volume:
+    with _open(image, devices, keys, layout) as volume:
         geo = volume.geo
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = open_index(volume, index_path, bar.advance)
@@ -70,8 +72,9 @@ def _indexed(
     help="The file to write.  [default: IMAGE's name and .f2index in the current folder, unless IMAGE lies there]",
 )  # fmt: skip
 @device_option
+@layout_option
 @json_option
-def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool) -> None:
+def scan(image: str, output: str | None, devices: tuple[str, ...], layout: Layout | None, as_json: bool) -> None:
     """Find every node and directory block of IMAGE, live or not, and keep them in an index.
 
     The index is an SQLite database; undelete, history and timeline take it with --index.
@@ -86,7 +89,7 @@ def scan(image: str, output: str | None, devices: tuple[str, ...], as_json: bool
 
     path = output or _here(image)
     started = time.monotonic()
-    with _open(image, devices) as volume:
+    with _open(image, devices, (), layout) as volume:
         geo = volume.geo
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = build_index(volume, path, bar.advance)
@@ -129,9 +132,11 @@ def _here(image: str) -> str:
 @index_option
 @key_option
 @device_option
+@layout_option
 def undelete(
     image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, keep: Keep,
     as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
+    layout: Layout | None,
 ) -> None:  # fmt: skip
     """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
 
@@ -154,7 +159,7 @@ def undelete(
     from f2tools.forensics.restore import Restorer
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
 
-    with _indexed(image, devices, index_path, keys) as (volume, index):
+    with _indexed(image, devices, index_path, keys, layout) as (volume, index):
         run = Undelete(volume, index)
         with Restorer(volume, run.contents, target, keep) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
@@ -204,10 +209,11 @@ def _line(found: Found) -> str:
 @index_option
 @key_option
 @device_option
+@layout_option
 @json_option
 def history(
     image: str, what: str, wanted: str | None, output: str | None, pair: tuple[str, str] | None,
-    index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...], as_json: bool,
+    index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...], layout: Layout | None, as_json: bool,
 ) -> None:  # fmt: skip
     """All versions of a file or directory that are left, oldest first, and what changed.
 
@@ -224,7 +230,7 @@ def history(
     from f2tools.forensics.history import History
     from f2tools.forensics.undelete import Undelete
 
-    with _indexed(image, devices, index_path, keys) as (volume, index):
+    with _indexed(image, devices, index_path, keys, layout) as (volume, index):
         found = History(Undelete(volume, index))
         versions = found.of(what)
         if wanted is not None:
@@ -293,8 +299,10 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 @index_option
 @key_option
 @device_option
+@layout_option
 def timeline(
-    image: str, form: str, output: str | None, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...]
+    image: str, form: str, output: str | None, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
+    layout: Layout | None,
 ) -> None:
     """When files were made, written, changed and deleted: living and deleted ones, and older versions.
 
@@ -307,7 +315,7 @@ def timeline(
     from f2tools.forensics.timeline import write
     from f2tools.forensics.undelete import Undelete
 
-    with _indexed(image, devices, index_path, keys) as (volume, index):
+    with _indexed(image, devices, index_path, keys, layout) as (volume, index):
         run = Undelete(volume, index)
         with newfile.text_output(output) as out:
             for line in write(run, form):

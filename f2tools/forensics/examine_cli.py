@@ -17,6 +17,7 @@ from f2tools.options import (
     image_argument,
     json_option,
     key_option,
+    layout_option,
     print_json,
     progress,
     say_waiting,
@@ -24,6 +25,7 @@ from f2tools.options import (
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.f2fs.volume.layouts import Layout
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.forensics.remembered import Owner, Remembered
 
@@ -32,13 +34,13 @@ INDEX_HELP = "Take owners from the index that `f2tools scan` made.  [default: sc
 
 @contextmanager
 def _remembered(
-    image: str, devices: tuple[str, ...], keys: tuple[str, ...], index_path: str | None
+    image: str, devices: tuple[str, ...], keys: tuple[str, ...], index_path: str | None, layout: Layout | None
 ) -> Iterator[tuple[Volume, Remembered]]:
-    import f2tools
     from f2tools.forensics.index import open_index
     from f2tools.forensics.remembered import Remembered
+    from f2tools.forensics.without_start import open_to_examine
 
-    with f2tools.open(image, devices, keys=keys) as volume:
+    with open_to_examine(image, devices, keys, layout) as volume:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
         say_waiting(volume, image)
@@ -82,9 +84,10 @@ def _say_unreadable(unreadable: list[int]) -> None:
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @device_option
+@layout_option
 def carve(
     image: str, target: str | None, types: tuple[str, ...], index_path: str | None, as_json: bool,
-    devices: tuple[str, ...],
+    devices: tuple[str, ...], layout: Layout | None,
 ) -> None:  # fmt: skip
     """Find files by what they begin with, in blocks that no living file owns.
 
@@ -98,7 +101,7 @@ def carve(
     """
     from f2tools.forensics.carve import Carver
 
-    with _remembered(image, devices, (), index_path) as (volume, remembered):
+    with _remembered(image, devices, (), index_path, layout) as (volume, remembered):
         carver = Carver(volume, remembered, types)
         with progress("carving", _blocks(volume)) as bar:
             found = carver.run(bar.advance)
@@ -184,9 +187,11 @@ def slack(
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each string.")
 @device_option
+@layout_option
 def strings(
-    image: str, least: int, encoding: str, free: bool, index_path: str | None, as_json: bool, devices: tuple[str, ...]
-) -> None:
+    image: str, least: int, encoding: str, free: bool, index_path: str | None, as_json: bool, devices: tuple[str, ...],
+    layout: Layout | None,
+) -> None:  # fmt: skip
     """Print the strings in the main area, each with its place and the owner of its block.
 
     A block that no living file owns any more is marked with a minus; its owner is the one that the summaries remember.
@@ -199,7 +204,7 @@ def strings(
     from f2tools.forensics.strings import find_strings
 
     unreadable: list[int] = []
-    with _remembered(image, devices, (), index_path) as (volume, remembered):
+    with _remembered(image, devices, (), index_path, layout) as (volume, remembered):
         for one in find_strings(volume, remembered, least, encoding, free=free, unreadable=unreadable):
             if as_json:
                 click.echo(json.dumps(one.as_dict()))

@@ -61,8 +61,9 @@ class SegmentOwners:
                 rows = order[begin:end]
                 types[rows] = found[0]
                 entries[rows] = found[1][offsets[rows]]
-                known[rows] = True
                 curseg = self._cursegs.get(segno)
+                # all zeros: lost with the start of the volume, or the segment was never full
+                known[rows] = curseg is not None or bool(found[1]["nid"].any())
                 if curseg is not None:
                     written = offsets[rows] < curseg.next_blkoff if curseg.alloc_type == LFS else True
                     rows = rows[written] if isinstance(written, np.ndarray) else rows

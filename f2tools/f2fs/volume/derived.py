@@ -120,11 +120,12 @@ def patches_of(sb: SuperBlock) -> list[tuple[int, bytes]]:
 # -- a checkpoint -----------------------------------------------------------------------------------------------------
 
 
-def derived_pack(device: Device, geo: Geometry) -> list[tuple[int, bytes]]:
+def derived_pack(device: Device, geo: Geometry, nodes_live: bool = True) -> list[tuple[int, bytes]]:
     """What makes a first checkpoint pack of the tables and the nodes, where both packs are gone; nothing if it can't.
 
     Of the two copies of a NAT block the one counts whose nodes are there and newer, of a SIT block the one that was
     written later.  What only the journals held, and the orphans, are lost; counts are for a repair to put right.
+    nodes_live: where the table leads to no node any more, it is made to lead to the newest copy of each.
     """
     bitmap_bytes = (geo.segment_count_sit + geo.segment_count_nat) // 2 * geo.blocks_per_seg // 8
     room = geo.block_size - Checkpoint.size - 4 + geo.cp_payload * geo.block_size
@@ -135,6 +136,7 @@ def derived_pack(device: Device, geo: Geometry) -> list[tuple[int, bytes]]:
     patches: list[tuple[int, bytes]] = []
     if not version:
         patches, version, with_crc, used = _nat_of_nodes(device, geo)
+        patches = patches if nodes_live else []
         nat_bitmap[:] = False
     if not version:
         return []
