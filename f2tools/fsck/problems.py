@@ -547,6 +547,12 @@ SPECIAL_BLOCKS = _problem(
     "Special files have a size of 0 and no node but their inode and attributes.",
     "the pointers are cleared",
 )  # fmt: skip
+INODE_KIND = _problem(
+    "I040", "inode-kind", ERROR, "all else speaks of another type than the inode",
+    "Names, inline flags, size, blocks, '.' and the children that remember it say together what an inode is. Were its "
+    "i_mode believed against them, a file's content would be dropped with a fifo's.",
+    "i_mode takes the type that most of them allow",
+)  # fmt: skip
 
 # -- data blocks ------------------------------------------------------------------------------------------------------
 
@@ -637,6 +643,12 @@ DIR_EMPTY_BLOCKS = _problem(
     "D014", "dir-without-blocks", ERROR, "a directory has no block",
     "Not even '.' and '..' are left: its entries were lost.",
     "rebuilt from the parent and name that its children remember",
+)  # fmt: skip
+DENTRY_OTHER = _problem(
+    "D015", "dentry-other-inode", ERROR, "a directory entry leads to another inode than the one whose name it is",
+    "An inode without a name remembers just this one in this directory, or has one link more than names; the entry "
+    "leads to no inode, or to one that has more names than links.",
+    "the entry leads to that inode again",
 )  # fmt: skip
 
 # -- extended attributes ----------------------------------------------------------------------------------------------

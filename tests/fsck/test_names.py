@@ -44,3 +44,29 @@ def test_of_a_directory_named_twice_the_name_above_dotdot_stays_however_many_the
     assert_silent(image)
     right = {b"/first", b"/second"} | {b"/second/dir-%d%s" % (n, end) for n in range(5) for end in (b"", b"/file")}
     assert paths_of(image) == right
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("first", [b"a.txt", b"b.txt"])
+def test_of_two_entries_with_one_name_the_inode_that_remembers_another_has_that_one_back(
+    first: bytes, tmp_path: Path
+) -> None:
+    image = fresh(tmp_path)
+    second = b"b.txt" if first == b"a.txt" else b"a.txt"
+    with writable(image) as volume:
+        for name in (first, second):
+            ino = volume.create(3, name, 0o644)
+            volume.write(ino, 0, b"content of " + name)
+        folder = volume.live(3)
+        entry = volume.names.find(folder, b"b.txt")
+        assert entry is not None
+        wrong = volume.live(entry.ino)
+        volume.names.remove(folder, entry)
+        add_entry(volume, 3, b"a.txt", wrong.ino, FILE)
+    assert [finding.code for finding in examine(image).findings if finding.code == "D008"]
+    assert repair(image).complete
+    assert_silent(image)
+    with f2tools.open(image) as volume:
+        assert {name: volume.path("/" + name.decode()).read() for name in (first, second)} == {
+            name: b"content of " + name for name in (first, second)
+        }

@@ -451,6 +451,7 @@ def dotdot_elsewhere(p: Patient) -> dict[str, Any]:
 
 @one("D013", also={"U001"})
 def entry_of_the_root(p: Patient) -> dict[str, Any]:
+    p.inode("/links/fifo2", i_pino=p.ino("/medium"))  # else it would have its name back
     blkaddr, entry, _ = p.dentry("/links", b"fifo2")
     p.put(entry + 4, 4, 3)
     return {"blkaddr": blkaddr}
@@ -465,9 +466,34 @@ def directory_without_name(p: Patient) -> dict[str, Any]:
 
 @one("D012", also={"I003", "I002", "D002", "U001"})
 def directory_twice(p: Patient) -> dict[str, Any]:
+    p.inode("/links/fifo2", i_pino=p.ino("/medium"))
     blkaddr, entry, _ = p.dentry("/links", b"fifo2")
     p.put(entry + 4, 4, p.ino("/bigdir"))
     return {"blkaddr": blkaddr}
+
+
+@one("I040", also={"G003", "I004", "I039", "C004", "I015"})
+def file_turned_into_a_fifo(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.inode("/medium/noise", i_mode=0o010644), "expected": "file"}
+
+
+@one("D015", also={"U001"})
+def entry_of_another_inode(p: Patient) -> dict[str, Any]:
+    blkaddr, entry, _ = p.dentry("/links", b"fifo2")
+    own = p.ino("/links/fifo2")
+    p.put(entry + 4, 4, 3000)
+    return {"blkaddr": blkaddr, "expected": own}
+
+
+@one("I016")
+def directory_too_deep(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.inode("/bigdir", i_current_depth=60)}
+
+
+@one("F004")
+def footer_of_a_far_version(p: Patient) -> dict[str, Any]:
+    nid = p.ino("/medium/noise")
+    return {"blkaddr": p.footer(nid, "cp_ver", 0xFFFF << 48 | 1), "nid": nid}
 
 
 # -- attributes, summaries, segments ----------------------------------------------------------------------------------

@@ -316,9 +316,7 @@ def test_names_that_inodes_remember_are_put_back_when_a_directory_block_is_lost(
     assert set(now) - {b"/lost+found"} <= set(good)
 
 
-def test_lost_names_are_put_back_where_no_node_stays_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_names_are_put_back_where_no_node_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("f2tools.f2fs.write.node.CLEAN_NODES_HELD", 0)
     p = Patient("base", tmp_path)
     good = tree_of(p.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +30,7 @@ from f2tools.fsck.checks.checkpoint import orphans_of
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import SLOTS, folded_hash
 from f2tools.fsck.facts.scan import INODE, Scan
+from f2tools.fsck.facts.witnesses import claimed_entries, outvoted_kinds, remembered_name
 from f2tools.fsck.findings import Finding, Problem, Repair
 
 PATHS_TOLD = 20_000  # each is some reads; a report with more findings has no use for more paths
@@ -99,6 +101,16 @@ class Tree:
         edges = np.flatnonzero(self.leading)
         order = edges[np.argsort(self.target[edges], kind="stable")]
         return order, np.searchsorted(self.target[order], np.arange(self.scan.inodes.size + 1))
+
+    @cached_property
+    def outvoted(self) -> dict[int, int]:
+        """Inode row -> its type, where all else speaks against i_mode."""
+        return outvoted_kinds(self)
+
+    @cached_property
+    def claimed(self) -> dict[int, int]:
+        """Entry -> inode row that it should lead to."""
+        return claimed_entries(self)
 
     def entries_to(self, row: int) -> NDArray[np.int64]:
         """The entries that lead to an inode."""
@@ -193,18 +205,38 @@ def check_slots(tree: Tree) -> Iterator[Finding]:
 def check_targets(tree: Tree) -> Iterator[Finding]:
     """An entry leads to an inode, of the type that it says, and not to one of the file system's own."""
     table = tree.entries
-    for i in np.flatnonzero(tree.named & (tree.target < 0)).tolist():
+    for row, kind in sorted(tree.outvoted.items()):
+        found, expected = tree.scan.inodes["mode"][row] >> 12, kind >> 12
+        names = [_type_name(int(FILE_TYPE_OF_MODE[number])) for number in (found, expected)]
+        plan = Repair("inode-mode", {"ino": tree.ino(row), "kind": kind})
+        yield replace(_inode(tree, row, problems.INODE_KIND, names[0], names[1]), repair=plan)
+    for i, row in sorted(tree.claimed.items()):
+        yield _entry(tree, i, problems.DENTRY_OTHER, int(table["ino"][i]), tree.ino(row), "dentry-target",
+                     target=tree.ino(row), type=_type_of(tree, row))  # fmt: skip
+    claimed = list(tree.claimed)
+    nowhere = tree.named & (tree.target < 0)
+    nowhere[claimed] = False
+    for i in np.flatnonzero(nowhere).tolist():
         yield _entry(tree, i, problems.DENTRY_INODE, int(table["ino"][i]), action="dentry-target",
                      target=int(table["ino"][i]))  # fmt: skip
-    for i in np.flatnonzero(tree.hidden).tolist():
+    hidden = tree.hidden.copy()
+    hidden[claimed] = False
+    for i in np.flatnonzero(hidden).tolist():
         yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), action="remove-dentry")
     kinds = FILE_TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
+    kinds[list(tree.outvoted)] = 0
     expected = np.where(tree.target >= 0, kinds[tree.target] if kinds.size else 0, 0)
     expected[table["dots"] > 0] = F2FS_FT_DIR
     wrong = (tree.leading | (table["dots"] > 0)) & (expected != 0) & (table["type"] != expected)
+    wrong[claimed] = False
     for i in np.flatnonzero(wrong).tolist():
         yield _entry(tree, i, problems.DENTRY_TYPE, _type_name(int(table["type"][i])), _type_name(int(expected[i])),
                      "dentry-type", type=int(expected[i]))  # fmt: skip
+
+
+def _type_of(tree: Tree, row: int) -> int:
+    kind = tree.outvoted.get(row, int(tree.scan.inodes["mode"][row]))
+    return int(FILE_TYPE_OF_MODE[kind >> 12])
 
 
 def _type_name(number: int) -> str:
@@ -271,7 +303,8 @@ def check_places(tree: Tree) -> Iterator[Finding]:
     level, fits = _level_and_fit(table["block"][rows].astype(np.int64), table["hash"][rows].astype(np.int64), levels)
     order = np.argsort(table["dir"][rows], kind="stable")
     dirs = table["dir"][rows][order]
-    for where in distinct(dirs[~fits[order]]).tolist():
+    astray_dirs: list[int] = distinct(dirs[~fits[order]]).tolist()
+    for where in astray_dirs:
         here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
         found = int(tree.scan.inodes["dir_level"][where])
         better = _dir_level_that_fits(table[rows[here]], found)
@@ -288,6 +321,22 @@ def check_places(tree: Tree) -> Iterator[Finding]:
         need = int(level[here[fits[here]]].max()) + 1
         found = int(tree.scan.inodes["depth"][where])
         yield _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth", count=int(deep[here].sum()))
+    yield from _too_deep(tree, astray_dirs)
+
+
+def _too_deep(tree: Tree, but: list[int]) -> Iterator[Finding]:
+    """A directory has no more levels than its size and its blocks reach: a level is opened by a block in it."""
+    table, geo = tree.scan.inodes, tree.scan.geo
+    inline = table["inline"] & F2FS_INLINE_DENTRY != 0
+    rows = np.flatnonzero(tree.is_dir & ~inline & (table["depth"] > 1) & (table["last"] >= 0))
+    rows = rows[~np.isin(rows, but)]
+    sizes = np.minimum(table["size"][rows] // np.uint64(geo.block_size), np.uint64(1 << 40)).astype(np.int64)
+    last = np.maximum(sizes - 1, table["last"][rows])
+    level, _ = _level_and_fit(last, np.zeros(rows.size, np.int64), table["dir_level"][rows].astype(np.int64))
+    for at in np.flatnonzero(table["depth"][rows] > level + 1).tolist():
+        row = int(rows[at])
+        found, most = int(table["depth"][row]), int(level[at]) + 1
+        yield _inode(tree, row, problems.DIR_DEPTH, found, most, "i_current_depth", "it has not as many levels")
 
 
 def _level_and_fit(
@@ -402,7 +451,9 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
     dirs = table["dir"][up]
     twice = tree.is_dir & (tree.names > 1)
     for row in np.flatnonzero(twice).tolist():
-        leading = tree.entries_to(row)
+        leading = np.array([i for i in tree.entries_to(row).tolist() if i not in tree.claimed], np.int64)
+        if leading.size < 2:
+            continue
         dotdot = table["ino"][up[np.searchsorted(dirs, row) : np.searchsorted(dirs, row, "right")]]
         pino = int(scan.inodes["pino"][row])
         wanted = int(dotdot[0]) if dotdot.size else pino
@@ -459,10 +510,7 @@ def check_reach(tree: Tree) -> Iterator[Finding]:
 
 
 def _remembered(tree: Tree, row: int) -> str:
-    node = int(tree.scan.inodes["node"][row])
-    block = tree.scan.image.block(int(tree.scan.addr[node]))
-    length = min(int.from_bytes(block[88:92].tobytes(), "little"), 255)
-    name = os.fsdecode(block[92 : 92 + length].tobytes())
+    name = os.fsdecode(remembered_name(tree, row))
     return f"it remembers the name {name!r} in directory {int(tree.scan.inodes['pino'][row])}"
 
 

@@ -124,6 +124,11 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
         batch, wrongly, problems.INLINE_FLAGS, head["i_inline"], effective & np.uint8(~F2FS_DATA_EXIST & 0xFF),
         "i_inline", "it has blocks",
     )  # fmt: skip
+    flags = head["i_inline"]
+    yield from _each(
+        batch, batch.lost_xattr & known & ~bad, problems.INLINE_FLAGS, flags, flags | np.uint8(F2FS_INLINE_XATTR),
+        "i_inline", "it has room for attributes",
+    )  # fmt: skip
     inline = (data | dentry) & ~bad & known & ~wrongly
     if not inline.any():
         return

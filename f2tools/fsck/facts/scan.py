@@ -31,6 +31,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_DEVICE_ALIAS,
+    F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
@@ -42,6 +43,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.hashes import dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import Dentries
 from f2tools.fsck.facts.image import Image
@@ -107,6 +109,7 @@ class InodeBatch:
     inline_xattr: NDArray[np.int64]  # words
     inline_at: NDArray[np.int64]  # bytes from the start of the block
     inline_size: NDArray[np.int64]  # bytes that fit inline
+    lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
 
     @cached_property
     def kind(self) -> NDArray[np.uint16]:
@@ -336,12 +339,16 @@ class Scan:
     def _batch_of(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], head: NDArray[Any]) -> InodeBatch:
         words = self.geo.addrs_per_inode
         has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
+        if not self.geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and what follows is content
+            has_extra[:] = False
         extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
         odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
         if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
             usual = extra[has_extra & ~odd]
             extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
         inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
+        lost_xattr = self._lost_inline_xattr(head, blocks)
+        inline |= lost_xattr
         xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
             xattr = np.where(extra >= 4, head["i_inline_xattr_size"], xattr).astype(np.int64)
@@ -349,7 +356,9 @@ class Scan:
         at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
         size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
         numbers = np.arange(self._inode_count, self._inode_count + rows.size)
-        return InodeBatch(self, numbers, self.nid[rows], self.addr[rows], head, blocks, extra, xattr, at, size)
+        return InodeBatch(
+            self, numbers, self.nid[rows], self.addr[rows], head, blocks, extra, xattr, at, size, lost_xattr
+        )
 
     def _fill(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         head = batch.head
@@ -358,10 +367,11 @@ class Scan:
                      "namelen", "dir_level"):  # fmt: skip
             table[name] = head[f"i_{name}"]
         table["inline"][self._wrongly_inline(batch)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
+        table["inline"][batch.lost_xattr] |= np.uint8(F2FS_INLINE_XATTR)
         table["depth"] = head["i_current_depth"]
         table["ext_fofs"], table["ext_blk"], table["ext_len"] = head["ext_fofs"], head["ext_blk"], head["ext_len"]
         table["projid"] = np.where(batch.extra >= 8, head["i_projid"], 0)
-        table["inline_xattr"] = np.where(head["i_inline"] & F2FS_INLINE_XATTR, batch.inline_xattr, 0)
+        table["inline_xattr"] = np.where(table["inline"] & F2FS_INLINE_XATTR, batch.inline_xattr, 0)
         compressed = np.zeros(rows.size, np.bool_)
         if self.geo.feature & F2FS_FEATURE_COMPRESSION:
             compressed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
@@ -377,13 +387,33 @@ class Scan:
         self._hash_names(table, head)
 
     def _wrongly_inline(self, batch: InodeBatch) -> NDArray[np.intp]:
-        """Files with the inline flag, more bytes than fit, and a block address where inline data starts."""
+        """Files with the inline flag, more bytes than fit, and nodes or an address where inline data starts."""
         data = batch.head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
         rows = np.flatnonzero(data & (batch.head["i_size"] > batch.inline_size.astype(np.uint64)))
         if rows.size:
-            first = batch.blocks.view("<u4")[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
-            rows = rows[self.geo.in_main(first)]
+            words = batch.blocks.view("<u4")[rows]
+            first = words[np.arange(rows.size), (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
+            at = INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
+            rows = rows[self.geo.in_main(first) | words[:, at : at + 5].any(axis=1)]
         return rows
+
+    def _lost_inline_xattr(self, head: NDArray[Any], blocks: NDArray[np.uint8]) -> NDArray[Any]:
+        """Inodes without the flag of inline attributes that have them, or a hole of just that size before their nodes.
+
+        Without the flag the addresses in nodes would stand for other blocks of the file.
+        """
+        without = head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) == 0
+        rows = np.flatnonzero(without)
+        if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
+            return np.zeros(without.size, np.bool_)
+        end = INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
+        words = blocks.view("<u4")[rows]
+        room = words[:, end - DEFAULT_INLINE_XATTR_ADDRS : end]
+        before = words[:, end - DEFAULT_INLINE_XATTR_ADDRS - 1] != 0
+        hole = ~room.any(axis=1) & before & words[:, end : end + 5].any(axis=1)
+        content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
+        without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
+        return without
 
     def _hash_names(self, table: NDArray[Any], head: NDArray[Any]) -> None:
         lengths = np.minimum(head["i_namelen"], 255).astype(np.int64)

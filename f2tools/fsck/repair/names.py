@@ -111,6 +111,7 @@ class Names:
         vol = self._vol
         folder = vol.live(ino)
         entries = [entry for entry in vol.dirs.entries(folder) if entry.name not in (b".", b"..")]
+        keepers = self._keepers(folder, entries)
         seen: dict[bytes, int] = {}
         for entry in entries:
             fits = entry.block < 0
@@ -119,24 +120,47 @@ class Names:
                     break
                 first, count = bucket_blocks(level, folder.i_dir_level, entry.hash_code)
                 fits = first <= entry.block < first + count
-            twice = entry.name in seen
+            keeper = keepers[entry.name]
+            twice = entry is not keeper
             if fits and not twice:
                 seen[entry.name] = entry.ino
                 continue
             vol.names.remove(folder, entry)
-            name = entry.name
-            if twice and seen[name] == entry.ino:
-                self._done.append(f"D008 ino {ino}: second entry {os.fsdecode(name)!r} removed")
+            if twice and keeper.ino == entry.ino:
+                self._done.append(f"D008 ino {ino}: second entry {os.fsdecode(entry.name)!r} removed")
                 continue
-            number = 1
-            while name in seen or (twice and vol.names.find(folder, name) is not None):
-                number += 1
-                name = entry.name[:240] + b"~%d" % number
+            name = self._other_name(folder, entry, seen) if twice else entry.name
             vol.balance(64)
             folder = vol.live(ino)
             vol.names.add(folder, vol.names.room(folder, name), name, entry.ino, entry.file_type)
             seen[name] = entry.ino
             self._done.append(f"D006 ino {ino}: entry {os.fsdecode(name)!r} moved")
+
+    def _keepers(self, folder: Any, entries: list[Any]) -> dict[bytes, Any]:
+        """Name -> the entry that keeps it: one whose inode remembers it, else the first."""
+        found: dict[bytes, Any] = {}
+        for entry in entries:
+            first = found.setdefault(entry.name, entry)
+            if first is not entry and self._remembers(folder, first) != entry.name == self._remembers(folder, entry):
+                found[entry.name] = entry
+        return found
+
+    def _remembers(self, folder: Any, entry: Any) -> bytes | None:
+        """The name that an entry's inode remembers in this directory."""
+        with suppress(F2fsError, OSError):
+            inode = self._vol.live(entry.ino)
+            if inode.i_pino == folder.ino and _possible(inode.name):
+                return bytes(inode.name)
+        return None
+
+    def _other_name(self, folder: Any, entry: Any, seen: dict[bytes, int]) -> bytes:
+        """A name for an entry whose own is taken: what its inode remembers, where that is free, else a number more."""
+        name = self._remembers(folder, entry) or entry.name
+        number = 1
+        while name in seen or self._vol.names.find(folder, name) is not None:
+            number += 1
+            name = entry.name[:240] + b"~%d" % number
+        return name
 
 
 def _possible(name: bytes) -> bool:

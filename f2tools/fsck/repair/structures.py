@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
-    F2FS_CASEFOLD_FL,
-    F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_RO,
     F2FS_FEATURE_SB_CHKSUM,
@@ -35,9 +33,8 @@ from f2tools.f2fs.layout.constants import (
     QUOTA_NAMES,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
-from f2tools.f2fs.layout.file_type import S_IFMTS
-from f2tools.f2fs.layout.hashes import dentry_hash, f2fs_crc32
+from f2tools.f2fs.layout.file_type import S_IFMTS, mode_of_type
+from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.super import SuperBlock
@@ -51,19 +48,13 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.checks.super import NEED_EXTRA
 from f2tools.fsck.facts.checksums import wrong_byte
-from f2tools.fsck.facts.dentries import folded_hash
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.owners import ALIAS, NODE
 from f2tools.fsck.facts.scan import DIRECT, INODE, UNKNOWN
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.repair.contents import alias_extent, cluster, lost_head, lost_heads, rewrite, seal
+from f2tools.fsck.repair.dentries import dentry_bits, dentry_name, dentry_target, dentry_type, remove_dentry
 from f2tools.fsck.repair.work import Work, leads_to_nodes, set_field
-
-_TYPE_TO_MODE = {
-    1: stat.S_IFREG, 2: stat.S_IFDIR, 3: stat.S_IFCHR, 4: stat.S_IFBLK, 5: stat.S_IFIFO, 6: stat.S_IFSOCK,
-    7: stat.S_IFLNK,
-}  # fmt: skip
-
 
 # -- group 1: look for what was lost ----------------------------------------------------------------------------------
 
@@ -154,6 +145,8 @@ def find_child(work: Work, finding: Finding) -> bool:
     assert finding.repair is not None
     data = finding.repair.data
     parent, slot, child = data["nid"], data["slot"], data["child"]
+    if finding.code == "F007":
+        parent, slot = _wrong_of_two(work, parent, slot, child)
     if finding.code == "F005" and work.adopt(child):
         work.note(finding, f"nid {child} found by its footer")
         return True
@@ -169,6 +162,36 @@ def find_child(work: Work, finding: Finding) -> bool:
         work.note(finding, f"nid {nid} found by its footer")
         return work.surgery.set_pointer(parent, slot, nid)
     return False
+
+
+def _wrong_of_two(work: Work, parent: int, slot: int, child: int) -> tuple[int, int]:
+    """Which of two pointers (nid, slot) to a node is wrong: the other one, where the footer says that it is here."""
+    scan, row = work.scan, work.scan.row_of(child)
+    said = int(scan.footer["flag"][row]) >> OFFSET_BIT_SHIFT
+    if scan.parent[row] < 0 or said != work.child_offset(parent, slot) or said == scan.offset[row]:
+        return parent, slot
+    return int(scan.nid[scan.parent[row]]), int(scan.slot[row])
+
+
+def reserved_places(work: Work, finding: Finding) -> bool:
+    """Blocks without an owner whose summaries name a place that is only reserved: they are what was written there.
+
+    The first finding of a round does it for all.
+    """
+    if work.reserved_looked_at:
+        return False
+    work.reserved_looked_at = True
+    found = 0
+    for (nid, ofs), lost in work.leaks.data.items():
+        row = work.scan.row_of(nid)
+        if row < 0 or work.scan.kind[row] not in (INODE, DIRECT) or lost[0].version != work.scan.version[row]:
+            continue
+        words = node_words(work, nid)
+        if ofs < words.size and words[ofs] == NEW_ADDR:
+            found += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
+    if found:
+        work.note(finding, f"{found} written blocks found by their summaries where space was only reserved")
+    return bool(found)
 
 
 def lost_nodes(work: Work, finding: Finding) -> bool:
@@ -317,15 +340,12 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
 
 
 def inode_mode(work: Work, finding: Finding) -> bool:
-    """The file type from the directory entry."""
+    """The file type that its witnesses agree on; a regular file where there are none."""
     assert finding.repair is not None
     ino = finding.repair.data["ino"]
     row = work.scan.inode_row(ino)
-    entry = int(work.tree.parent_entry[row]) if row >= 0 else -1
-    kind = _TYPE_TO_MODE.get(int(work.tree.entries["type"][entry])) if entry >= 0 else stat.S_IFREG
-    if kind is None:
-        return False
-    work.note(finding, "type taken from the directory entry")
+    kind = finding.repair.data.get("kind") or work.tree.outvoted.get(row, stat.S_IFREG)
+    work.note(finding, "type taken from what all else says of it")
     return work.surgery.set_field(ino, "i_mode", kind | int(work.scan.inodes["mode"][row]) & 0o7777)
 
 
@@ -418,101 +438,6 @@ def lost_pointers(work: Work, finding: Finding) -> bool:
 def _heads_of(work: Work, row: int, nid: int) -> list[int]:
     """Places of a node of a compressed file where the mark of a cluster is lost."""
     return lost_heads(work, row, node_words(work, nid)) if work.scan.inodes["compressed"][row] else []
-
-
-def dentry_type(work: Work, finding: Finding) -> bool:
-    """The type from the inode."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-    work.note(finding, "type taken from the inode")
-
-    def change(area: DentryArea, view: memoryview, slot: int) -> None:
-        area.set_ino(slot, area.entry_at(slot)[1], data["type"])
-
-    return work.edit_area(data, change)
-
-
-def dentry_target(work: Work, finding: Finding) -> bool:
-    """Let `.` or `..` lead where they must."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-    work.note(finding, f"leads to inode {data['target']} now")
-    return work.edit_area(data, lambda area, view, slot: area.set_ino(slot, data["target"], 2))
-
-
-def _names_at(size: int) -> int:
-    slots = dentries_in(size)
-    return bitmap_size(slots) + reserved_size(size) + SIZE_OF_DIR_ENTRY * slots
-
-
-def _table_at(size: int) -> int:
-    return bitmap_size(dentries_in(size)) + reserved_size(size)
-
-
-def dentry_hash_(work: Work, finding: Finding) -> bool:
-    """The name from the inode where that has this hash, else the hash from the name."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-    row = work.scan.inode_row(data["dir"])
-    casefold = work.image.geo.feature & F2FS_FEATURE_CASEFOLD
-    folded = bool(row >= 0 and casefold and work.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
-    hash_of = folded_hash if folded else dentry_hash
-
-    def change(area: DentryArea, view: memoryview, slot: int) -> None:
-        code, ino, length, _ = area.entry_at(slot)
-        own = inode_name(work, ino)
-        at = _names_at(view.nbytes) + 8 * slot
-        if own and len(own) == length and hash_of(own) == code and b"/" not in own and b"\0" not in own:
-            view[at : at + length] = own
-            work.note(finding, f"name {os.fsdecode(own)!r} put back from the inode")
-            return
-        code = data.get("hash")
-        if code is None:  # the name itself is impossible
-            name = bytes(view[at : at + length]).replace(b"/", b"_").replace(b"\0", b"_")
-            view[at : at + length] = name
-            code = hash_of(name)
-        struct.pack_into("<I", view, _table_at(view.nbytes) + SIZE_OF_DIR_ENTRY * slot, code)
-        work.note(finding, "hash computed anew")
-
-    return work.edit_area(data, change)
-
-
-def inode_name(work: Work, ino: int) -> bytes:
-    """The name that an inode remembers."""
-    addr = work.surgery.node_addr(ino)
-    if addr is None:
-        return b""
-    block = work.surgery.read(addr)
-    length = int.from_bytes(block[88:92].tobytes(), "little")
-    return block[92 : 92 + length].tobytes() if length <= 255 else b""
-
-
-def dentry_bits(work: Work, finding: Finding) -> bool:
-    """Mark all slots of a name."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-
-    def change(area: DentryArea, view: memoryview, slot: int) -> None:
-        for number in range(slot, slot + -(-area.entry_at(slot)[2] // 8)):
-            view[number // 8] |= 1 << number % 8
-
-    work.note(finding, "slots marked")
-    return work.edit_area(data, change)
-
-
-def remove_dentry(work: Work, finding: Finding) -> bool:
-    """Free the slots of an entry."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-
-    def change(area: DentryArea, view: memoryview, slot: int) -> None:
-        length = area.entry_at(slot)[2]
-        count = -(-length // 8) if 0 < length <= 255 and finding.code != "D004" else 1
-        for number in range(slot, min(slot + count, area.slots)):
-            view[number // 8] &= ~(1 << number % 8) & 0xFF
-
-    work.note(finding, "entry removed")
-    return work.edit_area(data, change)
 
 
 def xattrs(work: Work, finding: Finding) -> bool:
@@ -649,7 +574,7 @@ def rebuild_file(work: Work, finding: Finding, ino: int) -> bool:
     blocks, nodes = work.lost_addresses(ino), work.has_nodes(ino)
     table = work.tree.entries
     entries = np.flatnonzero(work.tree.named & (table["ino"] == ino))
-    kind = _TYPE_TO_MODE.get(int(table["type"][entries[0]])) if entries.size else stat.S_IFREG
+    kind = mode_of_type(int(table["type"][entries[0]])) if entries.size else stat.S_IFREG
     if not (blocks or nodes) or kind not in (stat.S_IFREG, stat.S_IFLNK):
         return False
     name, parent = b"", 0
@@ -999,23 +924,26 @@ TABLES = frozenset(
      "O002", "O003", "W001")
 )  # fmt: skip
 SEALED: dict[str, Handler] = {"I014": restore_byte}
+# what misleads all that comes after
+WITNESSED: dict[str, Handler] = {"I013": inode_field, "I040": inode_mode, "D015": dentry_target}
 FIND: dict[str, Handler] = {
     "C005": lost_nodes, "R002": cut_chain,
     "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
-    "S005": superblock, "S007": super_field, "S010": super_field, "S011": super_field,
+    "G003": reserved_places, "S005": superblock, "S007": super_field, "S010": super_field, "S011": super_field,
     "N001": nat_entry, "N002": nat_entry, "N003": find_node, "N004": find_node, "N005": find_node,
     "N006": find_nat_block, "F001": footer, "F002": footer, "F010": stray_node, "F005": find_child, "F006": find_child,
     "F007": find_child, "F008": find_child, "F009": find_child, "D001": find_node,
 }  # fmt: skip
 CORRECT: dict[str, Handler] = {
     "I001": inode_mode, "I005": inode_field, "I006": inode_field, "I007": inode_field, "I008": inode_field,
-    "I009": inode_field, "I010": inode_field, "I011": inode_field, "I012": inode_field, "I013": inode_field,
+    "I009": inode_field, "I010": inode_field, "I011": inode_field, "I012": inode_field,
     "I004": lost_pointers,
     "I015": inode_field, "I016": inode_field, "I017": inode_field, "I018": inode_field, "I021": inode_field,
     "I022": inode_field, "I023": inode_field, "I024": inode_field, "I027": inode_field, "I028": inode_field,
     "I030": inode_field, "I031": inode_field, "I034": inode_field, "I037": inode_field, "I039": inode_field,
     "F003": footer, "F004": footer, "B001": data_pointers, "B002": shared_block, "D002": dentry_type,
-    "D005": dentry_hash_, "D007": dentry_hash_, "D010": dentry_target, "D011": dentry_bits,
+    "D003": dentry_name, "D004": dentry_name, "D005": dentry_name, "D007": dentry_name, "D010": dentry_target,
+    "D011": dentry_bits,
     "X001": xattrs, "X002": xattrs, "X003": xattrs, "X004": xattrs, "X005": xattrs, "X006": xattrs, "X007": xattrs,
 }  # fmt: skip
 GIVE_UP: dict[str, Handler] = {
@@ -1030,7 +958,7 @@ COUNT: dict[str, Handler] = {
     "I025": advise, "V001": advise, "I014": reseal,
 }  # fmt: skip
 CORRECT |= {"I036": alias_extent, "Z002": cluster, "V002": seal, "D009": add_dots, "D014": add_dots, "D008": drop_dots}
-WITHOUT_PLAN = ("I038", "D014", "S011")  # findings that need no plan to be repaired
+WITHOUT_PLAN = ("I038", "D014", "S011", "G003")  # findings that need no plan to be repaired
 
 
 def quota_file(tree: Tree, kind: str, ino: int) -> bytes:

@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
+from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.dentries import DentryArea
@@ -37,8 +38,6 @@ from f2tools.fsck.facts.scan import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.repair.surgery import Surgery
 
-# file type of an entry -> the uppermost bits of i_mode
-_TYPES = {1: 0o10, 2: 0o04, 3: 0o02, 4: 0o06, 5: 0o01, 6: 0o14, 7: 0o12}
 DIR_MODE = stat.S_IFDIR | 0o755
 
 
@@ -55,6 +54,7 @@ class Work:
         self._freed = set() if freed is None else freed
         self.made: set[int] = set()  # inodes, in this round
         self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
+        self.reserved_looked_at = False
         self._made: dict[tuple[int, int], int] = {}
         self._spare: dict[bool, tuple[int, int] | None] = {False: None, True: None}
 
@@ -124,10 +124,10 @@ class Work:
         block = self.surgery.read(found.blkaddr)
         pino, length = (int.from_bytes(block[at : at + 4].tobytes(), "little") for at in (84, 88))
         name = block[92 : 92 + length].tobytes() if length <= 255 else b""
-        kind = int.from_bytes(block[:2].tobytes(), "little") >> 12
+        kind = int.from_bytes(block[:2].tobytes(), "little") & 0xF000
         for entry in entries:
             same_name, same_dir = self.tree.name(entry) == name, self.tree.ino(int(self._dirs[entry])) == pino
-            if _TYPES.get(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
+            if mode_of_type(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
                 return True
         return False
 

@@ -1,0 +1,40 @@
+"""A field is wrong, and everything else is right: no byte of a file and no name is lost where another place knows it.
+
+`make nightly` tries every field with every wrong value (F2_FSCK_EVERY); here it is some of them, from all over.
+`python -m tests.fsck.fields IMAGE 1 WORD...` tells the story of one.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fsck import fields
+
+ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))
+IMAGES = ("base", *(("plain", "checksums") if ALL else ()))
+SLICE = 1 << 30 if ALL else 24  # cases of an image
+TOLD = 5
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> None:
+    cases = fields.facts(name).cases
+    failures = [
+        f"{case}: {wrong[:TOLD]}"
+        for case in cases[:: max(1, len(cases) // SLICE)]
+        if (wrong := fields.judged(name, case)[0])
+    ]
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["inode i_mode of /medium/two = 11", "inode i_current_depth of /bigdir = 0000003c",
+     "entry ino of /small", "entry name_len of /small/a-00001-1", "inode i_nid of /sparse/depths"],
+)  # fmt: skip
+def test_the_majority_is_right(words: str) -> None:
+    cases = [case for case in fields.facts("base").cases if str(case).startswith(words)][:2]
+    assert cases
+    assert not [wrong for case in cases for wrong in fields.judged("base", case)[0]]
