@@ -23,6 +23,8 @@ from f2tools.forensics.slots import DOTS, Slot, read_slots
 
 MAX_DEPTH = 512
 MAX_PATH = 4096
+PATHS_KEPT = 1 << 14
+MAX_FOLDERS_ABOVE = 256  # that are asked whether they were there
 UNKNOWN_PARENT = b"#%d"
 
 
@@ -54,6 +56,7 @@ class Names:
             links.sort(key=lambda link: (link.since, link.until))
         self.of_life: dict[tuple[int, int], list[Link]] = {}
         self._lived: dict[tuple[int, int], int] = {}
+        self._paths: dict[tuple[int, int], tuple[bytes, int]] = {}  # (directory, age): its path, how deep
         self._give()
 
     # -- directories ----------------------------------------------------------------------------------------------
@@ -189,18 +192,38 @@ class Names:
             return max(before, key=lambda link: (link.until, link.since))
         return links[0] if links else None
 
-    def directory_path(self, ino: int, age: int, depth: int = 0) -> bytes:
-        """The path of a directory at an age, without slashes at its ends; `#number` where it ends in the unknown."""
-        if ino == F2FS_ROOT_INO:
-            return b""
-        life = self.past.life_at(ino, age)
-        if life is None or depth > MAX_DEPTH:
-            return UNKNOWN_PARENT % ino
+    def directory_path(self, ino: int, age: int) -> bytes:
+        """The path of a directory at an age, without slashes at its ends; `#number` where it ends in the unknown.
+
+        What is very deep or very long begins at a directory by its number too.
+        """
+        below: dict[int, bytes] = {}  # the way up, with the name of each
+        top = ino
+        while (top, age) not in self._paths:
+            parent, name = self._above(top, age) if top not in below else (0, b"")  # they may lead in a circle
+            if not parent:
+                self._paths[top, age] = (b"" if top == F2FS_ROOT_INO else UNKNOWN_PARENT % top, 0)
+                below.pop(top, None)
+                break
+            below[top] = self.shown(parent, name)
+            top = parent
+        path, depth = self._paths[top, age]
+        if len(self._paths) > PATHS_KEPT:
+            self._paths.clear()
+        for number, name in reversed(below.items()):
+            path, depth = join(path, name), depth + 1
+            if depth > MAX_DEPTH or len(path) > MAX_PATH:
+                path, depth = UNKNOWN_PARENT % number, 0
+            self._paths[number, age] = (path, depth)
+        return path
+
+    def _above(self, ino: int, age: int) -> tuple[int, bytes]:
+        """(parent, name) of a directory at an age; 0 where it is the root, or not known."""
+        life = self.past.life_at(ino, age) if ino != F2FS_ROOT_INO else None
+        if life is None:
+            return 0, b""
         parent, name = self.place(life, self.past.version_at(life, age), age)
-        if not name or not parent:
-            return UNKNOWN_PARENT % ino
-        path = join(self.directory_path(parent, age, depth + 1), self.shown(parent, name))
-        return path if len(path) <= MAX_PATH else UNKNOWN_PARENT % ino
+        return (parent, name) if name else (0, b"")
 
     def place(self, life: Life, version: InodeVersion, age: int) -> tuple[int, bytes]:
         """(parent, name) of a life at an age, for which `version` is the state of the inode."""
@@ -245,22 +268,24 @@ class Names:
             return join(self.directory_path(parent, age), UNKNOWN_PARENT % ino) if parent else UNKNOWN_PARENT % ino
         return join(self.directory_path(parent, age), self.shown(parent, name))
 
-    def lived_until(self, life: Life) -> int:
+    def lived_until(self, life: Life, depth: int = 0) -> int:
         """The age before which a life is known to have been there: by its own versions, and by those that name it."""
         key = (life.ino, life.generation)
         if key in self._lived:
             return self._lived[key]
+        if depth > MAX_FOLDERS_ABOVE:
+            return life.last.age
         if life.live or life.orphan or is_root(life.ino):
             self._lived[key] = 0
             return 0
         self._lived[key] = known = life.last.age  # also where directories lead in a circle
         for link in self.of_life[key]:
             if link.lives == 1:
-                known = max(known, self._there_until(link))
+                known = max(known, self._there_until(link, depth))
         self._lived[key] = min(known, life.ends, 0)
         return self._lived[key]
 
-    def _there_until(self, link: Link) -> int:
+    def _there_until(self, link: Link, depth: int) -> int:
         """The age before which a name is known to have been there.
 
         Of a directory that went with all that was in it no version lacks the name: it goes as the directory does.
@@ -269,7 +294,7 @@ class Names:
         if folder is None:
             return link.since
         version = self.past.version_at(folder, link.until - 1)
-        until = link.until if link.until != FOREVER else self.lived_until(folder)
+        until = link.until if link.until != FOREVER else self.lived_until(folder, depth + 1)
         return version.age if self.past.newer_may_be_lost(version, min(until, 0)) else until
 
     def seen_until(self, life: Life, version: InodeVersion) -> int:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import struct
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import f2tools
 from f2tools.device import open_device
 from f2tools.device.changes.undo import RECORD, RECORD_MAGIC, UndoLog
+from f2tools.forensics.index import open_index
+from f2tools.forensics.names import MAX_PATH, Names
+from f2tools.forensics.timeline import lines
+from f2tools.forensics.undelete import Undelete
 from tests.hostile.limits import limited
 
 EVENT = "fio-12 [000] ..... {time}.000000: block_rq_issue: 8,0 W 4096 () {sector} + 8 [fio]\n"
@@ -120,3 +128,45 @@ def test_a_report_on_a_sparse_image_of_terabytes_of_fillings_ends(tmp_path: Path
     assert "content" not in found
     assert "far more than what is stored" in found["unhashed"]
     assert found["file"]["sha256"] == hashlib.sha256(sparse.read_bytes()).hexdigest()
+
+
+# -- deep trees -------------------------------------------------------------------------------------------------------
+
+DEEP = 1200
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders below each other, twice as deep as paths are followed."""
+    image = tmp_path_factory.mktemp("deep") / "image"
+    assert limited("mkfs", image, "--size", "64M", "-q").code == 0
+    with f2tools.open(image, write=True) as volume:
+        ino = volume.root.inode.ino
+        for _ in range(DEEP):
+            ino = volume.mkdir(ino, b"d", 0o755)
+    return image
+
+
+def test_of_a_deep_tree_the_way_to_each_folder_is_found_once(deep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[int] = Counter()
+    above = Names._above
+
+    def counted(names: Names, ino: int, age: int) -> tuple[int, bytes]:
+        asked[ino] += 1
+        return above(names, ino, age)
+
+    monkeypatch.setattr(Names, "_above", counted)
+    with f2tools.open(deep) as volume, open_index(volume) as index:
+        paths = [line.path for line in lines(Undelete(volume, index))]
+    assert len(paths) >= DEEP
+    assert max(map(len, paths)) <= MAX_PATH
+    assert asked.total() <= 8 * DEEP
+
+
+def test_a_deep_tree_that_was_deleted_is_found(deep: Path, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    shutil.copy(deep, image)
+    assert limited("rm", "-r", f"{image}:/d").code == 0
+    done = limited("timeline", image)
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) >= DEEP // 2
