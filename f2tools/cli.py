@@ -83,6 +83,9 @@ class Main(LazyGroup):
         except BrokenPipeError as error:  # click would make it exit code 1, which means something else here
             raise ReaderGone from error
 
+# What a tool asks another one for that it doesn't know itself, by the name under which it asks.
+KNOWN = {"f2tools.segment-logs": "f2tools.trace.attribute.segments:segment_logs"}
+
 
 @click.group(cls=Main, commands=TOOLS, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="f2tools", message="f2tools %(version)s")
@@ -94,6 +97,7 @@ def main() -> None:
       f2tools mkfs card.img --size 512M -l CARD
       f2tools dump ls card.img
     """
+    click.get_current_context().meta.update(KNOWN)
 
 
 def run() -> None:

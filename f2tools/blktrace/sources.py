@@ -140,7 +140,7 @@ class Stream:
         self.trace = trace
         self._wanted = wanted
         name = os.path.basename(path) if path != "-" else "standard input"
-        self._file, head = _open(path)
+        self._file, head = open_stream(path)
         self._reader: Scanner | TextReader
         if sniff(head) is not None or not _is_text(head):
             self._reader = Scanner(
@@ -333,7 +333,7 @@ class _Prefixed(io.RawIOBase):
         super().close()
 
 
-def _open(path: str) -> tuple[_Prefixed, bytes]:
+def open_stream(path: str) -> tuple[_Prefixed, bytes]:
     """A file decompressed, and its first bytes."""
     try:
         raw: Any = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from math import floor
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from f2tools.errors import Usage
 from f2tools.ftl import bast, block, dftl, fast, page, set_assoc
 from f2tools.ftl.engine import Engine
@@ -78,6 +81,7 @@ class Model:
     run: Callable[..., None]
     reserve: int = 1
     streams: bool = False
+    policies: bool = False  # whether --gc says anything to it
 
 
 def _page(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tuple[Flash, Any]:
@@ -153,16 +157,28 @@ def _dftl(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tupl
     )
 
 
+def _no_kernel(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tuple[Flash, Any]:
+    raise NotImplementedError("the layer is a program of its own; see `device_for`")
+
+
 MODELS = {
     model.name: model
     for model in (
-        Model("page", "page mapping: any page anywhere, one log", _page, page.run),
+        Model("page", "page mapping: any page anywhere, one log", _page, page.run, policies=True),
         Model("block", "block mapping: what is written again takes a copy of its block", _logs(0), block.run),
         Model("bast", "a log block for each logical block (BAST)", _logs(1), bast.run),
         Model("set", "log blocks for each set of logical blocks", _logs(1), set_assoc.run),
         Model("fast", "log blocks for all, one of them for a sequence (FAST)", _logs(2), fast.run),
-        Model("dftl", "page mapping with a map in flash, partly held in memory (DFTL)", _dftl, dftl.run),
-        Model("streams", "page mapping, with erase blocks for each stream of writes", _page, page.run, streams=True),
+        Model("dftl", "page mapping with a map in flash, partly held in memory (DFTL)", _dftl, dftl.run, policies=True),
+        Model(
+            "streams",
+            "page mapping, with erase blocks for each stream of writes",
+            _page,
+            page.run,
+            streams=True,
+            policies=True,
+        ),
+        Model("vsl", "the virtualized flash storage layer", _no_kernel, page.run),
     )
 }
 
@@ -201,3 +217,20 @@ class Simulated:
     def counters(self) -> dict[str, int]:
         """What was counted so far, by name."""
         return {name: int(self.flash.n[at]) for at, name in enumerate(REPORTED)}
+
+    def erased(self) -> NDArray[np.int64]:
+        """How often each block was erased."""
+        return np.array(self.flash.erased, np.int64)
+
+    def victims(self) -> NDArray[np.int64]:
+        """How many blocks were cleaned with so many valid pages."""
+        return np.array(self.flash.victims, np.int64)
+
+
+def device_for(engine: Engine, setting: Setting, shape: Shape, content: bool = False) -> Any:
+    """A device of that model: a `Simulated`, or what has its interface."""
+    if setting.model == "vsl":
+        from f2tools.ftl.layer import SimulatedLayer
+
+        return SimulatedLayer(engine, setting, shape, content)
+    return Simulated(engine, setting, shape, content)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from f2tools.flash.nand import TIMINGS, Timing
 from f2tools.ftl import theory
 from f2tools.ftl.engine import Engine, engine
-from f2tools.ftl.models import Setting, Simulated
+from f2tools.ftl.models import MODELS, Setting, device_for
 from f2tools.ftl.state import WRITE, Shape
+from f2tools.ftl.trace_input import TraceInput
 from f2tools.ftl.workload import NO_STREAMS, PIECE, Load, Piece
 
 PRECONDITIONS = ("none", "sequential", "random")
@@ -42,7 +44,7 @@ class Result:
 Advance = Callable[[int], None]
 
 
-def prepare(device: Simulated, plan: Plan, load: Load | None, advance: Advance) -> None:
+def prepare(device: Any, plan: Plan, load: Load | None, advance: Advance) -> None:
     """Fill the device, and bring it to where a load has it after a while."""
     pages = device.shape.logical_pages
     if plan.precondition == "none":
@@ -78,7 +80,7 @@ def simulate_load(setting: Setting, load: Load, plan: Plan, engine_name: str, ad
     """A load by a model: fill, warm up, measure."""
     made = engine(engine_name)
     shape = setting.shape()
-    device = Simulated(made, setting, shape)
+    device = device_for(made, setting, shape)
     pages = shape.logical_pages
     _compile(made, setting)
     prepare(device, plan, load, advance)
@@ -98,6 +100,27 @@ def simulate_load(setting: Setting, load: Load, plan: Plan, engine_name: str, ad
     return Result(setting, report, measure.over_time)
 
 
+def simulate_trace(setting: Setting, source: TraceInput, plan: Plan, engine_name: str, advance: Advance) -> Result:
+    """A trace: the device is as large as it needs unless told otherwise."""
+    made = engine(engine_name)
+    shape = setting.shape(source.logical_pages() if setting.blocks is None else None)
+    device = device_for(made, setting, shape)
+    _compile(made, setting)
+    prepare(device, plan, None, advance)
+    measure = Measure(device)
+    for piece in source.pieces():
+        if len(piece) and int(piece.pages.max()) >= shape.logical_pages:
+            setting.shape(int(piece.pages.max()) + 1)
+        measure.feed(piece)
+        advance(len(piece))
+    report = measure.report()
+    report["source"] = {
+        "traces": list(source.names), "forms": source.forms, "partial_writes": source.partial_writes,
+        "zones": source.zones,
+    }  # fmt: skip
+    return Result(setting, report, measure.over_time)
+
+
 def load_operations(setting: Setting, plan: Plan) -> int:
     """How many operations `simulate_load` does, for a progress bar."""
     pages = setting.shape().logical_pages
@@ -108,20 +131,20 @@ def load_operations(setting: Setting, plan: Plan) -> int:
 
 def _compile(made: Engine, setting: Setting) -> None:
     """Let numba compile before anything is timed."""
-    if made.compiled:
-        small = Setting(**{**vars(setting), "blocks": 64 + 64 * setting.streams, "op": 1.0})
-        device = Simulated(made, small, small.shape())
+    if made.compiled and setting.model != "vsl":
+        small = Setting(**{**vars(setting), "blocks": 64 + 64 * setting.streams, "op": 1.0, "log_blocks": None})
+        device = device_for(made, small, small.shape())
         device.feed(Piece(np.full(1, WRITE, np.int8), np.zeros(1, np.int32), np.zeros(1, np.int8)))
 
 
 class Measure:
     """The counters of a device from here on."""
 
-    def __init__(self, device: Simulated) -> None:
+    def __init__(self, device: Any) -> None:
         self._device = device
         self._start = device.counters()
-        self._erased = np.array(device.flash.erased, np.int64)
-        self._victims = np.array(device.flash.victims, np.int64)
+        self._erased = device.erased()
+        self._victims = device.victims()
         self._cpu = 0.0
         self.requests = 0
         self._windows: list[tuple[int, int]] = [(0, 0)]  # host and flash writes
@@ -151,11 +174,11 @@ class Measure:
         now = device.counters()
         count = {name: now[name] - self._start[name] for name in now}
         written = count["host_writes"]
-        victims = np.array(device.flash.victims, np.int64) - self._victims
-        erased = np.array(device.flash.erased, np.int64)
+        victims = device.victims() - self._victims
+        erased = device.erased()
         return {
             "model": device.setting.model,
-            "gc": device.setting.gc,
+            "gc": device.setting.gc if MODELS[device.setting.model].policies else None,
             "engine": device.engine.name,
             "device": _shape(shape),
             "waf": count["flash_writes"] / written if written else None,
@@ -164,10 +187,11 @@ class Measure:
             "merges": {name: count[name] for name in ("switch", "partial", "full")},
             "victims": {
                 "count": count["victims"],
-                "valid_mean": count["moved"] / count["victims"] if count["victims"] else None,
+                "valid_mean": float(np.arange(len(victims)) @ victims) / count["victims"] if count["victims"] else None,
                 "valid_histogram": victims.tolist(),
             },
             "wear": _wear(erased),
+            "modelled_seconds": {name: _seconds(count, timing) for name, timing in TIMINGS.items()},
             "waf_over_time": [{"host_writes": at, "waf": waf} for at, waf in self.over_time],
             "requests": self.requests,
             "cpu_seconds": self._cpu,
@@ -179,6 +203,12 @@ NUMBERS = (
     "host_reads", "host_writes", "host_discards", "flash_reads", "flash_writes", "erases", "map_reads", "map_writes",
     "map_hits", "map_misses",
 )  # fmt: skip
+
+
+def _seconds(count: dict[str, int], timing: Timing) -> float:
+    """How long one chip works on this, one command after the other, without what goes over its bus."""
+    busy = count["flash_reads"] * timing.read_ns + count["flash_writes"] * timing.program_ns
+    return (busy + count["erases"] * timing.erase_ns) / 1e9
 
 
 def _shape(shape: Shape) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from f2tools.cli import main
 from f2tools.errors import Usage
 from f2tools.ftl import theory
 from f2tools.ftl.cli import ftl
+from tests.trace import traces
 
 
 def run(*words: object) -> str:
@@ -53,3 +56,91 @@ def test_the_seed_decides() -> None:
         json.loads(run("simulate", *SMALL, "--seed", seed, "--json"))["erases"] for seed in (1, 1, 2)
     )
     assert first == again != other
+
+
+CHURN = traces.FOLDER / "churn"
+
+
+def of_churn(*words: object) -> dict:
+    """A run of the trace `churn` as JSON."""
+    return json.loads(run(*words, CHURN, "--engine", "python", "--json"))
+
+
+def test_a_trace_is_simulated() -> None:
+    found = of_churn("simulate", "--model", "fast", "--precondition", "sequential")
+    assert found["host_writes"] * 4096 == 67158016
+    assert found["source"]["forms"] == ["blktrace"]
+    assert found["waf"] > 1
+    assert found["requests"] == 723
+
+
+def test_a_trace_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(Usage, match="leave out --blocks"):
+        CliRunner().invoke(
+            ftl, ["simulate", str(CHURN), "--blocks", "20", "--engine", "python"], catch_exceptions=False
+        )
+
+
+def test_logs_in_zones_of_their_own_take_fewer_merges() -> None:
+    image = str(traces.image("churn", "after"))
+    words = ["ftl", "compare", str(CHURN), "--model", "set", "--image", image, "--zones", "1", "--zones", "6"]
+    done = CliRunner().invoke(main, [*words, "--op", "12%", "--engine", "python", "--json"], catch_exceptions=False)
+    one, six = json.loads(done.output)["runs"]
+    assert one["host_writes"] == six["host_writes"] == 67158016 // 4096
+    assert six["merges"]["full"] < one["merges"]["full"]
+    assert six["waf"] < one["waf"]
+    assert (one["source"]["zones"], six["source"]["zones"]) == (1, 6)
+
+
+def test_the_logs_of_a_volume_are_streams() -> None:
+    image = str(traces.image("churn", "after"))
+    words = ["ftl", "simulate", str(CHURN), "--model", "streams", "--streams", "f2fs-logs", "--image", image]
+    more = ["--engine", "python", "--op", "30%", "--json"]
+    done = CliRunner().invoke(main, [*words, *more], catch_exceptions=False)
+    found = json.loads(done.output)
+    assert found["model"] == "streams"
+    assert found["host_writes"] == 67158016 // 4096
+    with pytest.raises(Usage, match="--image names it"):
+        CliRunner().invoke(main, ["ftl", "simulate", str(CHURN), "--streams", "f2fs-logs"], catch_exceptions=False)
+
+
+def test_runs_stand_side_by_side(tmp_path: Path) -> None:
+    words = (
+        "--workload",
+        "zipf",
+        "--blocks",
+        40,
+        "--pages-per-block",
+        16,
+        "--op",
+        "20%",
+        "--engine",
+        "python",
+        "--times",
+        1,
+    )
+    models = ("--model", "page", "--model", "bast")
+    shown = run("compare", *words, *models, "--html", tmp_path / "c.html", "--svg", tmp_path / "c.svg").splitlines()
+    assert [line.split()[0] for line in shown] == ["WAF", "page", "bast"]
+    page = (tmp_path / "c.html").read_text()
+    assert page.count("<svg") == 5
+    assert "<script" not in page
+    assert (tmp_path / "c.svg").read_text().startswith("<?xml")
+
+
+def test_a_sweep_has_theory_beside_it(tmp_path: Path) -> None:
+    words = ("--workload", "uniform", "--blocks", 128, "--pages-per-block", 16, "--engine", "python", "--times", 1)
+    found = json.loads(run("sweep", *words, "--op", "10..30%:10", "--png", tmp_path / "s.png", "--json"))["runs"]
+    assert [one["device"]["op"] for one in found] == pytest.approx([0.1, 0.2, 0.3], abs=1e-3)
+    for one in found:
+        assert one["waf"] == pytest.approx(one["theory"], rel=0.05)
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_large_discard_is_cut_into_pieces(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("fio version 2 iolog\nf write 0 8192\nf trim 2048 1073741824\nf write 4096 1000\n")
+    found = json.loads(run("simulate", tmp_path / "t", "--engine", "python", "--json"))
+    assert found["host_writes"] == 3
+    assert found["host_discards"] == (2048 + (1 << 30)) // 4096 - 1
+    assert found["source"]["partial_writes"] == 1
+    assert found["requests"] == 3

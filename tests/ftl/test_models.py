@@ -94,4 +94,22 @@ def test_a_device_without_room_says_so() -> None:
 
 
 def test_every_model_is_tested() -> None:
-    assert {setting.model for setting in SETTINGS.values()} == set(MODELS)
+    assert {setting.model for setting in SETTINGS.values()} == set(MODELS) - {"vsl"}  # which has a test of its own
+
+
+def test_the_virtualized_layer_holds_what_was_written_to_it() -> None:
+    from f2tools.ftl.layer import SimulatedLayer
+
+    setting = Setting("vsl", 0.5, 16, 4096, blocks=8)
+    device = SimulatedLayer(engine("python"), setting, setting.shape(), content=True)
+    known: dict[int, int] = {}
+    piece = operations(setting, 600, 3)
+    device.feed(piece, np.arange(len(piece)) + 1)
+    for number, (kind, page) in enumerate(zip(piece.kinds.tolist(), piece.pages.tolist(), strict=True)):
+        if kind == WRITE:
+            known[page] = number + 1
+        elif kind == DISCARD:
+            known.pop(page, None)
+    found = {page: device.content(page) for page in range(setting.shape().logical_pages)}
+    assert {page: mark for page, mark in found.items() if mark is not None} == known
+    assert device.counters()["flash_writes"] > device.counters()["host_writes"] > 0

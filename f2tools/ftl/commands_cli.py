@@ -1,0 +1,198 @@
+"""The commands of `f2tools ftl`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
+from f2tools.options import json_option, print_json, progress
+from f2tools.pictures.files import unfinished
+
+if TYPE_CHECKING:
+    from f2tools.ftl.jobs import Job
+    from f2tools.ftl.replay import Result
+    from f2tools.pictures.svg import Picture
+
+ZONES = click.option(
+    "--zones", type=click.Choice(["1", "6"]), metavar="1|6",
+    help="Lay the segments of --image elsewhere: all logs in one zone, or each in its own.",
+)  # fmt: skip
+HTML = click.option("--html", metavar="FILE", help="Write tables and charts as one file.")
+SVG = click.option("--svg", metavar="FILE", help="Draw the first chart as SVG.")
+PNG = click.option("--png", metavar="FILE", help="The same as PNG; needs f2tools[png].")
+TRACES = click.argument("traces", nargs=-1, metavar="[TRACE]...")
+
+
+@click.command()
+@TRACES
+@click.option("--model", type=click.Choice(MODEL_NAMES), default="page", show_default=True, help="The model.")
+@options(OP, DEVICE, WRITTEN, ZONES, HTML, SVG, PNG)
+@json_option
+def simulate(traces: tuple[str, ...], model: str, zones: str | None, as_json: bool, **given: Any) -> None:
+    """What a load or a trace costs the flash under one model.
+
+    TRACE is what `f2tools trace` reads, or a text of MSR Cambridge, SPC, FIU, Alibaba, Tencent, fio (iolog) or MQSim;
+    several are played one after the other.
+
+    \b
+    Example:
+      f2tools ftl simulate --workload uniform --model page --gc greedy --op 7% --blocks 2048
+      f2tools ftl simulate sdb --model fast --op 3% --precondition sequential --json
+      f2tools ftl simulate sdb --model streams --streams f2fs-logs --image after.img
+    """
+    from f2tools.ftl.report import lines
+
+    job = _job(given, model, given["op"], traces, int(zones) if zones else None, model)
+    found = _run([job])
+    _write(found, given, [])
+    if as_json:
+        print_json(found[0].report)
+    else:
+        for line in lines(found[0].report):
+            click.echo(line)
+
+
+@click.command()
+@TRACES
+@click.option(
+    "--model", "models", type=click.Choice(MODEL_NAMES), multiple=True,
+    help="A model (repeatable).  [page, bast, set, fast, dftl]",
+)  # fmt: skip
+@options(OP, DEVICE, WRITTEN)
+@click.option("--zones", type=click.Choice(["1", "6"]), multiple=True, metavar="1|6",
+              help="As for simulate; both set the two side by side.")  # fmt: skip
+@options(HTML, SVG, PNG)
+@json_option
+def compare(
+    traces: tuple[str, ...], models: tuple[str, ...], zones: tuple[str, ...], as_json: bool, **given: Any
+) -> None:
+    """Models, traces or zones side by side: each model with each trace.
+
+    \b
+    Example:
+      f2tools ftl compare --workload zipf --blocks 1024 --model page --model dftl --html report.html
+      f2tools ftl compare ext4 f2fs --model fast --model page
+      f2tools ftl compare sdb --model set --image after.img --zones 1 --zones 6
+    """
+    from f2tools.ftl.jobs import short
+    from f2tools.ftl.report import table
+
+    names = models or ("page", "bast", "set", "fast", "dftl")
+    each: list[tuple[str, ...]] = [(trace,) for trace in traces] or [()]
+    jobs = []
+    for one in each:
+        for zone in [int(text) for text in zones] or [None]:
+            for model in names:
+                parts = [short(one[0])] if len(traces) > 1 else []
+                parts += [model] if len(names) > 1 or not (zones or parts) else []
+                parts += [f"{zone} zone{'s' * (zone > 1)}"] if zone else []
+                jobs.append(_job(given, model, given["op"], one, zone, " ".join(parts)))
+    found = _run(jobs)
+    _write(found, given, [])
+    if as_json:
+        print_json({"runs": [one.report for one in found]})
+    else:
+        for line in table(found):
+            click.echo(line)
+
+
+@click.command()
+@TRACES
+@click.option("--model", "models", type=click.Choice(MODEL_NAMES), multiple=True, help="A model (repeatable).  [page]")
+@click.option("--op", "ops", type=Shares(), default="5..30%", show_default=True, metavar="FROM..TO%[:STEP]",
+              help="Over-provisioning from and to; a tenth of that is a step.")  # fmt: skip
+@options(DEVICE, WRITTEN, HTML, SVG, PNG)
+@json_option
+def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as_json: bool, **given: Any) -> None:
+    """WAF over over-provisioning, for uniform writes with theory beside it.
+
+    \b
+    Example:
+      f2tools ftl sweep --workload uniform --blocks 2048 --op 5..30% --png waf.png
+    """
+    from f2tools.ftl.pictures import sweep as picture_of
+
+    names = models or ("page",)
+    jobs = [_job(given, model, op, traces, None, f"{model} {op * 100:g}%") for model in names for op in ops]
+    found = _run(jobs)
+    rows: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for job, one in zip(jobs, found, strict=True):
+        if one.report["waf"] is not None:
+            rows[job.setting.model].append((job.setting.op, one.report["waf"]))
+    _write(found, given, [picture_of(rows, given["pages_per_block"], given["workload"] == "uniform")])
+    if as_json:
+        print_json({"runs": [one.report for one in found]})
+        return
+    for one in found:
+        told = f"  in theory {one.report['theory']:.4f}" if one.report["theory"] else ""
+        waf = "-" if one.report["waf"] is None else f"{one.report['waf']:.4f}"
+        click.echo(f"{one.report['name']:16} {waf:>10}{told}")
+
+
+@click.command()
+@click.argument("trace")
+@click.option("--to", "form", type=click.Choice(["fio2", "fio3", "mqsim"]), default="fio3", show_default=True,
+              help="fio's iolog, version 2 or 3, or MQSim's text.")  # fmt: skip
+@click.option("--file", "name", default="/dev/replay", show_default=True, metavar="NAME",
+              help="The file or device that fio is to replay on.")  # fmt: skip
+@click.option("--device", metavar="NAME", help="Of a trace of several devices, this one.")
+@click.option("-o", "--output", metavar="FILE", help="Write here, not to the standard output.")
+def export(trace: str, form: str, name: str, device: str | None, output: str | None) -> None:
+    """Write a trace for other tools: fio, or MQSim.
+
+    \b
+    Example:
+      f2tools ftl export sdb --to fio3 --file /dev/nvme0n1 -o sdb.iolog
+      f2tools ftl export sdb --to mqsim -o sdb.trace
+    """
+    import io
+
+    from f2tools.ftl.export import export as write
+
+    with unfinished(output) as file:
+        out = io.TextIOWrapper(file, encoding="utf-8", write_through=True) if file else sys.stdout
+        written, left_out = write(trace, form, name, out, device)
+        if file:
+            out.flush()
+            out.detach()  # type: ignore[attr-defined]
+    if left_out:
+        print(f"f2tools: {left_out} discards left out: MQSim has none", file=sys.stderr)
+    if output:
+        print(f"{written} requests", file=sys.stderr)
+
+
+def _job(given: dict[str, Any], model: str, op: float, traces: tuple[str, ...], zones: int | None, name: str) -> Job:
+    from f2tools.ftl.jobs import Job, check, plan_for
+
+    setting, source = setting_of(given, model, op), source_of(given, traces, zones)
+    check(source, setting)
+    plan = plan_for(source, given["precondition"], given["warm_up"], given["times"])
+    return Job(name, setting, source, plan, given["engine"])
+
+
+def _run(jobs: list[Job]) -> list[Result]:
+    found = []
+    for job in jobs:
+        with progress(job.name, job.operations()) as bar:
+            found.append(job.run(bar.advance))
+    return found
+
+
+def _write(found: list[Result], given: dict[str, Any], more: list[Picture]) -> None:
+    """The files that were asked for."""
+    if not (given["html"] or given["svg"] or given["png"]):
+        return
+    from f2tools.ftl.html import page
+    from f2tools.ftl.pictures import every
+    from f2tools.pictures.files import pictures
+
+    if given["html"]:
+        with unfinished(given["html"]) as file:
+            assert file is not None
+            file.write(page(found, "Flash translation layers", more).encode(errors="replace"))
+    if given["svg"] or given["png"]:
+        with pictures(given["svg"], given["png"]) as draw:
+            draw([*more, *every(found)][0])

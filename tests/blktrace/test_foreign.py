@@ -1,0 +1,128 @@
+"""Traces in other tools' forms: found out by themselves, read to the byte, and refused with line and reason."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from f2tools.blktrace.foreign.requests import DISCARD, READ, WRITE, RequestReader
+from f2tools.errors import Unsupported, Usage
+from f2tools.ftl.export import export
+from tests.trace import traces
+
+# form: text, and what it says: time in ns, offset, size, kind
+SAMPLES = {
+    "MSR Cambridge": (
+        "128166372003061629,hm,1,Read,383496192,32768,413\n128166372016382155,hm,1,Write,310983680,4096,2\n",
+        [(1172163600306162900, 383496192, 32768, READ), (1172163601638215500, 310983680, 4096, WRITE)],
+    ),
+    "SPC": (
+        "0,303567,3584,w,0.000000\n0,55590,3072,R,1.026214\n",
+        [(0, 303567 * 512, 3584, WRITE), (1_026_214_000, 55590 * 512, 3072, READ)],
+    ),
+    "Alibaba": (
+        "device_id,opcode,offset,length,timestamp\n419,W,8792731648,16384,1577808144360767\n419,R,4096,512,1577808144360768\n",
+        [(1577808144360767000, 8792731648, 16384, WRITE), (1577808144360768000, 4096, 512, READ)],
+    ),
+    "Tencent": (
+        "1538323200,12910952,128,0,1063\n1538323201,6338688,8,1,1063\n",
+        [(1538323200 * 10**9, 12910952 * 512, 65536, READ), (1538323201 * 10**9, 6338688 * 512, 4096, WRITE)],
+    ),
+    "FIU": (
+        "89967195122987 4892 syslogd 904265560 8 W 6 0 531e779d39068430\n89967195122999 4892 syslogd 8 8 R 6 0 aa\n",
+        [(89967195122987, 904265560 * 512, 4096, WRITE), (89967195122999, 4096, 4096, READ)],
+    ),
+    "fio iolog v2": (
+        "fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda write 4096 8192\n/dev/sda wait 10 0\n"
+        "/dev/sda trim 0 4096\n/dev/sda sync 0 0\n/dev/sda close\n",
+        [(0, 4096, 8192, WRITE), (0, 0, 4096, DISCARD)],
+    ),
+    "fio iolog v3": (
+        "fio version 3 iolog\n0 f add\n0 f open\n675 f read 0 4096\n676 f write 4096 512\n700 f close\n",
+        [(675_000, 0, 4096, READ), (676_000, 4096, 512, WRITE)],
+    ),
+    "MQSim": (
+        "938513000 4 264719034 16 0\n938828000 4 197570570 8 1\n",
+        [(938513000, 264719034 * 512, 8192, WRITE), (938828000, 197570570 * 512, 4096, READ)],
+    ),
+}  # fmt: skip
+
+
+def rows(path: Path | str, device: str | None = None) -> list[tuple[int, int, int, int]]:
+    """All requests of a trace."""
+    return [
+        row
+        for some in RequestReader(str(path), device)
+        for row in zip(some.time.tolist(), some.offset.tolist(), some.size.tolist(), some.kind.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+def test_a_trace_is_read_whatever_its_form(form: str, tmp_path: Path) -> None:
+    text, wanted = SAMPLES[form]
+    plain, packed = tmp_path / "t", tmp_path / "t.gz"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert RequestReader(str(plain)).form_name == form
+    assert rows(plain) == rows(packed) == wanted
+    plain.write_text(text.replace("\n", "\r\n"))
+    assert rows(plain) == wanted
+
+
+BAD = {
+    "MSR Cambridge": ("128166372003061629,hm,1,Seek,1,1,1", "neither a read nor a write"),
+    "SPC": ("0,1,512", "3 fields, 5 are needed"),
+    "Alibaba": ("419,W,x,16384,1", "'x' is no number"),
+    "Tencent": ("1,2,3,7,1063", "neither 0 nor 1"),
+    "FIU": ("1 2 3", "3 fields, 8 are needed"),
+    "fio iolog v2": ("/dev/sda jump 0 1", "no action 'jump'"),
+    "fio iolog v3": ("1 f write 5", "without offset and length"),
+    "MQSim": ("1 4 99999999999999999 8 1", "a request at byte"),
+}
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+def test_a_bad_line_is_named_with_its_reason(form: str, tmp_path: Path) -> None:
+    text = SAMPLES[form][0]
+    line, reason = BAD[form]
+    (tmp_path / "t").write_text(f"{text}{line}\n{text.splitlines()[-1]}\n")
+    with pytest.raises(Unsupported, match=rf"t: line {text.count(chr(10)) + 1}: .*{reason}.*{form}"):
+        rows(tmp_path / "t")
+
+
+def test_of_several_devices_one_has_to_be_chosen(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("0 1 8 8 0\n1 2 16 8 0\n2 1 24 8 0\n")
+    with pytest.raises(Unsupported, match="line 2: a second device, '2' after '1'"):
+        rows(tmp_path / "t")
+    assert [offset for _, offset, _, _ in rows(tmp_path / "t", "1")] == [8 * 512, 24 * 512]
+    with pytest.raises(Usage, match="nothing of device '3' in it; there are: 1, 2"):
+        rows(tmp_path / "t", "3")
+
+
+@pytest.mark.parametrize("form", ["fio2", "fio3", "mqsim"])
+def test_what_is_exported_is_the_same_trace(form: str, tmp_path: Path) -> None:
+    given = traces.FOLDER / "churn"
+    out = io.StringIO()
+    written, left_out = export(str(given), form, "/dev/x", out)
+    (tmp_path / "t").write_text(out.getvalue())
+    before, after = rows(given), rows(tmp_path / "t")
+    if form == "mqsim":
+        before = [row for row in before if row[3] != DISCARD]
+    assert written == len(after) == len(before)
+    assert (left_out > 0) == (form == "mqsim")
+    assert [row[1:] for row in after] == [row[1:] for row in before]
+    if form != "fio2":
+        unit = 1000 if form == "fio3" else 1
+        first = rows(given)[0][0]
+        assert [row[0] // unit for row in after] == [(row[0] - first) // unit for row in before]
+    with pytest.raises(Usage, match="spaces"):
+        export(str(given), "fio3", "a b", io.StringIO())
+
+
+def test_a_text_that_is_no_trace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("once upon a time\n")
+    with pytest.raises(Unsupported):
+        rows(tmp_path / "t")
