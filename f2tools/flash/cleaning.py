@@ -10,7 +10,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
+from f2tools.device.base import byte_view
 from f2tools.flash.checksums import crc32
 from f2tools.flash.extents import ExtentMap
 from f2tools.flash.format import (
@@ -48,6 +50,7 @@ class Cleaner:
         self.slots_lost = 0
         self.blocks_cleaned = 0
         self._suspects: set[int] = set()
+        self._levelled_at = 0
         self._pages = log.medium.pages_per_block - 1
         self._records_per_page = log.medium.page_size // Record.size
 
@@ -113,7 +116,7 @@ class Cleaner:
 
     # -- which blocks
 
-    def _cost(self) -> tuple[np.ndarray, np.ndarray]:
+    def _cost(self) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """The blocks that could be cleaned, and how many pages emptying each of them takes."""
         used = self.table.used()
         used = used[used != self.log.block]
@@ -143,6 +146,9 @@ class Cleaner:
 
     def _level_wear(self, wanted: int) -> None:
         """Move what has long lain still off the least worn block, where the others are worn so much more."""
+        if self.log.blocks_erased == self._levelled_at:
+            return
+        self._levelled_at = self.log.blocks_erased
         used = self.table.used()
         used = used[used != self.log.block]
         if not used.size:
@@ -184,8 +190,7 @@ class Cleaner:
         view = memoryview(raw)
         kinds = found.tags["kind"]
         if table.live[block]:
-            for page in np.flatnonzero(found.valid & (kinds == DATA)).tolist():
-                self._move_page(block, page, view[page * stride : (page + 1) * stride], found)
+            self._move_data(block, np.flatnonzero(found.valid & (kinds == DATA)), raw, found)
         if table.live[block]:
             self._move_lost(block)
         prev_block, prev_seq, prev_end = table.prev.get(block, (0, 0, 0))
@@ -198,36 +203,47 @@ class Cleaner:
                 if values["kind"]:
                     self._keep(Record(**values), victims)
 
-    def _move_page(self, block: int, page: int, raw: memoryview, found: Scan) -> None:
-        log = self.log
-        tag = found.tags[page]
-        count = int(tag["slots"])
-        vblocks, crcs = np.atleast_1d(tag["vblock"])[:count], np.atleast_1d(tag["slot_crc"])[:count].tolist()
-        first = (block * log.medium.pages_per_block + page) * log.slots_per_page
-        cuts = [0, *(np.flatnonzero(np.diff(vblocks) != 1) + 1).tolist(), count]
-        for at, to in pairwise(cuts):
-            vblock = int(vblocks[at])
+    def _move_data(self, block: int, pages: NDArray[np.intp], raw: bytes, found: Scan) -> None:
+        """Append again what the map has in readable pages, in the order of the space."""
+        log, medium = self.log, self.log.medium
+        spp = log.slots_per_page
+        tags = found.tags[pages]
+        used = np.arange(spp) < tags["slots"][:, None]
+        vblocks = tags["vblock"].reshape(-1, spp)[used]
+        if not vblocks.size:
+            return
+        slots = (pages[:, None] * spp + np.arange(spp))[used]
+        follows = (vblocks[1:] - vblocks[:-1] == 1) & (np.diff(slots) == 1)
+        cuts = (np.flatnonzero(~follows) + 1).tolist()
+        base = block * log.slots_per_block
+        living: list[NDArray[np.intp]] = []
+        for at, to in pairwise([0, *cuts, vblocks.size]):
+            vblock, lies = int(vblocks[at]), base + int(slots[at])
             for start, length, address in self.map.lookup(vblock, to - at):
-                slot = at + start - vblock
-                if address != first + slot:
-                    continue
-                data = self._checked(block, page, slot, raw[slot * BLOCK : (slot + length) * BLOCK], crcs[slot:])
-                self.slots_moved += length
-                log.write(start, data, crcs[slot : slot + length])
+                if address - lies == start - vblock:
+                    living.append(np.arange(at + start - vblock, at + start - vblock + length))
+        if not living:
+            return
+        chosen = np.concatenate(living)
+        chosen = chosen[np.argsort(vblocks[chosen])]
+        rows = np.frombuffer(raw, np.uint8).reshape(len(found.tags), -1)[:, : medium.page_size]
+        data = rows.reshape(len(found.tags), spp, BLOCK)[slots[chosen] // spp, slots[chosen] % spp]
+        crcs = tags["slot_crc"].reshape(-1, spp)[used][chosen].tolist()
+        self.slots_moved += len(chosen)
+        log.append(vblocks[chosen], self._checked(block, slots[chosen], byte_view(data), crcs), crcs)
 
-    def _checked(self, block: int, page: int, slot: int, data: memoryview, crcs: list[int]) -> memoryview:
+    def _checked(self, block: int, slots: NDArray[np.intp], data: memoryview, crcs: list[int]) -> memoryview:
         """Slots as they should be; one that is lost goes with its checksum, so that reading it stays an error."""
-        mended: bytearray | None = None
-        for number in range(len(data) // BLOCK):
-            if crc32(data[number * BLOCK : (number + 1) * BLOCK]) == crcs[number]:
+        for number, crc in enumerate(crcs):
+            if crc32(data[number * BLOCK : (number + 1) * BLOCK]) == crc:
                 continue
-            content, _ = slot_of(self.log.medium, block, page, slot + number, None)
+            page, slot = divmod(int(slots[number]), self.log.slots_per_page)
+            content, _ = slot_of(self.log.medium, block, page, slot, None)
             if content is None:
                 self.slots_lost += 1
-                continue
-            mended = mended or bytearray(data)
-            mended[number * BLOCK : (number + 1) * BLOCK] = content
-        return data if mended is None else memoryview(mended)
+            else:
+                data[number * BLOCK : (number + 1) * BLOCK] = content
+        return data
 
     def _move_lost(self, block: int) -> None:
         """What the map has in a block and no readable page names: it stays mapped, and an error to read."""
@@ -237,7 +253,8 @@ class Cleaner:
         wrong = crc32(bytes(BLOCK)) ^ LOST
         for start, count in zip(starts[mine].tolist(), counts[mine].tolist(), strict=True):
             self.slots_lost += count
-            self.log.write(start, memoryview(bytes(count * BLOCK)), [wrong] * count)
+            vblocks = np.arange(count, dtype=np.uint64) + np.uint64(start)
+            self.log.append(vblocks, memoryview(bytes(count * BLOCK)), [wrong] * count)
 
     def _keep(self, record: Record, victims: list[int]) -> None:
         """Append a record again if it still says something."""

@@ -7,6 +7,7 @@ the map never takes more than 48 bytes an extent once there are some hundred; be
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -116,6 +117,11 @@ class ExtentMap:
             _joined([leaf.counts for leaf in self._leaves], np.uint32),
             _joined([leaf.addresses for leaf in self._leaves], np.uint64),
         )
+
+    def memory_bytes(self) -> int:
+        """What the map takes in memory."""
+        parts = [part for leaf in self._leaves for part in (leaf, leaf.starts, leaf.counts, leaf.addresses)]
+        return sum(map(sys.getsizeof, [*parts, *self._firsts, self._firsts, self._leaves]))
 
     @classmethod
     def of_arrays(cls, starts: NDArray[Any], counts: NDArray[Any], addresses: NDArray[Any]) -> ExtentMap:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,24 +152,27 @@ class Log:
 
     # -- appending
 
-    def write(self, start: int, data: memoryview, crcs: list[int] | None = None) -> None:
-        """Append blocks; `crcs` where their checksums are known, which may be those of other data."""
-        count, done = len(data) // BLOCK, 0
-        spp = self.slots_per_page
+    def write(self, start: int, data: memoryview) -> None:
+        """Append consecutive blocks."""
+        count = len(data) // BLOCK
+        self.append(np.arange(count, dtype=np.uint64) + np.uint64(start), data, _crcs_of(data))
+
+    def append(self, vblocks: NDArray[np.uint64], data: memoryview, crcs: list[int]) -> None:
+        """Append any blocks; where content is lost, its checksum is that of what it was."""
+        count, done, spp = len(vblocks), 0, self.slots_per_page
         while done < count:
             self._make_place()
-            if not self._vblocks and count - done >= spp:
-                pages = min((count - done) // spp, self.medium.pages_per_block - self.page)
-                part = data[done * BLOCK : (done + pages * spp) * BLOCK]
-                known = None if crcs is None else crcs[done : done + pages * spp]
-                address = self._address(0)
-                took = self._program(self._full_pages(start + done, part, known))
-                if took:
-                    self._placing.placed(start + done, took * spp, address)
-                done += took * spp
-                continue
             take = min(spp - len(self._vblocks), count - done)
-            self._collect(start + done, data[done * BLOCK : (done + take) * BLOCK], crcs and crcs[done : done + take])
+            if take == spp:
+                take = min((count - done) // spp, self.medium.pages_per_block - self.page) * spp
+                part = slice(done, done + take)
+                address = self._address(0)
+                raw = self._full_pages(vblocks[part], data[done * BLOCK : (done + take) * BLOCK], crcs[part])
+                take = self._program(raw) * spp
+                self._place(vblocks[done : done + take], address)
+            else:
+                part = slice(done, done + take)
+                self._collect(vblocks[part], data[done * BLOCK : (done + take) * BLOCK], crcs[part])
             done += take
 
     def write_as_one(self, parts: list[tuple[int, memoryview]]) -> None:
@@ -308,27 +312,31 @@ class Log:
         if self.page >= self.medium.pages_per_block:
             self.begin_block()
 
-    def _collect(self, start: int, data: memoryview, crcs: list[int] | None) -> None:
+    def _collect(self, vblocks: NDArray[np.uint64], data: memoryview, crcs: list[int]) -> None:
         """Put blocks into the page in memory, which has room for them."""
-        at, count = len(self._vblocks), len(data) // BLOCK
+        at = len(self._vblocks)
         self._page[at * BLOCK : at * BLOCK + len(data)] = data
-        address = self._address(at)
-        self._vblocks += range(start, start + count)
-        self._crcs += crcs or _crcs_of(data)
-        self._placing.placed(start, count, address)
+        self._vblocks += vblocks.tolist()
+        self._crcs += crcs
+        self._place(vblocks, self._address(at))
         if len(self._vblocks) == self.slots_per_page:
             self.close_page()
+
+    def _place(self, vblocks: NDArray[np.uint64], address: int) -> None:
+        """Tell where blocks have come to lie, run by run."""
+        cuts = (np.flatnonzero(vblocks[1:] - vblocks[:-1] != 1) + 1).tolist()
+        for at, to in pairwise([0, *cuts, len(vblocks)]):
+            if to > at:
+                self._placing.placed(int(vblocks[at]), to - at, address + at)
 
     def _address(self, slot: int) -> int:
         return (self.block * self.medium.pages_per_block + self.page) * self.slots_per_page + slot
 
-    def _full_pages(self, start: int, data: memoryview, crcs: list[int] | None) -> memoryview:
+    def _full_pages(self, vblocks: NDArray[np.uint64], data: memoryview, crcs: list[int]) -> memoryview:
         pages = len(data) // self.medium.page_size
         raw, rows, tags = self._blank(pages)
         _fill(rows, data, self.medium.page_size)
-        count = len(data) // BLOCK
-        vblocks = np.arange(count, dtype=np.uint64) + np.uint64(start)
-        self._fill_tags(tags, vblocks, crcs or _crcs_of(data), self.slots_per_page)
+        self._fill_tags(tags, vblocks, crcs, self.slots_per_page)
         tags["kind"] = DATA
         self._seal(tags, rows)
         return raw
@@ -341,11 +349,14 @@ class Log:
 
     def _fill_tags(self, tags: Any, vblocks: NDArray[np.uint64], crcs: list[int], per_page: int) -> None:
         spp, count = self.slots_per_page, len(vblocks)
+        tags["slots"] = per_page
+        if count == len(tags) * spp:
+            tags["vblock"], tags["slot_crc"] = vblocks.reshape(-1, spp), np.array(crcs, np.uint32).reshape(-1, spp)
+            return
         wide_vblocks, wide_crcs = np.zeros(len(tags) * spp, np.uint64), np.zeros(len(tags) * spp, np.uint32)
         wide_vblocks[:count], wide_crcs[:count] = vblocks, crcs
         tags["vblock"] = wide_vblocks.reshape(-1, spp)
         tags["slot_crc"] = wide_crcs.reshape(-1, spp)
-        tags["slots"] = per_page
         tags["slots"][-1] = count - (len(tags) - 1) * per_page
 
     def _seal(self, tags: Any, rows: NDArray[np.uint8]) -> None:
@@ -355,10 +366,9 @@ class Log:
         firm = np.arange(self.page, self.page + len(tags))
         tags["durable"] = self._durable if self.medium.volatile else firm
         size = tags.dtype.itemsize
-        spares = rows[:, self.medium.page_size : self.medium.page_size + size]
-        spares[:] = tags.view(np.uint8).reshape(len(tags), size)
-        for spare in spares:
-            spare[size - 4 :] = np.frombuffer(crc32(spare[: size - 4]).to_bytes(4, "little"), np.uint8)
+        body = memoryview(tags.tobytes())
+        tags["crc"] = [crc32(body[at : at + size - 4]) for at in range(0, len(body), size)]
+        rows[:, self.medium.page_size : self.medium.page_size + size] = tags.view(np.uint8).reshape(len(tags), size)
         rows[:, self.medium.page_size + size :] = 0xFF
 
     def _program(self, raw: memoryview) -> int:

@@ -37,6 +37,8 @@ from f2tools.flash.log import BAD, STALE, USED, BlockTable, Identity
 from f2tools.flash.medium import Medium
 from f2tools.flash.pages import Scan, content_of, head_of, is_commit, page_in, pages_in, scan
 
+PIECE = np.uint64(4 << 20)  # blocks that are taken apart at a time
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -182,19 +184,16 @@ class _Replay:
                     self._take_records(block, content)
 
     def fill_map(self) -> None:
-        """Put together the map, oldest first."""
+        """Put together the map: the checkpoint's, if there is one, and over it what was found, oldest first."""
+        parts = [tuple(column.astype(np.uint64) for column in self.map.arrays())]
         for block in self.table.by_seq():
             kept = self.kept.get(block)
-            if kept is None:
-                continue
-            counts = (
-                kept.addresses
-                < (block * self.medium.pages_per_block + int(self.table.end[block])) * self.slots_per_page
-            )
-            for start, count, address in zip(
-                kept.starts[counts].tolist(), kept.counts[counts].tolist(), kept.addresses[counts].tolist(), strict=True
-            ):
-                self.map.set(start, count, address)
+            if kept is not None:
+                end = (block * self.medium.pages_per_block + int(self.table.end[block])) * self.slots_per_page
+                counts = kept.addresses < end
+                parts.append(tuple(c[counts].astype(np.uint64) for c in (kept.starts, kept.counts, kept.addresses)))
+        starts, counts, addresses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        self.map = ExtentMap.of_arrays(*youngest(starts, counts, addresses))
 
     def _runs(self, block: int, tags: Any, pages: NDArray[np.intp]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Virtual blocks, counts and addresses of what data pages hold, in their order; no run spans two pages' gap."""
@@ -375,3 +374,55 @@ def _behind(found: Scan, start: int) -> Scan:
     return Scan(
         found.end, found.tags[start:], found.valid[start:], [p for p in found.damaged if p >= start], found.junk
     )
+
+
+def youngest(
+    starts: NDArray[np.uint64], counts: NDArray[np.uint64], addresses: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Runs of virtual blocks that may overlap, oldest first, as runs in order that don't: of each block the youngest.
+
+    Most runs are replaced whole.  Where some are replaced in part, they and all that touches them are taken apart into
+    single blocks, a stretch of the space at a time, so that memory stays bounded.
+    """
+    order = np.argsort(starts, kind="stable")
+    starts, counts, addresses = starts[order], counts[order], addresses[order]
+    again = (starts[:-1] == starts[1:]) & (counts[:-1] == counts[1:])
+    # a run that a later one replaces just like it never counts
+    keep = np.append(~again, True)[: len(starts)]
+    starts, counts, addresses, order = starts[keep], counts[keep], addresses[keep], order[keep]
+    if len(starts) < 2:
+        return starts, counts, addresses
+    last = starts + counts - np.uint64(1)
+    reach = np.maximum.accumulate(last)
+    heads = np.flatnonzero(np.append(True, starts[1:] > reach[:-1]))
+    sizes = np.diff(np.append(heads, len(starts)))
+    tangled = np.repeat(sizes > 1, sizes)
+    if not tangled.any():
+        return starts, counts, addresses
+    found = [(starts[~tangled], counts[~tangled], addresses[~tangled])]
+    where = np.flatnonzero(tangled)
+    groups = np.repeat(np.arange(len(heads)), sizes)[where]
+    blocks = np.cumsum(counts[where])
+    cuts = np.flatnonzero((np.diff(groups) != 0) & (np.diff(blocks // PIECE) != 0)) + 1
+    found += (_single(starts[part], counts[part], addresses[part], order[part]) for part in np.split(where, cuts))
+    merged = [np.concatenate(columns) for columns in zip(*found, strict=True)]
+    order = np.argsort(merged[0])
+    return merged[0][order], merged[1][order], merged[2][order]
+
+
+def _single(
+    starts: NDArray[np.uint64], counts: NDArray[np.uint64], addresses: NDArray[np.uint64], ages: NDArray[np.intp]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Runs that overlap, as runs of the youngest blocks; through single blocks."""
+    order = np.argsort(ages)
+    starts, sizes, addresses = starts[order], counts[order].astype(np.int64), addresses[order]
+    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    blocks = np.repeat(starts, sizes) + within.astype(np.uint64)
+    places = np.repeat(addresses, sizes) + within.astype(np.uint64)
+    order = np.argsort(blocks, kind="stable")
+    blocks, places = blocks[order], places[order]
+    last = np.append(blocks[1:] != blocks[:-1], True)
+    blocks, places = blocks[last], places[last]
+    follows = (blocks[1:] - blocks[:-1] == 1) & (places[1:] - places[:-1] == 1)
+    heads = np.flatnonzero(np.append(True, ~follows))
+    return blocks[heads], np.diff(np.append(heads, len(blocks))).astype(np.uint64), places[heads]

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media.image import create_image
@@ -99,6 +100,23 @@ class Vsl(Device):
     def write_vblocks(self, start: int, data: Data) -> None:
         """Write whole blocks from block `start` on, each atomic."""
         self.pwrite(start * BLOCK, data)
+
+    def write_scattered(self, vblocks: NDArray[np.uint64], data: Data) -> None:
+        """Write block i of `data` to virtual block `vblocks[i]`, each atomic; of one named twice the last counts."""
+        self.check_writable()
+        view, wanted = byte_view(data), np.asarray(vblocks, np.uint64)
+        if len(view) != len(wanted) * BLOCK:
+            raise Usage(f"{self.name}: {len(view)} bytes for {len(wanted)} blocks of {BLOCK}")
+        if not len(wanted):
+            return
+        self.check_range(int(wanted.max()) * BLOCK, BLOCK)
+        self._check_room([(block, block + 1) for block in np.unique(wanted).tolist()])
+        step = (self.medium.pages_per_block // 2) * self._spp
+        for at in range(0, len(wanted), step):
+            part, content = wanted[at : at + step], view[at * BLOCK : (at + step) * BLOCK]
+            self._make_room(len(part) // self._spp + 2)
+            self.log.append(part, content, [crc32(content[n : n + BLOCK]) for n in range(0, len(content), BLOCK)])
+        self.blocks_written += len(wanted)
 
     def write_atomic(self, parts: Sequence[tuple[int, Data]]) -> None:
         """Write several runs of whole blocks, (first block, data), of which a power cut leaves all or none.

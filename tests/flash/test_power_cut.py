@@ -63,7 +63,7 @@ def step(vsl: Vsl, history: History, chance: random.Random) -> None:
         history.trim(start, count)
         vsl.trim_vblocks(start, count)
     elif what < 0.8:
-        blocks = {block: chance.randbytes(512) for block in chance.sample(range(BLOCKS), 3)}
+        blocks = {block: chance.randbytes(512) for block in chance.sample(range(BLOCKS), chance.choice([3, 20]))}
         for block, value in blocks.items():
             history.write(block, value)
         history.atomic.append(blocks)
@@ -104,9 +104,9 @@ def promised(known: list[tuple[int, History]], count: int) -> History:
     return chosen
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_a_power_cut_after_any_write_or_erase_of_an_image_keeps_what_was_flushed(seed: int) -> None:
-    recorder, before, known = run(seed, 140)
+    recorder, before, known = run(seed, 110)
     for count in cuts(recorder):
         history = promised(known, count)
         for use_checkpoint in (True, False):
@@ -115,9 +115,9 @@ def test_a_power_cut_after_any_write_or_erase_of_an_image_keeps_what_was_flushed
             history.check(blocks_of(vsl), (seed, count))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_writes_lost_torn_and_out_of_order_before_a_flush_keep_what_was_flushed(seed: int) -> None:
-    recorder, before, known = run(10 + seed, 140)
+    recorder, before, known = run(10 + seed, 110)
     chance = random.Random(seed)
     for count in cuts(recorder):
         history = promised(known, count)
@@ -135,7 +135,7 @@ def test_writes_lost_torn_and_out_of_order_before_a_flush_keep_what_was_flushed(
             assert blocks_of(open_vsl(device, use_checkpoint=use_checkpoint)) == found, (seed, count)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_chip_that_loses_power_again_and_again_keeps_what_was_flushed(seed: int) -> None:
     nand = Nand(Geometry(blocks=24, pages_per_block=16))
     chance, history = random.Random(seed), History()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from f2tools.device.media.image import open_image
@@ -61,7 +62,7 @@ def reopened(vsl: Vsl, **how: bool) -> Vsl:
     return open_vsl(Memory(bytes(vsl.medium.device.content)), **how)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_log_alone_and_the_checkpoint_give_the_map_that_was_in_memory(seed: int) -> None:
     vsl = layer()
     model = work(vsl, seed, 600)
@@ -149,6 +150,18 @@ def test_what_is_full_says_so_before_anything_is_written_and_trimming_helps() ->
     assert big.pread(SIZE - 512, 1024) == b"c" * 1024
 
 
+def test_scattered_blocks_are_written_at_once() -> None:
+    vsl = layer()
+    blocks = np.array([5, 400, 6, 7, 5, 100], np.uint64)
+    vsl.write_scattered(blocks, b"".join(bytes([n]) * 512 for n in range(6)))
+    assert {block: data[0] for block, data in blocks_of(vsl).items()} == {5: 4, 6: 2, 7: 3, 100: 5, 400: 1}
+    with pytest.raises(Usage):
+        vsl.write_scattered(blocks, bytes(512))
+    with pytest.raises(DeviceError, match="past its end"):
+        vsl.write_scattered(np.array([SIZE // 512], np.uint64), bytes(512))
+    vsl.write_scattered(np.zeros(0, np.uint64), b"")
+
+
 def test_an_atomic_write_has_its_limits() -> None:
     vsl = layer()
     with pytest.raises(DeviceError, match="as one"):
@@ -210,10 +223,10 @@ def test_wear_is_levelled_although_most_data_never_move() -> None:
     size = vsl.size_bytes
     vsl.pwrite(0, b"cold" * (size // 4))
     chance = random.Random(1)
-    for _ in range(6000):
+    for _ in range(4000):
         vsl.pwrite(chance.randrange(40) * 2048, chance.randbytes(2048))
     worn = nand.erase_counts
-    assert worn.mean() > 12
+    assert worn.mean() > 10
     assert worn.max() - worn.min() <= 10
     assert vsl.pread(size // 2, 4096) == b"cold" * 1024
 
