@@ -115,22 +115,26 @@ class Surgery:
         """(version, ino, block_addr) as they are now."""
         self.settle_journals()
         number, index = divmod(nid, self.geo.nat_entries_per_block)
-        block = self.read(int(self.image.nat.blkaddrs[number]))
-        at = index * NatEntry.size
-        raw = block[at : at + NatEntry.size].tobytes()
-        return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
+        return _nat_at(self.read(int(self.image.nat.blkaddrs[number])), index * NatEntry.size)
 
     def set_nat(
         self, nid: int, ino: int | None = None, block_addr: int | None = None, version: int | None = None
     ) -> None:
         """Change fields of a NAT entry."""
-        old = self.nat(nid)
-        entry = NatEntry(
-            version=old[0] if version is None else version,
-            ino=old[1] if ino is None else ino,
-            block_addr=old[2] if block_addr is None else block_addr,
-        )
-        self._put_nat(nid, entry.build())
+        self.settle_journals()
+        number, index = divmod(nid, self.geo.nat_entries_per_block)
+        at = index * NatEntry.size
+
+        def change(block: NDArray[np.uint8]) -> None:
+            old = _nat_at(block, at)
+            entry = NatEntry(
+                version=old[0] if version is None else version,
+                ino=old[1] if ino is None else ino,
+                block_addr=old[2] if block_addr is None else block_addr,
+            )
+            _put(block, at, np.frombuffer(entry.build(), np.uint8))
+
+        self.edit(int(self.image.nat.blkaddrs[number]), change)
 
     def _put_nat(self, nid: int, raw: bytes) -> None:
         number, index = divmod(nid, self.geo.nat_entries_per_block)
@@ -470,6 +474,12 @@ class _Tables:
             old_row = layout.table(self.surgery.read(log.blkaddr)[: geo.sum_block_size])[0]
             row["journal"][0] = old_row["journal"]
         return row.tobytes().ljust(geo.block_size, b"\0")
+
+
+def _nat_at(block: NDArray[np.uint8], at: int) -> tuple[int, int, int]:
+    """(version, ino, block_addr) of the entry that lies there."""
+    raw = block[at : at + NatEntry.size].tobytes()
+    return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
 
 
 def _put(block: NDArray[np.uint8], at: int, raw: NDArray[np.uint8]) -> None:

@@ -87,8 +87,7 @@ class Work:
 
     def free(self, nid: int) -> None:
         """Let the NAT have nothing for a nid, for good."""
-        version, _, _ = self.surgery.nat(nid)
-        self.surgery.set_nat(nid, 0, 0, version)
+        self.surgery.set_nat(nid, 0, 0)
         self._freed.add(nid)
 
     def adopt_old(self, nid: int) -> bool:
