@@ -259,6 +259,8 @@ class Cleaner:
     def _keep(self, record: Record, victims: list[int]) -> None:
         """Append a record again if it still says something."""
         table = self.table
+        if record.block >= self.log.medium.blocks:
+            return
         if record.kind == TRIM:
             older = table.seq[table.used()]
             older = older[~np.isin(table.used(), victims)]

@@ -19,6 +19,7 @@ from f2tools.flash.format import (
     DATA,
     HEAD,
     HEAD_MAGIC,
+    POSITION_BITS,
     TX,
     TX_FIRST,
     TX_LAST,
@@ -123,7 +124,7 @@ def head_of(medium: Medium, block: int) -> BlockHead | None:
         if body is None or tag is None or PageTag.at(medium.page_size).table(tag)["kind"][0] != HEAD:
             continue
         head = BlockHead.parse(body + bytes(4))
-        if head.magic == HEAD_MAGIC and head.version == VERSION:
+        if head.magic == HEAD_MAGIC and head.version == VERSION and 0 < head.seq < 1 << 63 - POSITION_BITS:
             return head
     return None
 
@@ -150,7 +151,7 @@ def scan(medium: Medium, block: int, seq: int, upto: int, newest: bool, *, start
             if mine is None:
                 continue
             tags[page] = layout.table(mine)[0]
-        valid[page] = tags["seq"][page] == seq & 0xFFFFFFFF
+        valid[page] = tags["seq"][page] == seq & 0xFFFFFFFF and tags["slots"][page] <= medium.page_size // BLOCK
     found = Scan(upto - start, tags, valid)
     if newest:
         _cut_tail(medium, found, view, block, start)

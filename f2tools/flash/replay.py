@@ -266,6 +266,8 @@ class _Replay:
         if len(entries) < commit.extents or len(states) < self.medium.blocks:
             return False
         table = self.table
+        if not self._is_map(entries):
+            return False
         for one in self.headless:  # what was free when the checkpoint was written has no pages that count
             if int(table.seq[one]) <= seq and int(states["seq"][one]) != int(table.seq[one]):
                 table.release(one, STALE)
@@ -277,6 +279,17 @@ class _Replay:
         table.erases[unused] = np.maximum(table.erases[unused], states["erases"][unused])
         self.entries, self.entries_seq = entries, states["seq"].copy()
         return True
+
+    def _is_map(self, entries: Any) -> bool:
+        """Whether extents are in order, apart, and each within one erase block; a checksum doesn't make them so."""
+        starts, sizes, addresses = entries["start"], entries["count"].astype(np.uint64), entries["address"]
+        if not bool((sizes > 0).all()):
+            return False
+        last = starts + sizes - np.uint64(1)
+        size = np.uint64(self.slots_per_block)
+        within = addresses % size + sizes <= size
+        there = addresses // size < self.medium.blocks
+        return bool((starts[1:] > last[:-1]).all() and (last >= starts).all() and within.all() and there.all())
 
     def take_entries(self) -> None:
         """Begin the map with the checkpoint's.
@@ -299,10 +312,8 @@ class _Replay:
         parts: dict[int, list[bytes]] = {MAP: [], BLOCKS: []}
         crc = 0
         stride = self.medium.page_size + self.medium.spare_size
-        for one in range(commit.first_seq, seq + 1):
-            block = by_seq.get(one)
-            if block is None:
-                continue  # a block that took no head
+        for one in sorted(number for number in by_seq if commit.first_seq <= number <= seq):
+            block = by_seq[one]
             start = commit.first_page if one == commit.first_seq else 1
             upto = page if one == seq else int(self.table.end[block])
             if start >= upto:

@@ -108,13 +108,14 @@ class _Check:
 
     def contents(self, medium: Medium, opened: Opened, advance: Callable[[int], None]) -> None:
         """Every block that is mapped has the checksum it was written with."""
-        live = _by_block(opened, medium)
+        living = _Living(opened, medium)
         for block in opened.table.by_seq():
             end = int(opened.table.end[block])
             found, raw = scan(medium, block, int(opened.table.seq[block]), end, False)
             self.report.pages_read += end
             stride = medium.page_size + medium.spare_size
             view = memoryview(raw)
+            live = living.of(block)
             for page in np.flatnonzero(found.valid).tolist():
                 one = view[page * stride : (page + 1) * stride]
                 tag = found.tags[page]
@@ -122,7 +123,7 @@ class _Check:
                     self.found("bit", f"a wrong bit in the tag of page {page} of erase block {block}, which its "
                                "checksum puts right", self.at(medium, block, page))  # fmt: skip
                 if int(tag["kind"]) == DATA:
-                    self.slots(medium, block, page, one, tag, live.get(block, {}))
+                    self.slots(medium, block, page, one, tag, live)
                 elif content_of(medium, block, page, one, tag) is None:
                     self.found("page", f"page {page} of erase block {block} is damaged", self.at(medium, block, page))
             advance(1)
@@ -166,14 +167,26 @@ def check(device: Device, advance: Callable[[int], None] = lambda _: None) -> Re
     return checking.report
 
 
-def _by_block(opened: Opened, medium: Medium) -> dict[int, dict[int, int]]:
-    """By erase block: which virtual block each slot holds that counts."""
-    size = medium.pages_per_block * (medium.page_size // BLOCK)
-    found: dict[int, dict[int, int]] = {}
-    for start, count, address in opened.map:
-        block, slot = divmod(address, size)
-        found.setdefault(block, {}).update(zip(range(slot, slot + count), range(start, start + count), strict=True))
-    return found
+class _Living:
+    """Which virtual block each slot of an erase block holds that counts."""
+
+    def __init__(self, opened: Opened, medium: Medium) -> None:
+        starts, counts, addresses = opened.map.arrays()
+        order = np.argsort(addresses)
+        self._starts, self._counts, self._addresses = starts[order], counts[order], addresses[order]
+        self._size = medium.pages_per_block * (medium.page_size // BLOCK)
+
+    def of(self, block: int) -> dict[int, int]:
+        """By slot of that erase block."""
+        edges = np.array([block * self._size, (block + 1) * self._size], np.uint64)
+        part = slice(*np.searchsorted(self._addresses, edges).tolist())
+        found: dict[int, int] = {}
+        for start, count, address in zip(
+            self._starts[part].tolist(), self._counts[part].tolist(), self._addresses[part].tolist(), strict=True
+        ):
+            slot = address - block * self._size
+            found.update(zip(range(slot, slot + count), range(start, start + count), strict=True))
+        return found
 
 
 def _same(one: ExtentMap, two: ExtentMap) -> bool:
