@@ -24,7 +24,7 @@ from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media.image import create_image
 from f2tools.errors import DeviceError, Usage
 from f2tools.flash.checksums import crc32
-from f2tools.flash.cleaning import Cleaner
+from f2tools.flash.cleaning import RESERVE, Cleaner
 from f2tools.flash.extents import ExtentMap
 from f2tools.flash.format import BLOCK, TRIM, PageTag, Record, tag_bytes
 from f2tools.flash.log import BAD, FREE, STALE, BlockTable, Full, Identity, Log
@@ -34,7 +34,6 @@ from f2tools.flash.pages import pages_in, slot_of
 from f2tools.flash.replay import Opened, open_log
 
 WHOLE_SPACE = 1 << 64  # blocks
-RESERVE = 3  # erase blocks that only cleaning may use
 ERASE_BLOCK = 4 << 20
 SMALLEST_ERASE_BLOCK = 64 << 10
 PAGE = 4096
