@@ -16,6 +16,7 @@ import wave
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,9 @@ def test_types_can_be_chosen_and_text_is_for_people() -> None:
     assert (result.code, "no type is called 'nonsense'" in result.err) == (2, True)
 
 
+@cache
 def formats() -> dict[str, bytes]:
-    """A small file of each format whose end is known."""
+    """A small file of each format whose end is known; made once, as a zip holds the time at which it was made."""
     png = b"\x89PNG\r\n\x1a\n"
     for kind, body in ((b"IHDR", bytes(13)), (b"IDAT", zlib.compress(bytes(999))), (b"IEND", b"")):
         png += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
