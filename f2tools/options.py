@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import Usage
-from f2tools.text import printable
+from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -294,8 +293,8 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
     if not count:
         return ""
     files = "1 file was" if count == 1 else f"{count:,} files were"
-    listed = "--recovered" if option else f"`{shlex.join(('f2tools', 'dump', 'ls', '-R', '--recovered', image))}`"
-    brings = shlex.join(("f2tools", "recover", "--apply", image))
+    listed = "--recovered" if option else f"`{command_line('f2tools', 'dump', 'ls', '-R', '--recovered', image)}`"
+    brings = command_line("f2tools", "recover", "--apply", image)
     return (
         f"{files} fsync'ed after the last checkpoint, before a crash; {listed} shows what is not seen here, `{brings}`"
         " brings it back for good"

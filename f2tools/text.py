@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import html
+import shlex
 from collections.abc import Iterable
 from io import StringIO
 
@@ -24,6 +25,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same of several lines, which stay lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def command_line(*words: str) -> str:
+    """A command to paste into a shell: a word with what `printable` would change is written $'...', byte by byte."""
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_ansi(word)}'" for word in words)
 
 
 def csv_line(values: Iterable[object]) -> str:
@@ -48,6 +54,10 @@ def markup(text: str) -> str:
 def _cell(text: str) -> str:
     text = printable(text)
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _ansi(word: str) -> str:
+    return "".join(f"\\{c}" if c in "\\'" else c if c.isprintable() else _escaped(c) for c in word)
 
 
 def _escaped(c: str) -> str:

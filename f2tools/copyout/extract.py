@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import OPEN_FOLDER, Folder, Maker, Report, TargetFull, join_path
+from f2tools.copyout.making import OPEN_FOLDER, SAME_NAME, Folder, Maker, Report, TargetFull, join_path
 from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
@@ -29,7 +29,6 @@ from f2tools.newfile import open_folder
 
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time
-SAME_NAME = "the target takes it for another name that was copied before"  # it folds case, or normalises
 OPEN_FOLDERS = 128  # levels of folders kept open; deeper trees close the upper ones and come back through `..`
 
 
@@ -259,7 +258,7 @@ class _Run:
             if kind != stat.S_IFDIR:
                 if not self.maker.force:
                     raise
-                os.unlink(name, dir_fd=folder.fd)
+                self.maker.clear(folder, name)
                 os.mkdir(name, 0o700, dir_fd=folder.fd)
             else:
                 made = False

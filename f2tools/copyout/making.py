@@ -7,7 +7,6 @@ what that is.  What goes wrong is noted in the report; only a target that takes 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from f2tools.copyout.keep import ACL_NAMES, Keep
+from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
 from f2tools.copyout.walk import MAX_REASONS, Lost, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
@@ -27,6 +26,8 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
 
+THERE_ALREADY = "something of that name is there already; --force replaces files"
+SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does not stay in the fast caches
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy
 SEND_MOST = 16 << 20  # in one call, so that an interruption is heard
@@ -50,6 +51,7 @@ class Report:
     """What was copied and what was not."""
 
     target: str
+    keep: Keep = NOTHING  # what was asked for
     files: int = 0
     directories: int = 0
     hard_links: int = 0
@@ -76,7 +78,24 @@ class Report:
             *((count, f"{space} attribute") for space, count in sorted(self.xattrs_left_out.items())),
         )
         words = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count)
-        return f"left out: {words}; --all keeps what root may set" if words else None
+        if not words:
+            return None
+        if self.keep == NOTHING:
+            return f"left out: {words}; --all keeps what root may set"
+        options = " ".join(self._unasked())
+        if options:
+            return f"left out: {words}; {options} keeps what root may set"
+        return f"left out: {words}; {'the target does not take that' if _is_root() else 'only root may set that'}"
+
+    def _unasked(self) -> Iterable[str]:
+        """The options that would keep more of what was left out."""
+        left, keep = self.xattrs_left_out, self.keep
+        if not keep.owners and (self.owners_not_set or left["ACL"]):
+            yield "--same-owner"
+        if not keep.devices and self.devices_not_made:
+            yield "--devices"
+        if not keep.special_bits and (self.set_ids_dropped or any(left[space] for space in left if space != "ACL")):
+            yield "--special-bits"
 
     @property
     def complete(self) -> bool:
@@ -85,7 +104,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        plain = {name: value for name, value in vars(self).items() if not isinstance(value, list | Counter)}
+        plain = {name: value for name, value in vars(self).items() if not isinstance(value, list | Counter | Keep)}
         return {
             **plain,
             "xattrs_not_set": dict(self.xattrs_not_set),
@@ -101,6 +120,7 @@ class Folder:
 
     path: bytes
     fd: int
+    there: set[bytes] | None = field(default=None, init=False, repr=False)  # its names when one was taken first
 
 
 class Made(NamedTuple):
@@ -124,6 +144,7 @@ class Maker:
     def __init__(self, volume: Volume, report: Report, keep: Keep, force: bool) -> None:
         self.volume = volume
         self.report = report
+        report.keep = keep
         self.euid, self.egid = os.geteuid(), os.getegid()
         self.keep = keep
         self.umask = 0 if keep.modes else _umask()
@@ -275,7 +296,7 @@ class Maker:
                 if len(opened) > 1:
                     os.close(opened.pop(0))
             if self.force:
-                self._clear(folder, name)
+                self.clear(folder, name)
             link_again(at, parts[-1], made, folder.fd, name)
         except Replaced as error:
             self.lose(folder, name, str(error))
@@ -333,12 +354,18 @@ class Maker:
         except FileExistsError:
             if not self.force:
                 raise
-        self._clear(folder, name)
+        self.clear(folder, name)
         return make()
 
-    def _clear(self, folder: Folder, name: bytes) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=folder.fd)
+    def clear(self, folder: Folder, name: bytes) -> None:
+        """Take away what is in the way; FileExistsError where that has another name, as it may have been made here."""
+        try:
+            os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if not _stands(folder, name):
+            raise FileExistsError(errno.EEXIST, SAME_NAME)
+        os.unlink(name, dir_fd=folder.fd)
 
     def _new_file(self, folder: Folder, name: bytes, inode: Inode) -> int:
         """An open new file, or -1 where there can't be one, which is noted."""
@@ -463,7 +490,7 @@ class Maker:
                 f"{done}, the rest was not tried"
             )
         if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":
-            self.lose(folder, name, "something of that name is there already; --force replaces files")
+            self.lose(folder, name, THERE_ALREADY if _stands(folder, name) else SAME_NAME)
             return
         self.lose(folder, name, f"can't be made: {error.strerror}")
 
@@ -508,6 +535,16 @@ def join_path(directory: bytes, name: bytes) -> bytes:
     return directory + name if directory == b"/" else directory + b"/" + name
 
 
+def _stands(folder: Folder, name: bytes) -> bool:
+    """Whether a name that is taken is there as it is spelled, and not as another that the target takes for the same.
+
+    One look at the folder will do: a name that is made later is not made twice.
+    """
+    if folder.there is None:
+        folder.there = {os.fsencode(one) for one in os.listdir(folder.fd)}
+    return name in folder.there
+
+
 def _by_descriptor(fd: int) -> bytes:
     """A name of what is open, whatever it is, for calls that take no such descriptor."""
     return b"/proc/self/fd/%d" % fd
@@ -515,6 +552,10 @@ def _by_descriptor(fd: int) -> bytes:
 
 def _device(inode: Inode) -> int:
     return os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
 
 
 def _umask() -> int:

@@ -5,14 +5,13 @@ Nothing that is advised here writes to the device.
 
 from __future__ import annotations
 
-import shlex
-
 import filetype
 
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.device.known import Signature, find_signatures
 from f2tools.errors import DeviceError
+from f2tools.text import command_line
 
 MOST_ZEROS = 256 << 20  # bytes looked through for anything but zeros
 PIECE = 4 << 20
@@ -88,7 +87,7 @@ def what_is_there(device: Device) -> str:
 
 def _named(device: Device, name: str) -> str:
     if name in UNPACK:
-        return f"it is a {name}; unpack it first: {UNPACK[name].format(shlex.quote(device.name))}"
+        return f"it is a {name}; unpack it first: {UNPACK[name].format(command_line(device.name))}"
     lost = f"if it was made over a volume by mistake: {_rescue(device)}"
     if name in OPEN_FIRST:
         return f"it holds {name}; {OPEN_FIRST[name]}; {lost}"
@@ -97,7 +96,7 @@ def _named(device: Device, name: str) -> str:
 
 
 def _rescue(device: Device) -> str:
-    command = f"f2tools fsck --rescue --salvage DIR {shlex.quote(device.name)}"
+    command = command_line("f2tools", "fsck", "--rescue", "--salvage", "DIR", device.name)
     return f"`{command}` looks in every block for what is left of a volume, and writes nothing to the image"
 
 
@@ -107,11 +106,11 @@ def _partitioned(device: Device, partitions: list[Partition]) -> str:
         words.append(f"{len(partitions) - MOST_PARTITIONS} more")
     with_f2fs = [one.number for one in partitions if holds_f2fs(device, one.start, one.length)]
     if with_f2fs:
-        name = shlex.quote(f"{device.name}@{with_f2fs[0]}")
+        name = command_line(f"{device.name}@{with_f2fs[0]}")
         return f"it is a disk with the partitions {', '.join(words)}; the volume is {name}"
     return (
         f"it is a disk with the partitions {', '.join(words)}, none of which holds F2FS; to look into one, write its"
-        f" number behind the name: {shlex.quote(f'{device.name}@{partitions[0].number}')}"
+        f" number behind the name: {command_line(f'{device.name}@{partitions[0].number}')}"
     )
 
 

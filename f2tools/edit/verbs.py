@@ -36,6 +36,7 @@ from f2tools.f2fs.layout.constants import (
     FEATURES,
 )
 from f2tools.options import Size
+from f2tools.text import command_line
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.edit.session import Session
@@ -553,7 +554,8 @@ def _demand_features(session: Session, flags: int, project: bool) -> None:
     }
     for name, needed in wanted.items():
         if needed and not session.volume.geo.feature & FEATURES[name]:
-            raise EditFailed(f"the volume lacks the feature {name}; f2tools tune {session.image} -O {name} adds it")
+            command = command_line("f2tools", "tune", session.image, "-O", name)
+            raise EditFailed(f"the volume lacks the feature {name}; {command} adds it")
 
 
 @verb(

@@ -42,6 +42,7 @@ from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
 from f2tools.forensics.slots import DOTS, Slot, read_slots
+from f2tools.text import command_line
 
 FORMAT = 1
 BATCH = 2048
@@ -169,7 +170,7 @@ def open_index(
         return build_index(volume, None, advance)
     name = os.fspath(path)
     if not os.path.exists(name):
-        raise Usage(f"{name}: there is no index; `f2tools scan IMAGE -o {name}` makes one")
+        raise Usage(f"{name}: there is no index; `{command_line('f2tools', 'scan', 'IMAGE', '-o', name)}` makes one")
     db = sqlite3.connect(f"{Path(name).absolute().as_uri()}?mode=ro", uri=True)
     index = Index(db, name)
     try:

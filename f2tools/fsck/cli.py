@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +28,7 @@ from f2tools.options import (
     say_bug,
     say_waiting,
 )
-from f2tools.text import printable
+from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
@@ -373,7 +372,7 @@ def _say_what_next(path: str) -> None:
 
 
 def _command(*words: str) -> str:
-    return printable(f"`{shlex.join(('f2tools', *words))}`")
+    return f"`{command_line('f2tools', *words)}`"
 
 
 def _salvaged(

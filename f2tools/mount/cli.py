@@ -13,7 +13,7 @@ import click
 from f2tools.device.media.mounted import mounts
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import device_option, json_option, key_option, print_json
-from f2tools.text import printable, printable_lines
+from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from f2tools.mount.session import Request
@@ -161,7 +161,8 @@ def _say(request: Request) -> None:
 def _check_directory(directory: str) -> None:
     there = next((image for image, place in mounts() if place == os.path.realpath(directory)), None)
     if there is not None:
-        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first (f2tools umount {directory})")
+        unmount = command_line("f2tools", "umount", directory)
+        raise F2fsError(f"{directory}: {there} is mounted there already; unmount it first ({unmount})")
     try:
         mode = os.stat(directory).st_mode
     except OSError as error:

@@ -11,6 +11,7 @@ from f2tools.device import open_device
 from f2tools.device.media.mounted import mounts
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.mount.status import END, END_SECONDS, answer_of, connect
+from f2tools.text import command_line
 
 
 def unmount(what: str) -> None:
@@ -62,7 +63,7 @@ def _wait(image: str, directory: str, ending: socket.socket | None) -> None:
     if answer is None:
         raise F2fsError(
             f"{directory}: unmounted, but its program ended without a word; the volume is as its last checkpoint has"
-            f" it, with what was fsync'ed since (f2tools recover {image} shows it)"
+            f" it, with what was fsync'ed since ({command_line('f2tools', 'recover', image)} shows it)"
         )
     if answer.get("error") is not None:
         raise F2fsError(f"{directory}: unmounted, and what was not safe before is lost: {answer['error']}")

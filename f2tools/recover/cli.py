@@ -19,7 +19,7 @@ from f2tools.options import (
     undo_option,
 )
 from f2tools.pictures.files import picture_options, pictures
-from f2tools.text import printable
+from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.recover.plan import Plan
@@ -144,6 +144,6 @@ def _report(plan: Plan, image: str, changes: bool, dry_run: bool, verbose: bool,
     elif changes and plan.needed:
         click.echo(f"{printable(image)}: would be recovered (dry run, nothing written)")
     elif plan.needed and (plan.older is None or plan.older.possible):
-        option = "" if plan.older is None else " --checkpoint older"
-        name = printable(image)
-        click.echo(f"{name}: nothing was written; f2tools recover {name}{option} --apply does it")
+        option = () if plan.older is None else ("--checkpoint", "older")
+        command = command_line("f2tools", "recover", image, *option, "--apply")
+        click.echo(f"{printable(image)}: nothing was written; {command} does it")

@@ -18,7 +18,7 @@ from f2tools.options import (
     progress,
     undo_option,
 )
-from f2tools.text import printable
+from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.resize.plan import Mode
@@ -117,7 +117,8 @@ def _check(image: str, devices: tuple[str, ...]) -> None:
         bad = [f for f in report.findings if f.severity >= Severity.ERROR]
     if bad:
         codes = ", ".join(sorted({finding.code for finding in bad}))
-        raise F2fsError(f"{image}: damaged ({codes}); nothing was changed. Look with: f2tools fsck {image}")
+        look = command_line("f2tools", "fsck", image)
+        raise F2fsError(f"{image}: damaged ({codes}); nothing was changed. Look with: {look}")
 
 
 def _size_of(path: str) -> int:

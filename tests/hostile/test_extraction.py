@@ -160,6 +160,17 @@ def test_each_power_is_asked_for_by_itself(image: Path, tmp_path: Path) -> None:
     assert "mode" in has(ALL)
 
 
+@as_root
+def test_what_is_left_out_names_the_options_that_were_not_given(image: Path, tmp_path: Path) -> None:
+    for options, advice in (
+        ((), "--all keeps"),
+        (("--devices",), "; --same-owner --special-bits keeps"),
+        (("--same-owner", "--special-bits"), "; --devices keeps"),
+    ):
+        said = f2("dump", "extract", image, "-o", tmp_path / "-".join(("out", *options)), *options).text
+        assert advice in said, said
+
+
 def test_without_its_acl_a_file_is_not_open_to_its_group(copied: Callable[..., tuple[Path, str]]) -> None:
     """The group bits of a mode are the ACL's mask, which is more than the group itself has."""
     top, _ = copied("extract", umask=0)

@@ -7,13 +7,15 @@ import io
 import json
 import os
 import re
+import shutil
+import subprocess
 import unicodedata
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from f2tools.text import bodyfile_field, csv_line, markup, printable
+from f2tools.text import bodyfile_field, command_line, csv_line, markup, printable
 from tests.dump.craft import f2
 from tests.hostile.forge import LINK, Forge
 
@@ -169,3 +171,23 @@ def test_one_function_escapes_for_each_kind_of_reader() -> None:
     assert printable(name) == "a\\x1b|<\\x0a\\xe2\\x80\\xae\\xff"
     assert bodyfile_field(name) == "a\\x1b\\x7c<\\x0a\\xe2\\x80\\xae\\xff"
     assert markup(name) == "a\\x1b|&lt;\\x0a\\xe2\\x80\\xae\\xff"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash reads $'...'")
+def test_a_command_that_is_advised_can_be_pasted_whatever_a_file_is_called() -> None:
+    names = [*NASTY, b"it's \\ and\nmore\xff1", b"with a blank", "ü".encode()]
+    line = command_line("printf", r"%s\0", *(os.fsdecode(name) for name in names))
+    assert line == printable(line)
+    assert subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout.split(b"\0")[:-1] == names
+
+
+def test_the_way_to_repair_an_image_of_any_name_can_be_pasted(tmp_path: Path) -> None:
+    image = os.path.join(tmp_path, os.fsdecode(b"a b\xff\n.img"))
+    assert f2("mkfs", image, "--size", "48M", "-q").code == 0
+    with open(image, "r+b") as file:
+        file.write(bytes(2 << 20))
+    said = f2("dump", "info", image).err
+    command = re.search(r"`(f2tools fsck --rescue --salvage DIR .*?)`", said)
+    assert command is not None, said
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command[1]}"], capture_output=True, check=True).stdout
+    assert words.split(b"\0")[-2] == os.fsencode(image)

@@ -30,7 +30,6 @@ repeated.
 from __future__ import annotations
 
 import os
-import shlex
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -48,6 +47,7 @@ from f2tools.device.base import Data, Device, Wrapper, byte_view
 from f2tools.device.media.image import FileDevice, lock, open_image
 from f2tools.device.ranges import RangeSet
 from f2tools.errors import DeviceError
+from f2tools.text import command_line
 
 MAGIC = b"F2TUNDO\0"
 VERSION = 1
@@ -153,7 +153,7 @@ class UndoLog(Wrapper):
     def _way_back(self) -> str:
         if not self._changed:
             return f"{self.base.name} was not changed"
-        return f"`{shlex.join(('f2tools', 'undo', self.path, self.base.name))}` takes back what was changed"
+        return f"`{command_line('f2tools', 'undo', self.path, self.base.name)}` takes back what was changed"
 
     def save(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Save what these (offset, length) hold now, all at once, as changes to them are to come."""

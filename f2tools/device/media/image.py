@@ -15,6 +15,7 @@ from typing import Any
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media import mounted
 from f2tools.errors import DeviceError
+from f2tools.text import command_line
 
 FALLOC_FL_KEEP_SIZE = 0x1
 FALLOC_FL_PUNCH_HOLE = 0x2
@@ -226,7 +227,8 @@ def lock(fd: int, name: str, shared: bool = False) -> None:
         os.close(fd)
         where = mounted.mounted_on(name)
         if where is not None:
-            raise DeviceError(f"{name}: mounted on {where}; unmount it first (f2tools umount {where})") from None
+            unmount = command_line("f2tools", "umount", where)
+            raise DeviceError(f"{name}: mounted on {where}; unmount it first ({unmount})") from None
         raise DeviceError(f"{name}: another program is writing to it; try again when that has ended") from None
     except OSError as error:
         # A file system without locks, such as some network ones, is no reason not to write.
