@@ -70,3 +70,38 @@ def test_of_two_entries_with_one_name_the_inode_that_remembers_another_has_that_
         assert {name: volume.path("/" + name.decode()).read() for name in (first, second)} == {
             name: b"content of " + name for name in (first, second)
         }
+
+
+@pytest.mark.peer
+def test_a_deleted_name_stays_deleted_where_the_number_of_links_is_too_high(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        ino = volume.create(3, b"file", 0o644)
+        volume.link(ino, 3, b"gone")
+        volume.unlink(3, b"gone")
+        inode = volume.live(ino)
+        inode.set(i_links=2)
+        volume.nodes.touch(inode)
+    assert repair(image).complete
+    assert_silent(image)
+    assert paths_of(image) == {b"/file"}
+
+
+@pytest.mark.peer
+def test_of_a_further_name_the_first_slot_comes_back_if_the_others_are_marked(tmp_path: Path) -> None:
+    image, name = fresh(tmp_path), b"a name of several slots"
+    with writable(image) as volume:
+        ino = volume.create(3, b"file", 0o644)
+        volume.link(ino, 3, name)
+    with f2tools.open(image) as volume:
+        root = volume.path("/").inode
+        entry = next(entry for entry in volume.dirs.entries(root) if entry.name == name)
+        at = int(volume.data.addresses(root, entry.block, 1)[0]) * volume.geo.block_size + entry.slot // 8
+    with image.open("r+b") as file:
+        file.seek(at)
+        marks = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([marks & ~(1 << entry.slot % 8)]))
+    assert repair(image).complete
+    assert_silent(image)
+    assert paths_of(image) == {b"/file", b"/" + name}

@@ -12,15 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.constants import (
-    F2FS_FEATURE_RO,
-    F2FS_NAME_LEN,
-    F2FS_SLOT_LEN,
-    NR_CURSEG_DATA_TYPE,
-    OFFSET_BIT_SHIFT,
-)
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
-from f2tools.f2fs.layout.hashes import dentry_hash
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.checks.summary import summaries_of
@@ -59,12 +51,17 @@ class OldName(NamedTuple):
 
 
 def old_names(scan: Scan) -> Iterator[OldName]:
-    """Entries in blocks that nobody owns and that the summaries call a directory's: the log keeps older copies."""
+    """Entries in blocks that nobody owns and that the summaries call a directory's: the log keeps older copies.
+
+    Of places where the directory has entries now nothing is told: what those lack was deleted.
+    """
     image, geo = scan.image, scan.geo
     if geo.feature & F2FS_FEATURE_RO:
         return
     dirs = {int(scan.nid[row]) for row in scan.inodes["node"][scan.inodes["mode"] >> 12 == stat.S_IFDIR >> 12]}
     inode_of = {int(nid): int(row) for nid, row in zip(scan.nid, scan.inode_of, strict=True) if row >= 0}
+    table = scan.dentries.table
+    filled = set(zip(table["dir"].tolist(), table["block"].tolist(), strict=True))  # (inode row, number of the block)
     start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
     segnos: set[int] = set()
     for offset, length in image.device.data_ranges(start, end - start):
@@ -76,7 +73,8 @@ def old_names(scan: Scan) -> Iterator[OldName]:
         for at in np.flatnonzero((entries[0]["nid"] != 0) & (owned[0] == 0)).tolist():
             row = inode_of.get(int(entries[0]["nid"][at]), -1)
             folder = int(scan.nid[scan.inodes["node"][row]]) if row >= 0 else 0
-            if folder not in dirs:
+            number = int(scan.fofs[scan.row_of(int(entries["nid"][0, at]))]) + int(entries["ofs_in_node"][0, at])
+            if folder not in dirs or (row, number) in filled:
                 continue
             block = image.block(int(geo.start_block(segno)) + at)
             if block[-NodeFooter.size :].view(NodeFooter.dtype)[0]["nid"] == entries[0]["nid"][at]:
@@ -84,25 +82,6 @@ def old_names(scan: Scan) -> Iterator[OldName]:
             for entry in DentryArea(block.copy()).entries():
                 if entry.name not in (b".", b".."):
                     yield OldName(folder, entry.name, entry.ino, entry.file_type)
-
-
-def cleared_names(scan: Scan, inos: NDArray[Any]) -> Iterator[OldName]:
-    """Entries that lead to these inodes in slots of directory blocks that are not marked as used."""
-    table = scan.dentries.table
-    _, first = np.unique(table["blkaddr"], return_index=True)
-    for row in table[first[table["block"][first] >= 0]]:
-        block = scan.image.block(int(row["blkaddr"])).copy()
-        slots = dentries_in(block.size)
-        at = bitmap_size(slots) + reserved_size(block.size)
-        entries = block[at : at + SIZE_OF_DIR_ENTRY * slots].view(DirEntry.dtype)
-        used = np.unpackbits(block[: bitmap_size(slots)], bitorder="little")[:slots].astype(np.bool_)
-        names_at = at + SIZE_OF_DIR_ENTRY * slots
-        for slot in np.flatnonzero(~used & np.isin(entries["ino"], inos)).tolist():
-            start, length = names_at + F2FS_SLOT_LEN * slot, int(entries["name_len"][slot])
-            name = block[start : start + length].tobytes()
-            if 0 < length <= F2FS_NAME_LEN and dentry_hash(name) == entries["hash_code"][slot]:
-                folder = int(scan.inode_nids[row["dir"]])
-                yield OldName(folder, name, int(entries["ino"][slot]), int(entries["file_type"][slot]))
 
 
 class Leaks:

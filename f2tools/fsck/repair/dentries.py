@@ -23,6 +23,7 @@ from f2tools.fsck.findings import Finding
 from f2tools.fsck.repair.work import Work
 
 DOTS = (b".", b"..")
+_LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)  # slots
 
 
 def dentry_type(work: Work, finding: Finding) -> bool:
@@ -70,6 +71,11 @@ def dentry_name(work: Work, finding: Finding) -> bool:
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
         code, ino, length, _ = area.entry_at(slot)
+        if not length and (start := _start_of(area, view, slot, hash_of)) is not None:
+            if not _is_marked(view, start):
+                _mark(view, start, 1)
+                work.note(finding, f"slot {start} marked: a name begins there that has its entry's hash")
+            return
         at, end = _names_at(view.nbytes) + F2FS_SLOT_LEN * slot, _names_at(view.nbytes) + F2FS_SLOT_LEN * area.slots
         text = bytes(view[at : min(at + F2FS_NAME_LEN, end)])
         own = inode_name(work, ino)
@@ -92,6 +98,25 @@ def dentry_name(work: Work, finding: Finding) -> bool:
         work.note(finding, "hash computed anew")
 
     return work.edit_area(data, change) and work.surgery.changed > before
+
+
+def _start_of(area: DentryArea, view: memoryview, slot: int, hash_of: Callable[[bytes], int]) -> int | None:
+    """Where a name begins of which only the further slots are marked: a deleted one has none that is.
+
+    A name that was written over what another left has not the hash of that one.
+    """
+    for start in range(slot - 1, max(-1, slot - _LONGEST), -1):
+        code, _, length, _ = area.entry_at(start)
+        at = _names_at(view.nbytes) + F2FS_SLOT_LEN * start
+        if start + -(-length // F2FS_SLOT_LEN) > slot and _is(bytes(view[at : at + length]), code, hash_of):
+            return start
+        if not _is_marked(view, start):
+            return None
+    return None
+
+
+def _is_marked(view: memoryview, slot: int) -> bool:
+    return bool(view[slot // 8] >> slot % 8 & 1)
 
 
 def _is(name: bytes, code: int, hash_of: Callable[[bytes], int]) -> bool:

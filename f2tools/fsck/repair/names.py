@@ -47,23 +47,31 @@ class Names:
     def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
         """Further names of files that have fewer than links, from older copies of directory blocks.
 
-        `missing`: inode number -> names that are wanted.  A name that was taken since is left alone.
+        `missing`: inode number -> names that are wanted.  Only where just as many are found are they believed: else it
+        is the number of links that is wrong, and a deleted name would come back.
         """
+        found: dict[int, dict[tuple[int, bytes], int]] = {ino: {} for ino in missing}
         for folder_ino, name, ino, kind in old:
-            if missing.get(ino, 0) <= 0 or not _possible(name):
+            if ino in missing and len(found[ino]) <= missing[ino] and self._lacks(folder_ino, name, ino, kind):
+                found[ino][folder_ino, name] = kind
+        for ino, names in found.items():
+            if len(names) != missing[ino]:
                 continue
-            with suppress(F2fsError, OSError):
-                folder, inode = self._vol.live(folder_ino), self._vol.live(ino)
-                if not folder.is_dir or inode.is_dir or file_type(inode.i_mode) != kind:
-                    continue
-                if self._vol.names.find(folder, name) is not None:
-                    continue
-                self._vol.balance(64)
-                folder = self._vol.live(folder_ino)
-                self._vol.names.add(folder, self._vol.names.room(folder, name), name, ino, kind)
-                self._vol.nodes.touch(folder)
-                missing[ino] -= 1
-                self._done.append(f"I002 ino {ino}: named {os.fsdecode(name)!r} in directory {folder_ino} again")
+            for (folder_ino, name), kind in names.items():
+                with suppress(F2fsError, OSError):
+                    self._vol.balance(64)
+                    folder = self._vol.live(folder_ino)
+                    self._vol.names.add(folder, self._vol.names.room(folder, name), name, ino, kind)
+                    self._vol.nodes.touch(folder)
+                    self._done.append(f"I002 ino {ino}: named {os.fsdecode(name)!r} in directory {folder_ino} again")
+
+    def _lacks(self, folder_ino: int, name: bytes, ino: int, kind: int) -> bool:
+        """Whether a directory could have this entry for a file, and has none of that name."""
+        with suppress(F2fsError, OSError):
+            folder, inode = self._vol.live(folder_ino), self._vol.live(ino)
+            fits = folder.is_dir and not inode.is_dir and file_type(inode.i_mode) == kind
+            return fits and _possible(name) and self._vol.names.find(folder, name) is None
+        return False
 
     def _folder(self, pino: int, ino: int) -> Any:
         """The directory of this number, unless it can't be used or lies below `ino` itself."""

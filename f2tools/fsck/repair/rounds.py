@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
@@ -25,7 +23,7 @@ from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
 from f2tools.fsck.checks.device import zones_below
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.leaks import OldName, cleared_names, old_names
+from f2tools.fsck.facts.leaks import OldName, old_names
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.repair.names import Names
 from f2tools.fsck.repair.structures import (
@@ -345,8 +343,7 @@ class Repairer:
         old: list[OldName] = []
         if missing and not lost and not mixed:  # what inodes remember comes first
             self._remembered = True
-            lately = cleared_names(tree.scan, np.array(list(missing)))
-            old = [entry for entry in (*lately, *old_names(tree.scan)) if entry.ino in missing]
+            old = [entry for entry in old_names(tree.scan) if entry.ino in missing]
         if not lost and not mixed and not old:
             return False
         if not self._wanted("names", lost, ("U001", "U002", "D006", "D008")):
