@@ -6,7 +6,7 @@ from typing import Any
 
 from f2tools.ftl.blocks import take
 from f2tools.ftl.engine import kernel
-from f2tools.ftl.merging import Logs, copy_to, discard, in_place, read, replace_home, write_at
+from f2tools.ftl.merging import Logs, copy_range, discard, in_place, read, replace_home, write_at
 from f2tools.ftl.state import DATA_PAGES, DISCARD, FULL, HOST_WRITES, PER_BLOCK, WRITE, Flash
 
 
@@ -35,10 +35,9 @@ def replace_one(f: Flash, o: Logs, page: int, mark: int) -> None:
     logical = page // per
     new = take(f)
     start = logical * per
-    for other in range(start, min(start + per, f.n[DATA_PAGES])):
-        if other == page:
-            write_at(f, new, other - start, page, mark)
-        else:
-            copy_to(f, new, other - start, other)
+    home = o.home[logical]
+    copy_range(f, new, home, start, page)
+    write_at(f, new, page - start, page, mark)
+    copy_range(f, new, home, page + 1, min(start + per, f.n[DATA_PAGES]))
     f.n[FULL] += 1
     replace_home(f, o, logical, new)

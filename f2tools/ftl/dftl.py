@@ -152,11 +152,14 @@ def write_map(f: Flash, c: Cache, which: int) -> None:
     """Write a page of the map anew, with all that is changed of it in memory."""
     n = f.n
     each = n[ENTRIES]
-    if c.dirty[which]:
-        for page in range(which * each, min(which * each + each, n[DATA_PAGES])):
-            if c.state[page] == DIRTY:
-                c.state[page] = CLEAN
-        c.dirty[which] = 0
+    left = c.dirty[which]
+    page = which * each
+    while left:
+        if c.state[page] == DIRTY:
+            c.state[page] = CLEAN
+            left -= 1
+        page += 1
+    c.dirty[which] = 0
     place = n[DATA_PAGES] + which
     if f.place[place] >= 0:
         n[MAP_READS] += 1

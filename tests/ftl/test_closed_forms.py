@@ -42,8 +42,9 @@ def test_victims_by_chance_are_as_in_theory() -> None:
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2])
 def test_discards_are_as_in_theory(share: float) -> None:
+    # how many pages are in use goes up and down by chance, slowly, by some 0.05 %, which is 0.4 % of the WAF
     found = waf("fifo", 32, 0.07, Load(discards=share))
-    assert found == pytest.approx(theory.discards(0.07, share), rel=WITHIN)
+    assert found == pytest.approx(theory.discards(0.07, share), rel=0.01)
 
 
 def test_two_temperatures_in_one_log_are_as_in_theory() -> None:
