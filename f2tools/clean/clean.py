@@ -22,9 +22,10 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_BLKZONED,
     SUM_TYPE_DATA,
 )
+from f2tools.f2fs.write.balance import DIRTY_NODES_HELD
 from f2tools.f2fs.write.gc import BATCH_SECTIONS, POLICIES, Candidates, Pinned
 from f2tools.f2fs.write.segment import NoFreeSegment
-from f2tools.f2fs.write.volume import DIRTY_NODES_HELD, WritableVolume
+from f2tools.f2fs.write.volume import WritableVolume
 
 NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)
 SPARE_NODES = 8  # of quota files and folders, which a checkpoint writes too

@@ -31,9 +31,10 @@ from f2tools.f2fs.volume.areas import Reserve, best_reserve
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.super import choose_superblock, devices_of, must_be_in_place, read_superblocks, shares_of
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.balance import DIRTY_NODES_HELD
 from f2tools.f2fs.write.gc import Pinned, make_room
 from f2tools.f2fs.write.segment import NoFreeSegment
-from f2tools.f2fs.write.volume import DIRTY_NODES_HELD, WritableVolume
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch
 from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, Plan, SetEnd, State, Step, make_plan, minimum

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +41,14 @@ from f2tools.f2fs.volume.dentries import Dentry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES
+from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.node import LiveInode, is_dnode
-
-if TYPE_CHECKING:
-    from f2tools.f2fs.write.volume import WritableVolume
 
 LOST_FOUND = b"lost+found"
 _HEAD = InodeLayout.offset_of("i_ext")
 
 
-def recover(volume: WritableVolume, recovery: Recovery | None = None) -> Recovery:
+def recover(volume: Namei, recovery: Recovery | None = None) -> Recovery:
     """Bring back what was fsync'ed and write a checkpoint with it; nothing is written when there is nothing.
 
     Until that checkpoint is complete the chain stays as it is, so a recovery that is interrupted starts again.  Corrupt
@@ -67,7 +65,7 @@ def recover(volume: WritableVolume, recovery: Recovery | None = None) -> Recover
 
 
 @contextmanager
-def _without_limits(volume: WritableVolume) -> Iterator[None]:
+def _without_limits(volume: Namei) -> Iterator[None]:
     """What was written once is charged again, whatever the limits: it is the system that does it."""
     if volume.quotas is not None:
         volume.quotas.privileged = True
@@ -79,7 +77,7 @@ def _without_limits(volume: WritableVolume) -> Iterator[None]:
 
 
 class _Applier:
-    def __init__(self, volume: WritableVolume, recovery: Recovery) -> None:
+    def __init__(self, volume: Namei, recovery: Recovery) -> None:
         self._vol = volume
         self._geo = volume.geo
         self._found = recovery

@@ -1,0 +1,189 @@
+"""Room before each operation, and the moments when all is made safe."""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    CP_DISABLED_FLAG,
+    CP_DISABLED_QUICK_FLAG,
+    CP_QUOTA_NEED_FSCK_FLAG,
+    F2FS_IMMUTABLE_FL,
+    LOG_BLOCKS_PER_SEG,
+)
+from f2tools.f2fs.write.charge import Charging
+from f2tools.f2fs.write.gc import make_room
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.parts import fail
+from f2tools.f2fs.write.segment import NoFreeSegment
+
+DIRTY_NODES_HELD = 8192
+
+
+class Operation:
+    """One change of a volume.  Inodes that it hands out stay good until it ends.
+
+    Only on entering are nodes dropped from memory; whoever holds an inode across that border holds a dead one.
+    """
+
+    __slots__ = ("_blocks", "_vol")
+
+    def __init__(self, vol: Balance, blocks: int) -> None:
+        self._vol = vol
+        self._blocks = blocks
+
+    def __enter__(self) -> Operation:
+        self._vol.begin(self._blocks)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def live(self, ino: int) -> LiveInode:
+        """The inode with this number, to be changed."""
+        return self._vol.nodes.live(ino)
+
+    def directory(self, ino: int) -> LiveInode:
+        """A directory whose names are about to change; OSError ENOTDIR, ENOENT, EPERM."""
+        inode = self._vol.nodes.live(ino)
+        if not inode.is_dir:
+            fail(errno.ENOTDIR)
+        if not inode.i_links:
+            fail(errno.ENOENT)
+        if inode.i_flags & F2FS_IMMUTABLE_FL:
+            fail(errno.EPERM)
+        return inode
+
+
+class Balance(Charging):
+    """Operations begin here: with write-back, cleaning or a checkpoint where memory or free sections run short."""
+
+    def operation(self, blocks: int) -> Operation:
+        """A change that writes about so many blocks; entering it makes room, or raises OSError ENOSPC or EROFS."""
+        return Operation(self, blocks)
+
+    def begin(self, blocks: int) -> None:
+        """Before an operation: the volume is usable, and there are free sections for what it will write."""
+        self.usable()
+        self._changed = True
+        self.balance(blocks)
+
+    def balance(self, blocks: int = 0) -> None:
+        """Write back when much is in memory, and clean when free sections run out; see f2fs_balance_fs()."""
+        if self._busy:
+            return
+        if self.files.page_count >= self._pages_held:
+            pages, segments = self.files.page_count, self.segments
+            # before the holes run out: a checkpoint makes holes of what was overwritten since the last one
+            if segments.threading and segments.data_holes() < 2 * pages <= 2 * segments.waiting_holes:
+                self.checkpoint()
+            self.files.write_back_all()
+        if len(self.nodes.dirty) >= min(DIRTY_NODES_HELD, self._pages_held):
+            self.nodes.write(list(self.nodes.dirty))
+        self.nodes.shrink()
+        if self._enough(blocks):
+            return
+        self._busy = True
+        try:
+            self.files.write_back_all()
+            self.nodes.write(list(self.nodes.dirty))
+            make_room(self.cleaner, self.segments, lambda more: self._enough(blocks, more), self._checkpoint_within)
+        except NoFreeSegment as error:
+            self._broken = "no segment is free"
+            raise OSError(errno.ENOSPC, self._broken) from error
+        finally:
+            self._busy = False
+        if not self.segments.free_sections and self._needed(blocks) > 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _checkpoint_within(self) -> None:
+        self.checkpoint()
+        self._busy = True
+
+    @cached_property
+    def _pages_held(self) -> int:
+        """Dirty pages, or nodes, that are held at most: few on a small volume, whose reserve they must fit in."""
+        return max(64, min(8192, self.geo.segment_count_main * 8))
+
+    def _needed(self, blocks: int) -> int:
+        """Free sections that what is in memory and `blocks` more may take, beyond the room in the open logs.
+
+        Data that goes into holes takes none.
+        """
+        per = self.geo.segs_per_sec << LOG_BLOCKS_PER_SEG
+        segments = self.segments
+        nodes, pages = len(self.nodes.dirty) + 8, self.files.page_count + blocks
+        sections = 0
+        if nodes > min(segments.room_in_log(kind) for kind in self._node_logs):
+            sections += -(-nodes // per)
+        threaded = segments.threading and not segments.holes_ran_out
+        if not threaded and pages > min(segments.room_in_log(kind) for kind in self._data_logs):
+            sections += -(-pages // per)
+        return sections
+
+    @cached_property
+    def _node_logs(self) -> set[int]:
+        policy = self.policy
+        return {policy.node_log(direct, folder) for direct in (False, True) for folder in (False, True)}
+
+    @cached_property
+    def _data_logs(self) -> set[int]:
+        policy = self.policy
+        return {policy.data_log(folder, cold, hot) for folder, cold, hot in product((False, True), repeat=3)}
+
+    def _enough(self, blocks: int, more: int = 0) -> bool:
+        return self.segments.free_sections + more > self.segments.reserved_sections + self._needed(blocks)
+
+    def clean_section(self, section: int) -> int:
+        """Move what is valid out of a section, which the next checkpoint makes free: how many blocks.  Pinned."""
+        with self.operation(0):
+            self._busy = True
+            try:
+                return self.cleaner.clean(section)
+            finally:
+                self._busy = False
+
+    def sync(self) -> None:
+        """Make everything safe: a checkpoint, if anything has changed since the last one."""
+        self.usable()
+        if self.unsaved:
+            self.checkpoint()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether anything has changed since the last checkpoint."""
+        return self._changed or bool(self.files.pages) or bool(self.nodes.dirty)
+
+    def checkpoint(self, unmount: bool = False) -> None:
+        """Write all that is in memory and a checkpoint that holds it."""
+        self.usable()
+        self._busy = True
+        try:
+            self.files.write_back_all()
+            self._flush_quota()
+            self.nodes.write(list(self.nodes.dirty))
+            orphans = np.array(sorted(self._nameless), np.uint32)
+            self.committer.extra_info = self._extra_info()
+            self.pack = self.committer.write(
+                orphans,
+                unmount,
+                clear_flags=CP_DISABLED_FLAG | CP_DISABLED_QUICK_FLAG,
+                set_flags=CP_QUOTA_NEED_FSCK_FLAG if self._quota_lost else 0,
+            )
+        except (NoFreeSegment, F2fsError, OSError) as error:
+            self._broken = str(error) or "no segment is free"
+            raise
+        finally:
+            self._busy = False
+        self.cp = self.pack.cp
+        self._reset_free_zones()
+        self.names.forget_blocks()
+        self._synced.clear()
+        self._need_checkpoint = False
+        self._changed = False

@@ -1,0 +1,109 @@
+"""Quota of a volume that is written: who pays, what limits say, and the quota files at each checkpoint."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from f2tools.device import Device
+from f2tools.errors import Corrupt
+from f2tools.f2fs.volume.checkpoint import Which
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.quota import Quota, quota_inos
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.segment import Policy
+
+if TYPE_CHECKING:
+    from f2tools.f2fs.write.quota import Quotas
+
+from f2tools.f2fs.write.parts import fail
+from f2tools.f2fs.write.zoned import Zoned
+
+
+class Charging(Zoned):
+    """Charges owners for what they use; `quota` keeps the accounts."""
+
+    def __init__(
+        self, device: Device, which: Which, policy: Policy, clock: Callable[[], int], seed: int | None
+    ) -> None:
+        super().__init__(device, which, policy, clock, seed)
+        self._quota_lost = False  # what the quota files say is not to be trusted any more
+        if quota_inos(self.sb):
+            self.space.charge = self._charge
+
+    @cached_property
+    def quotas(self) -> Quotas | None:
+        """Who pays for files; None where the volume has no quota files, or one of them is not sound."""
+        if not quota_inos(self.sb):
+            return None
+        from f2tools.f2fs.write.quota import open_quotas
+
+        try:
+            return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
+        except Corrupt:
+            self._quota_lost = True
+            return None
+
+    def transfer(self, inode: LiveInode, uid: int | None, gid: int | None, projid: int | None) -> None:
+        """Quota goes to new owners; OSError EDQUOT before anything."""
+        if self.quotas is not None:
+            with self._sound_quota():
+                self.quotas.transfer(inode, uid, gid, projid)
+
+    def note_usage(self, usage: Mapping[tuple[int, int, int], Sequence[int]]) -> None:
+        """Charge (inodes, blocks) by (uid, gid, projid) that were written without asking quota."""
+        if self.quotas is not None:
+            with self._sound_quota():
+                self.quotas.add_usage(usage)
+
+    def quota(self, kind: str, number: int) -> Quota | None:
+        """Limits and use of a user, group or project; None where there is neither.  OSError ESRCH: not counted."""
+        if self.quotas is None or kind not in self.quotas.trees:
+            fail(errno.ESRCH)
+        return self.quotas.get(kind, number)
+
+    def set_quota(self, kind: str, number: int, **limits: int | None) -> None:
+        """Set limits of a user, group or project: inodes_soft, inodes_hard, space_soft, space_hard (bytes).
+
+        0 is none, what is not named stays.  OSError ESRCH where the volume does not count this kind, ERANGE.
+        """
+        self.usable()
+        if self.quotas is None or kind not in self.quotas.trees:
+            fail(errno.ESRCH)
+        self.quotas.set_limits(kind, number, **limits)
+        self._changed = True
+
+    def _charge(self, inode: Inode, inodes: int, blocks: int) -> None:
+        if self.quotas is not None:
+            with self._sound_quota():
+                self.quotas.charge(inode, inodes, blocks)
+
+    def _flush_quota(self) -> None:
+        """Write what the quota files are to say; without room they are left to fsck, as the kernel leaves them."""
+        quotas = vars(self).get("quotas")
+        if quotas is None:
+            return
+        inos = quota_inos(self.sb)
+        with self._sound_quota():
+            changes = quotas.changes()
+            for kind, changed in changes.items():
+                inode = self.live(inos[kind])
+                for offset, data in changed:
+                    self.files.write(inode, offset, memoryview(data))
+                self.stamp_at(inode, self.clock(), modified=True)
+                self.files.write_back(inode)
+            quotas.written()
+
+    @contextmanager
+    def _sound_quota(self) -> Iterator[None]:
+        """A quota file that turns out to be damaged, or has no room, is not counted on: the checkpoint tells fsck."""
+        try:
+            yield
+        except (Corrupt, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+                raise
+            vars(self)["quotas"] = None
+            self._quota_lost = True

@@ -1,0 +1,155 @@
+"""Content of files: reading, writing, sizes, holes; and fsync, which makes one file safe."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    F2FS_APPEND_FL,
+    F2FS_COMPRESS_RELEASED,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_IMMUTABLE_FL,
+    FADVISE_LOST_PINO_BIT,
+)
+from f2tools.f2fs.write.attr import Attributes
+from f2tools.f2fs.write.data import MIN_FSYNC_BLOCKS
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.parts import fail
+
+
+class Content(Attributes):
+    """The operations of fs/f2fs/file.c."""
+
+    def read_at(self, ino: int, offset: int, length: int) -> bytes:
+        """Bytes of a file, cut at its end."""
+        inode = self.live(ino)
+        if inode.is_dir:
+            fail(errno.EISDIR)
+        if inode.encrypted:
+            fail(errno.ENOKEY)
+        return self.data.read(inode, offset, length)
+
+    def seek(self, ino: int, offset: int, whence: int) -> int:
+        """Where data (os.SEEK_DATA) or a hole (os.SEEK_HOLE) begins from `offset` on; OSError ENXIO beyond the end."""
+        return self.files.seek(self.live(ino), offset, whence == os.SEEK_DATA)
+
+    def write(self, ino: int, offset: int, data: bytes | bytearray | memoryview) -> int:
+        """Write bytes at an offset: how many; OSError EFBIG, ENOSPC, EDQUOT, EPERM."""
+        inode = self._content(ino, offset)
+        if inode.i_flags & F2FS_APPEND_FL and offset < inode.i_size:
+            fail(errno.EPERM)
+        return self.write_pages(ino, offset, data)
+
+    def write_pages(self, ino: int, offset: int, data: bytes | bytearray | memoryview, stamp: bool = True) -> int:
+        """As `write`, of what may be written: who opened the file was asked, and a cache writes it back now.
+
+        `stamp`: the time of the change is now; else whoever has the cache knows it, and sets it.
+        """
+        view = memoryview(data).cast("B")
+        if not len(view):
+            return 0
+        size = self.geo.block_size
+        step = self.geo.blocks_per_seg * size
+        written = 0
+        while written < len(view):
+            part = view[written : written + step - (offset + written) % step]
+            try:
+                with self.operation(-(-len(part) // size) + 1) as op:
+                    self.files.write(op.live(ino), offset + written, part)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT) and len(part) > size:  # as much as there is room for
+                    step = max(size, 1 << (len(part) - 1).bit_length() - 1)
+                    continue
+                if not written:
+                    raise
+                break
+            written += len(part)
+        if stamp:
+            self.stamp_at(self.live(ino), self.clock(), modified=True)
+        return written
+
+    def truncate(self, ino: int, size: int) -> None:
+        """Set the size of a file; OSError EFBIG, EPERM, EINVAL, EISDIR."""
+        inode = self._content(ino, size)
+        if inode.i_flags & F2FS_APPEND_FL:
+            fail(errno.EPERM)
+        with self.operation(2) as op:
+            self.files.truncate(op.live(ino), size)
+            self.stamp_at(op.live(ino), self.clock(), modified=True)
+
+    def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
+        """fallocate(2); modes as in `filedata`."""
+        inode = self._content(ino, max(offset, 0))
+        if not inode.is_file:
+            fail(errno.EINVAL)
+        if mode & ~1 and inode.i_flags & F2FS_APPEND_FL:
+            fail(errno.EPERM)
+        with self.operation(4) as op:
+            self.files.fallocate(op.live(ino), mode, offset, length)
+            self.stamp_at(op.live(ino), self.clock(), modified=True)
+
+    def _content(self, ino: int, offset: int) -> LiveInode:
+        """A file whose content is about to change."""
+        inode = self.live(ino)
+        if inode.is_dir:
+            fail(errno.EISDIR)
+        if not inode.is_file or offset < 0:
+            fail(errno.EINVAL)
+        if inode.encrypted:
+            fail(errno.ENOKEY)
+        forbidden = inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_DEVICE_ALIAS_FL)
+        if forbidden or inode.verity or (inode.compressed and inode.i_inline & F2FS_COMPRESS_RELEASED):
+            fail(errno.EPERM)
+        return inode
+
+    def fsync(self, ino: int, datasync: bool = False) -> None:
+        """Make one file safe: its data and its direct nodes, marked for recovery, or a checkpoint where that won't do.
+
+        See need_do_checkpoint() and f2fs_do_sync_file() in fs/f2fs/file.c.
+        """
+        self.usable()
+        inode = self.live(ino)
+        if self._fsync_needs_checkpoint(inode):
+            self.sync()
+            self._found_parent(inode)
+            return
+        mine = self.files.pages.get(ino, ())
+        few = len(mine) <= MIN_FSYNC_BLOCKS
+        with self.operation(len(mine)) as op:
+            inode = op.live(ino)
+            self.files.write_back(inode, in_place=few)
+            dirty = [nid for nid in self.nodes.dirty_of(ino) if self.nodes.is_direct(nid)]
+            if not dirty and ino not in self.nodes.dirty and ino in self._synced:
+                self.device.flush()
+                return
+            fresh = not self.nat.is_checkpointed(ino) and ino not in self._synced
+            self.nodes.touch(inode)
+            if self.policy.fsync_mode == "strict":
+                self.device.flush()
+            self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
+            self.device.flush()
+            self._synced.add(ino)
+
+    def _fsync_needs_checkpoint(self, inode: LiveInode) -> bool:
+        if not inode.is_file or inode.compressed or inode.i_links != 1:
+            return True
+        if self._need_checkpoint or self.policy.active_logs == 2:
+            return True
+        if inode.i_advise & FADVISE_LOST_PINO_BIT:
+            return True
+        if inode.i_pino in self._nameless or not self.nat.is_checkpointed(inode.i_pino):
+            return True
+        return self.space.valid_blocks + len(self.nodes.dirty) > self.space.user_blocks  # no room to roll forward
+
+    def _found_parent(self, inode: LiveInode) -> None:
+        """After a checkpoint a renamed file's parent is known again, if it has one name."""
+        if not inode.i_advise & FADVISE_LOST_PINO_BIT or inode.i_links != 1:
+            return
+        with suppress(OSError, F2fsError):
+            found = self.names.find(self.live(inode.i_pino), inode.name)
+            if found is not None and found.ino == inode.ino:
+                inode.set(i_advise=inode.i_advise & ~FADVISE_LOST_PINO_BIT)
+                self.nodes.touch(inode)

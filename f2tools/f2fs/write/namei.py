@@ -1,0 +1,361 @@
+"""Names: files and directories come, are linked, renamed and go."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    F2FS_APPEND_FL,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_IMMUTABLE_FL,
+    F2FS_PROJINHERIT_FL,
+    FADVISE_LOST_PINO_BIT,
+)
+from f2tools.f2fs.layout.file_type import S_IFMTS, file_type
+from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT
+from f2tools.f2fs.volume.acl import AclEntry, build_disk, inherit, parse_disk
+from f2tools.f2fs.volume.dentries import Dentry
+from f2tools.f2fs.volume.xattr import xattrs_of
+from f2tools.f2fs.write.file import Content
+from f2tools.f2fs.write.node import LiveInode
+from f2tools.f2fs.write.parts import fail
+
+RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
+LINK_MAX = 0xFFFFFFFF
+
+
+class Namei(Content):
+    """The operations of fs/f2fs/namei.c."""
+
+    def lookup(self, parent: int, name: bytes) -> int:
+        """The inode number behind a name; OSError ENOENT or ENOTDIR."""
+        found = self.names.find(self.live(parent), name)
+        if found is None:
+            fail(errno.ENOENT, name)
+        return found.ino
+
+    def create(
+        self,
+        parent: int,
+        name: bytes,
+        mode: int,
+        uid: int = 0,
+        gid: int = 0,
+        rdev: tuple[int, int] = (0, 0),
+        umask: int = 0,
+    ) -> int:
+        """A new file of the type in `mode` (regular if it has none; directories: `mkdir`); its inode number.
+
+        OSError EEXIST, ENOSPC, EDQUOT, EPERM, EINVAL, ENAMETOOLONG.  A default ACL of the directory takes the place of
+        `umask`.
+        """
+        if not stat.S_IFMT(mode):
+            mode |= stat.S_IFREG
+        if stat.S_IFMT(mode) in (stat.S_IFDIR, stat.S_IFLNK) or stat.S_IFMT(mode) not in S_IFMTS:
+            fail(errno.EINVAL, name)
+        inode = self._make(parent, name, mode, uid, gid, umask)
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            self.maker.set_rdev(inode, *rdev)
+        return inode.ino
+
+    def mkdir(self, parent: int, name: bytes, mode: int, uid: int = 0, gid: int = 0, umask: int = 0) -> int:
+        """A new directory; its inode number."""
+        return self._make(parent, name, stat.S_IFDIR | stat.S_IMODE(mode), uid, gid, umask).ino
+
+    def symlink(self, parent: int, name: bytes, target: bytes, uid: int = 0, gid: int = 0) -> int:
+        """A new symbolic link; ENOENT for an empty target, ENAMETOOLONG for one beyond a block."""
+        if not target:
+            fail(errno.ENOENT, name)
+        if len(target) >= self.geo.block_size:
+            fail(errno.ENAMETOOLONG, name)
+        self.space.require(2)
+        inode = self._make(parent, name, stat.S_IFLNK | 0o777, uid, gid, 0)
+        self.files.write(inode, 0, memoryview(target))
+        return inode.ino
+
+    def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, umask: int) -> LiveInode:
+        """A new inode with a name; nothing has changed when it fails."""
+        with self.operation(2) as op:
+            folder = op.directory(parent)
+            self.names.check_name(folder, name)
+            if self.names.find(folder, name) is not None:
+                fail(errno.EEXIST, name)
+            if stat.S_ISDIR(mode) and folder.i_links >= LINK_MAX:
+                fail(errno.EMLINK, name)
+            mode, access, default = self._inherited(folder, mode, umask)
+            self.space.require(3, 2)
+            place = self.names.room(folder, name)
+            now = self.clock()
+            inode = self.maker.make(folder, name, mode, uid, gid, now, self.new_generation(), self.compress_options)
+            if inode.is_dir:
+                self.names.fill_new(inode, parent)
+                folder.set(i_links=folder.i_links + 1)
+            for index, acl in ((XATTR_INDEX_POSIX_ACL_DEFAULT, default), (XATTR_INDEX_POSIX_ACL_ACCESS, access)):
+                if acl is not None:
+                    self._store_xattr(inode, index, b"", build_disk(acl), 0)
+            self.names.add(folder, place, name, inode.ino, file_type(mode))
+            self.stamp_at(folder, now, modified=True)
+            return inode
+
+    def _inherited(
+        self, folder: LiveInode, mode: int, umask: int
+    ) -> tuple[int, list[AclEntry] | None, list[AclEntry] | None]:
+        """(mode, access ACL, default ACL) of a new file in a directory."""
+        default = None
+        if not stat.S_ISLNK(mode):
+            default = next(
+                (x.value for x in xattrs_of(self.nodes, folder) if x.index == XATTR_INDEX_POSIX_ACL_DEFAULT), None
+            )
+        if default is None:
+            return mode & ~umask, None, None
+        return inherit(parse_disk(default), mode)
+
+    def link(self, ino: int, parent: int, name: bytes) -> None:
+        """A further name for a file; EPERM for directories, EXDEV across projects, EMLINK."""
+        with self.operation(1) as op:
+            inode, folder = op.live(ino), op.directory(parent)
+            self.names.check_name(folder, name)
+            if self.names.find(folder, name) is not None:
+                fail(errno.EEXIST, name)
+            if inode.is_dir or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
+                fail(errno.EPERM, name)
+            if inode.i_links >= LINK_MAX:
+                fail(errno.EMLINK, name)
+            self._same_project(inode, folder)
+            place = self.names.room(folder, name)
+            self.names.add(folder, place, name, ino, file_type(inode.i_mode))
+            now = self.clock()
+            if not inode.i_links:
+                self._nameless.discard(ino)
+            inode.set(i_links=inode.i_links + 1, i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
+            self._named(inode, parent, name)
+            self.stamp_at(inode, now)
+            self.stamp_at(folder, now, modified=True)
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a name; the file goes with its last one, once nobody holds it.  EISDIR for a directory."""
+        with self.operation(0) as op:
+            folder = op.directory(parent)
+            entry = self._entry(folder, name)
+            inode = op.live(entry.ino)
+            if inode.is_dir:
+                fail(errno.EISDIR, name)
+            self._may_remove(folder, inode, name)
+            self.remove_name(folder, entry, inode)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty directory; ENOTEMPTY, ENOTDIR, EINVAL for `.`."""
+        with self.operation(0) as op:
+            folder = op.directory(parent)
+            if name == b".":
+                fail(errno.EINVAL, name)
+            if name == b"..":
+                fail(errno.ENOTEMPTY, name)
+            entry = self._entry(folder, name)
+            inode = op.live(entry.ino)
+            if not inode.is_dir:
+                fail(errno.ENOTDIR, name)
+            self._may_remove(folder, inode, name)
+            if not self.names.is_empty(inode):
+                fail(errno.ENOTEMPTY, name)
+            self.remove_name(folder, entry, inode)
+
+    def remove_name(self, folder: LiveInode, entry: Dentry, inode: LiveInode | None = None) -> None:
+        """Remove an entry whatever it leads to; `inode` is what it leads to, where that is known."""
+        inode = self.live(entry.ino) if inode is None else inode
+        now = self.clock()
+        self.names.remove(folder, entry)
+        self.stamp_at(folder, now, modified=True)
+        self._unlinked(folder, inode, now)
+
+    def _unlinked(self, folder: LiveInode, inode: LiveInode, now: int) -> None:
+        """A file lost a name."""
+        if inode.is_dir:
+            folder.set(i_links=max(folder.i_links - 1, 2))
+            inode.set(i_links=0, i_size=inode.i_size if inode.has_inline_dentry else 0)
+        else:
+            inode.set(i_links=max(inode.i_links - 1, 0))
+        self.stamp_at(inode, now)
+        if not inode.i_links:
+            if self._held.get(inode.ino):
+                self._nameless.add(inode.ino)
+            else:
+                self._evict(inode)
+
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int = 0) -> None:
+        """rename(2) with RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT.
+
+        OSError ENOENT, EEXIST, ENOTEMPTY, ENOTDIR, EISDIR, EINVAL (into itself), EXDEV (across projects), EPERM, EBUSY,
+        ENOSPC.
+        """
+        with self.operation(3) as op:
+            if flags & ~7 or (flags & RENAME_EXCHANGE and flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)):
+                fail(errno.EINVAL, name)
+            folder, target = op.directory(parent), op.directory(new_parent)
+            entry = self._entry(folder, name)
+            inode = op.live(entry.ino)
+            there = self._existing(target, new_name)
+            if flags & RENAME_EXCHANGE and there is None:
+                fail(errno.ENOENT, new_name)
+            if flags & RENAME_NOREPLACE and there is not None:
+                fail(errno.EEXIST, new_name)
+            other = None if there is None else op.live(there.ino)
+            if other is inode and not (flags & RENAME_EXCHANGE):
+                same_entry = there is not None and (parent, entry.block, entry.slot) == (
+                    new_parent,
+                    there.block,
+                    there.slot,
+                )
+                if not same_entry or entry.name == new_name or flags & RENAME_WHITEOUT:
+                    return  # two names of one file: nothing to do; nor can a whiteout stand beside the name it folds to
+                other = there = None  # another case of the same name in a casefolded directory
+            self._may_remove(folder, inode, name)
+            if other is not None:
+                self._may_remove(target, other, new_name)
+            for moved, into in ((inode, target), (other, folder if flags & RENAME_EXCHANGE else None)):
+                if moved is not None and into is not None:
+                    if moved.is_dir and self._is_inside(into, moved):
+                        fail(errno.EINVAL, name)
+                    self._same_project(moved, into)
+            if flags & RENAME_EXCHANGE:
+                assert other is not None
+                assert there is not None
+                self._exchange(folder, entry, inode, target, there, other)
+                return
+            if other is not None:
+                self._replaceable(inode, other, new_name)
+            else:
+                self.names.check_name(target, new_name)
+            self._move(folder, entry, inode, target, new_name, there, other, bool(flags & RENAME_WHITEOUT))
+
+    def _move(
+        self,
+        folder: LiveInode,
+        entry: Dentry,
+        inode: LiveInode,
+        target: LiveInode,
+        new_name: bytes,
+        there: Dentry | None,
+        other: LiveInode | None,
+        whiteout: bool,
+    ) -> None:
+        now = self.clock()
+        kind = file_type(inode.i_mode)
+        ghost: LiveInode | None = None
+        self.space.require(4, 2)
+        place = None
+        if there is None:
+            place = self.names.room(target, new_name)
+            if folder is target:
+                entry = self._still(folder, entry)
+        if whiteout:
+            mode = stat.S_IFCHR
+            generation = self.new_generation()
+            ghost = self.maker.make(folder, entry.name, mode, 0, 0, now, generation, self.compress_options)
+            self.maker.set_rdev(ghost, 0, 0)
+        if place is not None:
+            self.names.add(target, place, new_name, inode.ino, kind)
+        else:
+            assert there is not None
+            self.names.redirect(target, there, inode.ino, kind)
+        if ghost is not None:
+            self.names.redirect(folder, entry, ghost.ino, file_type(ghost.i_mode))
+        else:
+            self.names.remove(folder, entry)
+        self._moved(inode, folder, target, new_name, now)
+        self.stamp_at(folder, now, modified=True)
+        self.stamp_at(target, now, modified=True)
+        if other is not None:
+            self._unlinked(target, other, now)
+        self._need_checkpoint = self._need_checkpoint or inode.is_dir
+
+    def _still(self, folder: LiveInode, entry: Dentry) -> Dentry:
+        """The entry that is to go, looked up again: room for the new one may have moved it out of the inode.
+
+        Before the new one is there: the two may be one name in a casefolded directory.
+        """
+        found = self.names.find(folder, entry.name)
+        if found is not None and found.ino == entry.ino and found.name == entry.name:
+            return found
+        raise F2fsError(f"inode {folder.ino}: the entry {os.fsdecode(entry.name)!r} is lost; run f2tools fsck")
+
+    def _exchange(
+        self,
+        folder: LiveInode,
+        entry: Dentry,
+        inode: LiveInode,
+        target: LiveInode,
+        there: Dentry,
+        other: LiveInode,
+    ) -> None:
+        now = self.clock()
+        self.names.redirect(folder, entry, other.ino, file_type(other.i_mode))
+        self.names.redirect(target, there, inode.ino, file_type(inode.i_mode))
+        for moved, old, new, name in ((inode, folder, target, there.name), (other, target, folder, entry.name)):
+            self._moved(moved, old, new, name, now)
+            self.stamp_at(old, now, modified=True)
+        self._need_checkpoint = True
+
+    def _moved(self, inode: LiveInode, old: LiveInode, new: LiveInode, name: bytes, now: int) -> None:
+        """A file has another name, or the same one in another directory."""
+        if not inode.is_dir:
+            inode.set(i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
+        elif old is not new:
+            self.names.set_parent(inode, new.ino)
+            old.set(i_links=max(old.i_links - 1, 2))
+            new.set(i_links=new.i_links + 1)
+        self._named(inode, new.ino, name)
+        self.stamp_at(inode, now)
+
+    def _existing(self, folder: LiveInode, name: bytes) -> Dentry | None:
+        if name in (b".", b".."):
+            fail(errno.EBUSY, name)
+        return self.names.find(folder, name)
+
+    def _replaceable(self, inode: LiveInode, other: LiveInode, name: bytes) -> None:
+        if inode.is_dir and not other.is_dir:
+            fail(errno.ENOTDIR, name)
+        if other.is_dir and not inode.is_dir:
+            fail(errno.EISDIR, name)
+        if other.is_dir and not self.names.is_empty(other):
+            fail(errno.ENOTEMPTY, name)
+
+    def _is_inside(self, folder: LiveInode, top: LiveInode) -> bool:
+        """Whether a directory is `top` or lies below it."""
+        seen: set[int] = set()
+        ino = folder.ino
+        while ino not in seen:
+            if ino == top.ino:
+                return True
+            seen.add(ino)
+            up = self.names.find(self.live(ino), b"..")
+            if up is None:
+                return False
+            ino = up.ino
+        return False
+
+    def _same_project(self, inode: LiveInode, folder: LiveInode) -> None:
+        if folder.i_flags & F2FS_PROJINHERIT_FL and inode.extra.get("i_projid", 0) != folder.extra.get("i_projid", 0):
+            fail(errno.EXDEV)
+
+    def _entry(self, folder: LiveInode, name: bytes) -> Dentry:
+        if name in (b".", b".."):
+            fail(errno.EINVAL, name)
+        found = self.names.find(folder, name)
+        if found is None:
+            fail(errno.ENOENT, name)
+        return found
+
+    def _may_remove(self, folder: LiveInode, inode: LiveInode, name: bytes) -> None:
+        if folder.i_flags & F2FS_APPEND_FL or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
+            fail(errno.EPERM, name)
+        if inode.i_flags & F2FS_DEVICE_ALIAS_FL:
+            fail(errno.EPERM, name)
+
+    def _named(self, inode: LiveInode, parent: int, name: bytes) -> None:
+        """An inode remembers its parent and its name, for recovery."""
+        inode.set(i_pino=parent, i_name=name, i_namelen=len(name))
+        self.nodes.touch(inode)

@@ -1,0 +1,54 @@
+"""Files without a name: held while somebody has them open, given back afterwards."""
+
+from __future__ import annotations
+
+import stat
+
+from f2tools.f2fs.write.balance import Balance
+from f2tools.f2fs.write.node import LiveInode
+
+
+class Orphans(Balance):
+    """Who has a file open, and what becomes of it when its last name goes."""
+
+    def hold(self, ino: int) -> None:
+        """Somebody has the file open: it stays when its last name goes."""
+        self._held[ino] = self._held.get(ino, 0) + 1
+
+    def release(self, ino: int) -> None:
+        """The file is closed again; if that was the last holder of a file without a name, the file goes."""
+        left = self._held.get(ino, 0) - 1
+        if left > 0:
+            self._held[ino] = left
+            return
+        self._held.pop(ino, None)
+        if ino in self._nameless:
+            with self.operation(0) as op:
+                self._nameless.discard(ino)
+                self._evict(op.live(ino))
+
+    @property
+    def nameless(self) -> list[int]:
+        """The files without a name that are held."""
+        return sorted(self._nameless)
+
+    def give_back(self, ino: int) -> bool:
+        """Give back the blocks of a file without a name that nobody reads any more; whether it had any."""
+        inode = self.live(ino)
+        if ino not in self._nameless or not inode.is_file or inode.has_inline_data:
+            return False
+        with self.operation(0) as op:
+            self.files.drop_pages(ino)
+            return self.mapper.truncate(op.live(ino), 0) > 0
+
+    def _evict(self, inode: LiveInode) -> None:
+        """Give back all that a file without a name had."""
+        self.files.drop_pages(inode.ino)
+        if inode.is_dir:
+            self.names.forget_names(inode.ino)
+        if not inode.has_inline_data and not inode.has_inline_dentry and (inode.is_file or inode.is_dir or
+                                                                         stat.S_ISLNK(inode.i_mode)):  # fmt: skip
+            self.mapper.truncate(inode, 0)
+        if inode.i_xattr_nid:
+            self.nodes.remove_nodes(inode, [inode.i_xattr_nid])
+        self.nodes.remove_inode(inode)

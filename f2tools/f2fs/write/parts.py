@@ -1,0 +1,169 @@
+"""The parts of a volume that is written, and the state that its operations share: managers, clock, what has changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import secrets
+from collections.abc import Callable
+from functools import cached_property
+from typing import NoReturn
+
+from f2tools.device import Device
+from f2tools.f2fs.layout.constants import (
+    CURSEG_HOT_NODE,
+)
+from f2tools.f2fs.volume.checkpoint import Which, choose_pack
+from f2tools.f2fs.volume.nat import LiveNat
+from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
+from f2tools.f2fs.write.checkpoint import Committer
+from f2tools.f2fs.write.data import FileData, LiveData
+from f2tools.f2fs.write.dir import Directories
+from f2tools.f2fs.write.gc import Cleaner
+from f2tools.f2fs.write.inode import CompressOptions, InodeMaker
+from f2tools.f2fs.write.mapping import Mapper
+from f2tools.f2fs.write.node import LiveInode, NodeManager
+from f2tools.f2fs.write.segment import Policy, SegmentManager
+from f2tools.f2fs.write.space import Space
+
+
+class Parts(Volume):
+    """A volume whose readers are replaced by parts that can change."""
+
+    def __init__(
+        self, device: Device, which: Which, policy: Policy, clock: Callable[[], int], seed: int | None
+    ) -> None:
+        super().__init__(device, which)
+        self.policy = policy
+        self.clock = clock
+        self._random = random.Random(seed) if seed is not None else secrets.SystemRandom()
+        self.compress_options = CompressOptions()
+        self._held: dict[int, int] = {}  # ino -> how often it is held
+        self._nameless: set[int] = set()
+        self._synced: set[int] = set()  # inodes that were fsync'ed since the last checkpoint
+        self._need_checkpoint = False  # what fsync can't bring back has changed
+        self._changed = False
+        self._busy = False  # the cleaner or a checkpoint is at work
+        self._broken: str | None = None
+
+    def _start(self) -> None:
+        """What is read for writing, once it is known that the volume may be written."""
+        self._written_kib = self._kbytes_written()
+        self.committer = Committer(
+            self.device, self.geo, self.pack, self.nat, self.segments, self.space, self.summaries.journals.sit["segno"]
+        )
+        self.committer.version = choose_pack(self.packs).cp.checkpoint_ver
+
+    @cached_property
+    def nat(self) -> LiveNat:
+        return LiveNat(self.device, self.geo, self.pack, self.summaries.journals.nat)
+
+    @cached_property
+    def segments(self) -> SegmentManager:
+        """Valid blocks, free segments, open logs."""
+        return SegmentManager(
+            self.device, self.geo, self.pack, self.sit, self.summaries, self.policy, lambda: self.clock() / 1e9
+        )
+
+    @cached_property
+    def space(self) -> Space:
+        """What is in use and what may be taken."""
+        return Space(self.cp, self.geo.max_nid - RESERVED_NODES)
+
+    @cached_property
+    def nodes(self) -> NodeManager:
+        return NodeManager(
+            self.device, self.geo, self.nat, self.segments, self.space, self.sb.uuid, lambda: self.committer.cp_ver
+        )
+
+    @cached_property
+    def data(self) -> LiveData:
+        return LiveData(self.device, self.geo, self.nodes)
+
+    @cached_property
+    def mapper(self) -> Mapper:
+        """Addresses of file blocks."""
+        return Mapper(self.geo, self.nodes, self.segments, self.space)
+
+    @cached_property
+    def files(self) -> FileData:
+        """Content of files."""
+        return FileData(self.device, self.geo, self.nodes, self.mapper, self.segments, self.data)
+
+    @cached_property
+    def names(self) -> Directories:
+        """Entries of directories."""
+        return Directories(self.geo, self.nodes, self.mapper, self.files, self.sb.s_encoding_flags)
+
+    @cached_property
+    def maker(self) -> InodeMaker:
+        """New inodes."""
+        return InodeMaker(self.sb, self.geo, self.nodes, self.space)
+
+    @cached_property
+    def cleaner(self) -> Cleaner:
+        """Moves valid blocks out of sections."""
+        return Cleaner(self.device, self.geo, self.nodes, self.segments, self.files)
+
+    def live(self, ino: int) -> LiveInode:
+        """The inode with this number, to be changed."""
+        return self.nodes.live(ino)
+
+    def new_generation(self) -> int:
+        """What tells a new inode from an older one of the same number."""
+        return self._random.getrandbits(32)
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing is written any more, if that is so."""
+        return self._broken
+
+    def stop_writing(self, why: str) -> bool:
+        """Change nothing on the device any more; False where that was so already."""
+        if self._broken is not None:
+            return False
+        self._broken = why
+        return True
+
+    def usable(self) -> None:
+        """OSError EROFS where nothing is written any more."""
+        if self._broken is not None:
+            raise OSError(errno.EROFS, f"the volume is read-only since an error: {self._broken}")
+
+    def stamp(self, inode: LiveInode, modified: bool = False) -> None:
+        """The inode changes now, and with `modified` its content."""
+        self.stamp_at(inode, self.clock(), modified)
+
+    def stamp_at(self, inode: LiveInode, now: int, modified: bool = False) -> None:
+        """The inode changed at this time, and with `modified` its content."""
+        seconds, nsec = divmod(now, 1_000_000_000)
+        seconds %= 1 << 64
+        inode.set(i_ctime=seconds, i_ctime_nsec=nsec)
+        if modified:
+            inode.set(i_mtime=seconds, i_mtime_nsec=nsec)
+        self.nodes.touch(inode)
+
+    def _kbytes_written(self) -> int:
+        """KiB written in the volume's life, from the summary of the hot node log; 0 where it is not kept."""
+        from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
+
+        curseg = next(c for c in self.summaries.cursegs if c.kind == CURSEG_HOT_NODE)
+        if curseg.blkaddr is None:
+            return 0
+        size = self.geo.sum_block_size
+        row = SummaryBlock.at(size).table(self.device.read_range(curseg.blkaddr, 1, self.geo.block_size)[0][:size])[0]
+        return ExtraInfo.at(size).parse(row["journal"].tobytes()).kbytes_written
+
+    def _extra_info(self) -> bytes:
+        from f2tools.f2fs.layout.summary import ExtraInfo
+
+        written = self._written_kib + self.segments.written_blocks * self.geo.block_size // 1024
+        return ExtraInfo.at(self.geo.sum_block_size)(kbytes_written=written).build()
+
+
+def fail(number: int, name: bytes | None = None) -> NoReturn:
+    """OSError with this errno, of a name where there is one."""
+    if name is None:
+        raise OSError(number, os.strerror(number))
+    raise OSError(number, os.strerror(number), os.fsdecode(name))
