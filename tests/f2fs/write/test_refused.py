@@ -114,7 +114,7 @@ def full_volume(path: Path, files: dict[bytes, bytes], left: int) -> Twin:
 
 @pytest.mark.parametrize(
     ("offset", "length", "left"),
-    [(3000, 3000, 0), (3000, 3000, 1), (3 * BLOCK, 100, 1), (3000, 2 * BLOCK, 1), (5000 * BLOCK, 1, 3)],
+    [(3000, 3000, 0), (3000, 3000, 1), (3 * BLOCK, 100, 1), (3000, 2 * BLOCK, 0), (5000 * BLOCK, 1, 3)],
 )
 def test_a_small_file_is_as_it_was_when_the_full_volume_refuses_a_write(
     offset: int, length: int, left: int, tmp_path: Path
