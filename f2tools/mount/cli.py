@@ -123,7 +123,7 @@ def _mount(
     foreground: bool,
     keys: tuple[str, ...] = (),
 ) -> None:
-    from f2tools.mount.needed import require_fuse
+    from f2tools.fuse.needed import require_fuse
     from f2tools.mount.options import parse_options
 
     options = parse_options(texts)
@@ -140,11 +140,11 @@ def _mount(
     if foreground:
         serve(request, lambda: _say(request))
         return
-    from f2tools.mount.daemon import in_background
+    from f2tools.fuse.daemon import in_background
 
     logging.disable(logging.CRITICAL)  # the process in the background speaks through this one until it is ready
     error, code = in_background(
-        lambda ready: serve(request, lambda: (logging.disable(0), ready())[1]), request.warnings
+        lambda ready: serve(request, lambda: (logging.disable(0), ready())[1]), request.warnings, "f2tools mount"
     )
     if error is not None:
         failure = F2fsError(error)

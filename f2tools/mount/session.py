@@ -1,17 +1,11 @@
-"""One mount from beginning to end: open the volume, hand it to FUSE, serve, make the last checkpoint."""
+"""One mount from beginning to end: open the volume as its options have it, and let FUSE serve it."""
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import pyfuse3
 
 from f2tools.device import Device, open_device
 from f2tools.device.base import Wrapper
@@ -26,18 +20,10 @@ from f2tools.f2fs.volume.fscrypt import Keyring
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.f2fs.write.volume import Policy, WritableVolume
-from f2tools.mount.background import Tending
-from f2tools.mount.lease import Lease
-from f2tools.mount.loop import Loop
-from f2tools.mount.operations import FileSystem
+from f2tools.fuse import session
 from f2tools.mount.options import MountOptions
-from f2tools.mount.status import Status, socket_path
-from f2tools.mount.tree import LiveTree, Tree
+from f2tools.mount.tree import AnyTree, LiveTree, RecoveredTree, Tree
 
-log = logging.getLogger("f2tools.mount")
-
-READ_AHEAD_KIB = 1024
-DIRTY_PERCENT = 10
 ENDING_SECONDS = 30.0  # how long an overlay that was mounted a moment ago may take to end
 
 
@@ -57,7 +43,7 @@ class Request:
 # -- opening --------------------------------------------------------------------------------------------------------
 
 
-def open_tree(request: Request) -> Tree:
+def open_tree(request: Request) -> AnyTree:
     """The volume, recovered as a mount does it; read-only where it may not, or can't, be written."""
     options = request.options
     image, _ = file_and_part(request.image)
@@ -79,7 +65,7 @@ def open_tree(request: Request) -> Tree:
     return _read_only(request, lambda device: Volume(device, options.checkpoint))
 
 
-def _read_only(request: Request, volume_on: Callable[[Device], Volume]) -> Tree:
+def _read_only(request: Request, volume_on: Callable[[Device], Volume]) -> AnyTree:
     device = _open_below(request)
     try:
         volume = volume_on(device)
@@ -91,7 +77,7 @@ def _read_only(request: Request, volume_on: Callable[[Device], Volume]) -> Tree:
         raise
 
 
-def _open_with_keys(request: Request) -> Tree:
+def _open_with_keys(request: Request) -> AnyTree:
     """Read-only: encrypted files are only read."""
     options = request.options
     keyring = Keyring(request.keys)
@@ -104,7 +90,7 @@ def _open_with_keys(request: Request) -> Tree:
     return _read_only(request, lambda device: recovered(device, keyring=keyring))
 
 
-def _open_as_of(request: Request, when: str) -> Tree:
+def _open_as_of(request: Request, when: str) -> AnyTree:
     """Read-only, as the tree was at a checkpoint or a time."""
     from f2tools.forensics.view import as_of
 
@@ -113,7 +99,7 @@ def _open_as_of(request: Request, when: str) -> Tree:
     return _read_only(request, lambda device: as_of(Volume(device, keyring=Keyring(request.keys)), when))
 
 
-def _open_writable(request: Request) -> Tree | None:
+def _open_writable(request: Request) -> AnyTree | None:
     device = _open_overlay(request, request.overlay) if request.overlay else _open_image(request)
     try:
         check_counts(Volume(device))
@@ -131,12 +117,11 @@ def _open_writable(request: Request) -> Tree | None:
         raise
 
 
-def _open_recovered(request: Request) -> Tree | None:
+def _open_recovered(request: Request) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
     device = Overlay(_open_below(request))
     try:
-        volume = WritableVolume(device, fill_read_only=True)
-        return LiveTree(volume, writable=False)
+        return RecoveredTree(WritableVolume(device, fill_read_only=True))
     except NotF2fs:
         device.close()
         raise
@@ -213,90 +198,5 @@ def check_counts(volume: Volume) -> None:
 def serve(request: Request, ready: Callable[[], None]) -> None:
     """Mount, say that it is `ready`, and serve until it is unmounted; the volume is closed then."""
     tree = open_tree(request)
-    status: Status | None = None
-    try:
-        files = FileSystem(tree, request.options)
-        lease = Lease([file.fd for file in _files_below(tree.volume.device)] if tree.writable else [])
-        tending = Tending(files, tree.volume if tree.writable else None, request.options, lease)
-        place = socket_path(request.directory)  # from now on no path below the mount point may be looked at here
-        status = Status(place, request, files, tending)
-        loop = Loop(tending, ["sync", "-f", request.directory] if tree.writable else None)
-        lease.when_asked = lambda: loop.soon(lambda: _show_image(tending, lease, loop))
-        loop.after_requests(lease.settle)
-        _init(files, request)
-        try:
-            files.when_connected = lambda: loop.soon(lambda: take_more_at_once(request.directory))
-            with status:
-                if status.fd is not None:
-                    loop.add_reader(status.fd, status.answer)
-                ready()
-                loop.run()
-        finally:
-            pyfuse3.close(unmount=True)
-    except BaseException as error:
-        files_failed = f"the mount ended: {error or type(error).__name__}"
-        if tree.writable and not isinstance(error, OSError | F2fsError | SystemExit | KeyboardInterrupt):
-            tree.volume.stop_writing(files_failed)
-        raise
-    finally:
-        _close(tree, status)
-
-
-def _show_image(tending: Tending, lease: Lease, loop: Loop) -> None:
-    """Somebody else opens the image; when he has closed it, the next one is to wait again."""
-    if loop.unmounted:
-        return  # he waits for the last checkpoint
-    tending.asked_for_image()
-    loop.after_requests(lease.settle)
-
-
-def _close(tree: Tree, status: Status | None) -> None:
-    """The last checkpoint; who waits for it is told how that went."""
-    said: str | None = "the last checkpoint could not be written"
-    try:
-        tree.close()
-        said = tree.volume.broken if tree.writable else None
-    except (F2fsError, OSError) as error:
-        said = str(error)
-        raise
-    finally:
-        if status is not None:
-            status.tell(said)
-
-
-class _Raw(str):
-    """An option for libfuse, which takes any bytes; pyfuse3 encodes options as ASCII, and names of images are not."""
-
-    def encode(self, encoding: str = "", errors: str = "") -> bytes:
-        return os.fsencode(str(self))
-
-
-def _init(files: FileSystem, request: Request) -> None:
-    name = os.path.abspath(request.image).replace("\\", "\\\\").replace(",", "\\,")
-    options = {"default_permissions", _Raw("fsname=" + name), "subtype=f2tools"} | request.options.for_kernel
-    if not files.tree.writable:
-        options.add("ro")
-    logging.getLogger("pyfuse3").addFilter(_of_interest)
-    try:
-        pyfuse3.init(files, request.directory, options)
-    except RuntimeError:
-        raise OSError(errno.EIO, "FUSE refused the mount; see the line above", request.directory) from None
-
-
-def _of_interest(record: logging.LogRecord) -> bool:
-    """Not that an answer came too late: what is asked last, while it is unmounted, the kernel doesn't wait for."""
-    return not ("fuse_reply_* failed" in str(record.msg) and os.strerror(errno.ENOENT) in record.getMessage())
-
-
-def take_more_at_once(directory: str) -> None:
-    """Let the kernel read a MiB ahead, and hold more than the 1 % of memory in dirty pages that FUSE begins with.
-
-    Only root may; others are asked for 128 KiB at a time.
-    """
-    with suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
-        mounted = [line.split() for line in lines]
-        found = [fields[2] for fields in mounted if fields[4] == os.fsencode(directory).replace(b" ", b"\\040")]
-        if found:
-            knobs = Path("/sys/class/bdi") / found[-1].decode()
-            (knobs / "read_ahead_kb").write_text(str(READ_AHEAD_KIB))
-            (knobs / "max_ratio").write_text(str(DIRTY_PERCENT))
+    files = _files_below(tree.volume.device) if tree.writable else []
+    session.serve(tree, request.image, request.directory, request.options, ready, [file.fd for file in files])

@@ -1,4 +1,8 @@
-"""The volume as a mount sees it: inodes, names and content, of a volume that can change and of one that can't."""
+"""An F2FS volume as a `vfs.FileSystem`.
+
+`Tree` is one that doesn't change, `RecoveredTree` one that only recovery has changed, in memory, `LiveTree` one that
+can be written.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +10,42 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Generic, NoReturn, TypeVar
 
-from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT
+from f2tools.f2fs.layout.constants import (
+    F2FS_APPEND_FL,
+    F2FS_FEATURE_ENCRYPT,
+    F2FS_IMMUTABLE_FL,
+    F2FS_NAME_LEN,
+    F2FS_NOATIME_FL,
+    F2FS_ROOT_INO,
+)
+from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.volume.dentries import Dentry, DentryArea
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.mount.background import Upkeep
+from f2tools.mount.status import numbers_of_mount
+from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
 
 INODES_HELD = 16384  # of a volume that can't change
+KINDS = tuple(mode_of_type(file_type) or 0 for file_type in range(256))  # S_IF* by the byte of an entry
 SLOT_BITS = 16  # of a position in a directory: block + 2, then slot
+AnyVolume = TypeVar("AnyVolume", bound=Volume)
 
 
-class Listed(NamedTuple):
-    """An entry of a directory, with the position after it."""
-
-    name: bytes
-    ino: int
-    file_type: int
-    after: int
-
-
-class Tree:
+class Tree(ReadOnly, Generic[AnyVolume]):
     """A volume that doesn't change."""
 
-    writable = False
+    root_ino = F2FS_ROOT_INO
+    name_max = F2FS_NAME_LEN
 
-    def __init__(self, volume: Volume) -> None:
-        self.volume: Any = volume
+    def __init__(self, volume: AnyVolume) -> None:
+        self.volume = volume
+        self._block_size = volume.geo.block_size
         self._inodes: dict[int, Inode] = {}
 
     # -- inodes ---------------------------------------------------------------------------------------------------
@@ -44,54 +54,78 @@ class Tree:
         """An inode by number; F2fsError where it can't be read."""
         found = self._inodes.get(ino)
         if found is None:
-            self.hold_less()
+            self.balance()
             found = self._inodes[ino] = self.volume.nodes.inode(ino)
         return found
 
     def preload(self, inos: list[int]) -> None:
         """Read inodes in one go; what can't be read is left out."""
-        self.hold_less()
+        self.balance()
         wanted = [ino for ino in inos if ino not in self._inodes]
         for found in self.volume.nodes.inodes(wanted):
             if isinstance(found, Inode):
                 self._inodes[found.ino] = found
 
+    def attributes(self, ino: int) -> Attributes:
+        inode = self.inode(ino)
+        mode = inode.i_mode
+        size = inode.i_size
+        if stat.S_ISLNK(mode) and inode.encrypted:
+            size = len(self.readlink(ino))
+        return Attributes(
+            ino,
+            inode.i_generation,
+            mode,
+            inode.i_links,
+            inode.i_uid,
+            inode.i_gid,
+            0 if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else rdev_of(inode),
+            size,
+            self._block_size,
+            blocks_of(inode, self._block_size),
+            inode.atime_ns,
+            inode.mtime_ns,
+            inode.ctime_ns,
+        )
+
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def find(self, folder: Inode, name: bytes) -> int | None:
-        """The inode number behind a name; ENOTDIR."""
-        if self.shows_no_names(folder):
+    def lookup(self, parent: int, name: bytes) -> int | None:
+        directory = self.inode(parent)
+        if self.shows_no_names(directory):
             if self.volume.keyring:
-                known = self.volume.dirs.find(folder, name)
+                known = self.volume.dirs.find(directory, name)
                 return None if known is None else known[1].ino
-            return next((item.ino for item in self.entries(folder, 0) if item.name == name), None)
-        found = self._find(folder, name)
+            return next((item.ino for item in self.entries(parent, 0) if item.name == name), None)
+        found = self._find(directory, name)
         return None if found is None else found.ino
 
-    def _find(self, folder: Any, name: bytes) -> Dentry | None:
-        return self.volume.dirs.lookup(folder, name)
+    def _find(self, directory: Inode, name: bytes) -> Dentry | None:
+        return self.volume.dirs.lookup(directory, name)
 
-    def shows_no_names(self, folder: Inode) -> bool:
+    def shows_no_names(self, directory: Inode) -> bool:
         """Whether names are encrypted: without the key they are shown in an encoded form."""
-        return folder.is_dir and folder.encrypted and bool(self.volume.geo.feature & F2FS_FEATURE_ENCRYPT)
+        return directory.is_dir and directory.encrypted and bool(self.volume.geo.feature & F2FS_FEATURE_ENCRYPT)
 
-    def casefolded(self, folder: Inode) -> bool:
-        """Whether several spellings lead to one file."""
-        return self.volume.dirs.casefolded(folder)
+    def folds_names(self, ino: int) -> bool:
+        return self.volume.dirs.casefolded(self.inode(ino))
 
-    def entries(self, folder: Inode, position: int) -> Iterator[Listed]:
-        """The entries from a position on, in the order of their places; what comes and goes moves no other."""
-        encrypted = self.shows_no_names(folder)
-        for dentries in self._blocks(folder, position):
-            names = self.volume.dirs.shown(folder, dentries) if encrypted else [dentry.name for dentry in dentries]
+    def entries_stay(self, ino: int) -> bool:
+        return not self.inode(ino).has_inline_dentry  # they move when the directory grows out of the inode
+
+    def entries(self, ino: int, position: int) -> Iterator[DirEntry]:
+        directory = self.inode(ino)
+        encrypted = self.shows_no_names(directory)
+        for dentries in self._blocks(ino, position):
+            names = self.volume.dirs.shown(directory, dentries) if encrypted else [dentry.name for dentry in dentries]
             for dentry, name in zip(dentries, names, strict=True):
                 here = dentry.block + 2 << SLOT_BITS | dentry.slot
                 if here >= position:
-                    yield Listed(name, dentry.ino, dentry.file_type, here + 1)
+                    yield DirEntry(name, dentry.ino, KINDS[dentry.file_type], here + 1)
 
-    def _blocks(self, folder: Any, position: int) -> Iterator[list[Dentry]]:
+    def _blocks(self, ino: int, position: int) -> Iterator[list[Dentry]]:
         held: list[Dentry] = []
-        for dentry in self.volume.dirs.entries(folder):
+        for dentry in self.volume.dirs.entries(self.inode(ino)):
             if held and held[-1].block != dentry.block:
                 self.preload([d.ino for d in held])
                 yield held
@@ -103,77 +137,227 @@ class Tree:
 
     # -- content --------------------------------------------------------------------------------------------------
 
+    def check_open(self, ino: int, flags: int) -> None:
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+            raise read_only()
+        inode = self.inode(ino)
+        if inode.is_file and self.volume.locked(inode):
+            _fail(errno.ENOKEY)
+
     def read(self, ino: int, offset: int, length: int) -> bytes:
-        """Bytes of a file, cut at its end."""
         inode = self.inode(ino)
         if self.volume.locked(inode):
-            raise OSError(errno.ENOKEY, os.strerror(errno.ENOKEY))
+            _fail(errno.ENOKEY)
         return self.volume.data.read(inode, offset, length)
 
     def readlink(self, ino: int) -> bytes:
-        """Where a symbolic link leads."""
         return File(self.volume, self.inode(ino)).readlink()
 
     # -- attributes -----------------------------------------------------------------------------------------------
 
-    def xattrs(self, ino: int) -> dict[str, bytes]:
-        """Extended attributes, as root sees them."""
+    def _xattrs(self, ino: int) -> dict[str, bytes]:
         inode = self.inode(ino)
         if not inode.i_xattr_nid and not inode.inline_xattr_area[:4].any():
             return {}
         return visible_xattrs(self.volume.nodes, inode)
 
-    def statfs(self) -> dict[str, int]:
-        """As statfs(2) names it."""
-        return self.volume.statfs()
+    def getxattr(self, ino: int, name: bytes) -> bytes | None:
+        if name == b"system.advise":
+            return bytes([self.inode(ino).i_advise & 0xFF])
+        return self._xattrs(ino).get(os.fsdecode(name))
 
-    def hold_less(self) -> None:
+    def listxattr(self, ino: int) -> list[bytes]:
+        return [os.fsencode(name) for name in self._xattrs(ino)]
+
+    def statfs(self) -> Statistics:
+        return Statistics(**self.volume.statfs())
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def balance(self) -> None:
         """Give memory back where much is held; nobody may be at work on an inode meanwhile."""
         if len(self._inodes) >= INODES_HELD:
             self._inodes.clear()
 
     def close(self) -> None:
-        """Nothing is asked any more."""
         self.volume.close()
 
 
-class LiveTree(Tree):
-    """A volume that can change; without `writable` only by what recovery did to it."""
+class RecoveredTree(Tree[WritableVolume]):
+    """A volume that has changed by what recovery did to it, in memory, and changes no more."""
 
-    def __init__(self, volume: WritableVolume, writable: bool = True) -> None:
+    def __init__(self, volume: WritableVolume) -> None:
         super().__init__(volume)
-        self.writable = writable
+        self._live = volume.nodes.live
 
-    def inode(self, ino: int) -> Inode:
-        return self.volume.live(ino)
-
-    def _find(self, folder: Any, name: bytes) -> Dentry | None:
-        return self.volume.names.find(folder, name)
-
-    def casefolded(self, folder: Any) -> bool:
-        return self.volume.names.casefolded(folder)
+    def inode(self, ino: int) -> LiveInode:
+        """An inode by number; F2fsError where it can't be read."""
+        return self._live(ino)
 
     def preload(self, inos: list[int]) -> None:
         self.volume.nodes.preload(inos)
 
-    def _blocks(self, folder: Any, position: int) -> Iterator[list[Dentry]]:
+    def _find(self, directory: Inode, name: bytes) -> Dentry | None:
+        assert isinstance(directory, LiveInode)
+        return self.volume.names.find(directory, name)
+
+    def folds_names(self, ino: int) -> bool:
+        return self.volume.names.casefolded(self._live(ino))
+
+    def _blocks(self, ino: int, position: int) -> Iterator[list[Dentry]]:
         first = (position >> SLOT_BITS) - 2
-        for block, area in self.volume.names.areas(folder, max(first, 0)):
+        for block, area in self.volume.names.areas(self.volume.live(ino), max(first, 0)):
             dentries = DentryArea(area).entries(block)
             self.preload([dentry.ino for dentry in dentries])
             yield dentries
 
-    def hold_less(self) -> None:
-        if self.writable and not self.volume.broken:
-            self.volume.balance()
-        else:
-            self.volume.nodes.shrink()
+    def balance(self) -> None:
+        self.volume.nodes.shrink()
 
     def close(self) -> None:
-        if self.writable:
-            self.volume.close()
+        self.volume.abandon()
+
+
+class LiveTree(RecoveredTree):
+    """A volume that can change."""
+
+    def __init__(self, volume: WritableVolume) -> None:
+        super().__init__(volume)
+        self._upkeep = Upkeep(volume)
+
+    @property
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def broken(self) -> str | None:
+        return self.volume.broken
+
+    @property
+    def unsaved(self) -> bool:
+        return self.volume.unsaved
+
+    def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
+        return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> int:
+        return self.volume.create(parent, name, mode, uid, gid, (os.major(rdev), os.minor(rdev)))
+
+    def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
+        return self.volume.mkdir(parent, name, mode, uid, gid)
+
+    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
+        return self.volume.symlink(parent, name, target, uid, gid)
+
+    def link(self, ino: int, parent: int, name: bytes) -> None:
+        self.volume.link(ino, parent, name)
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        self.volume.unlink(parent, name)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        self.volume.rmdir(parent, name)
+
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        self.volume.rename(parent, name, new_parent, new_name, flags)
+
+    # -- content --------------------------------------------------------------------------------------------------
+
+    def check_open(self, ino: int, flags: int) -> None:
+        inode = self.volume.live(ino)
+        if flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_TRUNC:
+            if inode.is_file and self.volume.locked(inode):
+                _fail(errno.ENOKEY)
+            return
+        if inode.encrypted:
+            _fail(errno.ENOKEY)
+        if inode.i_flags & F2FS_IMMUTABLE_FL or inode.verity:
+            _fail(errno.EPERM)
+        if inode.i_flags & F2FS_APPEND_FL and (not flags & os.O_APPEND or flags & os.O_TRUNC):
+            _fail(errno.EPERM)
+
+    def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
+        return self.volume.write_pages(ino, offset, data, stamp)
+
+    def truncate(self, ino: int, size: int) -> None:
+        self.volume.truncate(ino, size)
+
+    # -- attributes -----------------------------------------------------------------------------------------------
+
+    def setattr(
+        self,
+        ino: int,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
+    ) -> None:
+        if mode is uid is gid is None and self.volume.live(ino).is_file:
+            self.volume.set_times(ino, atime_ns, mtime_ns, ctime_ns)
         else:
-            self.volume.abandon()
+            self.volume.setattr(ino, mode, uid, gid, atime_ns, mtime_ns, ctime_ns)
+
+    def accessed(self, ino: int, relative: bool) -> None:
+        inode = self.volume.live(ino)
+        if inode.i_flags & F2FS_NOATIME_FL:
+            return
+        now = self.volume.clock()
+        if not relative or atime_is_due(inode.atime_ns, inode.mtime_ns, inode.ctime_ns, now):
+            self.volume.accessed(inode, now)
+
+    def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
+        self.volume.setxattr(ino, os.fsdecode(name), value)
+
+    def removexattr(self, ino: int, name: bytes) -> None:
+        self.volume.removexattr(ino, os.fsdecode(name))
+
+    # -- inodes that the kernel knows -----------------------------------------------------------------------------
+
+    def hold(self, ino: int) -> None:
+        self.volume.hold(ino)
+
+    def release(self, ino: int) -> None:
+        self.volume.release(ino)
+
+    @property
+    def nameless(self) -> list[int]:
+        return self.volume.nameless
+
+    def give_back(self, ino: int) -> bool:
+        return self.volume.give_back(ino)
+
+    # -- making it safe, and what is done between requests --------------------------------------------------------
+
+    def fsync(self, ino: int, datasync: bool = False) -> None:
+        self.volume.fsync(ino, datasync)
+
+    def sync(self) -> None:
+        self.volume.sync()
+
+    def stop_writing(self, why: str) -> bool:
+        return self.volume.stop_writing(why)
+
+    def balance(self) -> None:
+        if self.volume.broken:
+            self.volume.nodes.shrink()
+        else:
+            self.volume.balance()
+
+    def clean(self) -> bool:
+        return self._upkeep.clean_one()
+
+    def discard(self) -> None:
+        self._upkeep.discard()
+
+    def close(self) -> None:
+        self.volume.close()
+
+
+AnyTree = Tree[Volume] | RecoveredTree
 
 
 def blocks_of(inode: Inode, block_size: int) -> int:
@@ -191,4 +375,5 @@ def rdev_of(inode: Inode) -> int:
     return 0
 
 
-__all__ = ["F2fsError", "Listed", "LiveTree", "Tree", "blocks_of", "rdev_of"]
+def _fail(number: int) -> NoReturn:
+    raise OSError(number, os.strerror(number))

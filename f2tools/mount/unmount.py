@@ -10,7 +10,7 @@ import subprocess
 from f2tools.device import open_device
 from f2tools.device.media.mounted import mounts
 from f2tools.errors import DeviceError, F2fsError
-from f2tools.mount.status import END, END_SECONDS, answer_of, connect
+from f2tools.fuse.status import END, END_SECONDS, answer_of, connect
 from f2tools.text import command_line
 
 

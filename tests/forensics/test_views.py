@@ -147,9 +147,9 @@ def test_a_mount_as_of_a_time_shows_what_was_there_then(tmp_path: Path) -> None:
     image = image_of("history-a")
     shown_then = open_tree(Request(str(image), str(tmp_path), parse_options(["as-of=2024-03-02"])))
     assert not shown_then.writable
-    folder = shown_then.find(shown_then.inode(3), b"doomed")
+    folder = shown_then.lookup(3, b"doomed")
     assert folder is not None
-    file = shown_then.find(shown_then.inode(folder), b"inline3.txt")
+    file = shown_then.lookup(folder, b"inline3.txt")
     assert file is not None
     with open_as_of(image, "2024-03-02") as volume:
         assert shown_then.read(file, 0, 5000) == volume.path("/doomed/inline3.txt").read()

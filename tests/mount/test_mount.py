@@ -27,7 +27,7 @@ from f2tools.device.base import Wrapper
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_APPEND_FL, F2FS_IMMUTABLE_FL, F2FS_PROJINHERIT_FL
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.mount.needed import what_is_missing
+from f2tools.fuse.needed import what_is_missing
 from f2tools.mount.options import MountOptions, parse_options
 from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
 from tests.judges import missing_judge
@@ -652,13 +652,13 @@ def answer(request: Any) -> Any:
 
 def test_an_error_while_writing_makes_it_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     need_fuse()
-    from f2tools.mount.operations import FileSystem
+    from f2tools.fuse.operations import Handlers
     from f2tools.mount.tree import LiveTree
 
     image = fresh(tmp_path)
     device = Failing(open_device(image, write=True))
     volume = WritableVolume(device)
-    files, who = FileSystem(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+    files, who = Handlers(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
     handle, entry = answer(files.create(1, b"file", 0o100644, os.O_RDWR, who))
     assert answer(files.write(handle.fh, 0, b"safe")) == 4
     assert answer(files.fsync(handle.fh, False)) is None
@@ -678,13 +678,13 @@ def test_an_error_while_writing_makes_it_read_only(tmp_path: Path, caplog: pytes
 
 def test_what_can_not_be_read_is_an_error_of_the_read_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     need_fuse()
-    from f2tools.mount.operations import FileSystem
+    from f2tools.fuse.operations import Handlers
     from f2tools.mount.tree import LiveTree
 
     image = fresh(tmp_path)
     device = Failing(open_device(image, write=True))
     volume = WritableVolume(device)
-    files, who = FileSystem(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+    files, who = Handlers(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
     handle, _ = answer(files.create(1, b"file", 0o100644, os.O_RDWR, who))
     assert answer(files.write(handle.fh, 0, bytes(1 << 20))) == 1 << 20
     device.unreadable = True
@@ -701,11 +701,11 @@ def test_a_fault_of_ours_is_an_error_of_the_call(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need_fuse()
-    from f2tools.mount.operations import FileSystem
+    from f2tools.fuse.operations import Handlers
     from f2tools.mount.tree import LiveTree
 
     with writable(fresh(tmp_path)) as volume:
-        files, who = FileSystem(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
+        files, who = Handlers(LiveTree(volume), MountOptions()), SimpleNamespace(uid=0, gid=0, pid=1, umask=0)
         monkeypatch.setattr(volume, "rename", lambda *_: {}["no such key"])
         assert answer(files.rename(1, b"a", 1, b"b", 0, who)) == "EIO"
         assert "Traceback" in caplog.text
@@ -733,7 +733,7 @@ def test_memory_does_not_grow_with_what_was_looked_at(tmp_path: Path, monkeypatc
         live.preload(inos)
         for ino in inos[:100]:
             volume.accessed(volume.live(ino), volume.clock())
-        live.hold_less()
+        live.balance()
         assert len(volume.nodes._blocks) <= 50 + len(volume.nodes.dirty)
 
 

@@ -1,126 +1,25 @@
-"""Who asks a mount what it does, and who answers: nobody but the user himself, and root."""
+"""The numbers of a mount: whose they are, and what is made of those that can't be."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
-import socket
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from f2tools.mount import status
+from f2tools.fuse import status
+from f2tools.mount.status import ask
 from tests.f2fs.write.volumes import fresh
+from tests.fuse.test_status import WHOLE, answering, place  # noqa: F401
 from tests.judges import missing_judge
 from tests.mount.mounted import mounted
 from tests.mount.test_mount import f2tools
 
-NOBODY = 65534
-
-
-@pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the sockets, and a mount on /mnt that the kernel's table is made to show."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as runtime:  # the name of a socket has 108 bytes
-        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-        monkeypatch.setattr(status, "mounts", lambda: [("/image", "/mnt")])
-        (Path(runtime) / "f2tools").mkdir(mode=0o700)
-        yield Path(runtime) / "f2tools"
-
-
-@contextmanager
-def answering(answer: bytes) -> Iterator[list[int]]:
-    """Somebody who answers with these bytes, over and over if they are many."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(os.fspath(status._socket_of("/mnt")))
-    listening.listen(1)
-    listening.settimeout(10)
-    sent: list[int] = []
-
-    def serve() -> None:
-        with suppress(OSError), listening.accept()[0] as connection:
-            connection.recv(100)
-            sent.extend(connection.send(answer) for _ in range(200 if len(answer) > 1000 else 1))
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield sent
-    finally:
-        listening.close()
-
-
-WHOLE: dict[str, Any] = {"image": "/image", "directory": "/mnt", "mounted_seconds": 1.5, "read_only": True}
-
-
-def test_an_answer_of_ones_own_is_taken(place: Path) -> None:
-    with answering(json.dumps(WHOLE).encode()):
-        assert status.ask("/mnt") == WHOLE
-
-
-@pytest.mark.parametrize("answer", [
-    b"[1]", b"", b"null", b'"text"', b"{}", b"no json", b"[" * 900_000,
-    json.dumps(WHOLE | {"mounted_seconds": "long"}).encode(),
-    json.dumps(WHOLE | {"read_only": False, "blocks": {}}).encode(),
-    json.dumps(WHOLE | {"blocks": [], "logs": 5}).encode(),
-])  # fmt: skip
-def test_an_answer_that_makes_no_sense_is_none(place: Path, answer: bytes) -> None:
-    with answering(answer):
-        assert status.ask("/mnt") is None
-
-
-def test_an_answer_without_end_is_not_read_to_its_end(place: Path) -> None:
-    with answering(b" " * (1 << 20)) as sent:
-        assert status.ask("/mnt") is None
-    assert sum(sent) < 8 << 20
-
-
-@pytest.mark.parametrize("mode", [0o755, 0o701, 0o770, 0o777])
-def test_a_folder_that_others_can_look_into_is_not_trusted(place: Path, mode: int) -> None:
-    with answering(json.dumps(WHOLE).encode()):
-        place.chmod(mode)
-        assert status.ask("/mnt") is None
-        with pytest.raises(PermissionError):
-            status.make_private(place)
-
-
-def test_a_link_to_a_folder_of_ones_own_is_not_trusted(place: Path) -> None:
-    place.symlink_to(place.rename(place.with_name("elsewhere")))
-    with pytest.raises(PermissionError):
-        status.make_private(place)
-
-
-def test_a_runtime_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if os.geteuid():
-        missing_judge("only root can give a folder away", "whose runtime folder is used under sudo")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert status.runtime_folder() == tmp_path / "f2tools"
-    os.chown(tmp_path, NOBODY, NOBODY)
-    assert status.runtime_folder() == Path("/run/f2tools")
-
-
-FORGING = """
-import os, socket, sys
-listening = socket.socket(socket.AF_UNIX)
-listening.bind(sys.argv[1])
-os.chmod(sys.argv[1], 0o777)
-os.setuid(65534)
-listening.listen(4)
-print("ready", flush=True)
-while True:
-    connection, _ = listening.accept()
-    connection.sendall(b"forged")
-    connection.close()
-"""
 ASKING = """
 import os, socket, sys
 asking = socket.socket(socket.AF_UNIX)
@@ -130,20 +29,11 @@ print(asking.recv(100))
 """
 
 
-def test_another_users_answer_is_not_believed(place: Path) -> None:
-    if os.geteuid():
-        missing_judge("only root can become somebody else", "whose answers are believed")
-    command = [sys.executable, "-c", FORGING, status._socket_of("/mnt")]
-    forger = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert forger.stdout is not None
-    try:
-        assert forger.stdout.readline() == b"ready\n"
-        with pytest.raises(PermissionError):
-            status.connect("/mnt", status.NUMBERS)
-        assert status.ask("/mnt") is None
-    finally:
-        forger.kill()
-        forger.wait()
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("more", [{"read_only": False, "blocks": {}}, {"blocks": [], "logs": 5}], ids=str)
+def test_numbers_that_can_not_be_printed_are_none(more: dict[str, object]) -> None:
+    with answering(json.dumps(WHOLE | more).encode()):
+        assert ask("/mnt") is None
 
 
 def test_another_user_gets_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,18 +49,3 @@ def test_another_user_gets_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 opened.chmod(0o777)
             done = subprocess.run([sys.executable, "-c", ASKING, path], capture_output=True, text=True, check=False)
             assert done.stdout == "b''\n", done
-
-
-def test_what_the_kernel_did_not_wait_for_at_the_end_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("pyfuse3")
-    from f2tools.mount.session import _of_interest
-
-    logger = logging.getLogger("pyfuse3")
-    logger.addFilter(_of_interest)
-    try:
-        logger.error("fuse_release(): fuse_reply_* failed with %s", os.strerror(2))
-        assert not caplog.text
-        logger.error("fuse_release(): fuse_reply_* failed with %s", os.strerror(5))
-        assert os.strerror(5) in caplog.text
-    finally:
-        logger.removeFilter(_of_interest)

@@ -7,19 +7,19 @@ import shutil
 from collections.abc import Iterator
 
 from f2tools.errors import F2fsError
-from f2tools.mount.options import MountOptions
+from f2tools.fuse.options import ServeOptions
 
 FUSE_CONF = "/etc/fuse.conf"
 
 
-def require_fuse(options: MountOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> None:
+def require_fuse(options: ServeOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> None:
     """F2fsError that names every package and permission that is missing."""
     missing = list(what_is_missing(options, device, conf))
     if missing:
         raise F2fsError("this machine can't mount it:\n" + "\n".join(f"  {text}" for text in missing))
 
 
-def what_is_missing(options: MountOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> Iterator[str]:
+def what_is_missing(options: ServeOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> Iterator[str]:
     """A sentence for each thing."""
     try:
         import pyfuse3  # noqa: F401

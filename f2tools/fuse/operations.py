@@ -1,4 +1,4 @@
-"""What the kernel asks through FUSE, answered by the engine.
+"""What the kernel asks through FUSE, answered by any `vfs.FileSystem`.
 
 Every request is served to its end before the next one.  The kernel checks permissions (`default_permissions`), keeps
 names, attributes and pages for as long as it likes, and writes pages back; what it can't know (flags of files, other
@@ -20,33 +20,21 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext, SetattrFields, StatvfsData
 
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
-from f2tools.f2fs.layout.constants import (
-    F2FS_APPEND_FL,
-    F2FS_IMMUTABLE_FL,
-    F2FS_NAME_LEN,
-    F2FS_NOATIME_FL,
-    F2FS_ROOT_INO,
-)
-from f2tools.f2fs.volume.inode import Inode
-from f2tools.mount.options import MountOptions
-from f2tools.mount.tree import Listed, Tree, blocks_of, rdev_of
+from f2tools.fuse.options import ServeOptions
+from f2tools.vfs import Attributes, DirEntry, FileSystem
 
-log = logging.getLogger("f2tools.mount")
+log = logging.getLogger("f2tools.fuse")
 
 KNOWN_FOR_SECONDS = 86400.0  # nobody else changes the volume
 UNPRIVILEGED = 1 << 48  # in a file handle: opened for writing by somebody other than root
-DAY_NS = 86_400_000_000_000
-RENAME_WHITEOUT = 4
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-MODES = {1: stat.S_IFREG, 2: stat.S_IFDIR, 3: stat.S_IFCHR, 4: stat.S_IFBLK, 5: stat.S_IFIFO, 6: stat.S_IFSOCK,
-         7: stat.S_IFLNK}  # fmt: skip
 
 
 def answering(answer: Callable[..., Any]) -> Callable[..., Any]:
     """A method as a handler of pyfuse3: what the kernel is told is an errno, whatever goes wrong."""
 
     @wraps(answer)
-    async def handler(self: FileSystem, *args: Any) -> Any:
+    async def handler(self: Handlers, *args: Any) -> Any:
         try:
             try:
                 return answer(self, *args)
@@ -64,26 +52,26 @@ def answering(answer: Callable[..., Any]) -> Callable[..., Any]:
     return handler
 
 
-class FileSystem(pyfuse3.Operations):
-    """The handlers of one mounted volume."""
+class Handlers(pyfuse3.Operations):
+    """The handlers of one mounted file system."""
 
     supports_dot_lookup = True
     enable_acl = True
 
-    def __init__(self, tree: Tree, options: MountOptions) -> None:
+    def __init__(self, files: FileSystem, options: ServeOptions) -> None:
         super().__init__()
-        self.tree = tree
+        self.files = files
         self.options = options
-        self.volume: Any = tree.volume
-        self.enable_writeback_cache = tree.writable and options.writeback_cache and not options.sync
-        self._inode = tree.inode
+        self.enable_writeback_cache = files.writable and options.writeback_cache and not options.sync
+        self._writable = files.writable
+        self._root_ino = files.root_ino
         self._known: dict[int, int] = {}  # ino -> how often the kernel was told of it and has not forgotten
         self._open: dict[int, int] = {}  # ino -> how often it is open
         self._listings: dict[int, Listing] = {}
         self._next_listing = 1
-        self._block_size = self.volume.geo.block_size
         self._plain = options.uid is None and options.gid is None and not options.umask
-        self._updates_atime = tree.writable and options.atime != "noatime"
+        self._updates_atime = files.writable and options.atime != "noatime"
+        self._relatime = options.atime == "relatime"
         self.bytes_written = 0
         self._said: set[str] = set()
         self.when_connected: Callable[[], None] | None = None
@@ -112,7 +100,7 @@ class FileSystem(pyfuse3.Operations):
 
     def stop_writing(self, why: str) -> None:
         """The volume stays as its last checkpoint has it."""
-        if self.tree.writable and self.volume.stop_writing(why):
+        if self._writable and self.files.stop_writing(why):
             log.error("the volume is read-only from now on; what was not made safe is lost: %s", why)
 
     def _say_once(self, text: str) -> None:
@@ -122,11 +110,11 @@ class FileSystem(pyfuse3.Operations):
 
     # -- inodes that the kernel knows -------------------------------------------------------------------------------
 
-    def _entry(self, ino: int, folder: Inode | None = None) -> EntryAttributes:
+    def _entry(self, ino: int, parent: int | None = None) -> EntryAttributes:
         """The attributes of an inode that the kernel is told of from now on."""
-        entry = self._attributes(self._inode(ino))
+        entry = self._attributes(self.files.attributes(ino))
         self._told(ino)
-        if folder is not None and self.tree.casefolded(folder):
+        if parent is not None and self.files.folds_names(parent):
             entry.entry_timeout = 0
         return entry
 
@@ -135,22 +123,22 @@ class FileSystem(pyfuse3.Operations):
         count = known.get(ino)
         if count is None:
             known[ino] = 1
-            if self.tree.writable:
-                self.volume.hold(ino)
+            if self._writable:
+                self.files.hold(ino)
         else:
             known[ino] = count + 1
 
     async def forget(self, inode_list: Any) -> None:
         """The kernel no longer knows these inodes; files without a name go."""
         for number, times in inode_list:
-            ino = _ino(number)
+            ino = self._ino(number)
             left = self._known.get(ino, 0) - times
             if left > 0:
                 self._known[ino] = left
                 continue
-            if self._known.pop(ino, None) is not None and self.tree.writable:
+            if self._known.pop(ino, None) is not None and self._writable:
                 try:
-                    self.volume.release(ino)
+                    self.files.release(ino)
                 except OSError as error:
                     if error.errno != errno.EROFS:
                         self.failed("forget", error)
@@ -162,58 +150,61 @@ class FileSystem(pyfuse3.Operations):
 
         The kernel tells with a delay that it forgets what was deleted, and the room may be needed before.
         """
-        if not self.tree.writable or self.volume.broken:
+        if not self._writable or self.files.broken:
             return False
-        unused = [ino for ino in self.volume.nameless if not self._open.get(ino)]
-        return sum(self.volume.give_back(ino) for ino in unused) > 0
+        unused = [ino for ino in self.files.nameless if not self._open.get(ino)]
+        return sum(self.files.give_back(ino) for ino in unused) > 0
 
     def _opened(self, ino: int, flags: int, ctx: RequestContext) -> pyfuse3.FileHandleT:
         self._open[ino] = self._open.get(ino, 0) + 1
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         return pyfuse3.FileHandleT(ino | UNPRIVILEGED if writes and ctx.uid else ino)
 
-    def _attributes(self, inode: Inode) -> EntryAttributes:
+    def _ino(self, number: int) -> int:
+        """The inode number on the volume: FUSE calls the root 1."""
+        return self._root_ino if number == pyfuse3.ROOT_INODE else number
+
+    def _attributes(self, found: Attributes) -> EntryAttributes:
         entry = EntryAttributes()
-        ino = inode.ino
-        entry.st_ino = pyfuse3.InodeT(pyfuse3.ROOT_INODE if ino == F2FS_ROOT_INO else ino)
-        entry.generation = inode.i_generation
+        # fmt: off
+        (ino, entry.generation, mode, entry.st_nlink, uid, gid, rdev, entry.st_size, entry.st_blksize, entry.st_blocks,
+         entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns) = found
+        # fmt: on
+        entry.st_ino = pyfuse3.InodeT(pyfuse3.ROOT_INODE if ino == self._root_ino else ino)
         entry.entry_timeout = entry.attr_timeout = KNOWN_FOR_SECONDS
-        mode = inode.i_mode
-        entry.st_nlink = inode.i_links
-        entry.st_size = inode.i_size
-        if inode.encrypted and stat.S_ISLNK(mode):
-            entry.st_size = len(self.tree.readlink(ino))
-        entry.st_blksize = self._block_size
-        entry.st_blocks = blocks_of(inode, self._block_size)
-        entry.st_atime_ns = inode.atime_ns
-        entry.st_mtime_ns = inode.mtime_ns
-        entry.st_ctime_ns = inode.ctime_ns
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            entry.st_rdev = rdev_of(inode)
-        if self._plain:
-            entry.st_mode = pyfuse3.ModeT(mode)
-            entry.st_uid = inode.i_uid
-            entry.st_gid = inode.i_gid
-        else:
+        if rdev:
+            entry.st_rdev = rdev
+        if not self._plain:
             options = self.options
-            entry.st_mode = pyfuse3.ModeT(mode & ~options.umask)
-            entry.st_uid = inode.i_uid if options.uid is None else options.uid
-            entry.st_gid = inode.i_gid if options.gid is None else options.gid
+            mode &= ~options.umask
+            uid = uid if options.uid is None else options.uid
+            gid = gid if options.gid is None else options.gid
+        entry.st_mode = pyfuse3.ModeT(mode)
+        entry.st_uid = uid
+        entry.st_gid = gid
+        return entry
+
+    def _as_stat_shows(self, inode: int) -> EntryAttributes:
+        """The attributes with the number that the volume gives the root, which only stat may see."""
+        ino = self._ino(inode)
+        entry = self._attributes(self.files.attributes(ino))
+        if inode == pyfuse3.ROOT_INODE:
+            entry.st_ino = pyfuse3.InodeT(ino)
         return entry
 
     # -- looking --------------------------------------------------------------------------------------------------
 
     @answering
     def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        if len(name) > F2FS_NAME_LEN:
+        if len(name) > self.files.name_max:
             raise FUSEError(errno.ENAMETOOLONG)
+        parent = self._ino(parent_inode)
         if name == b".":
-            return self._by_handle(_ino(parent_inode))
-        folder = self._inode(_ino(parent_inode))
-        found = self.tree.find(folder, name)
+            return self._by_handle(parent)
+        found = self.files.lookup(parent, name)
         if found is not None:
-            return self._entry(found, folder)
-        if self.tree.casefolded(folder):
+            return self._entry(found, parent)
+        if self.files.folds_names(parent):
             raise FUSEError(errno.ENOENT)  # another spelling may come: the kernel must not remember
         entry = EntryAttributes()
         entry.st_ino = pyfuse3.InodeT(0)
@@ -229,30 +220,31 @@ class FileSystem(pyfuse3.Operations):
 
     @answering
     def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
-        ino = _ino(inode)
-        entry = self._attributes(self._inode(ino))
-        if ino == F2FS_ROOT_INO:
-            entry.st_ino = pyfuse3.InodeT(ino)  # what stat shows
-        return entry
+        return self._as_stat_shows(inode)
 
     @answering
     def readlink(self, inode: int, ctx: RequestContext) -> bytes:
-        return self.tree.readlink(_ino(inode))
+        return self.files.readlink(self._ino(inode))
 
     @answering
     def statfs(self, ctx: RequestContext) -> StatvfsData:
-        answer = StatvfsData()
-        for name, value in self.tree.statfs().items():
-            setattr(answer, name, value)
-        answer.f_favail = answer.f_ffree
+        answer, said = StatvfsData(), self.files.statfs()
+        answer.f_bsize = said.f_bsize
+        answer.f_frsize = said.f_frsize
+        answer.f_blocks = said.f_blocks
+        answer.f_bfree = said.f_bfree
+        answer.f_bavail = said.f_bavail
+        answer.f_files = said.f_files
+        answer.f_ffree = answer.f_favail = said.f_ffree
+        answer.f_namemax = said.f_namemax
         return answer
 
     # -- directories ------------------------------------------------------------------------------------------------
 
     @answering
     def opendir(self, inode: int, ctx: RequestContext) -> int:
-        ino = _ino(inode)
-        if not self._inode(ino).is_dir:
+        ino = self._ino(inode)
+        if not stat.S_ISDIR(self.files.attributes(ino).mode):
             raise FUSEError(errno.ENOTDIR)
         number = self._next_listing
         self._next_listing += 1
@@ -262,15 +254,15 @@ class FileSystem(pyfuse3.Operations):
     @answering
     def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         listing = self._listings[fh]
-        folder = self._inode(listing.ino)
-        entry_timeout = 0.0 if self.tree.casefolded(folder) else KNOWN_FOR_SECONDS
-        for item in listing.items(self.tree, folder, start_id):
+        attributes = self.files.attributes
+        entry_timeout = 0.0 if self.files.folds_names(listing.ino) else KNOWN_FOR_SECONDS
+        for item in listing.items(self.files, start_id):
             name = item.name
             if b"/" in name or b"\0" in name:
                 continue
             dots = name in (b".", b"..")
             try:
-                entry = self._attributes(self._inode(item.ino))
+                entry = self._attributes(attributes(item.ino))
                 entry.entry_timeout = entry_timeout
             except (OSError, F2fsError) as error:
                 entry = _stand_in(item)
@@ -280,7 +272,7 @@ class FileSystem(pyfuse3.Operations):
             if not dots:
                 self._told(item.ino)
         if self._updates_atime and start_id == 0:
-            self._accessed(folder)
+            self.files.accessed(listing.ino, self._relatime)
 
     @answering
     def releasedir(self, fh: int) -> None:
@@ -288,65 +280,63 @@ class FileSystem(pyfuse3.Operations):
 
     @answering
     def fsyncdir(self, fh: int, datasync: bool) -> None:
-        if self.tree.writable:
-            self.volume.fsync(self._listings[fh].ino, datasync)
+        if self._writable:
+            self.files.fsync(self._listings[fh].ino, datasync)
 
     # -- new names, other names, no names ---------------------------------------------------------------------------
 
     @answering
     def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
-        parent = _ino(parent_inode)
-        device = (os.major(rdev), os.minor(rdev))
-        ino = self.volume.create(parent, name, self._new_mode(parent, mode, ctx), ctx.uid, ctx.gid, device)
+        parent = self._ino(parent_inode)
+        ino = self.files.create(parent, name, self._new_mode(parent, mode, ctx), ctx.uid, ctx.gid, rdev)
         return self._made(parent, ino)
 
     @answering
     def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        parent = _ino(parent_inode)
-        return self._made(parent, self.volume.mkdir(parent, name, mode, ctx.uid, ctx.gid))
+        parent = self._ino(parent_inode)
+        return self._made(parent, self.files.mkdir(parent, name, mode, ctx.uid, ctx.gid))
 
     @answering
     def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        parent = _ino(parent_inode)
-        return self._made(parent, self.volume.symlink(parent, name, target, ctx.uid, ctx.gid))
+        parent = self._ino(parent_inode)
+        return self._made(parent, self.files.symlink(parent, name, target, ctx.uid, ctx.gid))
 
     @answering
     def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        parent = _ino(parent_inode)
-        ino = self.volume.create(parent, name, self._new_mode(parent, mode, ctx), ctx.uid, ctx.gid)
+        parent = self._ino(parent_inode)
+        ino = self.files.create(parent, name, self._new_mode(parent, mode, ctx), ctx.uid, ctx.gid)
         made = self._made(parent, ino)
         return FileInfo(fh=self._opened(ino, flags, ctx), keep_cache=True), made
 
     def _made(self, parent: int, ino: int) -> EntryAttributes:
-        entry = self._entry(ino, self._inode(parent))
-        if self.options.sync:
-            self.volume.sync()
+        entry = self._entry(ino, parent)
+        self._sync_if_asked()
         return entry
 
     def _new_mode(self, parent: int, mode: int, ctx: RequestContext) -> int:
         """Nobody makes a set-group-ID file for a group that he is not in."""
         if mode & stat.S_ISGID and ctx.uid:
-            folder = self._inode(parent)
-            if folder.i_mode & stat.S_ISGID and not _in_group(ctx, folder.i_gid):
+            above = self.files.attributes(parent)
+            if above.mode & stat.S_ISGID and not _in_group(ctx, above.gid):
                 return mode & ~stat.S_ISGID
         return mode
 
     @answering
     def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
-        ino, parent = _ino(inode), _ino(new_parent_inode)
-        self.volume.link(ino, parent, new_name)
+        ino, parent = self._ino(inode), self._ino(new_parent_inode)
+        self.files.link(ino, parent, new_name)
         return self._made(parent, ino)
 
     @answering
     def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        self.volume.unlink(_ino(parent_inode), name)
+        self.files.unlink(self._ino(parent_inode), name)
         self._sync_if_asked()
 
     @answering
     def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        self.volume.rmdir(_ino(parent_inode), name)
+        self.files.rmdir(self._ino(parent_inode), name)
         self._sync_if_asked()
 
     @answering
@@ -359,66 +349,53 @@ class FileSystem(pyfuse3.Operations):
         flags: int,
         ctx: RequestContext,
     ) -> None:
-        self.volume.rename(_ino(parent_inode_old), name_old, _ino(parent_inode_new), name_new, flags)
+        self.files.rename(self._ino(parent_inode_old), name_old, self._ino(parent_inode_new), name_new, flags)
         self._sync_if_asked()
 
     def _sync_if_asked(self) -> None:
         if self.options.sync:
-            self.volume.sync()
+            self.files.sync()
 
     # -- content ----------------------------------------------------------------------------------------------------
 
     @answering
     def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        ino = _ino(inode)
-        found = self._inode(ino)
+        ino = self._ino(inode)
+        self.files.check_open(ino, flags)
         direct = False
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
-            self._may_write(found, flags)
             if flags & os.O_TRUNC:
-                self.volume.truncate(ino, 0)
-                self._lose_privileges(found, ctx.uid)
+                self.files.truncate(ino, 0)
+                self._lose_privileges(ino, ctx.uid)
             # the write itself must take the bits away, not the kernel's writing back later
-            direct = bool(ctx.uid and _privileged(found.i_mode))
-        elif found.is_file and self.volume.locked(found):
-            raise FUSEError(errno.ENOKEY)
+            direct = bool(ctx.uid and _privileged(self.files.attributes(ino).mode))
         return FileInfo(fh=self._opened(ino, flags, ctx), keep_cache=not direct, direct_io=direct)
-
-    def _may_write(self, inode: Inode, flags: int) -> None:
-        if not self.tree.writable:
-            raise FUSEError(errno.EROFS)
-        if inode.encrypted:
-            raise FUSEError(errno.ENOKEY)
-        if inode.i_flags & F2FS_IMMUTABLE_FL or inode.verity:
-            raise FUSEError(errno.EPERM)
-        if inode.i_flags & F2FS_APPEND_FL and (not flags & os.O_APPEND or flags & os.O_TRUNC):
-            raise FUSEError(errno.EPERM)
 
     @answering
     def read(self, fh: int, off: int, size: int) -> bytes:
         ino = fh & ~UNPRIVILEGED
         if self._updates_atime:
-            self._accessed(self._inode(ino))
-        return self.tree.read(ino, off, size)
+            self.files.accessed(ino, self._relatime)
+        return self.files.read(ino, off, size)
 
     @answering
     def write(self, fh: int, off: int, buf: bytes) -> int:
         ino = fh & ~UNPRIVILEGED
         cached = self.enable_writeback_cache
-        written = self.volume.write_pages(ino, off, buf, stamp=not cached)
+        written = self.files.write(ino, off, buf, stamp=not cached)
         while cached and written < len(buf):  # of a page that it writes back the kernel takes no part; an error it does
-            written += self.volume.write_pages(ino, off + written, buf[written:], stamp=False)
+            written += self.files.write(ino, off + written, buf[written:], stamp=False)
         self.bytes_written += written
         if fh & UNPRIVILEGED:
-            self._lose_privileges(self._inode(ino), 1)
+            self._lose_privileges(ino, 1)
         if self.options.sync:
-            self.volume.fsync(ino)
+            self.files.fsync(ino)
         return written
 
     @answering
     def fsync(self, fh: int, datasync: bool) -> None:
-        if self.tree.writable:
-            self.volume.fsync(fh & ~UNPRIVILEGED, datasync)
+        if self._writable:
+            self.files.fsync(fh & ~UNPRIVILEGED, datasync)
 
     @property
     def has_open(self) -> bool:
@@ -432,24 +409,16 @@ class FileSystem(pyfuse3.Operations):
         if left > 0:
             self._open[ino] = left
 
-    def _accessed(self, inode: Any) -> None:
-        """The access time, as the option relatime has it."""
-        if inode.i_flags & F2FS_NOATIME_FL:
-            return
-        now = self.volume.clock()
-        before = inode.atime_ns
-        fresh = before > inode.mtime_ns and before > inode.ctime_ns and now - before < DAY_NS
-        if fresh and self.options.atime == "relatime":
-            return
-        self.volume.accessed(inode, now)
-
-    def _lose_privileges(self, inode: Inode, uid: int) -> None:
+    def _lose_privileges(self, ino: int, uid: int) -> None:
         """A write by anybody but root takes set-user-ID and set-group-ID away."""
-        lost = _privileged(inode.i_mode)
-        if uid and lost:
-            self.volume.setattr(inode.ino, mode=inode.i_mode & ~lost)
+        if not uid:
+            return
+        mode = self.files.attributes(ino).mode
+        lost = _privileged(mode)
+        if lost:
+            self.files.setattr(ino, mode=mode & ~lost)
             with suppress(OSError):  # the kernel may know nothing of it
-                pyfuse3.invalidate_inode(pyfuse3.InodeT(inode.ino), attr_only=True)
+                pyfuse3.invalidate_inode(pyfuse3.InodeT(ino), attr_only=True)
 
     # -- attributes -------------------------------------------------------------------------------------------------
 
@@ -457,59 +426,50 @@ class FileSystem(pyfuse3.Operations):
     def setattr(
         self, inode: int, attr: EntryAttributes, fields: SetattrFields, fh: int | None, ctx: RequestContext
     ) -> EntryAttributes:
-        ino = _ino(inode)
-        found = self._inode(ino)
+        ino = self._ino(inode)
         if fields.update_size:
-            self.volume.truncate(ino, attr.st_size)
-            self._lose_privileges(found, ctx.uid)
+            self.files.truncate(ino, attr.st_size)
+            self._lose_privileges(ino, ctx.uid)
         mode = attr.st_mode & 0o7777 if fields.update_mode else None
         uid = attr.st_uid if fields.update_uid else None
         gid = attr.st_gid if fields.update_gid else None
-        if (uid is not None or gid is not None) and mode is None and not found.is_dir:
-            lost = _privileged(found.i_mode)
-            mode = found.i_mode & 0o7777 & ~lost if lost else None
+        if (uid is not None or gid is not None) and mode is None:
+            before = self.files.attributes(ino).mode
+            lost = _privileged(before)
+            mode = before & 0o7777 & ~lost if lost else None
         atime = attr.st_atime_ns if fields.update_atime else None
         mtime = attr.st_mtime_ns if fields.update_mtime else None
         ctime = attr.st_ctime_ns if fields.update_ctime else None
-        if mode is uid is gid is atime is mtime is ctime is None and fields.update_size:
-            pass
-        elif mode is uid is gid is None and found.is_file:
-            self.volume.set_times(ino, atime, mtime, ctime)  # perhaps the kernel's own, of what was written
-        else:
-            self.volume.setattr(ino, mode, uid, gid, atime, mtime, ctime)
+        if not (mode is uid is gid is atime is mtime is ctime is None and fields.update_size):
+            self.files.setattr(ino, mode, uid, gid, atime, mtime, ctime)
         self._sync_if_asked()
-        answer = self._attributes(self._inode(ino))
-        if ino == F2FS_ROOT_INO:
-            answer.st_ino = pyfuse3.InodeT(ino)
-        return answer
+        return self._as_stat_shows(inode)
 
     @answering
     def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        ino = _ino(inode)
-        if name == b"system.advise":
-            return bytes([self._inode(ino).i_advise & 0xFF])
-        found = self.tree.xattrs(ino).get(os.fsdecode(name))
+        found = self.files.getxattr(self._ino(inode), name)
         if found is None:
             raise FUSEError(errno.ENODATA)
         return found
 
     @answering
     def listxattr(self, inode: int, ctx: RequestContext) -> list[bytes]:
-        names = [os.fsencode(name) for name in self.tree.xattrs(_ino(inode))]
+        names = self.files.listxattr(self._ino(inode))
         return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
     @answering
     def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
-        ino = _ino(inode)
-        self.volume.setxattr(ino, os.fsdecode(name), value)
-        found = self._inode(ino)
-        if name == b"system.posix_acl_access" and found.i_mode & stat.S_ISGID and not _in_group(ctx, found.i_gid):
-            self.volume.setattr(ino, mode=found.i_mode & 0o7777 & ~stat.S_ISGID)
+        ino = self._ino(inode)
+        self.files.setxattr(ino, name, value)
+        if name == b"system.posix_acl_access":
+            found = self.files.attributes(ino)
+            if found.mode & stat.S_ISGID and not _in_group(ctx, found.gid):
+                self.files.setattr(ino, mode=found.mode & 0o7777 & ~stat.S_ISGID)
         self._sync_if_asked()
 
     @answering
     def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
-        self.volume.removexattr(_ino(inode), os.fsdecode(name))
+        self.files.removexattr(self._ino(inode), name)
         self._sync_if_asked()
 
 
@@ -517,25 +477,21 @@ READING = {"lookup", "getattr", "readlink", "statfs", "opendir", "readdir", "ope
 
 
 class Listing:
-    """An open directory.  Entries that lie in the inode move when it grows out of it, so they are kept as they were."""
+    """An open directory.  Where its entries may move, or can't change, they are kept as they were."""
 
     def __init__(self, ino: int) -> None:
         self.ino = ino
-        self._kept: list[Listed] | None = None
+        self._kept: list[DirEntry] | None = None
 
-    def items(self, tree: Tree, folder: Inode, position: int) -> Iterator[Listed]:
+    def items(self, files: FileSystem, position: int) -> Iterator[DirEntry]:
         """The entries from a position on."""
+        ino, writable = self.ino, files.writable
         if position == 0:
-            self._kept = list(tree.entries(folder, 0)) if folder.has_inline_dentry or not tree.writable else None
+            self._kept = None if writable and files.entries_stay(ino) else list(files.entries(ino, 0))
         if self._kept is not None:
             waiting = (item for item in self._kept if item.after > position)
-            return waiting if not tree.writable else (i for i in waiting if tree.find(folder, i.name) == i.ino)
-        return tree.entries(folder, position)
-
-
-def _ino(number: int) -> int:
-    """The inode number on the volume: FUSE calls the root 1."""
-    return F2FS_ROOT_INO if number == 1 else number
+            return (item for item in waiting if files.lookup(ino, item.name) == item.ino) if writable else waiting
+        return files.entries(ino, position)
 
 
 def _privileged(mode: int) -> int:
@@ -554,10 +510,10 @@ def _in_group(ctx: RequestContext, gid: int) -> bool:
         return False
 
 
-def _stand_in(item: Listed) -> EntryAttributes:
+def _stand_in(item: DirEntry) -> EntryAttributes:
     """An entry whose inode can't be read: it is listed, and whoever asks more is told the error."""
     entry = EntryAttributes()
     entry.st_ino = pyfuse3.InodeT(item.ino)
-    entry.st_mode = pyfuse3.ModeT(MODES.get(item.file_type, stat.S_IFREG))
+    entry.st_mode = pyfuse3.ModeT(item.kind or stat.S_IFREG)
     entry.entry_timeout = entry.attr_timeout = 0
     return entry

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from f2tools.errors import F2fsError
 
-log = logging.getLogger("f2tools.mount")
+log = logging.getLogger("f2tools.fuse")
 
 
 class Waiting:
@@ -30,17 +30,19 @@ class Waiting:
             self._fd = -1
 
 
-def in_background(work: Callable[[Callable[[], None]], None], warnings: list[str]) -> tuple[str | None, int]:
+def in_background(
+    work: Callable[[Callable[[], None]], None], warnings: list[str], program: str
+) -> tuple[str | None, int]:
     """Run `work` in a process of its own, in its own session: (error, exit code) once it has called `ready`, or failed.
 
-    `warnings` are what is to be said to the user by then.
+    `warnings` are what is to be said to the user by then; `program` is who speaks in the system's log afterwards.
     """
     read_fd, write_fd = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork() == 0:
         os.close(read_fd)
-        _become_daemon(work, warnings, Waiting(write_fd))
+        _become_daemon(work, warnings, Waiting(write_fd), program)
     os.close(write_fd)
     with os.fdopen(read_fd, "rb") as reader:
         said = reader.read()
@@ -51,7 +53,9 @@ def in_background(work: Callable[[Callable[[], None]], None], warnings: list[str
     return answer["error"], answer["code"]
 
 
-def _become_daemon(work: Callable[[Callable[[], None]], None], warnings: list[str], waiting: Waiting) -> NoReturn:
+def _become_daemon(
+    work: Callable[[Callable[[], None]], None], warnings: list[str], waiting: Waiting, program: str
+) -> NoReturn:
     os.setsid()
     if os.fork():  # so that it never gets a terminal
         os._exit(0)
@@ -60,7 +64,7 @@ def _become_daemon(work: Callable[[Callable[[], None]], None], warnings: list[st
 
         def ready() -> None:
             os.chdir("/")
-            _log_to_system()
+            _log_to_system(program)
             _let_go_of_streams()
             waiting.tell(warnings)
 
@@ -92,7 +96,7 @@ def _let_go_of_streams() -> None:
     os.close(null)
 
 
-def _log_to_system() -> None:
+def _log_to_system(program: str) -> None:
     """From now on there is nobody to read standard error."""
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -104,15 +108,15 @@ def _log_to_system() -> None:
             handler = logging.FileHandler(log_file(), delay=True)
         except OSError:  # no place that is ours
             handler = logging.NullHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s f2tools mount[%(process)d]: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"%(asctime)s {program}[%(process)d]: %(message)s"))
     else:
-        handler.setFormatter(logging.Formatter("f2tools mount[%(process)d]: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"{program}[%(process)d]: %(message)s"))
     root.addHandler(handler)
 
 
 def log_file() -> str:
     """Where a mount in the background writes to on a machine without syslog; OSError where there is no place."""
-    from f2tools.mount.status import make_private, runtime_folder
+    from f2tools.fuse.status import make_private, runtime_folder
 
     folder = runtime_folder()
     make_private(folder)
