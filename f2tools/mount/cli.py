@@ -131,8 +131,8 @@ def _mount(
     require_fuse(options)
     from f2tools.mount.session import Request, serve
 
-    request = Request(
-        os.path.abspath(image), os.path.abspath(directory), options, [os.path.abspath(device) for device in devices],
+    request = Request(  # fusermount3 follows no link at the end of a way
+        os.path.abspath(image), os.path.realpath(directory), options, [os.path.abspath(device) for device in devices],
         None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
         keys,
     )  # fmt: skip

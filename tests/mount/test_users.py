@@ -1,0 +1,148 @@
+"""Mounts by a user who is not root: on folders of one's own, on nobody else's, seen by nobody else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.judges import missing_judge
+from tests.mount.mounted import need_fuse
+
+NOBODY = 65534
+LONGEST_SECONDS = 240
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="who is not root tries it in all other tests of the mount")
+
+# In a mount namespace of its own: /dev/fuse for everybody, the folder that is closed around Python open, and then
+# the user's lines, as that user.
+AS_USER = """
+set -e
+stage=$1 closed=$2 lines=$3; shift 3
+mount -t tmpfs -o mode=755,dev tmpfs "$stage"
+mknod -m 666 "$stage/fuse" c 10 229
+mount --bind "$stage/fuse" /dev/fuse
+if [ -n "$closed" ]; then
+    mkdir "$stage/way"
+    for folder in "$closed"/* "$closed"/.[!.]*; do
+        [ -d "$folder" ] && [ ! -L "$folder" ] || continue
+        mkdir "$stage/way/${folder##*/}"
+        mount --bind "$folder" "$stage/way/${folder##*/}"
+    done
+    mount --rbind "$stage/way" "$closed"
+fi
+exec setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_RUNTIME_DIR= HOME="$PWD/mine" sh -c "$lines"
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that all may enter: in it `mine`, the user's, with image.img; `theirs`; `open`, where all may make."""
+    need_fuse()
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for own in (folder / "mine", folder / "mine" / "m"):
+            own.mkdir()
+            os.chown(own, NOBODY, NOBODY)
+        (folder / "theirs").mkdir(mode=0o755)
+        (folder / "open").mkdir()
+        (folder / "open").chmod(0o1777)
+        (folder / "open" / "roots").mkdir(mode=0o755)
+        yield folder
+
+
+@pytest.fixture
+def as_user(place: Path) -> Callable[[str], str]:
+    """Run lines of a shell as a user without rights, in `place`; all that they said."""
+
+    def run(lines: str) -> str:
+        program = Path(os.path.realpath(sys.executable))
+        closed = [above for above in program.parents if not above.stat().st_mode & 0o001]
+        words = [
+            place / "stage",
+            closed[-1] if closed else "",
+            f'f2tools() {{ "{sys.executable}" -m f2tools "$@"; }}\n{lines}',
+        ]
+        (place / "stage").mkdir(exist_ok=True)
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", AS_USER, "sh", *words],
+            cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            check=False, timeout=LONGEST_SECONDS,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )  # fmt: skip
+        if "unshare failed" in done.stdout:
+            missing_judge("a mount namespace can't be had", "mounts by users other than root")
+        return done.stdout
+
+    return run
+
+
+def test_a_user_mounts_an_image_of_his_own_on_a_folder_of_his_own(place: Path, as_user: Callable[[str], str]) -> None:
+    said = as_user(
+        "f2tools mkfs -q mine/image.img --size 48M; ln -s m mine/link\n"
+        "for at in mine/m mine/link; do\n"
+        "    f2tools mount mine/image.img $at; echo mounted $?\n"
+        "    id -u >> mine/m/text; f2tools mount --stats mine/image.img | head -1\n"
+        "    f2tools umount $at; echo unmounted $?\n"
+        "done\n"
+        "f2tools dump cat mine/image.img /text"
+    )
+    at = f"{place}/mine/image.img on {place}/mine/m, read and write"
+    lines = [line if not line.startswith(at) else "stats" for line in said.splitlines()]
+    assert lines == ["mounted 0", "stats", "unmounted 0"] * 2 + [str(NOBODY)] * 2, said
+
+
+def test_a_user_mounts_nothing_over_folders_of_others(place: Path, as_user: Callable[[str], str]) -> None:
+    said = as_user(
+        "f2tools mkfs -q mine/image.img --size 48M; ln -s ../theirs mine/link\n"
+        "for at in theirs open/roots mine/link /tmp; do\n"
+        "    f2tools mount mine/image.img $at; echo ended $?\n"
+        "done\n"
+        "grep -c fuse.f2tools.*$PWD /proc/mounts"
+    )
+    assert [line for line in said.splitlines() if line.startswith("ended")] == ["ended 1"] * 4, said
+    assert said.count("FUSE refused the mount") == 4
+    assert "Traceback" not in said
+    assert said.splitlines()[-1] == "0", said
+
+
+def test_nobody_else_sees_what_a_user_mounts_unless_root_allows_that(
+    place: Path, as_user: Callable[[str], str]
+) -> None:
+    said = as_user(
+        "f2tools mkfs -q mine/image.img --size 48M\n"
+        "f2tools mount mine/image.img mine/m -o allow_other; echo ended $?\n"
+        "f2tools mount mine/image.img mine/m; grep fuse.f2tools.*$PWD /proc/mounts || grep mine/m /proc/mounts\n"
+        "f2tools umount mine/m"
+    )
+    if "user_allow_other\n" not in Path("/etc/fuse.conf").read_text().replace("#user_allow_other", ""):
+        assert "ended 8" in said
+        assert "-o allow_other takes the line user_allow_other in /etc/fuse.conf, which root can add" in said
+    options = (
+        next(line for line in said.splitlines() if line.startswith(f"{place}/mine/image.img")).split()[3].split(",")
+    )
+    assert {"nosuid", "nodev", f"user_id={NOBODY}", "default_permissions"} <= set(options)
+    assert "allow_other" not in options
+
+
+def test_an_image_that_a_user_may_only_read_is_mounted_so_and_one_he_may_not_is_refused(
+    place: Path, as_user: Callable[[str], str]
+) -> None:
+    said = as_user("f2tools mkfs -q mine/image.img --size 48M")
+    image = place / "roots.img"
+    os.rename(place / "mine" / "image.img", image)
+    os.chown(image, 0, 0)
+    image.chmod(0o644)
+    before = image.read_bytes()
+    said = as_user("f2tools mount roots.img mine/m; touch mine/m/new; f2tools umount mine/m")
+    assert "mounted read-only" in said
+    assert "Read-only file system" in said
+    image.chmod(0o600)
+    said = as_user("f2tools mount roots.img mine/m; echo ended $?")
+    assert said.endswith("roots.img: Permission denied\nended 8\n"), said
+    assert image.read_bytes() == before
