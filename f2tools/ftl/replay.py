@@ -95,9 +95,19 @@ def simulate_load(setting: Setting, load: Load, plan: Plan, engine_name: str, ad
         advance(len(piece))
     report = measure.report()
     report["source"] = {"workload": load.workload, "seed": load.seed, "discards": load.discards}
-    if load.workload == "uniform" and setting.model == "page":
-        report["theory"] = theory.expected(setting.gc, shape.op, shape.pages_per_block, load.discards)
+    if setting.model == "page":
+        report["theory"] = _theory(load, setting, shape)
     return Result(setting, report, measure.over_time)
+
+
+def _theory(load: Load, setting: Setting, shape: Shape) -> float | None:
+    """What is known in closed form of this load in one log."""
+    if load.workload == "uniform":
+        return theory.expected(setting.gc, shape.op, shape.pages_per_block, load.discards)
+    if load.workload == "hot-cold" and setting.gc == "fifo" and not load.discards:
+        hot_writes, hot_pages = load.hot_writes, load.hot_pages
+        return theory.mixed(shape.op, (hot_writes, 1 - hot_writes), (hot_pages, 1 - hot_pages))
+    return None
 
 
 def simulate_trace(setting: Setting, source: TraceInput, plan: Plan, engine_name: str, advance: Advance) -> Result:

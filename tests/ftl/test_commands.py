@@ -31,6 +31,9 @@ def test_simulate_prints_what_scripts_rely_on() -> None:
         "waf", "host_writes", "flash_writes", "erases", "merges", "map_reads", "map_writes", "requests_per_cpu_second",
     } <= set(found)  # fmt: skip
     assert set(found["merges"]) == {"switch", "partial", "full"}
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `ftl simulate` |"))
+    assert set(found) == set(row.split("`")[3].split())
     assert found["waf"] == found["flash_writes"] / found["host_writes"]
     assert found["waf"] == pytest.approx(theory.greedy(0.07, 16), rel=0.05)
     assert found["theory"] == pytest.approx(theory.greedy(found["device"]["op"], 16))
