@@ -14,7 +14,7 @@ from f2tools.options import Size, json_option, print_json
 from f2tools.text import printable
 
 if TYPE_CHECKING:
-    from f2tools.trace.measure.analyze import Analysis
+    from f2tools.trace.analyze import Analysis
 
 PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
 
@@ -22,18 +22,17 @@ PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
 def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is None or ctx.resilient_parsing:
         return
-    from f2tools.trace.report.definitions import DEFINITIONS
+    from f2tools.trace.metrics import catalogue
 
-    if value != "all" and value not in DEFINITIONS:
-        raise Usage(f"no metric is called {value!r}; there are: {', '.join(DEFINITIONS)}")
-    for name in DEFINITIONS if value == "all" else (value,):
-        click.echo(click.wrap_text(f"{name}: {DEFINITIONS[name]}", 100, "", "  "))
+    for line in catalogue.explain_all() if value == "all" else catalogue.explain(value):
+        indent = line[: len(line) - len(line.lstrip())]
+        click.echo(click.wrap_text(line.lstrip(), 100, indent, f"{indent}  "))
     ctx.exit()
 
 
 explain_option = click.option(
-    "--explain", metavar="METRIC", callback=_explain, is_eager=True, expose_value=False,
-    help="Say exactly what a metric means, and end; `all` for all.",
+    "--explain", metavar="LABEL", callback=_explain, is_eager=True, expose_value=False,
+    help="Say exactly what a metric, or any label of a report, means, and end; `all` for all.",
 )  # fmt: skip
 strict_option = click.option(
     "--strict", is_flag=True, help="Fail when events were lost, or anything in the trace is damaged."
@@ -87,14 +86,14 @@ def analyze(
       blktrace -d /dev/sdb -o - | f2tools trace analyze - --json
       f2tools trace analyze --explain sequentiality
     """
-    from f2tools.trace.measure.analyze import Request, fio_bytes, must_be_whole
-    from f2tools.trace.measure.analyze import analyze as run_analysis
+    from f2tools.trace.analyze import AnalysisRequest, fio_bytes, must_be_whole
+    from f2tools.trace.analyze import analyze as run_analysis
 
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
         app_bytes = fio_bytes(fio)
-    done = run_analysis(Request(trace, image, image_after, app_bytes, offset, issue_only, top, jobs))
+    done = run_analysis(AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs))
     _write_files(done, csv_folder, parquet_folder, html, svg, png, picture)
     if as_json:
         print_json(done.report)
@@ -157,13 +156,13 @@ def compare(
       f2tools trace compare ext4 btrfs f2fs --baseline ext4
       f2tools trace compare ext4 f2fs --json
     """
-    from f2tools.trace.measure.analyze import Request
+    from f2tools.trace.analyze import AnalysisRequest
     from f2tools.trace.report import compare as comparing
 
     chosen = baseline or traces[0]
     if chosen not in traces:
         raise Usage(f"the baseline {chosen!r} is none of the traces that are compared")
-    found = comparing.compare([Request(trace, app_bytes=app_bytes, top=5) for trace in traces], chosen, jobs)
+    found = comparing.compare([AnalysisRequest(trace, app_bytes=app_bytes, top=5) for trace in traces], chosen, jobs)
     if html:
         from f2tools.trace.report.html import comparison_page
 
@@ -226,7 +225,7 @@ def events(
       blktrace -d /dev/sdb -o - | f2tools trace events - --op discard
     """
     from f2tools.trace import events as streaming
-    from f2tools.trace.measure.analyze import must_be_whole
+    from f2tools.trace.analyze import must_be_whole
 
     chosen = streaming.Filter.of(since, until, operations, processes, areas, image, offset)
     damaged = streaming.stream(trace, chosen, limit, as_json, sys.stdout)

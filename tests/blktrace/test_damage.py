@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.errors import Corrupt, F2fsError
-from f2tools.trace.measure.analyze import Request, analyze, must_be_whole
+from f2tools.trace.analyze import AnalysisRequest, analyze, must_be_whole
 from tests.trace import traces
 from tests.trace.traces import Ev, request
 
@@ -26,7 +26,7 @@ def sorted_records(events: list[Ev]) -> list[bytes]:
 def report_of(folder: Path, data: bytes) -> dict:
     path = folder / "x.blktrace.0"
     path.write_bytes(data)
-    return analyze(Request(str(path))).report
+    return analyze(AnalysisRequest(str(path))).report
 
 
 def counts(report: dict) -> dict[str, int]:
@@ -129,7 +129,7 @@ def test_a_time_that_leaps_does_not_stop_the_others(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[50 * SIZE + 8 + 6] ^= 0x10
     path.write_bytes(data)
-    report = analyze(Request(str(prefix))).report
+    report = analyze(AnalysisRequest(str(prefix))).report
     assert counts(report) == {"corrupt": 1}
     assert report["latency"]["d2c"]["write"]["count"] == 200
     assert report["duration_ns"] < 10**9
@@ -139,7 +139,7 @@ def test_strict_fails_and_says_where(tmp_path: Path) -> None:
     records = sorted_records(plain(20))
     path = tmp_path / "x.blktrace.0"
     path.write_bytes(b"".join(records[:30] + records[33:]))
-    done = analyze(Request(str(path)))
+    done = analyze(AnalysisRequest(str(path)))
     with pytest.raises(Corrupt, match="3 events lost"):
         must_be_whole(done.trace)
 
@@ -149,7 +149,7 @@ def test_a_compressed_file_that_is_cut_is_said(tmp_path: Path) -> None:
 
     packed = gzip.compress(b"".join(sorted_records(plain(3000))))
     (tmp_path / "x.blktrace.0.gz").write_bytes(packed[: len(packed) * 3 // 4])
-    report = analyze(Request(str(tmp_path / "x"))).report
+    report = analyze(AnalysisRequest(str(tmp_path / "x"))).report
     assert report["damage"]["truncated"] >= 1
     assert 1000 < report["events"] < 12_000
 
@@ -189,7 +189,7 @@ def test_noise_in_text_makes_no_traceback(tmp_path: Path, seed: int) -> None:
         data[at : at + choice.randrange(9)] = choice.randbytes(choice.randrange(9))
     path = tmp_path / "x.blkparse.txt"
     path.write_bytes(data.replace(b"\0", b"0"))
-    report = analyze(Request(str(path))).report
+    report = analyze(AnalysisRequest(str(path))).report
     assert report["events"] <= 400
 
 
@@ -215,6 +215,6 @@ def forged(name: str, count: int = 5_000) -> list[Ev]:
 )
 def test_forged_traces_are_read_to_their_end(tmp_path: Path, name: str) -> None:
     events = forged(name)
-    report = analyze(Request(str(traces.write(tmp_path, events)))).report
+    report = analyze(AnalysisRequest(str(traces.write(tmp_path, events)))).report
     assert report["events"] == len(events)
     assert counts(report) == {}

@@ -21,7 +21,7 @@ from f2tools.blktrace.records import COLUMNS, Events
 from f2tools.blktrace.sources import Trace, open_trace
 from f2tools.cli import main
 from f2tools.errors import Unsupported
-from f2tools.trace.measure.analyze import Request, analyze
+from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.trace import traces
 from tests.trace.traces import DISCARD, FLUSH, READ, SYNC, WRITE, Ev, note, request
 
@@ -77,7 +77,7 @@ def test_reports_of_both_versions_are_equal(tmp_path: Path, version: int) -> Non
     reports = []
     for which in (7, version):
         prefix = traces.write(tmp_path / str(which), some_events(), which, ">" if which == 8 else "<")
-        report = analyze(Request(str(prefix))).report
+        report = analyze(AnalysisRequest(str(prefix))).report
         reports.append({k: v for k, v in report.items() if k not in ("trace", "trace_files")})
     assert reports[0] == reports[1]
     assert json.dumps(reports[0])
@@ -90,7 +90,7 @@ def test_a_zone_append_of_version_8_is_a_write(tmp_path: Path) -> None:
         Ev(3, "D", 0, 0, 1 << 17),
         Ev(4, "C", 0, 0, 1 << 17),
     ]
-    report = analyze(Request(str(traces.write(tmp_path, events, 8)))).report
+    report = analyze(AnalysisRequest(str(traces.write(tmp_path, events, 8)))).report
     assert report["writes"] == {"requests": 1, "bytes": 4096, "requests_with_data": 1}
 
 
@@ -119,7 +119,7 @@ def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
     process.stdin.close()
     piped = json.loads(process.stdout.read())
     assert process.wait() == 0
-    direct = analyze(Request(f"{prefix}.blktrace.0")).report
+    direct = analyze(AnalysisRequest(f"{prefix}.blktrace.0")).report
     assert {k: piped[k] for k in ("reads", "writes", "events", "latency")} == json.loads(
         json.dumps({k: direct[k] for k in ("reads", "writes", "events", "latency")})
     )
@@ -139,7 +139,7 @@ def test_cpus_that_write_in_turns_are_put_in_order(tmp_path: Path, monkeypatch: 
     size = 48 * 400
     turns = [one[at : at + size] for at in range(0, max(map(len, raw)), size) for one in raw]
     (tmp_path / "live.bin").write_bytes(b"".join(turns))
-    apart, live = (analyze(Request(str(path), jobs=jobs)).report for path in (prefix, tmp_path / "live.bin"))
+    apart, live = (analyze(AnalysisRequest(str(path), jobs=jobs)).report for path in (prefix, tmp_path / "live.bin"))
     assert live["damage"]["problems"] == []
     for key in ("latency", "sequentiality", "seeks", "queue_depth", "writes", "windows", "first_ns", "duration_ns"):
         assert live[key] == apart[key], key
@@ -210,7 +210,7 @@ def test_ftrace_and_perf_text_are_the_same_trace(tmp_path: Path) -> None:
 
 
 def test_f2fs_tracepoints_are_summed_up() -> None:
-    report = analyze(Request(str(traces.FOLDER / "churn" / "ftrace.txt.zst"))).report
+    report = analyze(AnalysisRequest(str(traces.FOLDER / "churn" / "ftrace.txt.zst"))).report
     assert report["tracepoints"]["blocks"] == 386
     assert report["tracepoints"]["logs"]["warm_node"] == 207
     assert report["tracepoints"]["inodes"]["17"] == 45
@@ -255,7 +255,7 @@ def plain_events(count: int = 300) -> list[Ev]:
 def test_a_text_from_which_blkparse_left_out_operations_has_no_losses(tmp_path: Path, letters: str) -> None:
     text = tmp_path / "x.txt"
     text.write_text("".join(line for line in as_blkparse(plain_events()) if line.split()[5] in letters))
-    report = analyze(Request(str(text))).report
+    report = analyze(AnalysisRequest(str(text))).report
     assert report["selection"] is True
     assert report["damage"]["problems"] == []
     assert report["writes"]["requests"] == 300
@@ -266,10 +266,10 @@ def test_a_text_that_begins_in_the_middle_has_no_losses_and_one_with_a_hole_has(
     lines = as_blkparse(plain_events())
     text = tmp_path / "x.txt"
     text.write_text("".join(lines[100:]))
-    report = analyze(Request(str(text))).report
+    report = analyze(AnalysisRequest(str(text))).report
     assert (report["lost_events"], report["selection"]) == (0, False)
     text.write_text("".join(lines[:500] + lines[530:]))
-    report = analyze(Request(str(text))).report
+    report = analyze(AnalysisRequest(str(text))).report
     assert (report["lost_events"], report["selection"]) == (30, False)
 
 
@@ -280,6 +280,6 @@ def test_a_text_in_a_format_of_its_own_is_refused(tmp_path: Path, line: str) -> 
     text = tmp_path / "x.txt"
     text.write_text(f"{line}\n" * 50)
     with pytest.raises(Unsupported, match="as blkparse prints it by default"):
-        analyze(Request(str(text)))
+        analyze(AnalysisRequest(str(text)))
     text.write_text("# tracer: nop\n#\n\n")
-    assert analyze(Request(str(text))).report["events"] == 0
+    assert analyze(AnalysisRequest(str(text))).report["events"] == 0

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from f2tools.cli import main
 from f2tools.device import open_device
 from f2tools.errors import Usage
+from f2tools.f2fs.layout.constants import CURSEG_NAMES
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.trace.attribute.attribution import LOG_NAMES
-from f2tools.trace.measure.analyze import Request, analyze
+from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.trace import traces
 
 CASES = ("churn", "fileserver", "varmail")
@@ -26,7 +26,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str,
     """(name, our report, the truth)"""
     name = request.param
     images = (str(traces.image(name, "before")), str(traces.image(name, "after")))
-    return name, analyze(Request(str(traces.FOLDER / name), *images, top=0)).report, traces.truth(name)
+    return name, analyze(AnalysisRequest(str(traces.FOLDER / name), *images, top=0)).report, traces.truth(name)
 
 
 def blocks(truth: dict[str, Any]) -> list[list[Any]]:
@@ -36,7 +36,7 @@ def blocks(truth: dict[str, Any]) -> list[list[Any]]:
 def logs_at_the_time(name: str, truth: dict[str, Any]) -> list[str]:
     """The type that each block's segment had when it was written; a block that is written in place changes no type."""
     with Volume(open_device(traces.image(name, "before"))) as volume:
-        types = {segno: LOG_NAMES[kind] for segno, kind in enumerate(volume.sit.types.tolist())}
+        types = {segno: CURSEG_NAMES[kind] for segno, kind in enumerate(volume.sit.types.tolist())}
         main, per = volume.geo.main_blkaddr, volume.geo.blocks_per_seg
     found = []
     for blkaddr, area, kind, temp, _, place in blocks(truth):
@@ -146,8 +146,8 @@ def test_a_block_that_is_written_very_often_is_counted_as_often() -> None:
 
 def test_with_one_image_there_are_areas_and_no_guesses() -> None:
     after = str(traces.image("churn", "after"))
-    report = analyze(Request(str(traces.FOLDER / "churn"), image_after=after)).report
-    whole = analyze(Request(str(traces.FOLDER / "churn"), image=after)).report
+    report = analyze(AnalysisRequest(str(traces.FOLDER / "churn"), image_after=after)).report
+    whole = analyze(AnalysisRequest(str(traces.FOLDER / "churn"), image=after)).report
     assert report["areas"] == whole["areas"]
     assert report["threaded_share"] is None
     share = whole["threaded_share"]
@@ -166,12 +166,12 @@ def test_a_volume_on_a_partition_is_found_by_the_remaps(tmp_path: Any) -> None:
         events.append(e)
     prefix = traces.write(tmp_path, events)
     image = str(traces.image("churn", "after"))
-    assert analyze(Request(str(prefix), image)).report["areas"]["cp"] == 4096
-    assert analyze(Request(str(prefix), image)).report["offset"] == 2048
+    assert analyze(AnalysisRequest(str(prefix), image)).report["areas"]["cp"] == 4096
+    assert analyze(AnalysisRequest(str(prefix), image)).report["offset"] == 2048
     for offset, count in (((), 5), (("--offset", "2048"), 5), (("--offset", "900000"), 0)):
         words = ["trace", "events", str(prefix), "--image", image, "--area", "cp", *offset]
         assert len(CliRunner().invoke(main, words, catch_exceptions=False).output.splitlines()) == count
-    assert analyze(Request(str(prefix), image, offset=0)).report["areas"]["cp"] == 4096 * (
+    assert analyze(AnalysisRequest(str(prefix), image, offset=0)).report["areas"]["cp"] == 4096 * (
         512 * 8 <= 2048 + 4800 < 1536 * 8
     )
 
@@ -179,7 +179,7 @@ def test_a_volume_on_a_partition_is_found_by_the_remaps(tmp_path: Any) -> None:
 def test_images_of_different_volumes_are_refused() -> None:
     with pytest.raises(Usage, match="different volumes"):
         analyze(
-            Request(
+            AnalysisRequest(
                 str(traces.FOLDER / "churn"),
                 str(traces.image("churn", "before")),
                 str(traces.image("varmail", "after")),
@@ -189,7 +189,7 @@ def test_images_of_different_volumes_are_refused() -> None:
 
 def test_the_picture_by_log_holds_all_bytes() -> None:
     images = (str(traces.image("fileserver", "before")), str(traces.image("fileserver", "after")))
-    done = analyze(Request(str(traces.FOLDER / "fileserver"), *images))
+    done = analyze(AnalysisRequest(str(traces.FOLDER / "fileserver"), *images))
     assert done.log_raster is not None
     sums = done.log_raster.sums.sum(axis=(1, 2))
     shown = dict(zip(done.log_names, sums.tolist(), strict=True))

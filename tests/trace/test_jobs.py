@@ -13,7 +13,7 @@ import pytest
 from f2tools.blktrace.ahead import StreamAhead
 from f2tools.blktrace.sources import open_trace
 from f2tools.errors import DeviceError
-from f2tools.trace.measure.analyze import Request, analyze
+from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.images import FOLDER
 from tests.trace import traces
 from tests.trace.traces import WRITE, Ev, note, request
@@ -22,7 +22,7 @@ TRACES = sorted(path.parent.name for path in FOLDER.glob("traces/*/x.blktrace.0.
 
 
 def report(path: Path, jobs: int) -> str:
-    return json.dumps(analyze(Request(str(path), jobs=jobs)).report)
+    return json.dumps(analyze(AnalysisRequest(str(path), jobs=jobs)).report)
 
 
 @pytest.mark.parametrize("name", TRACES)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.cli import main
-from f2tools.trace.measure.analyze import Request, analyze
+from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests import judges
 from tests.trace import traces
 from tests.trace.traces import READ, SYNC, WRITE, Ev, note, request
@@ -86,7 +86,7 @@ def test_events_are_printed_as_blkparse_prints_them(tmp_path: Path, name: str) -
 @pytest.mark.parametrize("name", REAL)
 def test_counts_by_operation_are_those_of_blkparse(tmp_path: Path, name: str) -> None:
     prefix = traces.unpacked(name, tmp_path)
-    report = analyze(Request(str(prefix))).report
+    report = analyze(AnalysisRequest(str(prefix))).report
     theirs = Counter(line.split()[5] for line in lines_of(blkparse(prefix)))
     assert report["events_by_operation"] == dict(theirs)
     assert report["events"] == sum(theirs.values())
@@ -98,7 +98,7 @@ def test_what_blkparse_prints_gives_the_same_report(tmp_path: Path, name: str) -
     prefix = traces.unpacked(name, tmp_path)
     text = tmp_path / "blkparse.txt"
     text.write_text(blkparse(prefix))
-    ours, theirs = (analyze(Request(str(path))).report for path in (prefix, text))
+    ours, theirs = (analyze(AnalysisRequest(str(path))).report for path in (prefix, text))
     assert theirs["damage"]["problems"] == []
     for key in (
         "reads",
@@ -118,7 +118,7 @@ def test_what_blkparse_prints_gives_the_same_report(tmp_path: Path, name: str) -
 @pytest.mark.peer
 def test_without_overlaps_btt_says_the_same_to_the_last_digit(tmp_path: Path) -> None:
     prefix = traces.write(tmp_path, apart(400))
-    report, text = analyze(Request(str(prefix))).report, btt(prefix)
+    report, text = analyze(AnalysisRequest(str(prefix))).report, btt(prefix)
     whole = {}
     for kind in ("d2c", "q2c"):
         parts = report["latency"][kind].values()
@@ -139,7 +139,7 @@ def test_without_overlaps_btt_says_the_same_to_the_last_digit(tmp_path: Path) ->
 def test_on_real_traces_each_difference_to_btt_is_known(tmp_path: Path, name: str) -> None:
     """Seeks are equal.  btt drops bios that it loses sight of; ours are all there, as many as queued and as split."""
     prefix = traces.unpacked(name, tmp_path)
-    report, text = analyze(Request(str(prefix))).report, btt(prefix)
+    report, text = analyze(AnalysisRequest(str(prefix))).report, btt(prefix)
     for which in ("Q2Q", "D2D"):
         mine = report["seeks"][which.lower()]
         assert (mine["count"], f"{mine['mean']:.1f}") == seeks(text, which)

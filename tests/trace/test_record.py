@@ -61,7 +61,7 @@ def test_a_recording_is_one_folder_that_analyze_reads(tmp_path: Path, tools: Pat
 
 
 def test_copies_of_metadata_are_small_and_say_the_same(tmp_path: Path) -> None:
-    from f2tools.trace.measure.analyze import Request, analyze
+    from f2tools.trace.analyze import AnalysisRequest, analyze
     from f2tools.trace.record.metadata import copy_metadata
 
     pair = []
@@ -72,7 +72,7 @@ def test_copies_of_metadata_are_small_and_say_the_same(tmp_path: Path) -> None:
         assert os.stat(pair[-1]).st_blocks < os.stat(original).st_blocks
     originals = [str(traces.image("fileserver", which)) for which in ("before", "after")]
     folder = str(traces.FOLDER / "fileserver")
-    ours, theirs = (analyze(Request(folder, *both, top=0)).report for both in (pair, originals))
+    ours, theirs = (analyze(AnalysisRequest(folder, *both, top=0)).report for both in (pair, originals))
     for key in ("areas", "logs", "ambiguous", "files", "valid_block_histogram"):
         assert ours[key] == theirs[key], key
 
@@ -120,7 +120,7 @@ def test_counters_are_read_by_name() -> None:
 
 
 def test_the_device_s_own_counters_give_its_amplification() -> None:
-    from f2tools.trace.measure.analyze import device_waf
+    from f2tools.trace.analyze import device_waf
 
     rows = [
         {"id": 241, "name": "Host_Writes_GiB", "raw": {"value": 100}},

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.f2fs.layout.super import SuperBlock
-from f2tools.trace.measure.analyze import Request, analyze
+from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests import judges
 from tests.blktrace.test_pairing import Played
 from tests.trace import slow, traces
@@ -52,7 +52,7 @@ def bounds_of(image: Path, offset: int = 0) -> list[int]:
 @pytest.mark.parametrize("name", REAL)
 def test_real_traces(name: str, tmp_path: Path) -> None:
     prefix = traces.unpacked(name, tmp_path)
-    given = Request(str(prefix), app_bytes=12_345_678, top=0)
+    given = AnalysisRequest(str(prefix), app_bytes=12_345_678, top=0)
     bounds = None
     if name in ("churn", "fileserver", "varmail"):
         given.image_after = str(traces.image(name, "after"))
@@ -98,7 +98,7 @@ def test_played_traces_in_every_form(tmp_path: Path, seed: int, places: int) -> 
     every = variants(tmp_path, events)
     expected = slow.metrics(blkparse(every[0]))
     for prefix in every:
-        report = analyze(Request(str(prefix), top=0)).report
+        report = analyze(AnalysisRequest(str(prefix), top=0)).report
         assert report["damage"]["problems"] == []
         assert slow.differences(report, expected) == [], prefix
     assert report["cgroups"][0]["writes"] == {
@@ -114,7 +114,7 @@ def test_two_devices_in_one_folder(tmp_path: Path) -> None:
     # no two events at one time, as their order is anybody's
     one, two = ([replace(e, time=2 * e.time + odd) for e in events] for odd, events in enumerate((one, two)))
     prefixes = [traces.write(tmp_path, events, name=name) for name, events in (("a", one), ("b", two))]
-    report = analyze(Request(str(tmp_path), top=0)).report
+    report = analyze(AnalysisRequest(str(tmp_path), top=0)).report
     assert len(report["devices"]) == 2
     assert slow.differences(report, slow.metrics(blkparse(*prefixes))) == []
 
@@ -132,7 +132,7 @@ def test_what_spans_lost_events_and_nothing_else_is_left_out_of_latency(tmp_path
     kept = [(n, event) for n, event in enumerate(device.events) if n not in gone]
     numbered = [replace(event, sequence=n + 1) for n, event in kept]
     gaps = [(a.time, b.time) for (m, a), (n, b) in pairwise(kept) if n - m > 1]
-    report = analyze(Request(str(traces.write(tmp_path, numbered)))).report
+    report = analyze(AnalysisRequest(str(traces.write(tmp_path, numbered)))).report
 
     def whole(start: int, end: int) -> bool:
         return not any(low <= end and high >= start for low, high in gaps)
@@ -150,7 +150,7 @@ def test_a_request_that_is_requeued_long_after_its_issue_counts_once(tmp_path: P
     filler = [event for n in range(4_000) for event in traces.request(10_000 + n * 200, n * 64, took=50)]
     odd = [Ev(1, "Q", 1 << 30), Ev(2, "D", 1 << 30)]
     odd += [Ev(10**9, "R", 1 << 30), Ev(10**9 + 5, "D", 1 << 30), Ev(10**9 + 9, "C", 1 << 30)]
-    report = analyze(Request(str(traces.write(tmp_path, odd + filler)))).report
+    report = analyze(AnalysisRequest(str(traces.write(tmp_path, odd + filler)))).report
     assert report["writes"] == {"requests": 4_001, "bytes": 4_001 * 4096, "requests_with_data": 4_001}
     assert report["sizes"]["write"]["issued"]["count"] == 4_001
     assert report["pairing"]["requeued"] == 1

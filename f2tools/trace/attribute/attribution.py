@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 
 from f2tools.blktrace.records import SECTOR
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import SUM_TYPE_NODE
+from f2tools.f2fs.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.trace.attribute.areas import Areas
 
-LOG_NAMES = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node")
 Ints = NDArray[np.int64]
 PIECE = 1 << 16
 LFS = 0
@@ -257,7 +256,7 @@ class Attributor:
     # -- what follows from it -----------------------------------------------------------------------------------
 
     def _result(self) -> Attribution:
-        logs: dict[str, int] = {name: 0 for name in LOG_NAMES}  # noqa: C420 - literal names would be its keys' type
+        logs: dict[str, int] = {name: 0 for name in CURSEG_NAMES}  # noqa: C420 - literal names would be its keys' type
         total = ambiguous = 0
         size = self._geo.block_size
         log_of: dict[int, int] = {}
@@ -271,7 +270,7 @@ class Attributor:
             certain = sum(shares.values())
             ambiguous += written - certain
             for log, blocks in shares.items():
-                logs[LOG_NAMES[log]] += blocks * size
+                logs[CURSEG_NAMES[log]] += blocks * size
             if len(shares) == 1 and certain == written:
                 log_of[segno] = next(iter(shares))
             else:

@@ -17,7 +17,6 @@ from f2tools.blktrace.records import (
     FLUSH,
     FLUSHES,
     FUA,
-    OP_NAMES,
     OTHERS,
     PC,
     READS,
@@ -384,15 +383,3 @@ def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
             row = table[name] = np.zeros((2, 5), np.int64)
         row[0] += counts[at]
         row[1] += sizes[at]
-
-
-def operation_counts(measures: Measures) -> dict[str, dict[str, int]]:
-    """Events by operation and class."""
-    from f2tools.blktrace.records import CLASS_NAMES
-
-    found: dict[str, dict[str, int]] = {}
-    for number in np.flatnonzero(measures.operations.sum(axis=1)).tolist():
-        name = OP_NAMES[number] if number < len(OP_NAMES) and OP_NAMES[number] else f"op{number}"
-        row = measures.operations[number]
-        found[name] = {CLASS_NAMES[c]: int(row[c]) for c in range(5) if row[c]}
-    return found

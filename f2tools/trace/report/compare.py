@@ -6,36 +6,37 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from f2tools.options import human_size
 from f2tools.text import printable
-from f2tools.trace.measure.analyze import Request, analyze
-from f2tools.trace.report.text import duration, flat, percent
+from f2tools.trace.analyze import AnalysisRequest, analyze
+from f2tools.trace.metrics.catalogue import flat, label, rendering, unit
+from f2tools.trace.metrics.metric import SHARE
+from f2tools.trace.metrics.traffic import reduction
 
-MAIN_METRICS = {
-    "writes.bytes": "bytes written",
-    "writes.requests": "write requests",
-    "reads.bytes": "bytes read",
-    "discards.bytes": "bytes discarded",
-    "discards.requests": "discards",
-    "flushes": "flushes",
-    "fs_waf": "file-system WAF",
-    "size_512k.request_share": "512 KiB writes, of requests",
-    "size_512k.at_least.request_share": "512 KiB or more, of requests",
-    "sequentiality.write.strict.byte_share": "sequential writes, of bytes",
-    "sequentiality.write.last_32.byte_share": "writes that follow one of the last 32, of bytes",
-    "discard_coverage.byte_share": "written places that are discarded",
-    "small_discards.issued.request_share": "discards below 256 KiB",
-    "sizes.write.issued.mean": "mean write",
-    "latency.d2c.write.p50": "write D2C, p50",
-    "latency.d2c.write.p99": "write D2C, p99",
-    "latency.d2c.read.p50": "read D2C, p50",
-    "latency.q2c.write.p99": "write Q2C, p99",
-    "fsync_cost.mean": "bytes between flushes",
-    "queue_depth.mean_over_time": "queue depth",
-    "duration_ns": "duration",
-    "write_reduction.bytes": "bytes written less than the baseline",
-    "write_reduction.requests": "write requests less than the baseline",
-}  # fmt: skip
+MAIN_METRICS = (
+    "writes.bytes",
+    "writes.requests",
+    "reads.bytes",
+    "discards.bytes",
+    "discards.requests",
+    "flushes",
+    "fs_waf",
+    "size_512k.request_share",
+    "size_512k.at_least.request_share",
+    "sequentiality.write.strict.byte_share",
+    "sequentiality.write.last_32.byte_share",
+    "discard_coverage.byte_share",
+    "small_discards.issued.request_share",
+    "sizes.write.issued.mean",
+    "latency.d2c.write.p50",
+    "latency.d2c.write.p99",
+    "latency.d2c.read.p50",
+    "latency.q2c.write.p99",
+    "fsync_cost.mean",
+    "queue_depth.mean_over_time",
+    "duration_ns",
+    "write_reduction.bytes",
+    "write_reduction.requests",
+)
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Comparison:
     baseline: str
 
 
-def compare(requests: list[Request], baseline: str, jobs: int = 1) -> Comparison:
+def compare(requests: list[AnalysisRequest], baseline: str, jobs: int = 1) -> Comparison:
     """Analyze each trace, `jobs` at a time."""
     names = [request.trace for request in requests]
     if jobs > 1 and len(requests) > 1:
@@ -55,21 +56,13 @@ def compare(requests: list[Request], baseline: str, jobs: int = 1) -> Comparison
     else:
         reports = [_report(request) for request in requests]
     found = dict(zip(names, reports, strict=True))
-    base = found[baseline]["writes"]
     for report in found.values():
-        report["write_reduction"] = {
-            "bytes": _reduction(report["writes"]["bytes"], base["bytes"]),
-            "requests": _reduction(report["writes"]["requests_with_data"], base["requests_with_data"]),
-        }
+        report["write_reduction"] = reduction(report, found[baseline])
     return Comparison(found, baseline)
 
 
-def _report(request: Request) -> dict[str, Any]:
+def _report(request: AnalysisRequest) -> dict[str, Any]:
     return analyze(request).report
-
-
-def _reduction(value: int, base: int) -> float | None:
-    return 1 - value / base if base else None
 
 
 def rows_of(found: Comparison, every: bool) -> list[tuple[str, list[Any]]]:
@@ -114,17 +107,9 @@ def cell(metric: str, value: Any, base: Any) -> str:
     """A value with its ratio, for people."""
     if value is None or isinstance(value, str):
         return "-" if value is None else value
-    ratio = _ratio(value, base)
-    last = metric.rsplit(".", 1)[-1]
-    if last.endswith("share") or metric.startswith("write_reduction"):
-        return percent(value)
-    if last in ("bytes", "mean", "median", "max", "min") and not metric.startswith(("latency", "queue", "seeks")):
-        text = human_size(value)
-    elif (metric.startswith("latency") and last != "count") or last.endswith("_ns"):
-        text = duration(value)
-    else:
-        text = f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-    return text if ratio is None else f"{text} ({ratio:.2f})"
+    text, ratio = rendering(metric)(value), _ratio(value, base)
+    is_ratio = unit(metric) is SHARE
+    return text if ratio is None or is_ratio else f"{text} ({ratio:.2f})"
 
 
 def short_names(names: list[str]) -> list[str]:
@@ -139,7 +124,7 @@ def lines(found: Comparison, every: bool) -> list[str]:
     at = names.index(found.baseline)
     shown = short_names(names)
     rows = [
-        [metric if every else MAIN_METRICS[metric], *(cell(metric, value, values[at]) for value in values)]
+        [metric if every else label(metric), *(cell(metric, value, values[at]) for value in values)]
         for metric, values in rows_of(found, every)
     ]
     head = ["", *(f"{name} *" if n == at else name for n, name in enumerate(shown))]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture, svg
 from f2tools.text import markup
-from f2tools.trace.measure.analyze import Analysis
-from f2tools.trace.report.definitions import DEFINITIONS
+from f2tools.trace.analyze import Analysis
+from f2tools.trace.metrics.catalogue import METRICS, label, meaning_of, shown
+from f2tools.trace.metrics.metric import duration, percent
 from f2tools.trace.report.pictures import every
-from f2tools.trace.report.text import duration, percent, where
+from f2tools.trace.report.text import where
 
 if TYPE_CHECKING:
     from f2tools.trace.report.compare import Comparison
@@ -75,7 +76,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _cell_head(name: str) -> str:
-    meaning = DEFINITIONS.get(name)
+    meaning = meaning_of(name)
     return f'<abbr title="{markup(meaning)}">{_text(name)}</abbr>' if meaning else _text(name)
 
 
@@ -92,29 +93,27 @@ def _damage(report: dict[str, Any]) -> str:
 def _traffic(report: dict[str, Any]) -> str:
     rows = []
     for name in ("read", "write", "discard"):
-        totals, sizes = report[f"{name}s"], report["sizes"][name]["issued"]
-        rows.append([
-            f"{name}s", f"{totals.get('requests_with_data', totals['requests']):,}", human_size(totals["bytes"]),
-            human_size(sizes.get("mean", 0)), human_size(sizes.get("median", 0)), human_size(sizes.get("max", 0)),
-        ])  # fmt: skip
-    rows.append(["flushes", f"{report['flushes']:,}", "", "", "", ""])
+        requests = "requests_with_data" if name == "write" else "requests"
+        sizes = [shown(report, f"sizes.{name}.issued.{which}", 0) for which in ("mean", "median", "max")]
+        rows.append([f"{name}s", shown(report, f"{name}s.{requests}"), shown(report, f"{name}s.bytes"), *sizes])
+    rows.append(["flushes", shown(report, "flushes"), "", "", "", ""])
     return table(["", "requests", "bytes", "mean", "median", "largest"], rows)
 
 
 def _facts(report: dict[str, Any]) -> str:
-    size, small, cover = report["size_512k"], report["small_discards"]["issued"], report["discard_coverage"]
+    both = {"size_512k": "size_512k", "size_512k, or more": "size_512k.at_least",
+            "small_discards": "small_discards.issued"}  # fmt: skip
     rows = [
-        ["size_512k", percent(size["request_share"]), percent(size["byte_share"])],
-        ["size_512k, or more", percent(size["at_least"]["request_share"]), percent(size["at_least"]["byte_share"])],
-        ["small_discards", percent(small["request_share"]), percent(small["byte_share"])],
-        ["discard_coverage", "", percent(cover["byte_share"])],
+        [name, shown(report, f"{path}.request_share"), shown(report, f"{path}.byte_share")]
+        for name, path in both.items()
     ]
-    if report["sequentialised"]:
-        rows.append(["sequentialised", "", percent(report["sequentialised"]["byte_share"])])
-    if report["threaded_share"]:
-        rows.append(["threaded_share", "", percent(report["threaded_share"]["byte_share"])])
+    rows += [
+        [name, "", shown(report, f"{name}.byte_share")]
+        for name in ("discard_coverage", "sequentialised", "threaded_share")
+        if report[name]
+    ]
     if report["fs_waf"] is not None:
-        rows.append(["fs_waf", "", f"{report['fs_waf']:.3f}"])
+        rows.append(["fs_waf", "", shown(report, "fs_waf")])
     return table(["metric", "of requests", "of bytes"], rows)
 
 
@@ -187,20 +186,20 @@ def _processes(report: dict[str, Any]) -> str:
 
 
 def _definitions() -> str:
-    items = "".join(f"<dt>{_text(name)}</dt><dd>{_text(text)}</dd>" for name, text in DEFINITIONS.items())
+    items = "".join(f"<dt>{_text(m.name)}</dt><dd>{_text(m.definition)}</dd>" for m in METRICS.values())
     return f"<details><summary>Every metric, exactly</summary><dl>{items}</dl></details>"
 
 
 def comparison_page(found: Comparison) -> str:
     """Several traces as one file."""
-    from f2tools.trace.report.compare import MAIN_METRICS, cell, rows_of, short_names
+    from f2tools.trace.report.compare import cell, rows_of, short_names
 
     names = list(found.reports)
     shown = short_names(names)
     at = names.index(found.baseline)
     main = rows_of(found, False)
     head = ["", *(f"{name} *" if n == at else name for n, name in enumerate(shown))]
-    rows = [[MAIN_METRICS[metric], *(cell(metric, value, values[at]) for value in values)] for metric, values in main]
+    rows = [[label(metric), *(cell(metric, value, values[at]) for value in values)] for metric, values in main]
     parts = [f"<h1>{_text(' · '.join(shown))}</h1>", table(head, rows)]
     parts.append(f'<p class="note">* what the ratios in brackets and the pictures are to: {_text(found.baseline)}</p>')
     for metric, values in main:
@@ -208,10 +207,10 @@ def comparison_page(found: Comparison) -> str:
         if not base or metric.startswith("write_reduction") or any(value is None for value in values):
             continue
         bars = [value / base for value in values]
-        title = f"{MAIN_METRICS[metric]}, {shown[at]} = 1"
+        title = f"{label(metric)}, {shown[at]} = 1"
         what = Picture(
             metric, title, "bars", "", "ratio", y_range=(0, max(bars) or 1),
-            lines=[Line(MAIN_METRICS[metric], "#0072b2", [], bars)], names=shown,
+            lines=[Line(label(metric), "#0072b2", [], bars)], names=shown,
         )  # fmt: skip
         parts.append(f"<h2>{_text(title[:1].upper() + title[1:])}</h2>{svg(what)}")
     return document("Block traces compared", "".join(parts))

@@ -10,7 +10,7 @@ from f2tools.blktrace.records import CLASS_NAMES, SECTOR
 from f2tools.errors import Usage
 from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
-from f2tools.trace.measure.analyze import Analysis
+from f2tools.trace.analyze import Analysis
 from f2tools.trace.measure.histogram import Raster
 from f2tools.trace.measure.measure import DATA_CLASSES
 

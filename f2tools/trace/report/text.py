@@ -12,25 +12,12 @@ from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import human_size
 from f2tools.text import csv_line, printable
+from f2tools.trace.metrics.catalogue import flat, shown
+from f2tools.trace.metrics.metric import duration, percent
 
 WIDTH = 80
 FIRM = "\u00a0"  # a space at which no line is broken
 BLOCKS = " ▁▂▃▄▅▆▇█"
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """A share for people; a dash where there is none."""
-    return "-" if value is None else f"{value * 100:.{digits}f} %"
-
-
-def duration(ns: float | None) -> str:
-    """A time for people."""
-    if ns is None:
-        return "-"
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}" if ns < 1000 * size else f"{ns / size:,.0f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def sparkline(values: list[float], width: int = 64) -> str:
@@ -44,7 +31,7 @@ def sparkline(values: list[float], width: int = 64) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class RankedLine:
     """A line of the report; those with a higher rank go first where a screen has no room for all."""
 
     text: str
@@ -59,7 +46,7 @@ def lines(report: dict[str, Any], rows: int | None = None) -> list[str]:
         parts.append(_ranked(1, _areas(report)))
     parts += [_latency(report), _owners(report), _ranked(3, _over_time(report))]
     for part in parts:
-        found += [Line("", 9), *part] if part else []
+        found += [RankedLine("", 9), *part] if part else []
     while rows is not None and len(found) > rows:
         top = max(line.rank for line in found)
         if not top:
@@ -68,9 +55,9 @@ def lines(report: dict[str, Any], rows: int | None = None) -> list[str]:
     return [line.text.rstrip() for line in found]
 
 
-def _ranked(rank: int, texts: list[str]) -> list[Line]:
+def _ranked(rank: int, texts: list[str]) -> list[RankedLine]:
     """Lines of one rank, long ones broken."""
-    return [Line(text, rank) for each in texts for text in wrapped(each)]
+    return [RankedLine(text, rank) for each in texts for text in wrapped(each)]
 
 
 def wrapped(text: str) -> list[str]:
@@ -111,43 +98,43 @@ def _traffic(report: dict[str, Any]) -> list[str]:
         f"{'':9}{'requests':>11}{'bytes':>11}{'mean':>10}{'median':>10}{'max':>10}{'sequential':>11}{'last 32':>8}"
     ]
     for name in ("read", "write", "discard"):
-        totals = report[f"{name}s"]
-        sizes = report["sizes"][name]["issued"]
-        strict = report["sequentiality"][name]["strict"]["byte_share"]
-        streams = report["sequentiality"][name]["last_32"]["byte_share"]
+        requests = "requests_with_data" if name == "write" else "requests"
+        issued, sequential = f"sizes.{name}.issued", f"sequentiality.{name}"
         found.append(
-            f"{name + 's':9}{totals.get('requests_with_data', totals['requests']):>11,}"
-            f"{human_size(totals['bytes']):>11}"
-            f"{human_size(sizes.get('mean', 0)):>10}{human_size(sizes.get('median', 0)):>10}"
-            f"{human_size(sizes.get('max', 0)):>10}{percent(strict):>11}{percent(streams):>8}"
+            f"{name + 's':9}{shown(report, f'{name}s.{requests}'):>11}{shown(report, f'{name}s.bytes'):>11}"
+            f"{shown(report, f'{issued}.mean', 0):>10}{shown(report, f'{issued}.median', 0):>10}"
+            f"{shown(report, f'{issued}.max', 0):>10}"
+            f"{shown(report, f'{sequential}.strict.byte_share'):>11}"
+            f"{shown(report, f'{sequential}.last_32.byte_share'):>8}"
         )
     found.append(
-        f"{'flushes':9}{report['flushes']:>11,}   "
-        f"({report['empty_flushes']:,} sent alone, which a device counts as writes)"
+        f"{'flushes':9}{shown(report, 'flushes'):>11}   "
+        f"({shown(report, 'empty_flushes')} sent alone, which a device counts as writes)"
     )
     return found
 
 
 def _shape(report: dict[str, Any]) -> list[str]:
-    size, discards, cover = report["size_512k"], report["small_discards"]["issued"], report["discard_coverage"]
-    merges, depth = report["merges"], report["queue_depth"]
-    waf = "-" if report["fs_waf"] is None else f"{report['fs_waf']:.3f}"
+    def of(path: str, missing: float | None = None) -> str:
+        return shown(report, path, missing)
+
+    merged = report["merges"]["back"] + report["merges"]["front"]
+    depth = report["queue_depth"]["mean_over_time"] or 0
     found = [
-        f"512 KiB writes {percent(size['request_share'])} of requests, {percent(size['byte_share'])} of bytes "
-        f"(or more: {percent(size['at_least']['request_share'])}, {percent(size['at_least']['byte_share'])})",
-        f"discards cover {percent(cover['byte_share'])} of what was written; "
-        f"{percent(discards['request_share'])} of them are below 256 KiB",
-        f"merged {merges['back'] + merges['front']:,}, split {merges['splits']:,}; queue depth "
-        f"{depth.get('mean_over_time') or 0:.2f} on average, {depth['max']} at most; WAF {waf}",
-        f"written between flushes: {human_size(report['fsync_cost'].get('mean', 0))} on average in "
-        f"{report['fsync_cost']['count']:,} intervals",
+        f"512 KiB writes {of('size_512k.request_share')} of requests, {of('size_512k.byte_share')} of bytes "
+        f"(or more: {of('size_512k.at_least.request_share')}, {of('size_512k.at_least.byte_share')})",
+        f"discards cover {of('discard_coverage.byte_share')} of what was written; "
+        f"{of('small_discards.issued.request_share')} of them are below 256 KiB",
+        f"merged {merged:,}, split {of('merges.splits')}; queue depth {depth:.2f} on average, "
+        f"{report['queue_depth']['max']} at most; WAF {of('fs_waf')}",
+        f"written between flushes: {of('fsync_cost.mean', 0)} on average in {of('fsync_cost.count')} intervals",
     ]
     if report["discard_read_overlap"]["time_ns"]:
-        found.append(f"reads and discards overlap for {duration(report['discard_read_overlap']['time_ns'])}")
+        found.append(f"reads and discards overlap for {of('discard_read_overlap.time_ns')}")
     if report["sequentialised"]:
         found.append(
-            f"application data in sequential 512 KiB writes: {percent(report['sequentialised']['byte_share'])}; "
-            f"at a log's tail: {percent(report['sequentiality']['all_logs']['byte_share'])}"
+            f"application data in sequential 512 KiB writes: {of('sequentialised.byte_share')}; "
+            f"at a log's tail: {of('sequentiality.all_logs.byte_share')}"
         )
     return found
 
@@ -160,8 +147,8 @@ def _areas(report: dict[str, Any]) -> list[str]:
             "main by log       " + _shares(report["logs"], sum(report["logs"].values()) + report["ambiguous"] or 1)
         )
         found.append(
-            f"ambiguous         {percent(report['ambiguous_share'])} by log, "
-            f"{percent(report['files_ambiguous_share'])} by file"
+            f"ambiguous         {shown(report, 'ambiguous_share')} by log, "
+            f"{shown(report, 'files_ambiguous_share')} by file"
         )
     return found
 
@@ -171,18 +158,18 @@ def _shares(values: dict[str, int], whole: int) -> str:
     return "  ".join(each.replace(" ", FIRM) for each in shown)
 
 
-def _latency(report: dict[str, Any]) -> list[Line]:
+def _latency(report: dict[str, Any]) -> list[RankedLine]:
     names = ("p50", "p90", "p99", "p99.9", "p99.99", "max")
-    found = [Line(f"{'latency':13}{'count':>10}{'mean':>9}" + "".join(f"{name:>8}" for name in names), 1)]
+    found = [RankedLine(f"{'latency':13}{'count':>10}{'mean':>9}" + "".join(f"{name:>8}" for name in names), 1)]
     for kind in ("d2c", "q2c"):
         for name, row in report["latency"][kind].items():
             numbers = "".join(f"{duration(row[key]):>8}" for key in names)
             text = f"{kind.upper()} {name:9}{row['count']:>10,}{duration(row['mean']):>9}{numbers}"
-            found.append(Line(text, {"d2c": 1, "q2c": 4}[kind] + (name == "flush")))
+            found.append(RankedLine(text, {"d2c": 1, "q2c": 4}[kind] + (name == "flush")))
     return found if len(found) > 1 else []
 
 
-def _owners(report: dict[str, Any]) -> list[Line]:
+def _owners(report: dict[str, Any]) -> list[RankedLine]:
     found = []
     if report["processes"]:
         shown = "  ".join(
@@ -193,7 +180,7 @@ def _owners(report: dict[str, Any]) -> list[Line]:
     for place, (number, values) in enumerate(list((report["files"] or {}).items())[:8]):
         name = printable(values["path"]) if values["path"] else "(no path any more)"
         name = name if len(name) <= 52 else f"...{name[-49:]}"
-        found.append(Line(f"{human_size(values['bytes']):>11}  inode {number:>8}  {name}", 6 if place < 3 else 8))
+        found.append(RankedLine(f"{human_size(values['bytes']):>11}  inode {number:>8}  {name}", 6 if place < 3 else 8))
     return found
 
 
@@ -206,21 +193,6 @@ def _over_time(report: dict[str, Any]) -> list[str]:
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
-
-
-def flat(report: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every number of a report by a name with dots; lists and long tables left out."""
-    found: dict[str, Any] = {}
-    for key, value in report.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            if key not in ("histogram", "by_blocks", "files", "damage"):
-                found |= flat(value, f"{name}.")
-            elif key == "damage":
-                found |= {f"{name}.{k}": v for k, v in value.items() if isinstance(v, int)}
-        elif isinstance(value, (int, float, str)) or value is None:
-            found[name] = value
-    return found
 
 
 def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
