@@ -81,7 +81,7 @@ class Content(Attributes):
             self.stamp_at(op.live(ino), self.clock(), modified=True)
 
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
-        """fallocate(2); modes as in `filedata`."""
+        """fallocate(2); modes as in `data.FileData.fallocate`."""
         inode = self._content(ino, max(offset, 0))
         if not inode.is_file:
             fail(errno.EINVAL)
