@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Gap
-from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, classes
+from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X
 
 Ints = NDArray[np.int64]
 POSITION_BITS = 18
@@ -590,8 +590,3 @@ class Exact:
             if piece.end == end and self._owner.gap_between(piece.queued, time):
                 self._pop(sector, piece)
                 self._owner.counts.never_issued += 1
-
-
-def pair_all(events: Events) -> tuple[Requests, Bios]:
-    """All at once, for small traces."""
-    return Pairer().feed(events, classes(events.category, events.bytes))

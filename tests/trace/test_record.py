@@ -120,7 +120,7 @@ def test_counters_are_read_by_name() -> None:
 
 
 def test_the_device_s_own_counters_give_its_amplification() -> None:
-    from f2tools.trace.analyze import device_waf
+    from f2tools.trace.metrics.traffic import device_waf
 
     rows = [
         {"id": 241, "name": "Host_Writes_GiB", "raw": {"value": 100}},
