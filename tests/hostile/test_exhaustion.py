@@ -17,11 +17,14 @@ import pytest
 import f2tools
 from f2tools.device import open_device
 from f2tools.device.changes.undo import RECORD, RECORD_MAGIC, UndoLog
+from f2tools.f2fs.layout.constants import F2FS_SUPER_OFFSET
+from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.forensics.index import open_index
 from f2tools.forensics.names import MAX_PATH, Names
 from f2tools.forensics.timeline import lines
 from f2tools.forensics.undelete import Undelete
 from tests.hostile.limits import limited
+from tests.images import reference
 
 EVENT = "fio-12 [000] ..... {time}.000000: block_rq_issue: 8,0 W 4096 () {sector} + 8 [fio]\n"
 
@@ -170,3 +173,21 @@ def test_a_deep_tree_that_was_deleted_is_found(deep: Path, tmp_path: Path) -> No
     done = limited("timeline", image)
     assert done.code == 0, done.err
     assert len(done.out.splitlines()) >= DEEP // 2
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_block_size_under_which_no_node_is_found_is_not_believed(copies: int, tmp_path: Path) -> None:
+    """Every entry of the table would be wrong, and each be cleared; with the right size nothing else is wrong."""
+    image = reference("base").copy(tmp_path / "base").path
+    with image.open("r+b") as file:
+        for copy in range(copies):
+            file.seek(F2FS_SUPER_OFFSET + 4096 * copy)
+            sb = SuperBlock.parse(file.read(SuperBlock.size))
+            sb.log_blocksize, sb.log_sectors_per_block = 13, 4
+            file.seek(F2FS_SUPER_OFFSET + 4096 * copy)
+            file.write(sb.build())
+    done = limited("fsck", "-y", image)
+    assert done.code == 1, done.text
+    assert "log_blocksize" in done.text
+    done = limited("fsck", image)
+    assert done.code == 0, done.text

@@ -234,13 +234,37 @@ def check_names(batch: InodeBatch) -> Iterator[Finding]:
 
 
 def check_symlinks(batch: InodeBatch) -> Iterator[Finding]:
-    """A symbolic link has a target, shorter than a block."""
+    """A symbolic link has a target, shorter than a block, and as long as the text that is there."""
     links = batch.kind == stat.S_IFLNK
     if not links.any():
         return
     size = batch.head["i_size"]
     limit = batch.scan.geo.block_size
-    yield from _each(batch, links & ((size == 0) | (size > limit)), problems.SYMLINK_SIZE, size, None, "i_size")
+    odd = links & ((size == 0) | (size > limit))
+    yield from _each(batch, odd, problems.SYMLINK_SIZE, size, None, "i_size")
+    length = size.copy()
+    for i in np.flatnonzero(links & ~odd & (batch.head["i_advise"] & FADVISE_ENCRYPT_BIT == 0)).tolist():
+        length[i] = text_length(_text(batch, i), int(size[i]))
+    yield from _each(batch, length != size, problems.SYMLINK_SIZE, size, length, "i_size")
+
+
+def _text(batch: InodeBatch, i: int) -> bytes:
+    """Where a link's target lies: the room of inline data, or its block; nothing where that is not to be had."""
+    if batch.scan.inodes["inline"][batch.rows[i]] & F2FS_INLINE_DATA:
+        at = int(batch.inline_at[i])
+        return batch.blocks[i, at : at + int(batch.inline_size[i])].tobytes()
+    first = int(_words_at(batch, np.array([i]), INODE_ADDR_OFFSET + batch.extra[[i]])[0])
+    return batch.scan.image.block(first).tobytes() if batch.scan.geo.in_main(first) else b""
+
+
+def text_length(area: bytes, size: int) -> int:
+    """The length of a target of which a size is told: longer where text goes on, shorter where it ends in zeros only.
+
+    A zero in the middle says nothing of the size.
+    """
+    end = area.find(b"\0")
+    length = len(area) if end < 0 else end
+    return length if length and (length > size or not any(area[length:size])) else size
 
 
 def check_special(batch: InodeBatch) -> Iterator[Finding]:

@@ -41,6 +41,12 @@ def check_copies(image: Image) -> Iterator[Finding]:
 
 def check_lost(image: Image) -> Iterator[Finding]:
     """At least one copy can be used, or put together."""
+    if image.doubted_block_size:
+        yield Finding(
+            problems.SB_GEOMETRY, area="sb", blkaddr=image.super_index, found=image.doubted_block_size,
+            expected=image.sb.log_blocksize, note="log_blocksize: no node is where the node address table says",
+            repair=Repair("superblock", {"copy": image.super_index}),
+        )  # fmt: skip
     if image.super_derived:
         said = f"main area at {image.sb.main_blkaddr:#x}, {image.sb.segment_count_main} segments"
         yield Finding(problems.SB_LOST, area="sb", blkaddr=0, note=said, repair=Repair("superblock", {"copy": 0}))

@@ -50,6 +50,7 @@ LAYOUT_FIELDS = (
     "ssa_blkaddr", "main_blkaddr", "cp_payload", "feature", "block_count",
 )  # fmt: skip
 CHECKSUM_AT = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
+SOME_FIT = 0.3  # share of nodes in place above which a superblock is believed
 PADDING = 64  # segments by which alignment to zones may lengthen the SSA
 
 
@@ -70,7 +71,7 @@ def mended_superblock(device: Device) -> SuperBlock | None:
                 if scores[layout] == 1:
                     return _with_identity(device, sb)
     best = max(found, key=lambda item: item[0], default=None)
-    return _with_identity(device, best[1]) if best is not None and best[0] > 0.3 else None
+    return _with_identity(device, best[1]) if best is not None and best[0] > SOME_FIT else None
 
 
 def _with_identity(device: Device, sb: SuperBlock) -> SuperBlock:
@@ -212,6 +213,22 @@ def better_copy(device: Device, first: SuperBlock, second: SuperBlock) -> int:
         return 0
     scores = [_evidence(device, sb) for sb in (first, second)]
     return int(scores[1] > scores[0])
+
+
+def of_another_block_size(device: Device, sb: SuperBlock) -> SuperBlock | None:
+    """The superblock with the block size under which nodes are where the NAT says; None where its own has any."""
+    if _fits(device, sb):
+        return None
+    for size in BLOCK_SIZES:
+        other = SuperBlock.parse(sb.build())
+        other.log_blocksize = size.bit_length() - 1
+        other.log_sectors_per_block = other.log_blocksize - other.log_sectorsize
+        if other.feature & F2FS_FEATURE_SB_CHKSUM:
+            other.crc = f2fs_crc32(other.build()[:CRC_OFFSET])
+        sound = other.log_blocksize != sb.log_blocksize and not list(problems_of(other, other.build()))
+        if sound and _fits(device, other) > SOME_FIT:
+            return other
+    return None
 
 
 def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:

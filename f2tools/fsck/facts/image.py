@@ -37,6 +37,7 @@ from f2tools.fsck.derive.derive import (
     better_copy,
     derived_superblock,
     mended_superblock,
+    of_another_block_size,
 )
 from f2tools.fsck.facts.segments import Segments
 
@@ -97,6 +98,7 @@ class Image:
         self.super_patches: list[Patch] = []
         self.super_derived = False
         self.super_index = 0  # the copy in use
+        self.doubted_block_size = 0  # log_blocksize of a copy that holds together, but under which no node is found
         self.sb: SuperBlock = self._superblock()
         self.geo = Geometry.of(self.sb)
         lay_out_devices(self.raw, self.sb, self.geo)
@@ -191,7 +193,13 @@ class Image:
             chosen = self.super_copies[better_copy(self.raw, first.sb, second.sb)]
         self.super_index = chosen.index
         assert chosen.sb is not None
-        return chosen.sb
+        both = first.valid and second.valid  # each is where the block size puts it, so nothing speaks against that
+        other = None if both else of_another_block_size(self.raw, chosen.sb)
+        if other is not None:
+            self.doubted_block_size = chosen.sb.log_blocksize
+            self.super_patches = patches_of(other)
+            self._assume(self.super_patches)
+        return other or chosen.sb
 
     def _pack(self) -> Pack | None:
         try:

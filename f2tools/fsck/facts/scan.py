@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
+    F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_CASEFOLD,
@@ -387,9 +388,14 @@ class Scan:
         self._hash_names(table, head)
 
     def _wrongly_inline(self, batch: InodeBatch) -> NDArray[np.intp]:
-        """Files with the inline flag, more bytes than fit, and nodes or an address where inline data starts."""
-        data = batch.head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
-        rows = np.flatnonzero(data & (batch.head["i_size"] > batch.inline_size.astype(np.uint64)))
+        """Files with the inline flag, and nodes or an address where inline data starts.
+
+        They have more bytes than fit, too, or i_blocks speaks of data.
+        """
+        head = batch.head
+        data = head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
+        counted = (head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)) & (head["i_inline"] & F2FS_DATA_EXIST == 0)
+        rows = np.flatnonzero(data & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
         if rows.size:
             words = batch.blocks.view("<u4")[rows]
             first = words[np.arange(rows.size), (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
