@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,22 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
         pytest.raises(DeviceError, match="another program"),
     ):
         Overlay(Memory(SIZE), tmp_path / "overlay")
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "count"),
+    [(2, 0, 2**63 - 1), (2, 2**63, 2**64 - 1), (2, 16, 1), (1, 2**60, 1), (3, 2**64 - 1, 0), (3, 2**45, 0)],
+)
+def test_a_forged_record_that_reaches_beyond_the_device_is_refused(
+    tmp_path: Path, kind: int, first: int, count: int
+) -> None:
+    path, base = tmp_path / "overlay", Memory(16 * BLOCK)
+    Overlay(base, path).close()
+    data = bytes(BLOCK) if kind == 1 else b""
+    head = RECORD.pack(b"F2OR", kind, first, count, 0)[:-4]
+    whole = path.read_bytes() + head + zlib.crc32(head + data).to_bytes(4, "little") + data
+    path.write_bytes(whole)
+    for _ in range(2):  # and it is let go
+        with pytest.raises(DeviceError, match="further than the device"):
+            Overlay(base, path)
+    assert path.read_bytes() == whole

@@ -26,6 +26,7 @@ BELOW, ZERO, SLOT = 0, 1, 2  # a slot is SLOT + its index
 PIECE = 256  # slots that are allocated at once
 MEMORY_BYTES = 256 << 20
 WINDOW = 4096  # blocks looked at in one go
+MOST_BYTES = 16 << 40  # that a device may have grown to: 2^32 blocks of 4096 bytes
 
 
 class Overlay(Wrapper):
@@ -40,7 +41,11 @@ class Overlay(Wrapper):
         self._log = None if path is None else OverlayLog(base, os.fspath(path))
         self._slots = _Slots(memory_bytes) if self._log is None else self._log
         if self._log is not None:
-            self._recover(self._log)
+            try:
+                self._recover(self._log)
+            except DeviceError:
+                self._log.close()
+                raise
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)
@@ -124,8 +129,13 @@ class Overlay(Wrapper):
         to.flush()
 
     def _recover(self, log: OverlayLog) -> None:
-        """Take up what an overlay of that name was left with."""
+        """Take up what an overlay of that name was left with; DeviceError for what no overlay writes."""
         for kind, first, count, slot in log.recovered():
+            end = first if kind == SIZE else (first + count) * BLOCK
+            if end > (max(MOST_BYTES, self.base.size_bytes) if kind == SIZE else -(-self.size_bytes // BLOCK) * BLOCK):
+                raise DeviceError(
+                    f"{log.path}: a record reaches to {end:#x}, further than the device: damaged or forged"
+                )
             if kind == SIZE:
                 self._set_size(first)
             elif kind == DATA:
