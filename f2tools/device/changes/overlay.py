@@ -26,7 +26,7 @@ BELOW, ZERO, SLOT = 0, 1, 2  # a slot is SLOT + its index
 PIECE = 256  # slots that are allocated at once
 MEMORY_BYTES = 256 << 20
 WINDOW = 4096  # blocks looked at in one go
-MOST_BYTES = 16 << 40  # that a device may have grown to: 2^32 blocks of 4096 bytes
+MOST_BYTES = 64 << 40  # that a device may have grown to: 2^32 blocks of 16 KiB, the most that F2FS can have
 
 
 class Overlay(Wrapper):
@@ -132,10 +132,9 @@ class Overlay(Wrapper):
         """Take up what an overlay of that name was left with; DeviceError for what no overlay writes."""
         for kind, first, count, slot in log.recovered():
             end = first if kind == SIZE else (first + count) * BLOCK
-            if end > (max(MOST_BYTES, self.base.size_bytes) if kind == SIZE else -(-self.size_bytes // BLOCK) * BLOCK):
-                raise DeviceError(
-                    f"{log.path}: a record reaches to {end:#x}, further than the device: damaged or forged"
-                )
+            most = max(MOST_BYTES, self.base.size_bytes) if kind == SIZE else -(-self.size_bytes // BLOCK) * BLOCK
+            if end > most:
+                raise DeviceError(f"{log.path}: a record reaches to {end:#x}, further than the device: it is forged")
             if kind == SIZE:
                 self._set_size(first)
             elif kind == DATA:
