@@ -12,6 +12,7 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Severity
+from f2tools.fsck.problems import FILE_CUT_OFF
 
 DEFAULT_MEMORY = 512 << 20
 KEPT_PER_CODE = 20_000
@@ -19,7 +20,7 @@ PATHS_PER_CODE = 200
 
 _IMAGE_CHECKS = (*superblock.CHECKS, *checkpoint.IMAGE_CHECKS, *recovery.CHECKS)
 _BATCH_CHECKS = (*inode.CHECKS, *xattr.BATCH_CHECKS)
-_WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS)
+_WINDOW_CHECKS = (*sit.WINDOW_CHECKS, *summary.WINDOW_CHECKS, *device.WINDOW_CHECKS)
 _SCAN_CHECKS = (
     *nat.CHECKS,
     *tree.CHECKS,
@@ -109,7 +110,8 @@ def _with_paths(findings: list[Finding], tree: Tree) -> list[Finding]:
     told: Counter[str] = Counter()
     named: list[Finding] = []
     for finding in findings:
-        if finding.ino is not None and finding.path is None and told[finding.code] < PATHS_PER_CODE:
+        few = told[finding.code] < PATHS_PER_CODE or finding.problem is FILE_CUT_OFF  # which names what is lost
+        if finding.ino is not None and finding.path is None and few:
             told[finding.code] += 1
             row = tree.scan.inode_row(finding.ino)
             path = tree.path(row) if row >= 0 else None

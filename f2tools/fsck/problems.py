@@ -571,6 +571,11 @@ CLUSTER_PLACE = _problem(
     "COMPRESS_ADDR is the first address of a cluster of a compressed file, and nowhere else.",
     "the address is cleared",
 )  # fmt: skip
+FILE_CUT_OFF = _problem(
+    "B004", "file-cut-off", ERROR, "data of a file lies beyond the end of the image",
+    "The image is shorter than the volume (S009). What is told here was in the part that is missing.",
+    "none: the bytes are not there; with S009 repaired they read as zeros",
+)  # fmt: skip
 
 # -- directories ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import Report, check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.repair.rounds import Kept, Repairer
-from tests.fsck.craft import Patient, bad, codes, said
+from tests.fsck.craft import Patient, bad, codes, examine, said
 from tests.images import reference
 
 
@@ -160,3 +161,33 @@ def test_a_block_that_cannot_be_read_is_told_and_the_rest_is_checked(tmp_path: P
     assert found["H001"].blkaddr == blkaddr
     assert found["F010"].nid == 43
     assert report.inodes == 158
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_check_of_a_cut_off_image_names_the_files_whose_data_is_missing(share: float, tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    blocks = {}
+    for folder, _, entries in p.vol.walk():
+        for entry in entries:
+            inode = entry.inode
+            assert isinstance(inode, Inode)
+            path = (folder.rstrip(b"/") + b"/" + entry.name).decode()
+            mapped = [(first + i, int(a)) for first, some in p.vol.data.spans(inode) for i, a in enumerate(some)]
+            blocks[path] = inode, [(number, blkaddr) for number, blkaddr in mapped if p.geo.in_main(blkaddr)]
+    every = sorted(blkaddr for _, some in blocks.values() for _, blkaddr in some)
+    end = every[int(len(every) * share)]
+    p.close()
+    os.truncate(p.path, end * p.size)
+    found = {f.ino: f for f in examine(p.path).findings if f.code == "B004"}
+    whole = {path: inode for path, (inode, _) in blocks.items() if inode.blkaddr < end}
+    missing = {path: [at for at, blkaddr in blocks[path][1] if blkaddr >= end] for path in whole}
+    missing = {path: some for path, some in missing.items() if some}
+    assert missing
+    assert set(found) <= {whole[path].ino for path in missing}
+    for path, some in missing.items():
+        inode = whole[path]
+        if any(inode.nids):  # what lies below a node that is missing too is told of the node
+            continue
+        finding = found[inode.ino]
+        assert finding.path == path or inode.i_links > 1
+        assert str(finding.found).startswith(f"bytes {some[0] * p.size} to ")

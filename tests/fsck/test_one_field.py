@@ -901,7 +901,7 @@ def node_blanked(p: Patient) -> dict[str, Any]:
 
 
 CONTENT = {"Z002", "V002"}  # looked for only when content is read
-DEVICES = {"H001", "W001"}  # told in test_device.py: they need a device that is torn, or has zones
+DEVICES = {"H001", "W001", "B004"}  # told in test_device.py: they need a device that is torn or short, or has zones
 
 
 def test_content_is_read_only_when_asked_for(patient: Callable[[str], Patient]) -> None:

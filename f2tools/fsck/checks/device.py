@@ -1,14 +1,17 @@
-"""The device below: blocks that can't be read, and the write pointers of a zoned one."""
+"""The device below: blocks that can't be read or are cut off, and the write pointers of a zoned one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.owners import ALIAS
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Repair
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from f2tools.device.media.block import Zone
 
 TOLD = 1000
+STEP = 1024  # segments at a time
+PIECES = 8  # told of a file
 
 
 def check_zones(scan: Scan) -> Iterator[Finding]:
@@ -69,5 +74,52 @@ def check_unreadable(image: Image) -> Iterator[Finding]:
         yield Finding(problems.UNREADABLE, area=area, blkaddr=blkaddr, repair=Repair("rewrite-block"))
 
 
+def cut_off_blocks(scan: Scan, real_size: int) -> dict[int, NDArray[np.int64]]:
+    """Inode number -> numbers of its file blocks that lie at or beyond this byte, in the window that is looked at."""
+    geo, owners = scan.geo, scan.owners
+    end = real_size // geo.block_size
+    segnos = owners.segnos()
+    segnos = segnos[geo.start_block(segnos) + geo.blocks_per_seg > end]
+    found: dict[int, list[NDArray[np.int64]]] = {}
+    for at in range(0, segnos.size, STEP):
+        some = segnos[at : at + STEP]
+        nid, ofs = owners.of_segments(some)
+        blkaddrs = geo.start_block(some)[:, None] + np.arange(geo.blocks_per_seg)
+        gone = (nid != 0) & (ofs < ALIAS) & (blkaddrs >= end)
+        rows = scan.rows_of(nid[gone])
+        fofs = scan.fofs[rows] + ofs[gone]
+        inodes = scan.inode_of[rows]
+        order = np.lexsort((fofs, inodes))
+        inodes, fofs = inodes[order], fofs[order]
+        starts = np.flatnonzero(np.diff(inodes, prepend=-1))
+        for first, last in pairwise([*starts.tolist(), inodes.size]):
+            if inodes[first] >= 0:
+                ino = int(scan.inode_nids[inodes[first]])
+                found.setdefault(ino, []).append(fofs[first:last])
+    return {ino: np.sort(np.concatenate(parts)) for ino, parts in found.items()}
+
+
+def check_cut_off(scan: Scan) -> Iterator[Finding]:
+    """The data of every file lies within the image; one finding for a file and window."""
+    image, size = scan.image, scan.image.block_size
+    if not image.missing_bytes:
+        return
+    for ino, blocks in cut_off_blocks(scan, image.raw.real_size).items():
+        row = scan.inode_row(ino)
+        edges = np.flatnonzero(np.diff(blocks, prepend=-2) != 1)
+        last = np.append(edges[1:], blocks.size) - 1
+        end = max(int(scan.inodes["size"][row]), 1)
+        pieces = [
+            f"{low * size} to {min((high + 1) * size, max(end, low * size + 1)) - 1}"
+            for low, high in zip(blocks[edges].tolist(), blocks[last].tolist(), strict=True)
+        ]
+        more = f" and {len(pieces) - PIECES} more pieces" if len(pieces) > PIECES else ""
+        yield Finding(
+            problems.FILE_CUT_OFF, area="main", ino=ino, blkaddr=int(scan.inode_addrs[row]),
+            found=f"bytes {', '.join(pieces[:PIECES])}{more}",
+        )  # fmt: skip
+
+
+WINDOW_CHECKS = (check_cut_off,)
 SCAN_CHECKS = (check_zones,)
 CHECKS = (check_unreadable,)

@@ -10,7 +10,7 @@ of nid and ino in its footer agrees.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -222,7 +222,17 @@ class Scan:
 
     def other_windows(self) -> Iterator[None]:
         """Look at each further window of the main area in turn: `owners` is then about that one."""
-        for window in self._windows[1:]:
+        yield from self._over(self._windows[1:])
+
+    def windows(self) -> Iterator[None]:
+        """Look at each window of the main area in turn once more: `owners` is then about that one."""
+        if len(self._windows) == 1:
+            yield
+            return
+        yield from self._over(self._windows)
+
+    def _over(self, windows: Sequence[tuple[int, int, int]]) -> Iterator[None]:
+        for window in windows:
             self.owners = self._owners_of(window)
             self._claim_nodes()
             for kind in (INODE, DIRECT):
