@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from f2tools.device.changes.overlay import Overlay
     from f2tools.f2fs.volume.layouts import Layout
     from f2tools.fsck.check import Report
+    from f2tools.fsck.fates import Fates
     from f2tools.fsck.findings import Finding
+    from f2tools.fsck.repair.rounds import Outcome
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 DONE_SHOWN = 30
+CODE = re.compile(r"[A-Z]\d{3}")
 GROUPS = {
     "find": "Look for what was lost, and put it back",
     "correct": "Correct fields",
@@ -139,10 +142,10 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @layout_option
 @click.option("--force", is_flag=True, help="With -y: repair though another file system was made over the volume.")
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
-@click.option("--json", "as_json", is_flag=True, help="Print one finding a line, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a finding, repair or file a line, as JSON.")
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
 @click.option("--skip", multiple=True, metavar="CODES", help="Leave these out.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every finding and all that is done.")
+@click.option("-v", "--verbose", "--every", is_flag=True, help="Fold no list: every finding, repair and file.")
 @click.option("--memory", type=Size(), default="512M", show_default=True, help="How much may be used.")
 @click.option("--explain", multiple=True, metavar="CODE", is_eager=True, expose_value=False, callback=explain,
               help="Say what a problem means, and end.")  # fmt: skip
@@ -201,17 +204,19 @@ def fsck(
     report, geo = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     if as_json:
         for finding in report.findings:
-            click.echo(json.dumps(finding.as_dict(), default=str))
+            _say_json("finding", finding.as_dict())
     else:
         from f2tools.fsck.report import lines_of
 
         for line in lines_of(report, printable(image), geo, verbose) if geo is not None else ():
             click.echo(line)
+        if not (report.sound or repairing or rescue):
+            _say_next_step(image)
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
         preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, layout,
-        force,
+        force, as_json,
     )  # fmt: skip
     ctx.exit(_repaired(image, devices, report, memory, way))
 
@@ -275,11 +280,14 @@ class Way(NamedTuple):
     rescue: bool
     layout: Layout | None
     force: bool
+    as_json: bool
 
 
 def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, way: Way) -> int:
     """Repair and say so; the exit code."""
     from f2tools.device import open_device
+    from f2tools.fsck.fates import fates_of
+    from f2tools.fsck.losses import Losses
     from f2tools.fsck.repair.rounds import Repairer
 
     device = open_device(path, write=not way.dry_run, extra=list(devices))
@@ -291,45 +299,98 @@ def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, 
             from f2tools.device.changes.undo import UndoLog
 
             device, undo = UndoLog(device, wanted), wanted
-        repairer = Repairer(device, memory, careful=way.careful, content=way.data, ask=way.ask)
+        losses, real_size = Losses(device), device.size_bytes
+        repairer = Repairer(
+            device, memory, careful=way.careful, content=way.data, ask=way.ask, watch=losses.watch
+        )  # fmt: skip
         if way.rescue:
             from f2tools.fsck.rescue import prepare
 
             repairer.done += prepare(repairer.overlay, memory, way.layout)
         outcome = repairer.run(before)
-        shown = outcome.done if way.verbose else outcome.done[:DONE_SHOWN]
-        for line in shown:
-            click.echo(f"repair: {printable(line)}", err=True)
-        if len(shown) < len(outcome.done):
-            click.echo(f"repair: ... and {len(outcome.done) - len(shown):,} more; -v shows all", err=True)
-        left = ", ".join(f"{code} ({count})" for code, count in sorted(outcome.left.items()))
-        if not outcome.better:
-            click.echo(f"{printable(path)}: not repaired, nothing was written; left: {left}", err=True)
-            return FINDINGS_LEFT
-        if way.dry_run:
-            what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
-            size = human_size(outcome.written_bytes)
-            click.echo(f"{printable(path)}: {what}; {size} to write, nothing was written", err=True)
-            if way.rescue:
-                _say_what_next(path)
-            return FINDINGS_LEFT
-        begun = True
-        repairer.commit(device)
+        _say_done(outcome.done, way)
+        if outcome.better:
+            losses.tree = outcome.after.tree or losses.tree
+            _say_fates(fates_of(losses, repairer, real_size), way)
+            if not way.dry_run:
+                begun = True
+                repairer.commit(device)
+        _say_result(path, outcome, undo if begun else None, way)
     finally:
         device.close()
         if undo and undo != way.undo and not begun:  # nobody asked for it, and there is nothing in it
             with suppress(OSError):
                 os.unlink(undo)
+    if way.dry_run or not outcome.better:
+        return FINDINGS_LEFT
+    return REPAIRED if outcome.complete else REPAIRED | FINDINGS_LEFT
+
+
+def _say_done(done: list[str], way: Way) -> None:
+    """What was done, in the stream of the findings."""
+    if way.as_json:
+        for line in done:
+            code = line.partition(" ")[0]
+            _say_json("repair", {"code": code if CODE.fullmatch(code) else None, "message": line})
+        return
+    for line in _folded([f"repair: {printable(line)}" for line in done], "repair", way.verbose):
+        click.echo(line)
+
+
+def _say_fates(found: Fates, way: Way) -> None:
+    """What became of the files."""
+    if way.as_json:
+        for fate in found.files:
+            _say_json("file", fate.as_dict())
+        _say_json("files", {"untouched": found.untouched, "counts": dict(found.counts)})
+        return
+    for line in _folded([f"file: {printable(fate.message)}" for fate in found.files], "file", way.verbose):
+        click.echo(line)
+    click.echo(f"files: {found.summary}")
+
+
+def _folded(lines: list[str], what: str, everything: bool) -> list[str]:
+    if everything or len(lines) <= DONE_SHOWN:
+        return lines
+    return [*lines[:DONE_SHOWN], f"{what}: ... and {len(lines) - DONE_SHOWN:,} more; --every shows all"]
+
+
+def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None:
+    """How the image stands now, and what can be done next."""
+    left = ", ".join(f"{code} ({count})" for code, count in sorted(outcome.left.items()))
+    name, size = printable(path), human_size(outcome.written_bytes)
+    written = outcome.better and not way.dry_run
+    if way.as_json:
+        _say_json("result", {
+            "image": path, "complete": outcome.complete, "written": written, "left": dict(outcome.left),
+            "bytes": outcome.written_bytes if outcome.better else 0, "undo": undo,
+        })  # fmt: skip
+    if not outcome.better:
+        click.echo(f"{name}: not repaired, nothing was written; left: {left}", err=True)
+        return
+    if way.dry_run:
+        what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
+        click.echo(f"{name}: {what}; {size} to write, nothing was written", err=True)
+        if way.rescue:
+            _say_what_next(path)
+        return
     if undo:
         takes_back = _command("undo", undo, path)
-        click.echo(
-            f"{printable(path)}: what was overwritten is in {printable(undo)}; {takes_back} takes it back", err=True
-        )
-    if outcome.complete:
-        click.echo(f"{printable(path)}: repaired, {human_size(outcome.written_bytes)} written", err=True)
-        return REPAIRED
-    click.echo(f"{printable(path)}: repaired but for {left}; {human_size(outcome.written_bytes)} written", err=True)
-    return REPAIRED | FINDINGS_LEFT
+        click.echo(f"{name}: what was overwritten is in {printable(undo)}; {takes_back} takes it back", err=True)
+    click.echo(f"{name}: repaired{'' if outcome.complete else f' but for {left}'}; {size} written", err=True)
+
+
+def _say_json(record: str, fields: dict[str, Any]) -> None:
+    click.echo(json.dumps({"record": record, **fields}, default=str))
+
+
+def _say_next_step(path: str) -> None:
+    """What to do about damage, in the order in which nothing is lost by it."""
+    undo = _undo_name(path)
+    click.echo(
+        f"next: {_command('fsck', '--salvage', 'DIR', path)} copies out what can be read; then"
+        f" {_command('fsck', '-y', '--undo', undo, path)} repairs, and {_command('undo', undo, path)} takes that back"
+    )
 
 
 def _say_what_is_above(device: Device, path: str) -> None:

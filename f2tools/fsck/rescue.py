@@ -17,8 +17,8 @@ from f2tools.f2fs.volume.found_layout import superblock_of_nodes
 from f2tools.f2fs.volume.layouts import Layout
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.losses import Losses
 from f2tools.fsck.repair.rounds import Kept, Repairer
-from f2tools.fsck.salvage import Losses
 
 
 def prepare(overlay: Overlay, memory_bytes: int, layout: Layout | None = None) -> list[str]:

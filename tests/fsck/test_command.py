@@ -14,8 +14,8 @@ from tests.dump.craft import f2
 from tests.images import Reference, reference
 
 FIELDS = {
-    "code", "name", "severity", "area", "blkaddr", "segno", "nid", "ino", "path", "found", "expected", "count",
-    "message", "repair",
+    "record", "code", "name", "severity", "area", "blkaddr", "segno", "nid", "ino", "path", "found", "expected",
+    "count", "message", "repair",
 }  # fmt: skip
 
 

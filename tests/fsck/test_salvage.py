@@ -65,7 +65,8 @@ def test_a_sound_volume_is_copied_whole(tmp_path: Path) -> None:
     assert report["complete"]
     assert report["whole"] == report["copied"]["files"] >= 100
     assert not report["partial"] + report["name_only"] + report["lost"] + report["unplaced"] + report["doubtful"]
-    assert "106 files whole, 0 only partly" in (tmp_path / "out" / "report.txt").read_text()
+    assert not report["guessed"] + report["empty"]
+    assert "106 files whole, 0 whole but size guessed" in (tmp_path / "out" / "report.txt").read_text()
 
 
 @pytest.mark.parametrize("name", ["superblock-both", "checkpoint-both", "node-missing"])
@@ -87,7 +88,7 @@ def test_of_a_file_without_inode_the_name_is_left(tmp_path: Path) -> None:
     assert not any(p.read(blkaddr * p.size, p.size))
     p.close()
     report = salvaged(p.path, tmp_path / "out", code=4)
-    partly = {item["path"] for item in report["partial"]}
+    partly = {item["path"] for item in report["partial"] + report["empty"] + report["guessed"]}
     assert wrong(good, tmp_path / "out") == {"/medium/one"}
     assert report["name_only"] == [{"path": "/medium/one", "ino": ino}] or partly == {"/medium/one"}, report
 
@@ -126,7 +127,10 @@ def test_a_cut_off_image_gives_what_is_there(tmp_path: Path) -> None:
     os.truncate(p.path, end * p.size)
     report = salvaged(p.path, tmp_path / "out", code=4)
     partial = {item["path"]: item["ranges"] for item in report["partial"]}
-    not_whole = {*partial, *(item["path"] for item in report["name_only"]), *(item["path"] for item in report["lost"])}
+    nothing = {item["path"] for item in report["empty"]}
+    assert {"/medium/two", "/sparse/stripes"} <= nothing
+    assert "/medium/one" not in nothing
+    not_whole = {*partial, *nothing, *(item["path"] for item in report["name_only"] + report["lost"])}
     assert wrong(good, tmp_path / "out") <= not_whole
     copy, data = (tmp_path / "out" / FILES / "medium/one").read_bytes(), good["/medium/one"]
     gone = bytearray(len(data))

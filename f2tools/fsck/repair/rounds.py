@@ -39,7 +39,7 @@ from f2tools.fsck.repair.structures import (
     drop_dots,
     quota_file,
 )
-from f2tools.fsck.repair.work import Work
+from f2tools.fsck.repair.work import Guesses, Work
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
 MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
@@ -132,6 +132,7 @@ class Repairer:
         self._remembered = False
         self._unsealed = False  # whether checksums were taken as evidence: later ones may be wrong by what was repaired
         self.done: list[str] = []
+        self.guesses = Guesses()
         self.rounds = 0
 
     def run(self, before: Report) -> Outcome:
@@ -149,7 +150,7 @@ class Repairer:
             if image.pack is None or report.tree is None or (report.sound and not self._stale_quota(image, report)):
                 break
             if report.sound:
-                Work(image, report.tree, self.done, self._freed).surgery.rebuild()
+                Work(image, report.tree, self.done, self._freed, self.guesses).surgery.rebuild()
                 continue
             seen[signature := _signature(report)] += 1
             if seen[signature] > SAME_AGAIN:
@@ -239,7 +240,7 @@ class Repairer:
             if self._apply(image, report.tree, group, todo, name):
                 return True
         if any(finding.code in TABLES for finding in todo) and self._wanted("tables", todo, TABLES):
-            work = Work(image, report.tree, self.done, self._freed)
+            work = Work(image, report.tree, self.done, self._freed, self.guesses)
             for code in sorted({finding.code for finding in todo if finding.code in TABLES}):
                 work.note(next(finding for finding in todo if finding.code == code), "computed anew")
             dropped = [finding.ino for finding in todo if finding.code in ("O002", "O003")]
@@ -274,7 +275,7 @@ class Repairer:
         todo = [finding for finding in todo if finding.code in group]
         if not todo or not self._wanted(name, todo, group):
             return False
-        work = Work(image, tree, self.done, self._freed)
+        work = Work(image, tree, self.done, self._freed, self.guesses)
         for finding in todo:
             handler = group[finding.code]
             if finding.repair is not None and finding.repair.name == "drop-dots":
@@ -282,7 +283,8 @@ class Repairer:
             if finding.repair is not None or finding.code in WITHOUT_PLAN:
                 before = len(self.done)
                 try:
-                    handler(work, finding)
+                    if handler(work, finding) and finding.repair and finding.repair.data.get("field") == "i_size":
+                        self.guesses.sized.add(int(finding.ino or 0))
                 except OSError as error:  # no room for what would have to be made
                     del self.done[before:]
                     self.done.append(f"{finding.code} {finding.where}: not repaired: {error.strerror}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -41,10 +42,21 @@ from f2tools.fsck.repair.surgery import Surgery
 DIR_MODE = stat.S_IFDIR | 0o755
 
 
+@dataclass
+class Guesses:
+    """Inodes of which a repair had to guess something, over all its rounds."""
+
+    made: set[int] = field(default_factory=set)  # inodes that are made anew: size, mode, owner and times
+    sized: set[int] = field(default_factory=set)  # inodes whose i_size comes from the blocks that they have
+    older: set[int] = field(default_factory=set)  # inodes of which a node is an older copy from the log
+
+
 class Work:
     """One round: the findings, the facts behind them, and the means to change things."""
 
-    def __init__(self, image: Image, tree: Tree, done: list[str], freed: set[int] | None = None) -> None:
+    def __init__(
+        self, image: Image, tree: Tree, done: list[str], freed: set[int] | None = None, guesses: Guesses | None = None
+    ) -> None:
         """`freed` are the nids that earlier rounds gave up: what was looked at and left is not taken up again."""
         self.image, self.tree, self.scan = image, tree, tree.scan
         self.surgery = Surgery(image)
@@ -52,6 +64,7 @@ class Work:
         self._done = done
         self.adopted: set[int] = set()
         self._freed = set() if freed is None else freed
+        self.guesses = Guesses() if guesses is None else guesses
         self.made: set[int] = set()  # inodes, in this round
         self.placed: set[int] = set()  # nodes that nothing led to, and that have their place again
         self.reserved_looked_at = False
@@ -103,6 +116,7 @@ class Work:
                 continue
             self.surgery.set_nat(nid, found.ino, found.blkaddr, self.leaks.versions.get(nid, self.surgery.nat(nid)[0]))
             self.adopted.add(nid)
+            self.guesses.older.add(found.ino)
             self._leave_taken(nid, found)
             if mine and (found.ino == nid or not leads_to_nodes(found.offset, self.image.geo.addrs_per_block)):
                 self.take_back(nid, mine)
@@ -291,6 +305,7 @@ class Work:
         size = self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - words)
         if int.from_bytes(block[16:24].tobytes(), "little") <= size - self.image.geo.block_size:
             set_field(block, "i_size", size)
+            self.guesses.sized.add(ino)
             self.surgery.seal(block)
             self.surgery.write(blkaddr, block)
 
@@ -329,6 +344,7 @@ class Work:
             need = (max(addresses) + 1) * self.image.geo.block_size
             if int.from_bytes(block[16:24].tobytes(), "little") <= need - self.image.geo.block_size:
                 set_field(block, "i_size", need)
+                self.guesses.sized.add(nid)
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
 
@@ -409,6 +425,7 @@ class Work:
         version, _, _ = self.surgery.nat(ino)
         self.surgery.set_nat(ino, ino, blkaddr, self.leaks.versions.get(ino, version))
         self.made.add(ino)
+        self.guesses.made.add(ino)
 
     @property
     def extra_size(self) -> int:
