@@ -23,6 +23,10 @@ from f2tools.forensics.index import open_index
 from f2tools.forensics.names import MAX_PATH, Names
 from f2tools.forensics.timeline import lines
 from f2tools.forensics.undelete import Undelete
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.surgery import Surgery
 from tests.hostile.limits import limited
 from tests.images import reference
 
@@ -191,3 +195,31 @@ def test_a_block_size_under_which_no_node_is_found_is_not_believed(copies: int, 
     assert "log_blocksize" in done.text
     done = limited("fsck", image)
     assert done.code == 0, done.text
+
+
+def test_thirty_thousand_entries_of_the_table_are_cleared_a_block_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both copies of the superblock agree on a block size that is wrong, each in the place that it gives."""
+    image = reference("base").copy(tmp_path / "base").path
+    with image.open("r+b") as file:
+        file.seek(F2FS_SUPER_OFFSET)
+        sb = SuperBlock.parse(file.read(SuperBlock.size))
+        sb.log_blocksize, sb.log_sectors_per_block = 13, 4
+        for start in (0, 8192):
+            file.seek(start + F2FS_SUPER_OFFSET)
+            file.write(sb.build())
+    edits: Counter[int] = Counter()
+    write = Surgery.write
+
+    def counted(surgery: Surgery, blkaddr: int, block: object) -> None:
+        edits[blkaddr] += 1
+        write(surgery, blkaddr, block)
+
+    monkeypatch.setattr(Surgery, "write", counted)
+    with open_device(image) as device:
+        report = check(Image(Kept(device)))
+        assert report.counts["N003"] > 20_000
+        outcome = Repairer(device).run(report)
+    assert not outcome.left["N003"]
+    assert max(edits.values()) < 100

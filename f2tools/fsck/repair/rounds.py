@@ -288,6 +288,7 @@ class Repairer:
                 except OSError as error:  # no room for what would have to be made
                     del self.done[before:]
                     self.done.append(f"{finding.code} {finding.where}: not repaired: {error.strerror}")
+        work.surgery.write_cleared()
         return bool(work.surgery.changed)
 
     def _recover(self, report: Report) -> bool:

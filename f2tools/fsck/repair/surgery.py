@@ -60,6 +60,7 @@ class Surgery:
         self.changed = 0
         self.dropped_orphans: set[int] = set()
         self.no_journal = False
+        self._cleared: set[int] = set()  # nids whose entries are to be cleared
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
@@ -115,13 +116,34 @@ class Surgery:
         """(version, ino, block_addr) as they are now."""
         self.settle_journals()
         number, index = divmod(nid, self.geo.nat_entries_per_block)
-        return _nat_at(self.read(int(self.image.nat.blkaddrs[number])), index * NatEntry.size)
+        entry = _nat_at(self.read(int(self.image.nat.blkaddrs[number])), index * NatEntry.size)
+        return (entry[0], 0, 0) if nid in self._cleared else entry
+
+    def clear_nat(self, nid: int) -> None:
+        """Let the NAT have nothing for a nid: written with all others by `write_cleared`, as there may be very many."""
+        self._cleared.add(nid)
+
+    def write_cleared(self) -> None:
+        """Clear the entries that are to be cleared, a block of the NAT at a time."""
+        if not self._cleared:
+            return
+        self.settle_journals()
+        number, index = np.divmod(np.array(sorted(self._cleared)), self.geo.nat_entries_per_block)
+        self._cleared.clear()
+        for one in np.unique(number).tolist():
+            block = self.read(int(self.image.nat.blkaddrs[one]))
+            entries = block[: self.geo.nat_entries_per_block * NatEntry.size].view(NatEntry.dtype)
+            entries["ino"][index[number == one]] = 0
+            entries["block_addr"][index[number == one]] = 0
+            self.write(int(self.image.nat.blkaddrs[one]), block)
 
     def set_nat(
         self, nid: int, ino: int | None = None, block_addr: int | None = None, version: int | None = None
     ) -> None:
         """Change fields of a NAT entry."""
         self.settle_journals()
+        if nid in self._cleared:
+            self.write_cleared()
         number, index = divmod(nid, self.geo.nat_entries_per_block)
         at = index * NatEntry.size
 

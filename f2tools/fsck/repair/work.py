@@ -100,7 +100,7 @@ class Work:
 
     def free(self, nid: int) -> None:
         """Let the NAT have nothing for a nid, for good."""
-        self.surgery.set_nat(nid, 0, 0)
+        self.surgery.clear_nat(nid)
         self._freed.add(nid)
 
     def adopt_old(self, nid: int) -> bool:
