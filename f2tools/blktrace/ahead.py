@@ -26,7 +26,7 @@ FORK = multiprocessing.get_context("fork")  # standard input and its place come 
 END_SECONDS = 10
 
 
-class _Aside(Trace):
+class _NoteKeeper(Trace):
     """Keeps notes as they come; their order among those of other streams is the reader's business."""
 
     def add_notes(self, notes: list[Note]) -> None:
@@ -105,7 +105,7 @@ def _decode(
         sys.stdin = open(standard_input, encoding="utf-8")  # noqa: SIM115 - for good
     with suppress(BrokenPipeError):
         try:
-            _send_all(pipe, Stream(_Aside(path, (path,)), path, window, wanted, payloads, lean))
+            _send_all(pipe, Stream(_NoteKeeper(path, (path,)), path, window, wanted, payloads, lean))
         except (F2fsError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise

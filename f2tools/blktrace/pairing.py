@@ -69,7 +69,7 @@ def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDAr
 
 
 @dataclass
-class Live:
+class LiveRequest:
     """A request that is under way in the exact pairing."""
 
     issued: int
@@ -77,11 +77,11 @@ class Live:
     end: int
     cls: int
     start: int  # sector at issue; `sector` moves with partial completions
-    bios: list[Piece] = field(default_factory=list)
+    bios: list[QueuedPiece] = field(default_factory=list)
 
 
 @dataclass
-class Piece:
+class QueuedPiece:
     """A bio, or what a split left of it."""
 
     queued: int
@@ -91,7 +91,7 @@ class Piece:
 
 
 @dataclass
-class Counts:
+class PairingCounts:
     """What pairing could not pair."""
 
     completions_without_issue: int = 0
@@ -108,11 +108,11 @@ class Pairer:
     """Feed it events in order of time; it gives back what has been finished and remembers what has not."""
 
     def __init__(self, bios: bool = True) -> None:
-        self.counts = Counts()
+        self.counts = PairingCounts()
         self.partial: list[int] = []  # events fed last that completed a part of a request
         self.with_bios = bios
-        self._queued: dict[int, list[Piece]] = {}  # by device
-        self._live: dict[int, list[Live]] = {}
+        self._queued: dict[int, list[QueuedPiece]] = {}  # by device
+        self._live: dict[int, list[LiveRequest]] = {}
         self._gap_starts: list[int] = []
         self._gap_ends: list[int] = []
 
@@ -180,7 +180,7 @@ class Pairer:
         # what was completed in part is no plain interval any more
         partly = [KIND_D if request.sector == request.start else KIND_ODD for request in lives]
         kinds = _joined([KIND_Q] * len(pieces), partly, kind[rows])
-        window = _Window(time, sector, end, which, kinds, pieces, lives, rows, before)
+        window = _Window(time, sector, end, which, kinds, (pieces, lives), rows, before)
         self._queued[device], self._live[device] = [], []
         simple = window.uniform()
         self._uniform(device, window, simple, events, done, finished)
@@ -276,7 +276,7 @@ class Pairer:
         groups = window.group[chosen]
         self.counts.exact += len(rows)
         for part in np.split(rows, np.flatnonzero(np.diff(groups)) + 1):
-            exact = Exact(self, done, finished)
+            exact = GroupPairer(self, done, finished)
             for row in np.sort(part).tolist():
                 if row < window.before:
                     exact.remember(window.piece(row) if row < len(window.pieces) else window.live(row))
@@ -292,7 +292,7 @@ class Pairer:
             self._live[device] += exact.live
 
     def _close(
-        self, live: Live, time: int, done: list[tuple[Any, ...]] | None, finished: list[tuple[Any, ...]]
+        self, live: LiveRequest, time: int, done: list[tuple[Any, ...]] | None, finished: list[tuple[Any, ...]]
     ) -> None:
         if done is not None:
             size = (live.end - live.start) * SECTOR
@@ -361,10 +361,11 @@ class _Window:
 
     def __init__(
         self, time: Ints, sector: Ints, end: Ints, cls: Ints, kinds: Ints,
-        pieces: list[Piece], lives: list[Live], rows: Ints, before: int,
+        pending: tuple[list[QueuedPiece], list[LiveRequest]], rows: Ints, before: int,
     ) -> None:  # fmt: skip
         self.time, self.sector, self.end, self.cls = time, sector, end, cls
-        self.pieces, self.lives, self.rows, self.before = pieces, lives, rows, before
+        self.pieces, self.lives = pending
+        self.rows, self.before = rows, before
         key = cls << (63 - 3) | sector << POSITION_BITS | np.arange(len(sector))
         # 3 bits of class, 42 of sector, 18 of position: the sign stays clear
         key.sort()
@@ -424,60 +425,60 @@ class _Window:
         found[at] = good[number]
         return found
 
-    def piece(self, row: int) -> Piece:
+    def piece(self, row: int) -> QueuedPiece:
         """A queued bio as an object."""
         if row < len(self.pieces):
             return self.pieces[row]
-        return Piece(int(self.time[row]), int(self.sector[row]), int(self.end[row]), int(self.cls[row]))
+        return QueuedPiece(int(self.time[row]), int(self.sector[row]), int(self.end[row]), int(self.cls[row]))
 
-    def live(self, row: int) -> Live:
+    def live(self, row: int) -> LiveRequest:
         """A request as an object."""
         if row < self.before:
             return self.lives[row - len(self.pieces)]
         sector = int(self.sector[row])
-        return Live(int(self.time[row]), sector, int(self.end[row]), int(self.cls[row]), sector)
+        return LiveRequest(int(self.time[row]), sector, int(self.end[row]), int(self.cls[row]), sector)
 
 
 _TURNS = np.zeros(16, np.bool_)
 _TURNS[[KIND_Q * 4 + KIND_D, KIND_D * 4 + KIND_C, KIND_C * 4 + KIND_Q, KIND_C * 4 + KIND_D]] = True
 
 
-class Exact:
+class GroupPairer:
     """One group of overlapping intervals, event by event."""
 
     def __init__(self, owner: Pairer, done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]]) -> None:
         self._owner = owner
         self._done = done
         self._finished = finished
-        self._queue: dict[int, deque[Piece]] = {}
+        self._queue: dict[int, deque[QueuedPiece]] = {}
         self._length = 0
-        self._requeued: dict[tuple[int, int], list[Live]] = {}
-        self._live: dict[int, deque[Live]] = {}  # by the sector that is to be completed next
+        self._requeued: dict[tuple[int, int], list[LiveRequest]] = {}
+        self._live: dict[int, deque[LiveRequest]] = {}  # by the sector that is to be completed next
 
     @property
-    def live(self) -> list[Live]:
+    def live(self) -> list[LiveRequest]:
         """Requests that are under way."""
         return [request for requests in self._live.values() for request in requests]
 
-    def queued(self) -> list[Piece]:
+    def queued(self) -> list[QueuedPiece]:
         """Bios that wait."""
         again = [request for requests in self._requeued.values() for request in requests]
         return [piece for pieces in self._queue.values() for piece in pieces] + [
             piece for request in again for piece in request.bios
         ]
 
-    def _begin(self, request: Live) -> None:
+    def _begin(self, request: LiveRequest) -> None:
         self._live.setdefault(request.sector, deque()).append(request)
 
-    def _end(self, request: Live) -> None:
+    def _end(self, request: LiveRequest) -> None:
         requests = self._live[request.sector]
         requests.remove(request)
         if not requests:
             del self._live[request.sector]
 
-    def remember(self, pending: Piece | Live) -> None:
+    def remember(self, pending: QueuedPiece | LiveRequest) -> None:
         """Something from an earlier window."""
-        if isinstance(pending, Live):
+        if isinstance(pending, LiveRequest):
             self._begin(pending)
         else:
             self._push(pending)
@@ -486,7 +487,7 @@ class Exact:
         """The next event; whether it completed a part of a request."""
         if op == Q:
             self._drop_stale(time, sector, end)
-            self._push(Piece(time, sector, end, cls))
+            self._push(QueuedPiece(time, sector, end, cls))
         elif op == X:
             self._owner.counts.split += 1
             self._split(sector, end if payload is None or len(payload) < 8 else int.from_bytes(payload[:8], "big"))
@@ -498,18 +499,18 @@ class Exact:
             return self._complete(time, sector, end)
         return False
 
-    def _push(self, piece: Piece) -> None:
+    def _push(self, piece: QueuedPiece) -> None:
         self._queue.setdefault(piece.sector, deque()).append(piece)
         self._length += 1
 
-    def _pop(self, sector: int, piece: Piece) -> None:
+    def _pop(self, sector: int, piece: QueuedPiece) -> None:
         pieces = self._queue[sector]
         pieces.remove(piece)
         self._length -= 1
         if not pieces:
             del self._queue[sector]
 
-    def _covering(self, sector: int) -> Piece | None:
+    def _covering(self, sector: int) -> QueuedPiece | None:
         """The oldest bio that has this sector, those that begin with it first."""
         here = self._queue.get(sector)
         if here:
@@ -524,8 +525,8 @@ class Exact:
         if piece is None or not piece.sector < at < piece.end:
             return
         self._pop(piece.sector, piece)
-        self._push(Piece(piece.queued, piece.sector, at, piece.cls))
-        self._push(Piece(piece.queued, at, piece.end, piece.cls))
+        self._push(QueuedPiece(piece.queued, piece.sector, at, piece.cls))
+        self._push(QueuedPiece(piece.queued, at, piece.end, piece.cls))
 
     def _issue(self, time: int, sector: int, end: int, cls: int) -> None:
         waiting = self._requeued.get((sector, end))
@@ -539,7 +540,7 @@ class Exact:
             if (request.start, request.end) == (sector, end) and self._owner.gap_between(request.issued, time):
                 self._end(request)
                 self._owner.counts.never_completed += 1
-        request = Live(time, sector, end, cls, sector)
+        request = LiveRequest(time, sector, end, cls, sector)
         at = sector
         while at < end:
             piece = self._covering(at)
@@ -551,11 +552,11 @@ class Exact:
                 continue
             self._pop(piece.sector, piece)
             if piece.sector < at:
-                self._push(Piece(piece.queued, piece.sector, at, piece.cls))
+                self._push(QueuedPiece(piece.queued, piece.sector, at, piece.cls))
             if piece.end > end:
-                self._push(Piece(piece.queued, end, piece.end, piece.cls))
+                self._push(QueuedPiece(piece.queued, end, piece.end, piece.cls))
             stop = min(piece.end, end)
-            request.bios.append(Piece(piece.queued, at, stop, piece.cls))
+            request.bios.append(QueuedPiece(piece.queued, at, stop, piece.cls))
             at = stop
         if not request.bios and self._owner.with_bios and cls != FLUSHES:
             self._owner.counts.issued_without_queue += 1

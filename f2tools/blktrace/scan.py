@@ -37,7 +37,7 @@ ReadInto = Callable[[memoryview], int]
 
 
 @dataclass(frozen=True)
-class Format:
+class RecordFormat:
     """Where a record's fields lie, in units of four bytes, and the byte order."""
 
     version: int
@@ -60,13 +60,13 @@ class Format:
 
 # include/uapi/linux/blktrace_api.h: struct blk_io_trace, struct blk_io_trace2
 FORMATS = tuple(
-    Format(version, order, *rest)
+    RecordFormat(version, order, *rest)
     for order in "<>"
     for version, *rest in ((7, HEADER_V7, 8, 7, 9), (8, HEADER_V8, 7, 8, 10))
 )
 
 
-def sniff(head: bytes) -> Format | None:
+def sniff(head: bytes) -> RecordFormat | None:
     """The format of a stream that begins like this; damage at its start is tolerated."""
     found = [(head.find(each.magic_bytes), each) for each in FORMATS]
     places = [(at, each) for at, each in found if at >= 0]
@@ -104,7 +104,7 @@ class Scanner:
         self._wanted = wanted
         self._payloads = payloads
         self._lean = lean
-        self._format: Format | None = None
+        self._format: RecordFormat | None = None
         self._sequences = SequenceCheck(name, damage)
         self._base = 0  # offset in the stream of the buffer's first byte
         self._bad_since: int | None = None
@@ -233,7 +233,7 @@ class Scanner:
             self._damage.note("truncated", self._name, self._base + used, text)
 
     @property
-    def _the_format(self) -> Format:
+    def _the_format(self) -> RecordFormat:
         assert self._format is not None
         return self._format
 
@@ -252,7 +252,7 @@ class Scanner:
         """Columns of these records; notes are kept aside."""
         form = self._the_format
         self.records += len(offsets)
-        column = _Gather(buffer, offsets, form.order)
+        column = _FieldGather(buffer, offsets, form.order)
         action = column.u32(form.action)
         category = action >> np.uint32(CATEGORY_SHIFT)
         if form.version == 8:
@@ -282,7 +282,7 @@ class Scanner:
         self,
         buffer: NDArray[np.uint8],
         offsets: NDArray[np.int64],
-        column: _Gather,
+        column: _FieldGather,
         action: NDArray[np.uint32],
         category: NDArray[np.uint32],
         time: NDArray[np.int64],
@@ -325,7 +325,7 @@ class Scanner:
         return events.take(~bad)
 
     def _keep_notes(
-        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], action: NDArray[np.uint32], column: _Gather
+        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], action: NDArray[np.uint32], column: _FieldGather
     ) -> None:
         form = self._the_format
         times, pids = column.u64(2).tolist(), column.u32(form.pid).tolist()
@@ -350,7 +350,7 @@ def _has_payload(op: NDArray[np.uint8]) -> bool:
     return any(bool((op == each).any()) for each in PAYLOAD_OPS)
 
 
-class _Gather:
+class _FieldGather:
     """Fields of records at any offsets; an offset that is no multiple of four costs a view of its own."""
 
     def __init__(
@@ -366,9 +366,9 @@ class _Gather:
             self._phase = first if (odd == first).all() else None
         self._index = offsets >> 2
 
-    def at(self, rows: NDArray[Any]) -> _Gather:
+    def at(self, rows: NDArray[Any]) -> _FieldGather:
         """The same of some of the records."""
-        return _Gather(self._buffer, self._offsets[rows], self._order, self._phase)
+        return _FieldGather(self._buffer, self._offsets[rows], self._order, self._phase)
 
     def u32(self, word: int) -> NDArray[np.uint32]:
         """The field at four times `word` bytes into each record."""

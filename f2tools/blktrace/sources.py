@@ -1,4 +1,4 @@
-"""Where a trace comes from: files, folders, standard input, compressed or not; its streams as one, in order of time.
+"""Where a trace comes from: files, directories, standard input, compressed or not; its streams as one, by time.
 
 blktrace writes a file for each CPU, each in order of time.  They are merged window by window: what is sure to be older
 than all that is still unread is handed on.  Memory is one window for each stream, whatever the size of the trace.
@@ -101,7 +101,7 @@ class Trace:
 
 
 def open_trace(given: str) -> Trace:
-    """The trace that `given` names: a prefix, a folder, a file, or `-` for standard input."""
+    """The trace that `given` names: a prefix, a directory, a file, or `-` for standard input."""
     if given == "-":
         return Trace("standard input", ("-",))
     path = Path(given)
@@ -110,7 +110,7 @@ def open_trace(given: str) -> Trace:
         files = [n for n in names if PER_CPU.match(n)] or [n for n in names if PLAIN.match(n)]
         files = files or [n for n in names if re.match(r"ftrace.*\.txt(\.gz|\.zst)?$|blkparse.*\.txt(\.gz|\.zst)?$", n)]
         if not files:
-            raise Usage(f"{given}: no trace in this folder; expected files such as x.blktrace.0")
+            raise Usage(f"{given}: no trace in this directory; expected files such as x.blktrace.0")
         return Trace(given, tuple(str(path / name) for name in _in_order_of_cpu(files)))
     if path.exists():
         return Trace(given, (given,))

@@ -25,7 +25,7 @@ from f2tools.trace.metrics.metric import Measured
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
-    from f2tools.trace.attribute.attribution import Attribution, Spool
+    from f2tools.trace.attribute.attribution import Attribution, WriteSpool
 
 ISSUE_OPS = (D, C, R)
 
@@ -58,7 +58,7 @@ class Analysis:
 
 
 def from_folder(request: AnalysisRequest) -> AnalysisRequest:
-    """A folder that `trace record` made has more than the trace in it."""
+    """A directory that `trace record` made has more than the trace in it."""
     path = Path(request.trace)
     notes = path / "record.json"
     if not path.is_dir() or not notes.is_file():
@@ -142,7 +142,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
         areas = Areas.of(some.geo, offset)
     measures = Measures(areas, not request.issue_only)
     pairer = Pairer(not request.issue_only)
-    spools = _Spools() if some is not None else None
+    spools = _WriteSpools() if some is not None else None
     for events in chain(held, windows):
         cls = classes(events.category, events.bytes)
         gaps = trace.damage.gaps
@@ -166,14 +166,14 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     return Analysis(catalogue.report_of(measured), measures, trace, areas, raster, names)
 
 
-class _Spools:
+class _WriteSpools:
     """The writes of a trace, as queued and as issued, for a second look."""
 
     def __init__(self) -> None:
-        from f2tools.trace.attribute.attribution import Spool
+        from f2tools.trace.attribute.attribution import WriteSpool
 
-        self.queued: Spool = Spool()
-        self.issued: Spool = Spool()
+        self.queued: WriteSpool = WriteSpool()
+        self.issued: WriteSpool = WriteSpool()
 
     def add(self, events: Any, cls: Any) -> None:
         write = (cls == WRITES) & (events.bytes > 0)
@@ -181,13 +181,13 @@ class _Spools:
             rows = np.flatnonzero(write & (events.op == op))
             spool.add(events.time[rows], events.sector[rows], events.bytes[rows])
 
-    def in_order_of_allocation(self) -> Spool:
+    def in_order_of_allocation(self) -> WriteSpool:
         """Bios, if they are all that was issued: a log hands them out in order, the block layer reorders them."""
         return self.queued if self.queued.bytes == self.issued.bytes else self.issued
 
 
 def _attribute(
-    before: Volume | None, after: Volume | None, areas: Areas, spools: _Spools, first: int
+    before: Volume | None, after: Volume | None, areas: Areas, spools: _WriteSpools, first: int
 ) -> tuple[Attribution, Raster, dict[str, Any]]:
     from f2tools.trace.attribute.attribution import Attributor
 

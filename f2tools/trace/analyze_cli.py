@@ -56,9 +56,9 @@ strict_option = click.option(
     help="Processes: one pairs and measures, each further one decodes a file of the trace.",
 )  # fmt: skip
 @json_option
-@click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables as CSV files.")
+@click.option("--csv", "csv_directory", metavar="DIR", help="Write the tables as CSV files.")
 @click.option(
-    "--parquet", "parquet_folder", metavar="FOLDER", help="Write the tables as Parquet files (needs pyarrow)."
+    "--parquet", "parquet_directory", metavar="DIR", help="Write the tables as Parquet files (needs pyarrow)."
 )
 @click.option("--html", metavar="FILE", help="Write one file with all pictures, for any browser.")
 @click.option("--svg", metavar="FILE", help="Write one picture as SVG.")
@@ -70,12 +70,12 @@ strict_option = click.option(
 @explain_option
 def analyze(
     trace: str, image: str | None, image_after: str | None, app_bytes: int | None, fio: str | None, offset: int | None,
-    issue_only: bool, top: int, jobs: int, as_json: bool, csv_folder: str | None, parquet_folder: str | None,
+    issue_only: bool, top: int, jobs: int, as_json: bool, csv_directory: str | None, parquet_directory: str | None,
     html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
 ) -> None:  # fmt: skip
     """Every metric of one trace.
 
-    TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a folder with them or one that `trace
+    TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a directory with them or one that `trace
     record` made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or `-` for standard
     input.
 
@@ -94,7 +94,7 @@ def analyze(
     if fio is not None:
         app_bytes = fio_bytes(fio)
     done = run_analysis(AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs))
-    _write_files(done, csv_folder, parquet_folder, html, svg, png, picture)
+    _write_files(done, csv_directory, parquet_directory, html, svg, png, picture)
     if as_json:
         print_json(done.report)
     else:
@@ -108,15 +108,15 @@ def analyze(
 
 
 def _write_files(
-    done: Analysis, csv_folder: str | None, parquet_folder: str | None, html: str | None, svg: str | None,
+    done: Analysis, csv_directory: str | None, parquet_directory: str | None, html: str | None, svg: str | None,
     png: str | None, picture: str,
 ) -> None:  # fmt: skip
     from f2tools.trace.report import text as report
 
-    if csv_folder:
-        report.write_csv(done.report, csv_folder)
-    if parquet_folder:
-        report.write_parquet(done.report, parquet_folder)
+    if csv_directory:
+        report.write_csv(done.report, csv_directory)
+    if parquet_directory:
+        report.write_parquet(done.report, parquet_directory)
     if html:
         from f2tools.trace.report.html import page
 
@@ -227,7 +227,7 @@ def events(
     from f2tools.trace import events as streaming
     from f2tools.trace.analyze import must_be_whole
 
-    chosen = streaming.Filter.of(since, until, operations, processes, areas, image, offset)
+    chosen = streaming.EventFilter.of(since, until, operations, processes, areas, image, offset)
     damaged = streaming.stream(trace, chosen, limit, as_json, sys.stdout)
     if strict:
         must_be_whole(damaged)

@@ -36,7 +36,7 @@ UT = OP_NUMBERS["UT"]
 
 
 @dataclass(frozen=True)
-class Filter:
+class EventFilter:
     """What is wanted; empty means anything."""
 
     since: float | None = None
@@ -53,7 +53,7 @@ class Filter:
     def of(
         cls, since: float | None, until: float | None, operations: tuple[str, ...], processes: tuple[str, ...],
         areas: tuple[str, ...], image: str | None, offset: int | None,
-    ) -> Filter:  # fmt: skip
+    ) -> EventFilter:  # fmt: skip
         """From the words of a command line."""
         kinds, ops = set(), set()
         for word in operations:
@@ -101,7 +101,7 @@ class Filter:
         return np.flatnonzero(good)
 
 
-def stream(name: str, chosen: Filter, limit: int | None, as_json: bool, out: TextIO) -> Trace:
+def stream(name: str, chosen: EventFilter, limit: int | None, as_json: bool, out: TextIO) -> Trace:
     """Write the events that are wanted; the trace, with what was wrong with it."""
     trace = open_trace(name)
     zero: int | None = None

@@ -36,7 +36,7 @@ def test_a_request_of_its_own(tmp_path: Path) -> None:
     requests, bios, pairer = paired(tmp_path, request(100, 64))
     assert requests == [(2_100, 102_100, 64, 8)]
     assert bios == [(100, 2_100, 102_100, 8)]
-    assert pairer.counts == pairing.Counts()
+    assert pairer.counts == pairing.PairingCounts()
 
 
 def test_merged_bios_share_the_fate_of_their_request(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from f2tools.trace.analyze import AnalysisRequest, analyze
-from f2tools.trace.measure.histogram import Latency, Raster, Series, Sizes
+from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries
 from f2tools.trace.measure.intervals import IntervalSet, common, union
-from f2tools.trace.measure.sequential import Sequence
+from f2tools.trace.measure.sequential import SequentialCounts
 from tests.trace import traces
 from tests.trace.traces import DISCARD, FLUSH, READ, WRITE, Ev, request
 
@@ -126,7 +126,7 @@ def test_sequential_by_every_definition(seed: int) -> None:
             heads[which] += size + choice.choice((0, 0, 0, 100, 300))
         starts.append(start)
         ends.append(start + size)
-    sequence, at = Sequence(), 0
+    sequence, at = SequentialCounts(), 0
     while at < len(starts):
         step = choice.randrange(1, 200)
         sequence.add(np.array(starts[at : at + step]), np.array(ends[at : at + step]))
@@ -161,7 +161,7 @@ def test_unions_are_those_of_sets(monkeypatch: pytest.MonkeyPatch, spilled: bool
 
 def test_latencies_merge_and_are_exact_to_a_thousandth() -> None:
     values = np.random.default_rng(1).lognormal(12, 2, 50_000).astype(np.int64)
-    whole, parts = Latency(), [Latency(), Latency()]
+    whole, parts = LatencyHistogram(), [LatencyHistogram(), LatencyHistogram()]
     whole.add(values)
     parts[0].add(values[:20_000])
     parts[1].add(values[20_000:])
@@ -174,7 +174,7 @@ def test_latencies_merge_and_are_exact_to_a_thousandth() -> None:
 
 
 def test_sizes_merge() -> None:
-    one, two, both = Sizes(), Sizes(), Sizes()
+    one, two, both = SizeCounts(), SizeCounts(), SizeCounts()
     one.add(np.array([4096, 512]))
     two.add(np.array([8 << 20, 4096, 4096]))
     both.add(np.array([4096, 512, 8 << 20, 4096, 4096]))
@@ -185,7 +185,7 @@ def test_sizes_merge() -> None:
 
 def test_series_and_rasters_widen_and_merge() -> None:
     times = np.arange(0, 10**12, 7 * 10**8)
-    whole, one, two = Series(1), Series(1), Series(1)
+    whole, one, two = TimeSeries(1), TimeSeries(1), TimeSeries(1)
     whole.add(0, whole.bins(times), np.full(len(times), 3))
     half = len(times) // 2
     one.add(0, one.bins(times[:half]), np.full(half, 3))

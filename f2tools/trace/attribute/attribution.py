@@ -37,7 +37,7 @@ KEPT = 600  # a last filling of a segment has no more than 512 writes
 IN_PLACE_RUN = 4  # writes out of order that a rising run may have among it
 
 
-class Spool:
+class WriteSpool:
     """Writes in order, kept in a temporary file: time, sector, bytes."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Spool:
 
 
 @dataclass
-class Pass:
+class SegmentFilling:
     """One filling of a segment by one log."""
 
     label: int | None  # the log, where it is known
@@ -70,7 +70,7 @@ class Pass:
 
 
 @dataclass
-class Reuse:
+class SegmentReuse:
     """What looks like a log that is threaded through a segment, among writes in place.
 
     A log goes upwards from free block to free block; single blocks out of its order are taken for writes in place.
@@ -100,15 +100,15 @@ Again = tuple[int, int, int, int]  # a write to a segment that was full: number,
 
 
 @dataclass
-class Segment:
+class SegmentHistory:
     """What happened to one segment: its first filling, then what was written again."""
 
-    first: Pass | None = None
+    first: SegmentFilling | None = None
     rest: deque[Again] = field(default_factory=lambda: deque(maxlen=KEPT))  # the last ones
     again: int = 0  # blocks of all of them
     again_since: int = 0  # time
     again_counts: NDArray[Any] | None = None
-    reuse: Reuse = field(default_factory=Reuse)
+    reuse: SegmentReuse = field(default_factory=SegmentReuse)
     known: int | None = None  # the type that it has as long as nobody opens it anew
     counts: NDArray[Any] | None = None  # writes of each block
 
@@ -124,7 +124,7 @@ def _counted(counts: NDArray[Any], offset: int, count: int) -> NDArray[Any]:
 
 
 @dataclass
-class Threaded:
+class ThreadedBlocks:
     """Blocks that logs wrote into segments with valid blocks in them: what it looks like, and what is sure."""
 
     blocks: int = 0
@@ -141,7 +141,7 @@ class Attribution:
     files: dict[int, dict[str, Any]]
     files_ambiguous: int
     total: int
-    threaded: Threaded
+    threaded: ThreadedBlocks
     log_of: dict[int, int] = field(default_factory=dict)  # segno -> the one log of all its writes
     spans: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)  # other segnos: (time, log from then)
 
@@ -156,7 +156,7 @@ class Attributor:
         self._geo = some.geo
         self._areas = areas
         self._per = self.blocks_per_seg = self._geo.blocks_per_seg
-        self._segments: dict[int, Segment] = {}
+        self._segments: dict[int, SegmentHistory] = {}
         self._waiting: set[int] = set()  # logs whose segment is full
         self._uncertain = False  # a log may have opened a segment unseen
         self._number = 0
@@ -167,12 +167,14 @@ class Attributor:
         self._open_after = {c.segno: c for c in after.summaries.cursegs} if after else {}
         self._open_before = {c.segno: c for c in before.summaries.cursegs} if before else {}
         for segno, curseg in self._open_before.items():
-            state = Segment(Pass(curseg.kind, curseg.next_blkoff, curseg.alloc_type == LFS), known=curseg.kind)
+            state = SegmentHistory(
+                SegmentFilling(curseg.kind, curseg.next_blkoff, curseg.alloc_type == LFS), known=curseg.kind
+            )
             self._segments[segno] = state
 
     # -- following the logs -------------------------------------------------------------------------------------
 
-    def run(self, spool: Spool) -> Attribution:
+    def run(self, spool: WriteSpool) -> Attribution:
         """All of it."""
         for rows in spool:
             first = (rows[:, 1] - self._areas.offset) // self._areas.block_sectors
@@ -221,7 +223,7 @@ class Attributor:
             one.blocks += count
             one.next = max(one.next, offset + count)
 
-    def _again(self, state: Segment, offset: int, count: int) -> None:
+    def _again(self, state: SegmentHistory, offset: int, count: int) -> None:
         """A write to a segment that no log is known to have open."""
         if state.again_counts is None:
             state.again_counts = np.zeros(self._per, np.uint16)
@@ -231,14 +233,16 @@ class Attributor:
         state.again += count
         state.rest.append((self._number, offset, count, self._time))
 
-    def _unseen(self, segno: int) -> Segment:
+    def _unseen(self, segno: int) -> SegmentHistory:
         """A segment that no log had open: free, so it is opened now; or else its blocks are written in place."""
         if self._before_valid is None:
-            return Segment(None)
+            return SegmentHistory(None)
         if self._before_valid[segno]:
-            return Segment(None, known=int(self._before_types[segno]) if self._before_types is not None else None)
+            return SegmentHistory(
+                None, known=int(self._before_types[segno]) if self._before_types is not None else None
+            )
         label = self._opener(segno)
-        return Segment(Pass(label, 0))
+        return SegmentHistory(SegmentFilling(label, 0))
 
     def _opener(self, segno: int) -> int | None:
         """The log that opens a free segment: the only one that waits for one."""
@@ -278,10 +282,10 @@ class Attributor:
         files, unknown = self._files()
         return Attribution(
             logs, ambiguous * size, files, unknown * size, total * size,
-            self._threaded() if self._before else Threaded(), log_of, spans,
+            self._threaded() if self._before else ThreadedBlocks(), log_of, spans,
         )  # fmt: skip
 
-    def _shares(self, segno: int, state: Segment) -> dict[int, int]:
+    def _shares(self, segno: int, state: SegmentHistory) -> dict[int, int]:
         """Blocks by log, as far as it is certain."""
         final = self._final_type(segno)
         one, rest = state.first, state.rest
@@ -309,7 +313,7 @@ class Attributor:
             shares[final] = shares.get(final, 0) + sum(c for n, _, c, _ in rest if n >= start)
         return shares
 
-    def _spans(self, segno: int, state: Segment) -> list[tuple[int, int | None]]:
+    def _spans(self, segno: int, state: SegmentHistory) -> list[tuple[int, int | None]]:
         """The logs of a segment that had several, by the time from which each is known; None where none is."""
         found: list[tuple[int, int | None]] = [(0, state.first.label if state.first is not None else None)]
         if not state.rest:
@@ -319,17 +323,17 @@ class Attributor:
         found += [(time, self._final_type(segno)) for number, _, _, time in state.rest if number == start]
         return found
 
-    def _without_after(self, state: Segment) -> dict[int, int]:
+    def _without_after(self, state: SegmentHistory) -> dict[int, int]:
         """Without an image from after: what a log wrote where it stood before."""
         one = state.first
         if one is not None and one.label is not None:
             return {one.label: one.blocks}
         return {}
 
-    def _at_most_once(self, state: Segment) -> bool:
+    def _at_most_once(self, state: SegmentHistory) -> bool:
         return state.again_counts is None or int(state.again_counts.max()) <= 1
 
-    def _opened_again(self, segno: int, state: Segment) -> bool:
+    def _opened_again(self, segno: int, state: SegmentHistory) -> bool:
         """Whether a log can have opened this segment once more.
 
         With room to spare a log opens free segments only, and fills them: then every block has been written again.
@@ -356,7 +360,7 @@ class Attributor:
         occupied = int(np.count_nonzero(self._before_valid))
         return main - occupied - used < 4 * reserved
 
-    def _last_opening(self, segno: int, state: Segment) -> int | None:
+    def _last_opening(self, segno: int, state: SegmentHistory) -> int | None:
         """The number of a write at which the segment has its final type for sure; None where there is none."""
         rest = state.rest
         if not rest:
@@ -377,13 +381,13 @@ class Attributor:
         # the run's first write may be one in place that happens to lie before the others
         return rest[min(first + 1, len(rest) - 1)][0] if run > 1 else rest[first][0]
 
-    def _threaded(self) -> Threaded:
+    def _threaded(self) -> ThreadedBlocks:
         """Blocks written into segments that held valid blocks when they were opened.
 
         Sure are those that went to free places among what was valid before.  Whether a block was written in place or
         given out anew to the same place no image tells; so the rest is between none and all of what was written again.
         """
-        found = Threaded()
+        found = ThreadedBlocks()
         for segno, state in self._segments.items():
             if state.counts is None:
                 continue
@@ -397,7 +401,7 @@ class Attributor:
             found.at_most += most
         return found
 
-    def _between_valid(self, segno: int, state: Segment) -> int:
+    def _between_valid(self, segno: int, state: SegmentHistory) -> int:
         """Blocks written to free places of a segment that had valid blocks before, if it was not open for appending."""
         assert self._before is not None
         assert self._before_valid is not None
@@ -410,7 +414,7 @@ class Attributor:
         valid = np.unpackbits(self._before.sit.valid_map(np.array([segno]))[0])[: self._per]
         return int(state.counts[valid == 0].sum())
 
-    def _reused(self, segno: int, state: Segment) -> int:
+    def _reused(self, segno: int, state: SegmentHistory) -> int:
         """Blocks of a segment that look like those of a threaded log, a log that appends there at the end left out."""
         log, reuse = self._open_after.get(segno), state.reuse
         appending = log is not None and log.alloc_type == LFS and reuse.gapless and reuse.next == log.next_blkoff

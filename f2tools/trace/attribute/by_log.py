@@ -13,7 +13,7 @@ from f2tools.trace.measure.histogram import Raster
 from f2tools.trace.measure.sequential import LARGE, share
 
 if TYPE_CHECKING:
-    from f2tools.trace.attribute.attribution import Attribution, Spool
+    from f2tools.trace.attribute.attribution import Attribution, WriteSpool
 
 RASTER_NAMES = (*CURSEG_NAMES, "metadata", "ambiguous")
 LOGS = len(CURSEG_NAMES)
@@ -21,7 +21,7 @@ METADATA, UNKNOWN = LOGS, LOGS + 1  # behind the logs
 
 
 def by_log(
-    found: Attribution, areas: Areas, blocks_per_seg: int, issued: Spool, first: int
+    found: Attribution, areas: Areas, blocks_per_seg: int, issued: WriteSpool, first: int
 ) -> tuple[Raster, dict[str, Any]]:
     """A second look at the issued writes with the logs known: a picture, and how sequential each log is."""
     raster = Raster(len(RASTER_NAMES))

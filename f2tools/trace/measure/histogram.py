@@ -14,7 +14,7 @@ OCTAVES = 63
 BINS = 512  # of a series
 
 
-class Latency:
+class LatencyHistogram:
     """Times in ns by `bits` binary digits: a bin is at most 2**-bits of its value wide; count, sum, ends are exact."""
 
     def __init__(self, bits: int = 9) -> None:
@@ -40,7 +40,7 @@ class Latency:
         self.count += len(values)
         self.sum += int(values.sum())
 
-    def merge(self, other: Latency) -> None:
+    def merge(self, other: LatencyHistogram) -> None:
         """Add all that another one counted."""
         if not other.count:
             return
@@ -82,7 +82,7 @@ def _edge(index: int, bits: int) -> float:
     return 2.0**octave * (1 + part / (1 << bits))
 
 
-class Sizes:
+class SizeCounts:
     """How many requests had how many sectors: exact up to 4 MiB; beyond it too, unless there are very many sizes."""
 
     EXACT = 8192
@@ -125,7 +125,7 @@ class Sizes:
                 rounded[sectors >> shift << shift] += count
             self.beyond = rounded
 
-    def merge(self, other: Sizes) -> None:
+    def merge(self, other: SizeCounts) -> None:
         """Add all that another one counted."""
         if other.min is not None:
             self.min = other.min if self.min is None else min(self.min, other.min)
@@ -155,7 +155,7 @@ class Sizes:
         }  # fmt: skip
 
 
-class Series:
+class TimeSeries:
     """Sums over time in 512 bins, whose width doubles when the time outgrows them."""
 
     def __init__(self, rows: int) -> None:
@@ -188,7 +188,7 @@ class Series:
         """The width of a bin in ns."""
         return 1 << self.shift
 
-    def merge(self, other: Series) -> None:
+    def merge(self, other: TimeSeries) -> None:
         """Add another one that began later."""
         if other.start is None:
             return

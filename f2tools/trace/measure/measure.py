@@ -33,9 +33,9 @@ from f2tools.blktrace.records import (
     R,
 )
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
-from f2tools.trace.measure.histogram import Latency, Raster, Series, Sizes
+from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries
 from f2tools.trace.measure.intervals import IntervalSet
-from f2tools.trace.measure.sequential import Seeks, Sequence
+from f2tools.trace.measure.sequential import Seeks, SequentialCounts
 
 Ints = NDArray[np.int64]
 DATA_CLASSES = (READS, WRITES, DISCARDS)
@@ -70,24 +70,26 @@ class Measures:
         self.first: int | None = None
         self.last = 0
         self.operations = np.zeros((256, 5), np.int64)
-        self.issued = {c: Sizes() for c in range(5)}
-        self.queued = {c: Sizes() for c in range(5)}
+        self.issued = {c: SizeCounts() for c in range(5)}
+        self.queued = {c: SizeCounts() for c in range(5)}
         self.requeued = np.zeros((5, 2), np.int64)
         self._again: Counter[tuple[int, int, int, int]] = Counter()  # requeued after their window, not yet issued again
         self.completed = np.zeros((5, 2), np.int64)
         self.errors: Counter[int] = Counter()
         self.flush_ends = 0
         self.fua = 0
-        self.sequences = {c: Sequence() for c in DATA_CLASSES}
+        self.sequences = {c: SequentialCounts() for c in DATA_CLASSES}
         self.any_sequential = [0, 0]
         self._last_end = -1
         self.seeks = {"q2q": Seeks(), "d2d": Seeks()}
         self.written, self.discarded, self.read = IntervalSet(), IntervalSet(), IntervalSet()
         self.reading, self.discarding = IntervalSet(), IntervalSet()
-        self.latency = {(kind, c): Latency() for kind in ("d2c", "q2c", "q2d") for c in range(4)}
-        self.latency_bio = Latency(4)
-        self.by_size = {(kind, c): [Latency(6) for _ in SIZE_NAMES] for kind in BY for c in DATA_CLASSES}
-        self.by_area = {(kind, c): [Latency(6) for _ in range(OUTSIDE + 1)] for kind in BY for c in DATA_CLASSES}
+        self.latency = {(kind, c): LatencyHistogram() for kind in ("d2c", "q2c", "q2d") for c in range(4)}
+        self.latency_bio = LatencyHistogram(4)
+        self.by_size = {(kind, c): [LatencyHistogram(6) for _ in SIZE_NAMES] for kind in BY for c in DATA_CLASSES}
+        self.by_area = {
+            (kind, c): [LatencyHistogram(6) for _ in range(OUTSIDE + 1)] for kind in BY for c in DATA_CLASSES
+        }
         self.area_bytes = np.zeros((3, OUTSIDE + 1), np.int64)
         self.area_requests = np.zeros((3, OUTSIDE + 1), np.int64)
         self.depths = np.zeros(MAX_DEPTH + 1, np.int64)
@@ -98,9 +100,9 @@ class Measures:
         self.processes: dict[int, Ints] = {}
         self.cgroups: dict[int, Ints] = {}
         self._owners_queued = False
-        self.series = Series(len(SERIES_ROWS))
+        self.series = TimeSeries(len(SERIES_ROWS))
         self.raster = Raster(3)
-        self.fsync_sizes = Sizes()
+        self.fsync_sizes = SizeCounts()
         self._since_flush = 0
         self.flush_intervals = 0
         self.devices: dict[int, int] = {}

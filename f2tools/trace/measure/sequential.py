@@ -20,7 +20,7 @@ DEFINITIONS = ("strict", *(f"last_{k}" for k in STREAMS), "near_32_128k", "large
 
 
 @dataclass
-class Sequence:
+class SequentialCounts:
     """Counts and bytes of one class of requests by definition."""
 
     requests: int = 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from f2tools.blktrace.records import CLASS_NAMES
 from f2tools.trace.attribute.areas import AREA_NAMES
-from f2tools.trace.measure.histogram import Latency
+from f2tools.trace.measure.histogram import LatencyHistogram
 from f2tools.trace.measure.measure import BY, DATA_CLASSES, SIZE_NAMES
 from f2tools.trace.measure.sequential import share
 from f2tools.trace.metrics.metric import BYTES, COUNT, NS, SHARE, TEXT, Measured, Metric, Word
@@ -36,7 +36,7 @@ def _latency(it: Measured) -> dict[str, Any]:
     return found
 
 
-def _told(names: tuple[str, ...], rows: list[Latency]) -> dict[str, Any]:
+def _told(names: tuple[str, ...], rows: list[LatencyHistogram]) -> dict[str, Any]:
     """Those of several distributions that have anything in them, by name."""
     return {name: row.result() for name, row in zip(names, rows, strict=True) if row.count}
 

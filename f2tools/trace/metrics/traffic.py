@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.blktrace.records import CLASS_NAMES, DISCARDS, FLUSHES, READS, SECTOR, WRITES, C, D, F, M, X
-from f2tools.trace.measure.histogram import Sizes
+from f2tools.trace.measure.histogram import SizeCounts
 from f2tools.trace.measure.measure import DATA_CLASSES, SERIES_ROWS, Measures
 from f2tools.trace.measure.sequential import STREAMS, share
 from f2tools.trace.metrics.metric import (
@@ -138,13 +138,13 @@ def _sizes(it: Measured) -> dict[str, Any]:
     return {CLASS_NAMES[c]: {"issued": m.issued[c].result(), "queued": m.queued[c].result()} for c in DATA_CLASSES}
 
 
-def _below(sizes: Sizes, limit: int) -> tuple[int, int]:
+def _below(sizes: SizeCounts, limit: int) -> tuple[int, int]:
     """(requests, bytes) of those with fewer bytes than the limit."""
     counts = sizes.counts[: limit // SECTOR]
     return int(counts.sum()), int((counts * np.arange(len(counts))).sum()) * SECTOR
 
 
-def _part(requests: int, size: int, whole: Sizes) -> dict[str, Any]:
+def _part(requests: int, size: int, whole: SizeCounts) -> dict[str, Any]:
     return {
         "requests": requests, "bytes": size,
         "request_share": share(requests, whole.count), "byte_share": share(size, whole.bytes),

@@ -1,4 +1,4 @@
-"""Capturing a trace while a command runs, with everything beside it that analysis can use, in one folder."""
+"""Capturing a trace while a command runs, with everything beside it that analysis can use, in one directory."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def record(asked: Recording) -> int:
     if shutil.which(asked.command[0]) is None:
         raise FileNotFoundError(2, os.strerror(2), asked.command[0])
     made = not folder.exists()
-    newfile.create_folder(str(folder))  # blktrace opens its files by name, so nobody else may change this folder
+    newfile.create_folder(str(folder))  # blktrace opens its files by name, so nobody else may change this directory
     if any(folder.iterdir()):
-        raise Usage(f"{folder}: not empty; a recording has a folder of its own")
+        raise Usage(f"{folder}: not empty; a recording has a directory of its own")
     kept: dict[str, Any] = {"format": 1, "device": device, "command": asked.command, "started": time.time()}
     kept["offset"] = partition_offset(device)
     with Signals() as signals:
@@ -347,7 +347,7 @@ def start_tracer(asked: Recording) -> Blktrace | Tracefs:
 
 
 class Blktrace:
-    """blktrace writing into the folder until it is told to stop."""
+    """blktrace writing into the directory until it is told to stop."""
 
     def __init__(self, asked: Recording) -> None:
         self._folder = asked.folder

@@ -15,14 +15,14 @@ from f2tools.trace.record.capture import record as run_recording
 @click.argument("device")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
-    "-o", "--output", default="trace", show_default=True, metavar="FOLDER", help="A new folder for all of it."
+    "-o", "--output", default="trace", show_default=True, metavar="DIR", help="A new directory for all of it."
 )
 @click.option("--no-metadata", is_flag=True, help="Don't copy the F2FS metadata: no attribution to logs and files.")
 @click.option("--buffer", type=click.IntRange(min=64), default=1024, show_default=True, metavar="KIB", help="Per CPU.")
 def record(device: str, command: tuple[str, ...], output: str, no_metadata: bool, buffer: int) -> None:
-    """Capture a trace while a command runs, with all that analysis needs, in one folder.
+    """Capture a trace while a command runs, with all that analysis needs, in one directory.
 
-    The folder gets the trace (by blktrace, or the kernel's tracepoints where that is missing), the bytes that the
+    The directory gets the trace (by blktrace, or the kernel's tracepoints where that is missing), the bytes that the
     command wrote (/proc/PID/io), the device's counters before and after, what the kernel says of a mounted F2FS volume,
     and copies of its metadata before and after.  The exit status is that of the command.  Needs root.
 
