@@ -337,8 +337,11 @@ def _say_done(done: list[str], way: Way) -> None:
         click.echo(line)
 
 
-def _say_fates(found: Fates, way: Way) -> None:
+def _say_fates(found: Fates | None, way: Way) -> None:
     """What became of the files."""
+    if found is None:
+        click.echo("f2tools: note: what became of the files can't be told: the result can't be read", err=True)
+        return
     if way.as_json:
         for fate in found.files:
             _say_json("file", fate.as_dict())

@@ -184,12 +184,12 @@ def fates(losses: Losses, guesses: Guesses, volume: Volume, real_size: int) -> F
     return judge.result()
 
 
-def fates_of(losses: Losses, repairer: Repairer, real_size: int) -> Fates:
-    """What becomes of the files of a volume by the repair that lies in memory."""
+def fates_of(losses: Losses, repairer: Repairer, real_size: int) -> Fates | None:
+    """What becomes of the files of a volume by the repair that lies in memory; None where that can't be told."""
     with suppress(*DEFECTS):
         volume = Volume(Kept(Honest(repairer.overlay, real_size)))
         return fates(losses, repairer.guesses, volume, real_size)
-    return Fates()
+    return None
 
 
 def _cut_off(tree: Tree, real_size: int) -> dict[int, list[int]]:
@@ -210,13 +210,13 @@ class _Judge:
         self._found: dict[int, Fate] = {}
         self._gone: list[Fate] = []
         self._size = volume.geo.block_size
+        self._last = Names(tree, volume.device.pread)
 
     # -- names ----------------------------------------------------------------------------------------------------
 
     def names(self) -> None:
         """Who has another name than before, or none any more."""
-        last = Names(self._tree, self._volume.device.pread)
-        first = self._losses.first
+        first, last = self._losses.first, self._last
         new: dict[int, list[str]] = {}
         for entry in last.not_in(first).tolist() if first is not None else ():
             path = last.path(entry)
@@ -341,11 +341,7 @@ class _Judge:
 
     def _path(self, ino: int) -> str | None:
         """The path of an inode now."""
-        row = self._tree.scan.inode_row(ino)
-        with suppress(*DEFECTS):
-            if row >= 0:
-                return self._tree.path(row)
-        return None
+        return self._last.path_of(ino)
 
 
 def _type_of(file_type: int) -> str:

@@ -43,6 +43,7 @@ class Names:
         dirs = np.flatnonzero(self.entries["type"] == F2FS_FT_DIR)
         self._dirs = dirs[np.argsort(self.entries["ino"][dirs], kind="stable")]
         self._dir_inos = self.entries["ino"][self._dirs]
+        self._by_ino = np.argsort(self.entries["ino"], kind="stable")
 
     def keys(self) -> NDArray[np.uint64]:
         """What an entry says, as two words: directory and inode, name."""
@@ -87,6 +88,13 @@ class Names:
             parts.append(self.name(entry))
             above = int(self.entries["dir"][entry])
         return os.fsdecode(b"/" + b"/".join(reversed(parts)))
+
+    def path_of(self, ino: int) -> str | None:
+        """The path of an inode by its first name; None where it has none."""
+        at = int(np.searchsorted(self.entries["ino"], ino, sorter=self._by_ino))
+        if at == self._by_ino.size or self.entries["ino"][self._by_ino[at]] != ino:
+            return None
+        return self.path(int(self._by_ino[at]))
 
 
 class Losses:

@@ -105,6 +105,15 @@ def test_what_a_repair_of_a_cut_off_image_says_of_each_file_is_so(
     assert not check_fates(p.path, sound)
 
 
+def test_what_becomes_of_files_is_said_of_more_than_a_check_would_name(
+    tmp_path: Path, sound: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = Patient("base", tmp_path)
+    cut(p, 0.8)
+    monkeypatch.setattr("f2tools.fsck.checks.dir.PATHS_TOLD", 0)
+    assert not check_fates(p.path, sound)
+
+
 def cut(p: Patient, share: float) -> None:
     """Cut the image off within what is in use."""
     ends = [p.geo.start_block(int(segno)) for segno in range(p.geo.segment_count_main) if p.vol.sit.vblocks[segno]]
