@@ -386,7 +386,7 @@ def test_a_dry_run_writes_nothing_and_says_what_it_would_do(damaged: Callable[[s
     before = image.read_bytes()
     done = f2("fsck", "-y", "--dry-run", image)
     assert done.code == 4
-    assert "nid 48 found by its footer" in done.err
+    assert "nid 48 found by its footer" in done.out.decode()
     assert "nothing was written" in done.err
     assert image.read_bytes() == before
 
