@@ -61,6 +61,20 @@ def test_a_command_on_a_layer_prints_the_names_of_the_page(command: str, tmp_pat
     assert (set(first(done.out.decode())), rest) == (set(top.split()), [])
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["dfs fsck", "dfs dump info", "dfs dump ls", "dfs dump stat", "dfs dump extract", "dfs dump inode", "dfs dump map",
+     "dfs dump wal"],
+)  # fmt: skip
+def test_a_command_on_a_direct_file_system_prints_the_names_of_the_page(command: str, tmp_path: Path) -> None:
+    image = tmp_path / "card.dfs"
+    assert f2("dfs", "mkfs", image, "--size", "1M").code == 0
+    words = {"stat": ["/"], "inode": ["/"], "map": ["/"], "extract": ["-o", tmp_path / "out"]}
+    done = f2(*command.split(), image, *words.get(command.split()[-1], []), "--json")
+    top = re.findall(r"`([^`]*)`", ROWS[command].split(";")[0])[0]
+    assert set(first(done.out.decode())) == set(top.split())
+
+
 LIKE_EDIT = set("cp edit mv rm rmdir mkdir ln mknod chmod chown touch truncate setfattr setfacl chattr".split())  # noqa: SIM905
 
 

@@ -1,0 +1,89 @@
+"""What has changed and is not safe yet: blocks of inodes and directories, and ranges to be trimmed.
+
+All of it becomes safe at once, through the write-ahead log, or as what it is where it is one block: that is atomic.
+What is trimmed stays where it is until the change that frees it is safe.  Room for all of it is promised beforehand, so
+that making it safe never fails for lack of it.
+"""
+
+from __future__ import annotations
+
+from f2tools.dfs.layout import BLOCK, Geometry
+from f2tools.dfs.wal import Transaction, blocks_for, put_in_place, write_transaction
+from f2tools.flash.vsl import Vsl
+
+MARGIN = 24  # blocks of the log that one operation needs at most
+
+
+class Journal:
+    """See the module's docstring."""
+
+    def __init__(self, layer: Vsl, geo: Geometry, seq: int) -> None:
+        self.layer = layer
+        self.geo = geo
+        self.seq = seq
+        self.dirty: dict[int, bytes] = {}
+        self.trims: list[tuple[int, int]] = []
+        self.commits = 0
+        self.through_log = 0
+        self._fresh: set[int] = set()  # dirty blocks that are not mapped yet
+
+    @property
+    def free_blocks(self) -> int:
+        """How many more blocks may get content."""
+        return self.layer.free_blocks - len(self._fresh)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next operation might not fit into the log any more."""
+        return blocks_for(len(self.dirty) + MARGIN, len(self.trims) + MARGIN) > self.geo.wal_blocks
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has changed."""
+        return not self.dirty and not self.trims
+
+    def fresh_in(self, start: int, count: int) -> list[int]:
+        """The changed blocks of a range that are not mapped yet."""
+        return [block for block in self._fresh if start <= block < start + count]
+
+    def read(self, block: int) -> bytes:
+        """A block as it is now."""
+        found = self.dirty.get(block)
+        return self.layer.read_vblocks(block, 1) if found is None else found
+
+    def write(self, block: int, data: bytes) -> None:
+        """Change a block."""
+        assert len(data) == BLOCK
+        if block not in self.dirty and not self.layer.extents(block, 1):
+            self._fresh.add(block)
+        self.dirty[block] = data
+
+    def trim(self, start: int, count: int) -> None:
+        """Give a range back, when that is safe."""
+        gone = [start] if count == 1 else [block for block in self.dirty if start <= block < start + count]
+        for block in gone:
+            self.dirty.pop(block, None)
+            self._fresh.discard(block)
+        if self.layer.extents(start, count):
+            self.trims.append((start, count))
+
+    def commit(self) -> None:
+        """Make everything safe, and what was written to the layer before."""
+        if self.empty:
+            self.layer.flush()
+            return
+        self.commits += 1
+        if len(self.dirty) == 1 and not self.trims:
+            ((block, data),) = self.dirty.items()
+            self.layer.write_vblocks(block, data)
+            self.layer.flush()
+        else:
+            self.seq += 1
+            self.through_log += 1
+            wanted = Transaction(self.seq, dict(self.dirty), list(self.trims))
+            write_transaction(self.layer, wanted)
+            self.layer.flush()
+            put_in_place(self.layer, wanted)
+        self.dirty.clear()
+        self.trims.clear()
+        self._fresh.clear()

@@ -1,0 +1,116 @@
+"""The commands: what they print, what they refuse, what they end with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+from f2tools.device.open import open_device
+from f2tools.dfs.layout import INODE_START
+from f2tools.dfs.problems import PROBLEMS
+from f2tools.dfs.write import open_for_writing
+from f2tools.flash.vsl import Vsl
+from tests.dump.craft import f2
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "dfs.md"
+
+
+def opened(image: Path) -> Vsl:
+    device = open_device(image, write=True, whole=True)
+    assert isinstance(device, Vsl)
+    return device
+
+
+def made(folder: Path) -> Path:
+    """An image with some files, made and filled as the manual says."""
+    image = folder / "card.dfs"
+    done = f2("dfs", "mkfs", image, "--size", "4M")
+    assert (done.code, "files up to 2 TiB" in done.text) == (0, True)
+    with open_for_writing(opened(image)) as volume:
+        inner = volume.mkdir(1, b"folder", 0o755)
+        file = volume.create(inner, b"evil\x1b[2J", 0o644)
+        volume.write(file, 1 << 40, b"at one TiB")
+        volume.symlink(1, b"link", b"folder")
+        volume.write(volume.create(1, b"plain", 0o600), 0, b"text\n")
+        volume.fsync(file)
+    return image
+
+
+def test_a_volume_is_made_filled_listed_and_copied_out(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    assert f2("dfs", "fsck", image).code == 0
+    listed = f2("dfs", "dump", "ls", "-lR", image).text
+    assert "\x1b" not in listed
+    assert "link -> folder" in listed
+    assert f2("dfs", "dump", "cat", image, "/plain").out == b"text\n"
+    assert f2("dfs", "dump", "ls", image, "/link/").text == "evil\\x1b[2J\n"
+    assert "(chunk)" in f2("dfs", "dump", "map", image, "ino:3").text
+    assert "idle" in f2("dfs", "dump", "wal", image).text
+    assert "closed" in f2("dfs", "dump", "info", image).text
+    done = f2("dfs", "dump", "extract", image, "-o", tmp_path / "out")
+    assert (done.code, done.err) == (0, "")
+    copied = tmp_path / "out" / "folder" / "evil\x1b[2J"
+    assert (copied.stat().st_size, copied.stat().st_blocks < 100) == ((1 << 40) + 10, True)
+    assert os.readlink(tmp_path / "out" / "link") == "folder"
+    archive = f2("dfs", "dump", "tar", image, "/plain").out
+    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+        assert found.getnames() == ["plain"]
+    manifest = json.loads(f2("dfs", "dump", "manifest", image).text)
+    assert manifest["entries"]["plain"]["sha256"].startswith("b9e68e1b")
+    assert manifest["entries"]["folder/evil\x1b[2J"]["segments"] == [[1 << 40, 10]]
+    assert f2("vsl", "check", image).code == 0
+
+
+def test_reading_a_volume_after_a_power_cut_changes_nothing_and_says_what_comes(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    volume = open_for_writing(opened(image))
+    volume.create(1, b"safe", 0o644)
+    volume.sync()
+    volume.write(volume.create(1, b"unsafe", 0o644), 0, b"lost" * 1000)
+    volume.layer.flush()
+    volume.abandon()
+    before = image.read_bytes()
+    done = f2("dfs", "fsck", image)
+    assert done.code == 0
+    assert "8 blocks of content that never became part of a file" in done.text
+    assert "safe" in f2("dfs", "dump", "ls", image).text.split()
+    assert image.read_bytes() == before
+    open_for_writing(opened(image)).close()
+    assert "not closed" not in f2("dfs", "fsck", image).text
+
+
+def test_damage_ends_with_4_and_what_is_no_volume_with_8(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    with opened(image) as layer:
+        layer.write_vblocks(INODE_START + 3, b"\xff" * 512)
+    done = f2("dfs", "fsck", image)
+    assert done.code == 4
+    assert "DFS010: inode 3" in done.text
+    assert f2("dfs", "dump", "manifest", image).code == 1
+    done = f2("dfs", "dump", "ls", "-R", image)
+    assert (done.code, "inode can't be used" in done.err) == (1, True)
+    other = tmp_path / "other"
+    other.write_bytes(bytes(1 << 20))
+    for words in (["fsck"], ["dump", "info"], ["dump", "ls"]):
+        done = f2("dfs", *words, other)
+        assert (done.code, "no Direct File System" in done.err) == (8, True)
+    assert f2("vsl", "create", tmp_path / "empty.vsl", "--size", "1M", "--space", "max").code == 0
+    assert f2("dfs", "fsck", tmp_path / "empty.vsl").code == 8
+
+
+def test_an_image_that_is_there_is_not_made_anew_and_sizes_that_can_not_be_leave_nothing(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    before = image.read_bytes()
+    assert f2("dfs", "mkfs", image, "--size", "4M").code == 8
+    assert image.read_bytes() == before
+    for words in (["--size", "1K"], ["--size", "1M", "--chunk", "3M"], ["--size", "1M", "--small-file", "100"]):
+        assert f2("dfs", "mkfs", tmp_path / "new", *words).code == 2
+        assert not (tmp_path / "new").exists()
+
+
+def test_the_manual_lists_every_finding() -> None:
+    page = PAGE.read_text()
+    assert all(f"| {problem.code} | {problem.text} |" in page for problem in PROBLEMS.values())
