@@ -19,6 +19,7 @@ import click
 from f2tools.cli import main as f2tools
 from f2tools.codec import Layout, LayoutType
 from f2tools.f2fs import layout as layout_package
+from f2tools.fsck.fields import WITNESSES
 from f2tools.fsck.problems import CATALOGUE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -166,6 +167,10 @@ def problems_page() -> str:
                 said = f"**{problem.text}**. {problem.meaning}"
                 head = f"{problem.code} `{problem.name}` | {problem.severity}"
                 lines.append(f"| {head} | {cell(said)} | {cell(repair)} |")
+    lines += ["", "## Who else knows a field", ""]
+    lines += ["Where one field is wrong, a repair asks the others; what nobody else knows of a file can't come back."]
+    lines += ["", "| field | told by | known to it alone |", "|---|---|---|"]
+    lines += [f"| {item.structure} `{item.field}` | {item.others} | {', '.join(item.alone)} |" for item in WITNESSES]
     return "\n".join(lines).rstrip() + "\n"
 
 

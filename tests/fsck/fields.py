@@ -32,6 +32,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.fields import ALONE
 from f2tools.fsck.repair.rounds import Kept, Repairer
 from tests.fsck.sweep import CONTENT, tree_on
 from tests.images import reference
@@ -43,10 +44,7 @@ SKIPPED = {"i_name", "i_ext", "i_addr", "i_nid", "footer", "i_inode_checksum"}  
 # kinds of which an entry says the one and i_mode the other, and nothing else is to be asked
 TIES = [{"symlink", stat.S_IFREG}, *({a, b} for a in ("fifo", "socket") for b in (stat.S_IFIFO, stat.S_IFSOCK)),
         *({a, b} for a in ("char", "block") for b in (stat.S_IFCHR, stat.S_IFBLK))]  # fmt: skip
-# what is in one place only: the field -> attributes of the victim that may change
-ALONE: dict[str, set[int]] = {
-    "i_mode": {MODE}, "i_uid": {UID}, "i_gid": {GID}, "i_mtime": {MTIME}, "i_mtime_nsec": {MTIME}, "i_size": {SIZE},
-}  # fmt: skip
+ATTRIBUTES = {"permissions": MODE, "owner": UID, "group": GID, "size": SIZE, "mtime": MTIME}
 
 
 @dataclass(frozen=True)
@@ -294,9 +292,10 @@ def differences(before: Facts, now: dict[bytes, tuple[Any, ...]], case: Case) ->
 
 def _alone(before: Facts, case: Case) -> set[int]:
     """The attributes of the victim that nothing but the field tells."""
+    alone = {ATTRIBUTES[name] for name in ALONE.get((case.what, case.field), ())}
     if case.what != "inode":
-        return set()
-    alone, was = ALONE.get(case.field, set()), before.tree.get(case.path)
+        return alone
+    was = before.tree.get(case.path)
     number = int.from_bytes(case.wrong, "little")
     if was is not None and case.field == "i_mode" and {was[KIND], stat.S_IFMT(number)} in TIES:
         return alone | {KIND, CONTENT}

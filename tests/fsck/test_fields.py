@@ -10,6 +10,9 @@ import os
 
 import pytest
 
+from f2tools.f2fs.layout.dentry import DirEntry
+from f2tools.f2fs.layout.node import Inode, InodeExtra, NodeFooter
+from f2tools.fsck.fields import WITNESSES
 from tests.fsck import fields
 
 ALL = bool(int(os.environ.get("F2_FSCK_EVERY", "0")))
@@ -38,3 +41,10 @@ def test_the_majority_is_right(words: str) -> None:
     cases = [case for case in fields.facts("base").cases if str(case).startswith(words)][:2]
     assert cases
     assert not [wrong for case in cases for wrong in fields.judged("base", case)[0]]
+
+
+def test_of_every_field_it_is_told_who_else_knows_it() -> None:
+    layouts = (("inode", Inode), ("inode", InodeExtra), ("footer", NodeFooter), ("entry", DirEntry))
+    there = {(what, item.name) for what, layout in layouts for item in layout.fields} - {("inode", "footer")}
+    assert {(item.structure, item.field) for item in WITNESSES} == there | {("entry", "bitmap"), ("entry", "name")}
+    assert len(WITNESSES) == len({item[:2] for item in WITNESSES})
