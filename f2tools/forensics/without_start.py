@@ -19,7 +19,7 @@ from f2tools.f2fs.volume.found_layout import superblock_of_nodes
 from f2tools.f2fs.volume.fscrypt import Keyring
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.layouts import Layout
-from f2tools.f2fs.volume.super import read_superblocks
+from f2tools.f2fs.volume.super import overwritten_by, read_superblocks
 from f2tools.f2fs.volume.volume import Volume
 
 Path = str | os.PathLike[str]
@@ -57,6 +57,9 @@ def _found(device: Device, layout: Layout | None, error: NotF2fs) -> tuple[Overl
         for offset, data in patches_of(sb):
             overlay.pwrite(offset, data)
         warnings.append(f"no superblock is left: the layout was found by nodes, the main area at {sb.main_blkaddr:#x}")
+        other = overwritten_by(device, read_superblocks(device))
+        if other:
+            warnings.append(f"{other} is there now, made over the volume whose remains are shown")
     geo = Geometry.of(sb)
     if not any(pack.valid for pack in read_packs(overlay, geo)):
         patches = derived_pack(overlay, geo, nodes_live=False)

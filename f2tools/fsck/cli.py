@@ -201,7 +201,7 @@ def fsck(
             f"f2tools: note: {printable(image)} is mounted on {printable(where)}; "
             "what the kernel changes meanwhile may look like damage", err=True,
         )  # fmt: skip
-    report, geo = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
+    report, geo, other = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     if as_json:
         for finding in report.findings:
             _say_json("finding", finding.as_dict())
@@ -211,7 +211,7 @@ def fsck(
         for line in lines_of(report, printable(image), geo, verbose) if geo is not None else ():
             click.echo(line)
         if not (report.sound or repairing or rescue):
-            _say_next_step(image)
+            _say_next_step(image, other)
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
@@ -223,8 +223,8 @@ def fsck(
 
 def _checked(
     path: str, devices: tuple[str, ...], memory: int, data: bool, wanted: Callable[[str], bool], rescue: bool
-) -> tuple[Report, Any]:
-    """The report of a check and the geometry; nothing where it can't be opened and is to be rescued."""
+) -> tuple[Report, Any, str]:
+    """(report of a check, geometry, what was made over the volume); empty where it can't be opened and is rescued."""
     from f2tools.errors import NotF2fs
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import Report, check
@@ -237,9 +237,9 @@ def _checked(
         if not rescue:
             raise
         click.echo(f"f2tools: note: {printable(str(error))}", err=True)
-        return Report(), None
+        return Report(), None, ""
     try:
-        _say_what_is_above(image.raw, path)
+        other = _say_what_is_above(image.raw, path)
         _say_memory(image, memory)
         total = image.cp.valid_node_count if image.pack is not None else None
         with progress("checking", total) as bar:
@@ -248,7 +248,7 @@ def _checked(
         if report.counts[FSYNC_DATA.code]:
             with suppress(F2fsError):
                 say_waiting(Volume(image.device), path)
-        return report, image.geo
+        return report, image.geo, other
     finally:
         image.close()
 
@@ -293,7 +293,7 @@ def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, 
     device = open_device(path, write=not way.dry_run, extra=list(devices))
     undo, begun = None, False
     try:
-        _must_not_be_another(device, path, way)
+        other = _must_not_be_another(device, path, way)
         wanted = None if way.dry_run else way.undo or (_undo_name(path) if way.rescue else None)
         if wanted:
             from f2tools.device.changes.undo import UndoLog
@@ -316,6 +316,8 @@ def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, 
                 begun = True
                 repairer.commit(device)
         _say_result(path, outcome, undo if begun else None, way)
+        if way.rescue and way.dry_run and outcome.better and not way.as_json:
+            _say_what_next(path, other)
     finally:
         device.close()
         if undo and undo != way.undo and not begun:  # nobody asked for it, and there is nothing in it
@@ -374,8 +376,6 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
     if way.dry_run:
         what = "would be repaired" if outcome.complete else f"would be repaired but for {left}"
         click.echo(f"{name}: {what}; {size} to write, nothing was written", err=True)
-        if way.rescue:
-            _say_what_next(path)
         return
     if undo:
         takes_back = _command("undo", undo, path)
@@ -387,8 +387,14 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
     click.echo(json.dumps({"record": record, **fields}, default=str))
 
 
-def _say_next_step(path: str) -> None:
-    """What to do about damage, in the order in which nothing is lost by it."""
+def _say_next_step(path: str, other: str) -> None:
+    """What to do about damage, in the order in which nothing is lost by it; `other`: what was made over the volume."""
+    if other:
+        click.echo(
+            f"next: nothing, if {other} is what should be there; {_command('fsck', '--salvage', 'DIR', path)} copies"
+            " out what is left of the older volume, and writes nothing to the image"
+        )
+        return
     undo = _undo_name(path)
     click.echo(
         f"next: {_command('fsck', '--salvage', 'DIR', path)} copies out what can be read; then"
@@ -396,7 +402,8 @@ def _say_next_step(path: str) -> None:
     )
 
 
-def _say_what_is_above(device: Device, path: str) -> None:
+def _say_what_is_above(device: Device, path: str) -> str:
+    """Say what was made over the volume, and return its name; empty where nothing was."""
     from f2tools.f2fs.volume.super import overwritten_by, read_superblocks
 
     other = overwritten_by(device, read_superblocks(device))
@@ -405,10 +412,11 @@ def _say_what_is_above(device: Device, path: str) -> None:
             f"f2tools: note: {printable(path)} holds {other} now, made over an older F2FS volume; what is found is of"
             " that one, and a repair of it destroys what is there now", err=True,
         )  # fmt: skip
+    return other
 
 
-def _must_not_be_another(device: Device, path: str, way: Way) -> None:
-    """Usage where another file system was made over the volume, and a repair would destroy that."""
+def _must_not_be_another(device: Device, path: str, way: Way) -> str:
+    """What was made over the volume, or empty; Usage where a repair would destroy that."""
     from f2tools.f2fs.volume.super import overwritten_by, read_superblocks
 
     other = overwritten_by(device, read_superblocks(device))
@@ -418,6 +426,7 @@ def _must_not_be_another(device: Device, path: str, way: Way) -> None:
             f" written: {_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what is left; --force"
             " repairs all the same"
         )
+    return other
 
 
 def _undo_name(path: str) -> str:
@@ -427,12 +436,16 @@ def _undo_name(path: str) -> str:
     return next(found for found in names if not os.path.lexists(found))
 
 
-def _say_what_next(path: str) -> None:
+def _say_what_next(path: str, other: str) -> None:
+    """What to do after a rescue that was only looked at."""
+    copies = f"{_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what can be read"
+    if other:
+        click.echo(f"next: nothing, if {other} is what should be there; {copies}", err=True)
+        return
     click.echo(
-        f"next: {_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what can be read; then"
-        f" {_command('fsck', '-y', '--rescue', path)} repairs, and keeps what it overwrites in an undo file",
-        err=True,
-    )
+        f"next: {copies}; then {_command('fsck', '-y', '--rescue', path)} repairs, and keeps what it overwrites in an"
+        " undo file", err=True,
+    )  # fmt: skip
 
 
 def _command(*words: str) -> str:
