@@ -349,7 +349,8 @@ NODE_FOREIGN = _problem(
 )  # fmt: skip
 NODE_KIND = _problem(
     "F009", "node-kind", ERROR, "a block is not the kind of node that it should be",
-    "An inode stands where a direct or indirect node belongs, or the other way round.",
+    "An inode stands where a direct or indirect node belongs, or the other way round, or a node that belongs elsewhere "
+    "in the file.",
     "the node is searched by its footer; else the pointer is cleared",
 )  # fmt: skip
 NODE_STRAY = _problem(

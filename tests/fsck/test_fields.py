@@ -35,7 +35,8 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
 @pytest.mark.parametrize(
     "words",
     ["inode i_mode of /medium/two = 11", "inode i_current_depth of /bigdir = 0000003c",
-     "entry ino of /small", "entry name_len of /small/a-00001-1", "inode i_nid of /sparse/depths"],
+     "entry ino of /small", "entry name_len of /small/a-00001-1", "inode i_nid of /sparse/depths",
+     "inode i_nid of /sparse/depths = 00000036", "inode i_xattr_nid of /sparse/depths = 00000046"],
 )  # fmt: skip
 def test_the_majority_is_right(words: str) -> None:
     cases = [case for case in fields.facts("base").cases if str(case).startswith(words)][:2]

@@ -201,6 +201,14 @@ def inode_as_a_node(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.nid_pointer("/medium/one", 0, p.ino("/medium/noise"))}
 
 
+@one("F009", also={"U003"})
+def node_of_another_place_of_the_file(p: Patient) -> dict[str, Any]:
+    """The right one and those below it are then pointed to by nothing; the node itself stays where it belongs."""
+    other = p.node_at(int(p.vol.path("/sparse/depths").inode.nids[3]))
+    below = next(word for word in struct.unpack("<1018I", p.read(other * p.size, 4072)) if word)
+    return {"blkaddr": p.nid_pointer("/sparse/depths", 2, below), "nid": p.ino("/sparse/depths")}
+
+
 # -- inodes -----------------------------------------------------------------------------------------------------------
 
 

@@ -643,6 +643,9 @@ class Scan:
         stray = (footer["nid"] != nid) & (footer["ino"] != ino)
         fault[good & theirs] = FOREIGN
         fault[good & ~theirs & stray] = MISSING
+        places = self._places(parent, slot, inode_row)
+        good = np.flatnonzero((fault < 0) & (self.kind[row] == UNKNOWN))
+        fault[good[self._misled(row[good], ino[good], places[2, good])]] = KIND
         good = fault < 0
         taken = good & (self.kind[row] != UNKNOWN)
         first = np.zeros(len(edges), np.bool_)
@@ -654,8 +657,29 @@ class Scan:
             found = np.where(row >= 0, footer["ino"].astype(np.int64), 0)
             self.bad_edges.append(np.stack([parent, slot, nid, fault, found], axis=1)[wrong])
         fine = np.flatnonzero(fault < 0)
-        self._place(row[fine], parent[fine], slot[fine], inode_row[fine])
+        self._place(row[fine], parent[fine], slot[fine], inode_row[fine], places[:, fine])
         return self._take_nodes(row[fine])
+
+    def _misled(self, row: NDArray[np.int64], ino: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Pointers to nodes that say they belong elsewhere in the file, while a node that nothing led to says: here.
+
+        Both footers contradict the pointer, so it is the pointer that is wrong.  So it is where one for attributes
+        leads to a node of another place that holds none.
+        """
+        misled = np.zeros(row.size, np.bool_)
+        own = self.footer[row]
+        odd = np.flatnonzero((own["nid"] == self.nid[row]) & (own["flag"] >> OFFSET_BIT_SHIFT != offset))
+        if odd.size:
+            others = np.flatnonzero(self.usable & (self.kind == UNKNOWN) & np.isin(self.nat_ino, ino[odd]))
+            self._read_footers(others)
+            others = others[self.footer["nid"][others] == self.nid[others]]
+            said = self.footer[others]
+            there = said["ino"].astype(np.int64) << 32 | said["flag"] >> OFFSET_BIT_SHIFT
+            misled[odd] = np.isin(ino[odd] << 32 | offset[odd], there)
+            for i in odd[offset[odd] == XATTR_NODE_OFFSET].tolist():
+                magic = int(self.image.block(int(self.addr[row[i]]))[:4].view("<u4")[0])
+                misled[i] |= magic != F2FS_XATTR_MAGIC
+        return misled
 
     def _read_footers(self, rows: NDArray[np.int64]) -> None:
         """Footers of nodes that were not read yet: their blocks are read again when their kind is known."""
@@ -663,17 +687,15 @@ class Scan:
         for some, blocks in self._batches(rows):
             self._note_footers(some, blocks)
 
-    def _place(self, row: Any, parent: Any, slot: Any, inode_row: Any) -> None:
-        """Kind, first file block and footer offset of nodes from their place."""
-        self.parent[row], self.slot[row], self.inode_of[row] = parent, slot, inode_row
+    def _places(self, parent: Any, slot: Any, inode_row: Any) -> NDArray[np.int64]:
+        """Rows of kind, first file block and footer offset of the nodes in these places."""
         owner = self.inodes[inode_row]
         cluster = owner["cluster"].astype(np.int64)
         per_node = self.geo.addrs_per_block
         per = per_node - per_node % cluster
         start = owner["count"].astype(np.int64)
-        kind = np.zeros(row.size, np.uint8)
-        fofs = np.zeros(row.size, np.int64)
-        offset = np.zeros(row.size, np.int64)
+        places = np.zeros((3, parent.size), np.int64)
+        kind, fofs, offset = places
         top = self.kind[parent] == INODE
         for number, (what, blocks_before, nodes_before) in enumerate(
             (
@@ -696,7 +718,12 @@ class Scan:
         step = np.where(in_double, per_node + 1, 1)
         fofs[below] = (self.fofs[parent] + slot * reach)[below]
         offset[below] = (self.offset[parent] + 1 + slot * step)[below]
-        self.kind[row], self.fofs[row], self.offset[row] = kind, fofs, offset
+        return places
+
+    def _place(self, row: Any, parent: Any, slot: Any, inode_row: Any, places: NDArray[np.int64]) -> None:
+        """Note where nodes stand."""
+        self.parent[row], self.slot[row], self.inode_of[row] = parent, slot, inode_row
+        self.kind[row], self.fofs[row], self.offset[row] = places
         np.add.at(self.inodes["nodes"], inode_row, 1)
 
     def span_below(self, parent: int, slot: int) -> tuple[int, int]:
