@@ -27,6 +27,9 @@ log = logging.getLogger("f2tools.fuse")
 
 KNOWN_FOR_SECONDS = 86400.0  # nobody else changes the volume
 UNPRIVILEGED = 1 << 48  # in a file handle: opened for writing by somebody other than root
+EXECUTED = 1 << 49  # opened to be run as a program, whose pages the kernel reads for as long as it runs
+FMODE_EXEC = 0x20  # among the flags of an open; see __FMODE_EXEC in the kernel's include/linux/fs.h
+NUMBER = UNPRIVILEGED - 1
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -67,6 +70,7 @@ class Handlers(pyfuse3.Operations):
         self._root_ino = files.root_ino
         self._known: dict[int, int] = {}  # ino -> how often the kernel was told of it and has not forgotten
         self._open: dict[int, int] = {}  # ino -> how often it is open
+        self._running: dict[int, int] = {}  # ino -> how often it was opened to be run
         self._listings: dict[int, Listing] = {}
         self._next_listing = 1
         self._plain = options.uid is None and options.gid is None and not options.umask
@@ -157,6 +161,9 @@ class Handlers(pyfuse3.Operations):
 
     def _opened(self, ino: int, flags: int, ctx: RequestContext) -> pyfuse3.FileHandleT:
         self._open[ino] = self._open.get(ino, 0) + 1
+        if flags & FMODE_EXEC:
+            self._running[ino] = self._running.get(ino, 0) + 1
+            return pyfuse3.FileHandleT(ino | EXECUTED)
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         return pyfuse3.FileHandleT(ino | UNPRIVILEGED if writes and ctx.uid else ino)
 
@@ -365,6 +372,8 @@ class Handlers(pyfuse3.Operations):
         direct = False
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             if flags & os.O_TRUNC:
+                if ino in self._running:  # the kernel asks only after it has emptied what the program runs from
+                    raise FUSEError(errno.ETXTBSY)
                 self.files.truncate(ino, 0)
                 self._lose_privileges(ino, ctx.uid)
             # the write itself must take the bits away, not the kernel's writing back later
@@ -373,14 +382,14 @@ class Handlers(pyfuse3.Operations):
 
     @answering
     def read(self, fh: int, off: int, size: int) -> bytes:
-        ino = fh & ~UNPRIVILEGED
+        ino = fh & NUMBER
         if self._updates_atime:
             self.files.accessed(ino, self._relatime)
         return self.files.read(ino, off, size)
 
     @answering
     def write(self, fh: int, off: int, buf: bytes) -> int:
-        ino = fh & ~UNPRIVILEGED
+        ino = fh & NUMBER
         cached = self.enable_writeback_cache
         written = self.files.write(ino, off, buf, stamp=not cached)
         while cached and written < len(buf):  # of a page that it writes back the kernel takes no part; an error it does
@@ -395,7 +404,7 @@ class Handlers(pyfuse3.Operations):
     @answering
     def fsync(self, fh: int, datasync: bool) -> None:
         if self._writable:
-            self.files.fsync(fh & ~UNPRIVILEGED, datasync)
+            self.files.fsync(fh & NUMBER, datasync)
 
     @property
     def has_open(self) -> bool:
@@ -404,10 +413,11 @@ class Handlers(pyfuse3.Operations):
 
     async def release(self, fh: int) -> None:
         """The file stays for as long as the kernel knows its inode."""
-        ino = fh & ~UNPRIVILEGED
-        left = self._open.pop(ino, 1) - 1
-        if left > 0:
-            self._open[ino] = left
+        ino = fh & NUMBER
+        for counts in (self._open, self._running) if fh & EXECUTED else (self._open,):
+            left = counts.pop(ino, 1) - 1
+            if left > 0:
+                counts[ino] = left
 
     def _lose_privileges(self, ino: int, uid: int) -> None:
         """A write by anybody but root takes set-user-ID and set-group-ID away."""

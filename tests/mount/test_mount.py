@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -226,6 +227,34 @@ def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
         append(log, b" and new")
         assert log.read_bytes() == b"old and new"
         assert fixed.read_bytes() == b"old"
+    judge(image)
+
+
+def test_a_program_that_runs_is_not_emptied_below_itself(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with mounted(image, tmp_path / "mnt") as mount:
+        program = mount.folder / "program"
+        shutil.copyfile(shutil.which("sleep") or "/bin/sleep", program)
+        program.chmod(0o755)
+        running = subprocess.Popen([program, "60"])
+        try:
+            for flags in (os.O_RDONLY | os.O_TRUNC, os.O_WRONLY, os.O_RDWR | os.O_TRUNC):
+                with pytest.raises(OSError, match="Text file busy"):
+                    os.close(os.open(program, flags))
+            assert running.poll() is None
+            assert program.stat().st_size
+        finally:
+            running.kill()
+            running.wait()
+        deadline = time.monotonic() + 30
+        while True:  # the kernel tells a moment later that the program ended
+            try:
+                os.close(os.open(program, os.O_RDONLY | os.O_TRUNC))
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert not program.stat().st_size
     judge(image)
 
 
