@@ -22,7 +22,7 @@ NOBODY = "nobody"
 WITNESSES = (
     Witnesses("inode", "i_mode", "types of entries, inline flags, i_size, i_blocks, `.`, children", ("permissions",)),
     Witnesses("inode", "i_advise", "features, contexts and descriptors that bits need"),
-    Witnesses("inode", "i_inline", "i_mode, i_size, i_blocks, the first address, what lies in the room for attributes"),
+    Witnesses("inode", "i_inline", "i_mode, i_size, i_blocks, the first address, i_extra_isize, room for attributes"),
     Witnesses("inode", "i_uid", NOBODY, ("owner",)),
     Witnesses("inode", "i_gid", NOBODY, ("group",)),
     Witnesses("inode", "i_links", "entries that lead there"),

@@ -424,9 +424,10 @@ INLINE_XATTR_SIZE = _problem(
     "set to the default of 50 words",
 )  # fmt: skip
 EXTRA_FLAG = _problem(
-    "I013", "extra-attr-flag", ERROR, "an inode has extra attributes, the volume has not",
-    "The kernel refuses the inode.",
-    "the flag is taken away",
+    "I013", "extra-attr-flag", ERROR, "the flag of extra attributes is wrong",
+    "An inode has it on a volume without the feature, and the kernel refuses the inode; or one lost it that has the "
+    "attributes, and all its addresses are shifted.",
+    "the flag is taken away, or set where i_extra_isize and the other inodes speak for it",
 )  # fmt: skip
 INODE_CHECKSUM = _problem(
     "I014", "inode-checksum", ERROR, "inode checksum is wrong",

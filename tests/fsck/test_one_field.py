@@ -308,6 +308,19 @@ def extra_flag(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode(path, i_inline=p.vol.path(path).inode.i_inline | 0x20)}
 
 
+@one("I013", "checksums")
+def extra_flag_lost(p: Patient) -> dict[str, Any]:
+    path = "/small/file-04097-20"
+    return {"blkaddr": p.inode(path, i_inline=p.vol.path(path).inode.i_inline & ~0x20)}
+
+
+@one("I013", "features")
+def extra_flag_lost_of_a_file_inside_its_inode(p: Patient) -> dict[str, Any]:
+    path = _some_file(p)
+    assert p.vol.path(path).inode.has_inline_data
+    return {"blkaddr": p.inode(path, i_inline=p.vol.path(path).inode.i_inline & ~0x20)}
+
+
 def _empty_file(p: Patient) -> str:
     for path, _, entries in p.vol.walk():
         for entry in entries:

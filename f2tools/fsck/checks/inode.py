@@ -95,6 +95,12 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
         flags = head["i_inline"]
         yield from _each(batch, has, problems.EXTRA_FLAG, flags, flags & np.uint8(~F2FS_EXTRA_ATTR & 0xFF), "i_inline")
         return
+    flags = head["i_inline"]
+    yield from _each(
+        batch, batch.lost_extra, problems.EXTRA_FLAG, flags, flags | np.uint8(F2FS_EXTRA_ATTR), "i_inline",
+        "it has extra attributes",
+    )  # fmt: skip
+    has = has | batch.lost_extra
     if not has.any():
         return
     size = head["i_extra_isize"]

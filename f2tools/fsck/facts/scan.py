@@ -110,6 +110,7 @@ class InodeBatch:
     inline_xattr: NDArray[np.int64]  # words
     inline_at: NDArray[np.int64]  # bytes from the start of the block
     inline_size: NDArray[np.int64]  # bytes that fit inline
+    lost_extra: NDArray[np.bool_]  # whether the flag of extra attributes was lost
     lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
 
     @cached_property
@@ -352,6 +353,8 @@ class Scan:
         has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
         if not self.geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and what follows is content
             has_extra[:] = False
+        lost_extra = self._lost_extra(head, blocks, has_extra)
+        has_extra |= lost_extra
         extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
         odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
         if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
@@ -368,8 +371,28 @@ class Scan:
         size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
         numbers = np.arange(self._inode_count, self._inode_count + rows.size)
         return InodeBatch(
-            self, numbers, self.nid[rows], self.addr[rows], head, blocks, extra, xattr, at, size, lost_xattr
+            self, numbers, self.nid[rows], self.addr[rows], head, blocks, extra, xattr, at, size, lost_extra, lost_xattr
         )
+
+    def _lost_extra(
+        self, head: NDArray[Any], blocks: NDArray[np.uint8], has_extra: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Inodes without the flag of extra attributes that have them, as most others: a right size, and no addresses.
+
+        What has no extra attributes begins with addresses, or with a 0 where content is inside.
+        """
+        lost = np.zeros(has_extra.size, np.bool_)
+        others = 2 * np.count_nonzero(has_extra) >= has_extra.size - 1
+        if not self.geo.feature & F2FS_FEATURE_EXTRA_ATTR or not others:
+            return lost
+        rows = np.flatnonzero(~has_extra & np.isin(head["i_extra_isize"], EXTRA_SIZES))
+        if rows.size:
+            at, count = INODE_ADDR_OFFSET // 4, InodeExtra.size // 4
+            words = blocks.view("<u4")[rows, at : at + count].astype(np.int64)
+            within = np.arange(count) < head["i_extra_isize"][rows, None] // 4
+            no_address = (words != 0) & ~self.geo.in_main(words) & (words < COMPRESS_ADDR)
+            lost[rows] = (no_address & within).any(axis=1)
+        return lost
 
     def _fill(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         head = batch.head
