@@ -385,7 +385,8 @@ class Scan:
         others = 2 * np.count_nonzero(has_extra) >= has_extra.size - 1
         if not self.geo.feature & F2FS_FEATURE_EXTRA_ATTR or not others:
             return lost
-        rows = np.flatnonzero(~has_extra & np.isin(head["i_extra_isize"], EXTRA_SIZES))
+        alias = head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0  # mkfs.f2fs writes a size, and no flag
+        rows = np.flatnonzero(~has_extra & ~alias & np.isin(head["i_extra_isize"], EXTRA_SIZES))
         if rows.size:
             at, count = INODE_ADDR_OFFSET // 4, InodeExtra.size // 4
             words = blocks.view("<u4")[rows, at : at + count].astype(np.int64)
