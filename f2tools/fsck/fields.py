@@ -26,7 +26,12 @@ WITNESSES = (
     Witnesses("inode", "i_uid", NOBODY, ("owner",)),
     Witnesses("inode", "i_gid", NOBODY, ("group",)),
     Witnesses("inode", "i_links", "entries that lead there"),
-    Witnesses("inode", "i_size", "blocks, but for where a file ends in its last one; a link's text", ("size",)),
+    Witnesses(
+        "inode",
+        "i_size",
+        "blocks, but for the end in the last one; bytes inside an inode; a link's text",
+        ("size",),
+    ),
     Witnesses("inode", "i_blocks", "nodes and addresses"),
     Witnesses("inode", "i_atime", "i_ctime and i_mtime, as a bound"),
     Witnesses("inode", "i_ctime", "i_mtime, as a bound"),

@@ -387,9 +387,9 @@ INLINE_SIZE = _problem(
     "i_size is limited, or the flag is taken away",
 )  # fmt: skip
 SIZE_BEFORE_BLOCKS = _problem(
-    "I006", "size-before-blocks", WARNING, "a file has written blocks beyond its size",
+    "I006", "size-before-blocks", WARNING, "a file has written blocks, or bytes inside its inode, beyond its size",
     "Only files with reserved space or a verity tree have blocks there. What lies there can't be read.",
-    "i_size is raised to cover the blocks",
+    "i_size is raised to cover them",
 )  # fmt: skip
 DIR_SIZE = _problem(
     "I007", "dir-size", ERROR, "size of a directory does not cover its blocks",

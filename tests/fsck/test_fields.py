@@ -38,7 +38,8 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("base", "entry ino of /small"), ("base", "entry name_len of /small/a-00001-1"),
      ("base", "inode i_nid of /sparse/depths"), ("base", "inode i_nid of /sparse/depths = 00000036"),
      ("base", "inode i_xattr_nid of /sparse/depths = 00000046"),
-     ("checksums", "inode i_inline of /small/file-04097-20 = 01")],
+     ("checksums", "inode i_inline of /small/file-04097-20 = 01"),
+     ("checksums", "inode i_size of /small/file-03487-12 = 00000000000006cf")],
 )  # fmt: skip
 def test_the_majority_is_right(name: str, words: str) -> None:
     cases = [case for case in fields.facts(name).cases if str(case).startswith(words)][:2]

@@ -394,6 +394,13 @@ def inline_size(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode("/small/a-03383-6", i_size=4000)}
 
 
+@one("I006")
+def inline_bytes_behind_the_end(p: Patient) -> dict[str, Any]:
+    path = "/small/a-03383-6"
+    size = p.vol.path(path).inode.i_size
+    return {"blkaddr": p.inode(path, i_size=5), "expected": size}
+
+
 @one("I008")
 def inline_reserved(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode_bytes("/small/a-03383-6", 360, b"\1\2\3\4")}

@@ -149,6 +149,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     yield from _each(batch, inline & (reserved != 0), problems.INLINE_RESERVED, reserved, 0, "i_addr")
     big = data & inline & (head["i_size"] > batch.inline_size.astype(np.uint64))
     yield from _each(batch, big, problems.INLINE_SIZE, head["i_size"], batch.inline_size, "i_size")
+    yield from _bytes_behind_the_end(batch, data & inline & ~big & (kind == stat.S_IFREG))
     empty = np.flatnonzero(data & inline & ~big & ((head["i_inline"] & F2FS_DATA_EXIST) == 0))
     for i in empty.tolist():
         at, size = int(batch.inline_at[i]), int(batch.inline_size[i])
@@ -156,6 +157,20 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
             value = int(head["i_inline"][i]) | F2FS_DATA_EXIST
             this = np.arange(inline.size) == i
             yield from _each(batch, this, problems.DATA_EXIST, head["i_inline"], value, "i_inline")
+
+
+def _bytes_behind_the_end(batch: InodeBatch, files: NDArray[np.bool_]) -> Iterator[Finding]:
+    """Files inside their inodes with bytes behind i_size: what is cut off, or never was written, is zeros there."""
+    length = batch.head["i_size"].copy()
+    rows = np.flatnonzero(files)
+    shapes = np.stack([batch.inline_at[rows], batch.inline_size[rows]], axis=1)
+    for at, size in np.unique(shapes, axis=0).tolist():
+        some = rows[(shapes == (at, size)).all(axis=1)]
+        written = batch.blocks[some, at : at + size] != 0
+        end = np.where(written.any(axis=1), size - np.argmax(written[:, ::-1], axis=1), 0).astype(np.uint64)
+        length[some] = np.maximum(length[some], end)
+    size = batch.head["i_size"]
+    yield from _each(batch, length != size, problems.SIZE_BEFORE_BLOCKS, size, length, "i_size", "inside its inode")
 
 
 def _words_at(batch: InodeBatch, rows: NDArray[Any], at: NDArray[Any]) -> NDArray[np.int64]:

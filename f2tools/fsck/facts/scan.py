@@ -361,7 +361,7 @@ class Scan:
             usual = extra[has_extra & ~odd]
             extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
         inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
-        lost_xattr = self._lost_inline_xattr(head, blocks)
+        lost_xattr = self._lost_inline_xattr(head, blocks, extra)
         inline |= lost_xattr
         xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
@@ -437,10 +437,13 @@ class Scan:
             rows = rows[self.geo.in_main(first) | words[:, at : at + 5].any(axis=1)]
         return rows
 
-    def _lost_inline_xattr(self, head: NDArray[Any], blocks: NDArray[np.uint8]) -> NDArray[Any]:
+    def _lost_inline_xattr(
+        self, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    ) -> NDArray[Any]:
         """Inodes without the flag of inline attributes that have them, or a hole of just that size before their nodes.
 
-        Without the flag the addresses in nodes would stand for other blocks of the file.
+        Without the flag the addresses in nodes would stand for other blocks of the file, and attributes behind the end
+        of a file inside its inode for bytes of it.
         """
         without = head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) == 0
         rows = np.flatnonzero(without)
@@ -452,6 +455,10 @@ class Scan:
         before = words[:, end - DEFAULT_INLINE_XATTR_ADDRS - 1] != 0
         hole = ~room.any(axis=1) & before & words[:, end : end + 5].any(axis=1)
         content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
+        before_room = (
+            self.geo.addrs_per_inode - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE - extra[rows] // 4
+        )
+        content &= head["i_size"][rows] > (4 * before_room).astype(np.uint64)
         without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
         return without
 
