@@ -39,7 +39,6 @@ def info(console: Console, shown: dict[str, Any]) -> None:
     percent = 100 * space["valid_block_count"] / max(1, space["user_block_count"])
     rows: list[tuple[str, Any]] = [
         ("uuid", shown["uuid"]),
-        ("read from", [printable(name) for name in shown["files"]]),
         ("size", f"{shown['size_bytes']} bytes; device or image {shown['device_bytes']}"),
         ("blocks", f"{geo['block_count']} of {geo['block_size']} bytes; sectors of {geo['sector_size']}"),
         ("segments", f"{geo['segment_count']} of {geo['blocks_per_seg']} blocks, {geo['segment_count_main']} in main; "
@@ -47,6 +46,8 @@ def info(console: Console, shown: dict[str, Any]) -> None:
         ("areas", f"{areas}  (start, segments)"),
         ("features", shown["features"] or "none"),
     ]  # fmt: skip
+    if len(shown["files"]) > 1:  # one is the image that was named
+        rows.insert(1, ("read from", [printable(name) for name in shown["files"]]))
     if shown["encoding"]:
         words = [shown["encoding"]["name"], shown["encoding"]["version"], *shown["encoding"]["flags"]]
         rows.append(("encoding", " ".join(word for word in words if word)))
