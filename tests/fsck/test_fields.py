@@ -39,7 +39,11 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("base", "inode i_nid of /sparse/depths"), ("base", "inode i_nid of /sparse/depths = 00000036"),
      ("base", "inode i_xattr_nid of /sparse/depths = 00000046"),
      ("checksums", "inode i_inline of /small/file-04097-20 = 01"),
-     ("checksums", "inode i_size of /small/file-03487-12 = 00000000000006cf")],
+     ("checksums", "inode i_size of /small/file-03487-12 = 00000000000006cf"),
+     ("features", "inode i_inline_xattr_size of /small/a-00000-0 = ffff"),
+     ("features", "inode i_inline_xattr_size of /xattr/spill = 0031"),
+     ("features", "inode i_inline_xattr_size of /xattr/spill = 4032"),
+     ("features", "inode i_inline_xattr_size of /verity/v1 = 0000")],
 )  # fmt: skip
 def test_the_majority_is_right(name: str, words: str) -> None:
     cases = [case for case in fields.facts(name).cases if str(case).startswith(words)][:2]

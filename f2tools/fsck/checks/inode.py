@@ -111,8 +111,10 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
         words = head["i_inline_xattr_size"]
         inline = has & ~odd & ((head["i_inline"] & F2FS_INLINE_XATTR) != 0)
         most = geo.addrs_per_inode - batch.extra // 4 - 1
-        bad = (inline & (words == 0)) | (has & ~odd & (words > most))
-        yield from _each(batch, bad, problems.INLINE_XATTR_SIZE, words, 50, "i_inline_xattr_size")
+        other = has & ~odd & (batch.inline_xattr != words)  # the header of the attributes, and other inodes, say so
+        bad = (inline & (words == 0)) | (has & ~odd & (words > most)) | other
+        better = np.where(other, batch.inline_xattr, 50)
+        yield from _each(batch, bad, problems.INLINE_XATTR_SIZE, words, better, "i_inline_xattr_size")
 
 
 def check_inline(batch: InodeBatch) -> Iterator[Finding]:
@@ -162,7 +164,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
 def _bytes_behind_the_end(batch: InodeBatch, files: NDArray[np.bool_]) -> Iterator[Finding]:
     """Files inside their inodes with bytes behind i_size: what is cut off, or never was written, is zeros there."""
     length = batch.head["i_size"].copy()
-    rows = np.flatnonzero(files)
+    rows = np.flatnonzero(files & (batch.inline_size > 0))
     shapes = np.stack([batch.inline_at[rows], batch.inline_size[rows]], axis=1)
     for at, size in np.unique(shapes, axis=0).tolist():
         some = rows[(shapes == (at, size)).all(axis=1)]

@@ -365,7 +365,7 @@ class Scan:
         inline |= lost_xattr
         xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-            xattr = np.where(extra >= 4, head["i_inline_xattr_size"], xattr).astype(np.int64)
+            xattr = np.where(extra >= 4, self._flexible_words(head, blocks, extra), xattr).astype(np.int64)
         xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
         at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
         size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
@@ -394,6 +394,21 @@ class Scan:
             no_address = (words != 0) & ~self.geo.in_main(words) & (words < COMPRESS_ADDR)
             lost[rows] = (no_address & within).any(axis=1)
         return lost
+
+    def _flexible_words(
+        self, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """i_inline_xattr_size; that of most inodes where it can't be, or where the header of attributes stands so."""
+        said, most = head["i_inline_xattr_size"].astype(np.int64), self.geo.addrs_per_inode - extra // 4 - 1
+        possible = said[(extra >= 4) & (said <= most)]
+        if not possible.size:
+            return said
+        usual = int(np.bincount(possible).argmax())
+        end = INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
+        words, rows = blocks.view("<u4"), np.arange(said.size)
+        stands = words[rows, end - np.minimum(said, most)] == F2FS_XATTR_MAGIC
+        shifted = (words[:, end - usual] == F2FS_XATTR_MAGIC) & ~stands & (head["i_inline"] & F2FS_INLINE_XATTR != 0)
+        return np.where((said > most) | shifted, usual, said)
 
     def _fill(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         head = batch.head

@@ -925,7 +925,7 @@ TABLES = frozenset(
 )  # fmt: skip
 SEALED: dict[str, Handler] = {"I014": restore_byte}
 # what misleads all that comes after
-WITNESSED: dict[str, Handler] = {"I013": inode_field, "I040": inode_mode, "D015": dentry_target}
+WITNESSED: dict[str, Handler] = {"I012": inode_field, "I013": inode_field, "I040": inode_mode, "D015": dentry_target}
 FIND: dict[str, Handler] = {
     "C005": lost_nodes, "R002": cut_chain,
     "S001": superblock, "S002": superblock, "S003": superblock, "S004": superblock,
@@ -936,7 +936,7 @@ FIND: dict[str, Handler] = {
 }  # fmt: skip
 CORRECT: dict[str, Handler] = {
     "I001": inode_mode, "I005": inode_field, "I006": inode_field, "I007": inode_field, "I008": inode_field,
-    "I009": inode_field, "I010": inode_field, "I011": inode_field, "I012": inode_field,
+    "I009": inode_field, "I010": inode_field, "I011": inode_field,
     "I004": lost_pointers,
     "I015": inode_field, "I016": inode_field, "I017": inode_field, "I018": inode_field, "I021": inode_field,
     "I022": inode_field, "I023": inode_field, "I024": inode_field, "I027": inode_field, "I028": inode_field,
