@@ -38,6 +38,7 @@ def test_one_wrong_field_costs_nothing_that_another_place_knows(name: str) -> No
      ("base", "entry ino of /small"), ("base", "entry name_len of /small/a-00001-1"),
      ("base", "inode i_nid of /sparse/depths"), ("base", "inode i_nid of /sparse/depths = 00000036"),
      ("base", "inode i_xattr_nid of /sparse/depths = 00000046"),
+     ("base", "inode i_xattr_nid of /xattr/spill = 00000000"),
      ("checksums", "inode i_inline of /small/file-04097-20 = 01"),
      ("checksums", "inode i_size of /small/file-03487-12 = 00000000000006cf"),
      ("features", "inode i_inline_xattr_size of /small/a-00000-0 = ffff"),

@@ -449,6 +449,10 @@ def xattrs(work: Work, finding: Finding) -> bool:
     if row < 0 or addr is None:
         return False
     inode = work.scan.inodes[row]
+    stray = work.scan.footer[work.scan.unreferenced]
+    waiting = (stray["ino"] == ino) & (stray["flag"] >> OFFSET_BIT_SHIFT == XATTR_NODE_OFFSET)
+    if not inode["xattr_nid"] and waiting.any():
+        return False  # once their node is back, the attributes are whole
     end = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
     inline = 4 * int(inode["inline_xattr"])
     block = work.surgery.read(addr)
