@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from f2tools.dfs.dump_cli import dump
+from f2tools.dfs.mount_cli import mount
 from f2tools.options import Size, human_size, json_option, print_json, progress
 
 
@@ -112,3 +113,4 @@ def _said_of(report: Any) -> list[str]:
 
 
 dfs.add_command(dump)
+dfs.add_command(mount)

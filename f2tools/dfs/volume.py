@@ -63,7 +63,7 @@ def newest_super(layer: Vsl) -> Superblock:
     """The superblock that counts; NotDfs where there is none."""
     if layer.space_blocks != WHOLE_SPACE:
         raise NotDfs(f"{layer.name}: no Direct File System; one needs all of the layer's 2^64 blocks")
-    if layer.mapped_blocks > layer.capacity_blocks:
+    if layer.mapped_blocks > min(layer.capacity_blocks, layer.medium.blocks * layer.log.slots_per_block):
         raise Corrupt(Where(area="storage layer"), "more blocks are mapped than it has; `f2tools vsl check` says more")
     found: list[Superblock] = []
     for place in SUPER_PLACES:
