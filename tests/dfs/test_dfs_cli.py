@@ -111,6 +111,17 @@ def test_an_image_that_is_there_is_not_made_anew_and_sizes_that_can_not_be_leave
         assert not (tmp_path / "new").exists()
 
 
+def test_the_commands_of_f2fs_name_what_they_met_and_leave_it_alone(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    before = image.read_bytes()
+    for words in (["dump", "info"], ["fsck"], ["mkfs"], ["recover"], ["rm"]):
+        done = f2(*words, f"{image}:/a" if words == ["rm"] else image)
+        assert done.code != 0
+        assert "Direct File System" in done.err, words
+    assert "f2tools dfs dump info" in f2("dump", "info", image).err
+    assert image.read_bytes() == before
+
+
 def test_the_manual_lists_every_finding() -> None:
     page = PAGE.read_text()
     assert all(f"| {problem.code} | {problem.text} |" in page for problem in PROBLEMS.values())
