@@ -117,6 +117,7 @@ class Engine(Volume):
         if self._changed:
             with self._guarded():
                 self._commit()
+                self._changed = False
 
     @property
     def unsaved(self) -> bool:
@@ -197,15 +198,14 @@ class Engine(Volume):
             raise
 
     def _commit(self) -> None:
+        """Make safe what has changed; within an operation what that goes on to change is not."""
         self.journal.commit()
         self._settling.clear()
-        self._changed = False
 
     def _give_back(self) -> None:
         """Make what was freed available."""
         if self.journal.trims:
             self._commit()
-            self._changed = True
 
     def _write_super(self, clean: int) -> None:
         self.sb.seq += 1
@@ -230,6 +230,7 @@ class Engine(Volume):
         for start, count in found:
             self.layer.trim_vblocks(start, count)
         self.layer.flush()
+        self._changed = False
 
     # -- inside: inodes
 

@@ -198,6 +198,23 @@ def test_an_fsync_of_a_file_alone_goes_without_the_log() -> None:
     assert made.journal.commits == 2
 
 
+def test_an_fsync_makes_a_write_safe_that_had_to_make_a_shorter_end_safe_first() -> None:
+    for grow in ("write", "truncate", "full"):
+        made = volume(shape=TIGHT, size=TIGHT_SIZE)
+        file = made.create(ROOT, b"f", 0o644)
+        made.write(file, 0, bytes(2000) if grow != "full" else bytes(1 << 20))
+        made.truncate(file, 10)
+        if grow == "truncate":
+            made.truncate(file, 100)
+        else:
+            made.write(file, 10, b"n" * (90 if grow == "write" else 100_000))
+        expected = tree(made)
+        assert made.unsaved
+        made.fsync(file)
+        assert not made.unsaved
+        assert tree(reading(content(made))) == expected, grow
+
+
 def test_the_number_of_a_deleted_file_is_not_given_out_before_that_is_safe() -> None:
     made = volume()
     made._cursor = made.geo.max_ino - 1

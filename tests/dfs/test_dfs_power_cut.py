@@ -96,7 +96,7 @@ class Workload:
         return True
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_power_cut_at_any_append_or_erase_leaves_a_sound_volume_with_all_that_was_fsynced(seed: int) -> None:
     work = Workload(seed, 130)
     assert work.volume.layer._cleaner.blocks_cleaned > 0
