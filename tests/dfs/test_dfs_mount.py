@@ -17,7 +17,7 @@ import pytest
 
 from tests.dump.craft import f2
 from tests.mount.mounted import END_SECONDS, READY_SECONDS, need_fuse
-from tests.mount.suite_tools import fsx, pjdfstest
+from tests.mount.suite_tools import fsx, mount_point, pjdfstest
 
 
 @contextmanager
@@ -112,9 +112,7 @@ def test_fsx_finds_the_bytes_that_it_wrote(tmp_path: Path) -> None:
 
 def test_pjdfstest_complains_of_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     work = tmp_path_factory.mktemp("pjdfstest")
-    for folder in (work, *work.parents[:2]):
-        folder.chmod(0o755)
-    with mounted(work / "card.dfs", work / "mnt", "-o", "allow_other,suid,dev"):
-        cases, said = pjdfstest(work / "mnt", work)
+    with mount_point() as folder, mounted(work / "card.dfs", folder, "-o", "allow_other,suid,dev"):
+        cases, said = pjdfstest(folder, work)
     failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
     assert not failed, f"{failed}\n{said[-6000:]}"

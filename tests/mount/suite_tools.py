@@ -6,6 +6,9 @@ import json
 import os
 import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.judges import find_tool, missing_judge
@@ -49,6 +52,18 @@ invalidate = 1
 def _suite(name: str) -> str:
     path = BUILT / name
     return str(path) if path.exists() else missing_judge(f"{name} is not built", f"what {name} says of a mount")
+
+
+@contextmanager
+def mount_point() -> Iterator[Path]:
+    """A folder with a short path, as the name of a socket has 108 bytes, that the users whom suites become get to."""
+    above = Path(tempfile.mkdtemp(prefix="f2-", dir="/tmp"))
+    above.chmod(0o755)
+    (above / "m").mkdir()
+    yield above / "m"
+    (above / "m.log").unlink(missing_ok=True)
+    (above / "m").rmdir()
+    above.rmdir()
 
 
 def pjdfstest(folder: Path, work: Path) -> tuple[dict[str, str], str]:

@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from tests.f2fs.write.test_kernel import assert_quiet
 from tests.kernel.guest import Guest
 from tests.mkfs.from_tools import facts, folder_of
 from tests.mount.mounted import Mount, mounted
-from tests.mount.suite_tools import fio_verify, fsx, pjdfstest
+from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 REPOSITORY = Path(__file__).parents[2]
@@ -41,17 +40,6 @@ def without_holes(entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
     """A tree's facts but for where its files have holes: pyfuse3 hands on no lseek."""
     left_out = "segments", "segment_sha256"
     return {path: {k: v for k, v in fact.items() if k not in left_out} for path, fact in facts(entries).items()}
-
-
-@contextmanager
-def mount_point() -> Iterator[Path]:
-    """A folder with a short path, as the name of a socket has 108 bytes, that the users whom suites become get to."""
-    above = Path(tempfile.mkdtemp(prefix="f2-", dir="/tmp"))
-    above.chmod(0o755)
-    (above / "m").mkdir()
-    yield above / "m"
-    for left in (above / "m", above / "m.log", above):
-        left.unlink() if left.is_file() else left.rmdir()
 
 
 @contextmanager
