@@ -363,8 +363,9 @@ def _value(value: bytes) -> str:
 
 
 def copy_content(file: File, out: IO[bytes]) -> None:
-    """Write the content of a file, holes as zeros; memory is bounded."""
+    """Write the content of a file, holes as zeros; memory is bounded, and clusters that share blocks are."""
     at = 0
+    file.volume.data.limit()
     for offset, data in file.chunks():
         _zeros(out, offset - at)
         out.write(data)

@@ -188,10 +188,9 @@ class _Writer:
                 if item.blkaddr == NEW_ADDR:
                     continue
                 start, length = item.fofs * size, item.count * size
-                blocks += item.count
             else:
                 start, length = item.fofs * size, inode.cluster_size * size
-                blocks += item.blkaddrs.size
+            blocks += self.volume.data.cost(inode, item)
             length = min(length, inode.i_size - start)
             if len(runs) >= 2 * MAX_RUNS:
                 blocks += (start - runs[-2] - runs[-1]) // size

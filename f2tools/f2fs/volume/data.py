@@ -57,14 +57,20 @@ class DataReader:
         self._nodes = nodes
         self._secrets = secrets
         self._left: int | None = None  # blocks that may still be read; None for as many as one likes
+        self._unpacked: dict[int, int] = {}  # segment -> a bit for each block that was read as part of a cluster
+        self._own: dict[int, int] = {}  # first block of a cluster -> its place, of the file that is being read
+        self._unpacking = 0  # that file
 
     def limit(self) -> None:
         """For whoever reads a whole tree: stop with Corrupt when far more was read than a sound volume holds.
 
         In a sound volume a block belongs to one file.  In a forged one thousands of files may share the same blocks,
-        and a small image would fill any disk.
+        and a small image would fill any disk.  A block of a compressed cluster stands for up to 256, which is sound
+        once: from the second time on the cluster counts as what comes out of it.
         """
         self._left = self.most_blocks
+        self._unpacked.clear()
+        self._own.clear()
 
     @property
     def most_blocks(self) -> int:
@@ -78,6 +84,29 @@ class DataReader:
         if blocks > self._left:
             raise Corrupt(Where(ino=inode.ino), "not read: the files have more blocks than the volume; they share them")
         self._left -= blocks
+
+    def cost(self, inode: Inode, item: Extent | Cluster) -> int:
+        """Blocks that an item of `layout` counts for; a cluster whose blocks were another's before, for all of itself.
+
+        To be asked once for each item that is read: the answer is remembered.
+        """
+        if isinstance(item, Extent):
+            return 0 if item.blkaddr == NEW_ADDR else item.count
+        if self._unpacking != inode.ino:
+            self._unpacking = inode.ino
+            self._own.clear()
+        first = int(item.blkaddrs[0]) if item.blkaddrs.size else 0
+        if self._own.get(first) == item.fofs:  # read again, as for a hash of another kind
+            return item.blkaddrs.size
+        fresh = True
+        for blkaddr in item.blkaddrs.tolist():
+            segment, at = divmod(blkaddr - self._geo.main_blkaddr, self._geo.blocks_per_seg)
+            known = self._unpacked.get(segment, 0)
+            fresh = fresh and not known >> at & 1
+            self._unpacked[segment] = known | 1 << at
+        if fresh:
+            self._own[first] = item.fofs
+        return item.blkaddrs.size if fresh else inode.cluster_size
 
     def readable(self, inode: Inode) -> bool:
         """Whether what is read of a file is its content, not ciphertext."""
@@ -276,7 +305,8 @@ class DataReader:
         size = self._geo.block_size
         for blkaddr in cluster.blkaddrs.tolist():
             self._check(inode, cluster.fofs, blkaddr, 1)
-        self.spend(inode, cluster.blkaddrs.size)
+        if self._left is not None:
+            self.spend(inode, self.cost(inode, cluster))
         blocks = self._device.read_blocks(cluster.blkaddrs.astype(np.int64), size)
         key = self._key(inode)
         if key is not None and len(blocks):  # the first block of the cluster is its mark, what is on the disk follows
