@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import zipfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.device import open_device
+from f2tools.device.containers.beneath import open_beneath, step_beneath
 from f2tools.device.containers.beside import backing
 from f2tools.errors import DeviceError
 from tests.hostile.limits import limited
@@ -149,6 +151,54 @@ def test_a_piece_of_an_image_that_is_a_link_elsewhere_is_refused(folders: tuple[
     (home / "disk.002").symlink_to("../secret.img")
     with pytest.raises(DeviceError, match="leads out"):
         open_device(home / "disk.001")
+
+
+def pieces_of(path: Path, named: str) -> Path:
+    """A first piece; the next one has the name that is asked for."""
+    first = path.parent / f"{named}.001"
+    first.write_bytes(bytes(4096))
+    (path.parent / f"{named}.002").write_bytes(b"OWN".ljust(4096, b"o"))
+    return first
+
+
+@pytest.mark.parametrize(("make", "named"), [(qcow2_on, "own.img"), (vmdk_of, "own.img"), (pieces_of, "disk")])
+def test_a_file_that_is_swapped_after_it_was_looked_at_is_not_read(
+    make: Callable[[Path, str], Path], named: str, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, secret = folders
+    image = make(home / "image", named)
+    target = home / (f"{named}.002" if make is pieces_of else named)
+    true_open = os.open
+    swapped: list[str] = []
+
+    def swap(path: str, flags: int, *rest: int, **more: int) -> int:
+        if path == str(target) and not flags & os.O_PATH:
+            target.unlink()
+            target.symlink_to(secret)
+            swapped.append(path)
+        return true_open(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", swap)
+    with pytest.raises(DeviceError, match="was replaced"):
+        open_device(image, whole=True)
+    assert swapped
+
+
+def test_no_way_below_a_folder_leads_out_of_it_with_an_old_kernel_either(folders: tuple[Path, Path]) -> None:
+    home, _ = folders
+    (home / "in").mkdir()
+    (home / "in/own.img").write_bytes(b"x")
+    fd = os.open(home, os.O_PATH)
+    try:
+        for find in (open_beneath, step_beneath):
+            found = find(fd, "in/own.img")
+            assert os.path.samestat(os.fstat(found), (home / "in/own.img").stat())
+            os.close(found)
+            for name in ("link.img", "out/secret.img"):
+                with pytest.raises(OSError, match=r"cross-device|symbolic links|Not a directory"):
+                    find(fd, name)
+    finally:
+        os.close(fd)
 
 
 def test_info_and_report_say_which_files_were_read(folders: tuple[Path, Path]) -> None:

@@ -7,6 +7,7 @@ other file only where the user named it, with `--backing`.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -14,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from f2tools.device.containers.beneath import open_beneath
+from f2tools.device.media.image import LookedAt
 from f2tools.errors import DeviceError
 
 _BACKING: ContextVar[tuple[str, ...]] = ContextVar("backing", default=())
@@ -35,34 +38,45 @@ def backing_paths() -> tuple[str, ...]:
 
 
 def beside(image: str, named: str) -> str:
-    """The path of a file that an image names; DeviceError where it must not, or can't, be that one."""
+    """The path of a file that an image names; DeviceError where it must not, or can't, be that one.
+
+    Where it is in the image's folder, what opens that path gets the file that was looked at, or a DeviceError.
+    """
     last = re.split(r"[/\\]", named)[-1]
     for path in _BACKING.get():
         if last and os.path.basename(path) == last:
             return path
-    folder = os.path.dirname(image) or "."
-    path = os.path.join(folder, named)
-    why = _reaches_out(folder, named, path)
-    if why:
-        raise DeviceError(
-            f"{image}: builds on {named!r}, {why}; if it is to be read, name it with --backing, by its own path"
-        )
-    return path
-
-
-def _reaches_out(folder: str, named: str, path: str) -> str | None:
-    """Why what an image names isn't read."""
-    if not named or "\0" in named:
-        return "which is no name of a file"
-    if os.path.isabs(named):
-        return "an absolute path"
-    if ".." in named.split("/"):
-        return "which leads out of the image's folder"
-    home, real = os.path.realpath(folder), os.path.realpath(path)
-    if os.path.commonpath((home, real)) != home:
-        return "a link that leads out of the image's folder"
     try:
-        kind = os.stat(real).st_mode
+        return _within(os.path.dirname(image) or ".", named)
+    except _Refused as refused:
+        raise DeviceError(
+            f"{image}: builds on {named!r}, {refused}; if it is to be read, name it with --backing, by its own path"
+        ) from None
+
+
+class _Refused(Exception):
+    """Why what an image names isn't read."""
+
+
+def _within(folder: str, named: str) -> LookedAt:
+    if not named or "\0" in named:
+        raise _Refused("which is no name of a file")
+    if os.path.isabs(named):
+        raise _Refused("an absolute path")
+    if ".." in named.split("/"):
+        raise _Refused("which leads out of the image's folder")
+    try:
+        home = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = open_beneath(home, named)
+        finally:
+            os.close(home)
     except OSError as error:
-        return f"which can't be read there: {error.strerror}"
-    return None if stat.S_ISREG(kind) else "which is no regular file"
+        if error.errno in (errno.EXDEV, errno.ELOOP):
+            raise _Refused("a link that leads out of the image's folder") from None
+        raise _Refused(f"which can't be read there: {error.strerror}") from None
+    found = os.fstat(fd)
+    os.close(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise _Refused("which is no regular file")
+    return LookedAt(os.path.join(folder, named), found)

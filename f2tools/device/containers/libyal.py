@@ -34,7 +34,7 @@ class Kind(NamedTuple):
 
 def _file(path: str) -> io.FileIO:
     """A file for the libraries, opened so that not even its time of access changes."""
-    return io.FileIO(path, "rb", opener=lambda name, _: open_fd(name, False, kind_of(name)))
+    return io.FileIO(path, "rb", opener=lambda *_: open_fd(path, False, kind_of(path)))
 
 
 def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:

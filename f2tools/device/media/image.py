@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media import mounted
@@ -174,6 +174,17 @@ def kind_of(path: str | Path) -> int:
     return kind
 
 
+class LookedAt(str):
+    """A path whose file was looked at and found right: by it no other file is opened."""
+
+    found: os.stat_result
+
+    def __new__(cls, path: str, found: os.stat_result) -> Self:
+        self = super().__new__(cls, path)
+        self.found = found
+        return self
+
+
 def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> int:
     """Open a file (S_IFREG) or a block device (S_IFBLK) without side effects; DeviceError saying what is wrong."""
     name = os.fspath(path)
@@ -186,7 +197,8 @@ def open_fd(path: str | Path, write: bool, kind: int, more_flags: int = 0) -> in
     except OSError as error:
         busy = "in use: mounted, or held by another program" if error.errno == errno.EBUSY else error.strerror
         raise DeviceError(f"{name}: {busy}") from None
-    if stat.S_IFMT(os.fstat(fd).st_mode) != kind:
+    swapped = isinstance(path, LookedAt) and not os.path.samestat(os.fstat(fd), path.found)
+    if swapped or stat.S_IFMT(os.fstat(fd).st_mode) != kind:
         os.close(fd)
         raise DeviceError(f"{name}: was replaced by something else while it was opened")
     os.set_blocking(fd, True)
