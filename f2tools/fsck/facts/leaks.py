@@ -50,18 +50,25 @@ class OldName(NamedTuple):
     file_type: int
 
 
-def old_names(scan: Scan) -> Iterator[OldName]:
+def filled_places(scan: Scan) -> NDArray[np.int64]:
+    """Where directories have entries: rows of inode number and number of the block, each once."""
+    table = scan.dentries.table
+    places = np.stack([scan.inode_nids[table["dir"]].astype(np.int64), table["block"].astype(np.int64)], axis=1)
+    return np.unique(places[places[:, 1] >= 0], axis=0)
+
+
+def old_names(scan: Scan, filled: NDArray[np.int64]) -> Iterator[OldName]:
     """Entries in blocks that nobody owns and that the summaries call a directory's: the log keeps older copies.
 
-    Of places where the directory has entries now nothing is told: what those lack was deleted.
+    `filled`: where directories had entries before anything was repaired.  Of these places nothing is told: what they
+    lack was deleted.
     """
+    places = {(ino, number) for ino, number in filled.tolist()}
     image, geo = scan.image, scan.geo
     if geo.feature & F2FS_FEATURE_RO:
         return
     dirs = {int(scan.nid[row]) for row in scan.inodes["node"][scan.inodes["mode"] >> 12 == stat.S_IFDIR >> 12]}
     inode_of = {int(nid): int(row) for nid, row in zip(scan.nid, scan.inode_of, strict=True) if row >= 0}
-    table = scan.dentries.table
-    filled = set(zip(table["dir"].tolist(), table["block"].tolist(), strict=True))  # (inode row, number of the block)
     start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
     segnos: set[int] = set()
     for offset, length in image.device.data_ranges(start, end - start):
@@ -74,7 +81,7 @@ def old_names(scan: Scan) -> Iterator[OldName]:
             row = inode_of.get(int(entries[0]["nid"][at]), -1)
             folder = int(scan.nid[scan.inodes["node"][row]]) if row >= 0 else 0
             number = int(scan.fofs[scan.row_of(int(entries["nid"][0, at]))]) + int(entries["ofs_in_node"][0, at])
-            if folder not in dirs or (row, number) in filled:
+            if folder not in dirs or (folder, number) in places:
                 continue
             block = image.block(int(geo.start_block(segno)) + at)
             if block[-NodeFooter.size :].view(NodeFooter.dtype)[0]["nid"] == entries[0]["nid"][at]:

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
@@ -23,7 +26,7 @@ from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
 from f2tools.fsck.checks.device import zones_below
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.leaks import OldName, old_names
+from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.repair.names import Names
 from f2tools.fsck.repair.structures import (
@@ -130,6 +133,7 @@ class Repairer:
         self._recovery_tried = False
         self._freed: set[int] = set()
         self._remembered = False
+        self._filled: NDArray[np.int64] | None = None  # where directories had entries before anything was repaired
         self._unsealed = False  # whether checksums were taken as evidence: later ones may be wrong by what was repaired
         self.done: list[str] = []
         self.guesses = Guesses()
@@ -149,6 +153,8 @@ class Repairer:
                 break
             if image.pack is None or report.tree is None or (report.sound and not self._stale_quota(image, report)):
                 break
+            if self._filled is None:
+                self._filled = filled_places(report.tree.scan)
             if report.sound:
                 Work(image, report.tree, self.done, self._freed, self.guesses).surgery.rebuild()
                 continue
@@ -346,7 +352,8 @@ class Repairer:
         old: list[OldName] = []
         if missing and not lost and not mixed:  # what inodes remember comes first
             self._remembered = True
-            old = [entry for entry in old_names(tree.scan) if entry.ino in missing]
+            assert self._filled is not None
+            old = [entry for entry in old_names(tree.scan, self._filled) if entry.ino in missing]
         if not lost and not mixed and not old:
             return False
         if not self._wanted("names", lost, ("U001", "U002", "D006", "D008")):
