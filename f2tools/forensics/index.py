@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -38,6 +37,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import live_blkaddrs
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.forensics.forged import MOST_META, check_values, open_untrusted
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
@@ -138,7 +138,8 @@ class Index:
 
     def meta(self) -> dict[str, Any]:
         """What the index says of itself and of its image."""
-        return {key: json.loads(value) for key, value in self.db.execute("SELECT key, value FROM meta")}
+        rows = self.db.execute("SELECT key, value FROM meta LIMIT ?", (MOST_META,))
+        return {key: json.loads(value) for key, value in rows}
 
     def nodes(self) -> NDArray[Any]:
         """All node blocks that belong to this volume's past, dtype NODE, by rank."""
@@ -171,17 +172,20 @@ def open_index(
     name = os.fspath(path)
     if not os.path.exists(name):
         raise Usage(f"{name}: there is no index; `{command_line('f2tools', 'scan', 'IMAGE', '-o', name)}` makes one")
-    db = sqlite3.connect(f"{Path(name).absolute().as_uri()}?mode=ro", uri=True)
+    db = open_untrusted(name, SCHEMA)
     index = Index(db, name)
     try:
         found = index.meta()
-    except sqlite3.Error as error:
+        expected = _identity(volume)
+        if {key: found.get(key) for key in expected} != expected:
+            raise Usage(f"{name}: an index of another image, or of this one at another time; make it again")
+        check_values(db, name, volume.geo)
+    except (sqlite3.Error, ValueError, RecursionError) as error:
         db.close()
         raise Usage(f"{name}: not an index: {error}") from None
-    expected = _identity(volume)
-    if {key: found.get(key) for key in expected} != expected:
+    except BaseException:
         db.close()
-        raise Usage(f"{name}: an index of another image, or of this one at another time; make it again")
+        raise
     return index
 
 
