@@ -87,3 +87,12 @@ def test_a_hostile_e01_image_ends_with_a_word(what: str, tmp_path: Path) -> None
 def test_a_sound_e01_image_made_so_is_read(tmp_path: Path) -> None:
     done = limited("dump", "info", e01(tmp_path / "image.E01", [ZEROS] * 64))
     assert "nothing but zeros" in done.err
+
+
+def test_an_e01_image_with_a_table_of_millions_is_refused(tmp_path: Path) -> None:
+    """12 MB of entries that are all the same chunk took half a gigabyte."""
+    many = 3 << 20
+    image = e01(tmp_path / "image.E01", [ZEROS], count=many, sectors=64 * many, entries=lambda found: found * many)
+    done = limited("dump", "info", image)
+    assert done.code != 0
+    assert "more than any program writes" in done.err

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
@@ -21,6 +22,7 @@ from f2tools.errors import DeviceError, F2fsError, Unsupported
 
 READ_AT_ONCE = 1 << 20
 MOST_PARENTS = 64
+MOST_TABLE_ENTRIES = 1 << 20  # EnCase writes 16,375, newer programs 65,534; the library takes 160 bytes for each
 
 
 class Kind(NamedTuple):
@@ -40,8 +42,23 @@ def _file(path: str) -> io.FileIO:
 def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.handle()
     segments = [path, *(beside(path, os.path.basename(one)) for one in module.glob(path) if one != path)]
+    for segment in segments:
+        _check_tables(segment)
     handle.open_file_objects([_file(segment) for segment in segments])
     return handle, segments
+
+
+def _check_tables(path: str) -> None:
+    """DeviceError for a table of an E01 image that is far longer than any program writes; each entry is an object."""
+    with open_image(path) as file:
+        at = 13  # behind the head of the file
+        while at + 80 <= file.size_bytes:
+            kind, following, count = struct.unpack("<16sQ52xI", file.pread(at, 80))
+            if kind.rstrip(b"\0") in (b"table", b"table2") and count > MOST_TABLE_ENTRIES:
+                raise DeviceError(f"{path}: a table at {at:#x} has {count} chunks, more than any program writes")
+            if following <= at:
+                return
+            at = following
 
 
 def _open_vhd(module: Any, path: str) -> tuple[Any, list[str]]:
