@@ -518,12 +518,6 @@ def directory_too_deep(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode("/bigdir", i_current_depth=60)}
 
 
-@one("F004")
-def footer_of_a_far_version(p: Patient) -> dict[str, Any]:
-    nid = p.ino("/medium/noise")
-    return {"blkaddr": p.footer(nid, "cp_ver", 0xFFFF << 48 | 1), "nid": nid}
-
-
 # -- attributes, summaries, segments ----------------------------------------------------------------------------------
 
 

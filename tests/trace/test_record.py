@@ -95,7 +95,7 @@ def test_dropped_events_are_said(tmp_path: Path, tools: Path) -> None:
     script.write_text(script.read_text().replace("dropped 0", "dropped 17"))
     device = tmp_path / "disk.img"
     device.write_bytes(bytes(1 << 20))
-    done = record(tools, device, "-o", tmp_path / "run", "--no-metadata", "--", "true")
+    done = record(tools, device, "-o", tmp_path / "run", "--no-metadata", "--", "sleep", "1")
     assert "dropped 17 events" in done.stderr
     assert json.loads((tmp_path / "run" / "record.json").read_text())["tracer"]["dropped"] == 17
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
-from f2tools.fsck.facts.leaks import MOST_VERSIONS
 from f2tools.fsck.facts.scan import MISSING, UNKNOWN, Scan
 from f2tools.fsck.findings import Finding, Repair
 
-LEAST_TOGETHER = 3  # nodes of one version that agree on its checksum
 LOST_BLOCK_REFERENCES = 3  # so many missing nids of an empty NAT block mean that the block was lost
 
 
@@ -98,45 +95,19 @@ def check_offsets(scan: Scan) -> Iterator[Finding]:
 
 
 def check_versions(scan: Scan) -> Iterator[Finding]:
-    """No node is newer than the checkpoint that knows it, and those of one version were sealed with one checksum."""
+    """No node is newer than the checkpoint that knows it."""
     cp = scan.image.cp
     placed = scan.read & (scan.footer["nid"] == scan.nid)
     version = scan.footer["cp_ver"]
     mask = np.uint64((1 << 32) - 1)
     ahead = ((version & mask) - np.uint64(cp.checkpoint_ver & int(mask))) & mask
     future = placed & (ahead > 0) & (ahead < 1 << 31)
-    if cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
-        # the high half is a checksum; some tools leave it 0 or whole, so that it must be asked of others
-        future |= _alone_in_version(version, placed & ~future, int(cp.checkpoint_ver))
-    else:
+    if not cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:  # else the high half is a checksum, of whichever run wrote the node
         future |= placed & (version > np.uint64(cp.checkpoint_ver))
     for row in np.flatnonzero(future).tolist():
         yield _footer(
             scan, row, problems.NODE_FUTURE, "cp_ver", int(scan.footer["cp_ver"][row]), int(cp.checkpoint_ver)
         )
-
-
-def _alone_in_version(version: NDArray[np.uint64], placed: NDArray[np.bool_], cp_ver: int) -> NDArray[np.bool_]:
-    """Nodes whose high half is neither 0 nor that of most nodes with the same low half, which are written together.
-
-    And the few that would be older than a volume gets.
-    """
-    age = (np.uint64(cp_ver & 0xFFFFFFFF) - version) & np.uint64(0xFFFFFFFF)
-    low, high = (version & np.uint64(0xFFFFFFFF)).astype(np.int64), (version >> np.uint64(32)).astype(np.int64)
-    odd = np.zeros(version.size, np.bool_)
-    some = np.flatnonzero(placed & (high != 0) & (high != cp_ver >> 32))
-    words, which, counts = np.unique(version[some], return_inverse=True, return_counts=True)
-    order = np.argsort(low[some], kind="stable")
-    edges = np.flatnonzero(np.diff(low[some][order])) + 1
-    for group in np.split(order, edges):
-        of_word = counts[which[group]]
-        most = int(of_word.max(initial=0))
-        if words.size and most >= LEAST_TOGETHER and 2 * most > group.size:
-            odd[some[group[of_word < most]]] = True
-    ancient = some[age[some] >= MOST_VERSIONS]
-    if ancient.size < LEAST_TOGETHER:
-        odd[ancient] = True
-    return odd
 
 
 def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
