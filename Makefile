@@ -1,6 +1,9 @@
 # make demo, make test: each does its own set-up first, and nothing twice.
 PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
 
+# Where this is set, every start of a command compiles all its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup guest suites demo test nightly check bench fuzz lock clean
 
 help:

@@ -14,6 +14,9 @@ from tests.judges import missing_judge
 from tests.kernel.build_guest import NoGuest
 from tests.kernel.guest import Guest
 
+# Where this is set, each of the thousands of commands that tests start would compile all its modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A test that runs `f2tools` through a shell means the one that belongs to this Python.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
