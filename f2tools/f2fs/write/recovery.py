@@ -261,10 +261,8 @@ class _Applier:
     def _addresses(self, chain_node: ChainNode, inode: LiveInode, number: int, wanted: NDArray[Any]) -> None:
         """Take over the addresses of one node; see do_recover_data()."""
         vol, geo = self._vol, self._geo
-        have = vol.mapper.node(inode, number)
-        if have is None and not wanted.any():
-            return
-        node = have or vol.mapper.node(inode, number, create=True)
+        # Also for a node without an address, as a collapsed range leaves many: it is a block of the file.
+        node = vol.mapper.node(inode, number, create=True)
         assert node is not None
         new = wanted.astype(np.int64)
         old = node.addrs.astype(np.int64)

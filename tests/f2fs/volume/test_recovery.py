@@ -24,7 +24,10 @@ from f2tools.f2fs.volume.recovery import describe, find_fsync_chain
 from f2tools.f2fs.write.segment import Policy
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
+from tests.f2fs.write.consistency import problems
 
+BLOCK = 4096
+KEEP_SIZE, PUNCH_HOLE = 1, 2
 NOW = 4_000_000_000
 EXTENT_FLAG_INLINE = 0x200  # FIEMAP_EXTENT_DATA_INLINE: its place is the inode's, which is written anew
 
@@ -158,6 +161,27 @@ def test_a_file_that_grew_out_of_its_inode_is_whole(image: Path) -> None:
     volume = opened(image)
     assert volume.read_at(ino, 0, 1 << 23) == content
     volume.close()
+    judges.fsck_clean(image)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_nodes_that_hold_no_address_any_more_stay_with_their_file(image: Path, known: bool) -> None:
+    """They are in the log, and count as blocks of the file, and of the volume."""
+    volume = opened(image)
+    ino = volume.create(3, b"emptied", 0o644)
+    if known:
+        volume.sync()
+    for block in (0, 1000, 2000, 3000, 5000, 2_000_000):  # in a node of each level
+        volume.write(ino, block * BLOCK, b"x")
+    volume.fallocate(ino, PUNCH_HOLE | KEEP_SIZE, BLOCK, 3_000_000 * BLOCK)
+    volume.fsync(ino)
+    before = volume.live(ino).i_blocks, volume.statfs()
+    cut(volume)
+    volume = opened(image)
+    assert (volume.live(ino).i_blocks, volume.statfs()) == before
+    volume.close()
+    with f2tools.open(image) as reading:
+        assert not problems(reading)
     judges.fsck_clean(image)
 
 

@@ -108,6 +108,29 @@ SCENARIOS |= {
 }
 
 
+def _emptied(volume: WritableVolume, ino: int) -> None:
+    """Blocks in nodes of every level, and holes in their place before they are safe."""
+    for block in (0, 922, 923, 1941, 2959, 2959 + 1018**2 + 3):
+        volume.write(ino, block * BLOCK, noise(BLOCK, block))
+    volume.fallocate(ino, PUNCH, BLOCK, (1 << 22) * BLOCK)
+    volume.fsync(ino)
+
+
+@scenario
+def nodes_without_an_address(volume: WritableVolume) -> None:
+    _emptied(volume, known_file(volume, noise(9000)))
+
+
+@scenario
+def nodes_without_an_address_of_a_file_in_its_inode(volume: WritableVolume) -> None:
+    _emptied(volume, known_file(volume, b"small"))
+
+
+@scenario
+def nodes_without_an_address_of_a_new_file(volume: WritableVolume) -> None:
+    _emptied(volume, file(volume, noise(9000)))
+
+
 @scenario
 def new_and_promised_beyond_the_end(volume: WritableVolume) -> None:
     ino = file(volume, numbered(3))
