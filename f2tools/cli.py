@@ -52,6 +52,7 @@ TOOLS = {
     "slack": ("f2tools.forensics.examine_cli:slack", "Show what is left in unused slots and tails."),
     "strings": ("f2tools.forensics.examine_cli:strings", "Print strings with the owners of their blocks."),
     "report": ("f2tools.forensics.examine_cli:report", "Write a report on an image, as HTML and JSON."),
+    "fleet": ("f2tools.fleet.cli:fleet", "Ask many images or traces, a row each, by processes or a cluster."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
@@ -59,6 +60,7 @@ SECTIONS = {
     "Use": ("mount", "umount"),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),
+    "Many at once": ("fleet",),
     "Tend": ("clean", "defrag", "resize", "label", "tune"),
     "Change files in an image": (
         "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",

@@ -1,0 +1,118 @@
+"""The workers: processes on this machine, or those of a dask cluster that is there already.  All that knows dask.
+
+Which worker does what, what happens when one dies and when one is slow is dask's: a task of a dead worker goes to
+another one, and a task that has cost several workers their lives is given up and is the reason of its row.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from f2tools.errors import DeviceError, Usage
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+T = TypeVar("T")
+PER_WORKER = 3  # tasks that are on their way to each, so that it never waits for us
+# What must be the same here and there, for tasks to be understood and the results to be the same.
+PACKAGES = ("f2tools", "numpy", "dask", "distributed")
+SECONDS_TO_CONNECT = 20
+
+
+@contextmanager
+def cluster(jobs: int, scheduler: str | None) -> Iterator[Client]:
+    """A client of the cluster at `scheduler`, or of one of `jobs` processes that lasts as long as this."""
+    try:
+        from dask import config
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise Usage(f"{error.name} is not installed: pip install 'f2tools[fleet]'") from error
+    quiet = {"distributed.logging.distributed": "critical", "distributed.comm.timeouts.connect": SECONDS_TO_CONNECT}
+    with config.set(quiet), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other versions `same_versions` tells in a sentence
+        if scheduler is not None:
+            with _connected(scheduler) as client:
+                same_versions(client, scheduler)
+                yield client
+            return
+        processes: dict[str, Any] = {"n_workers": jobs, "threads_per_worker": 1, "processes": True}
+        silent: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
+        with LocalCluster(**processes, **silent) as local, Client(local) as client:
+            yield client
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Client]:
+    from distributed import Client
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{address}: no dask scheduler answers there ({error})") from None
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise DeviceError(f"{address}: the scheduler has no workers; start some there with `dask worker {address}`")
+        yield client
+
+
+def installed(package: str) -> str:
+    """The version of a package on this machine."""
+    return version(package)
+
+
+def same_versions(client: Client, address: str) -> None:
+    """Usage, in one sentence, where a worker has not what is installed here."""
+    run: Any = client.run  # a coroutine for clients that are asynchronous; this one is not
+    here: dict[str, str] = {"Python": ".".join(platform.python_version_tuple()[:2])}
+    there: dict[str, dict[str, str]] = {}
+    for worker, found in run(platform.python_version_tuple).items():
+        there.setdefault(worker, {})["Python"] = ".".join(found[:2])
+    for package in PACKAGES:
+        here[package] = installed(package)
+        for worker, found in run(version, package, on_error="return").items():
+            missing = isinstance(found, PackageNotFoundError)
+            there[worker][package] = "none" if missing else str(found)
+    for worker, found in sorted(there.items()):
+        for name, wanted in here.items():
+            if found[name] != wanted:
+                raise Usage(
+                    f"{address}: worker {worker} has {name} {found[name]} and this machine has {wanted};"
+                    " install the same on both, nothing is installed from here"
+                )
+
+
+def mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Iterator[tuple[Any, T | BaseException]]:
+    """(value, what `do` makes of it) as they are finished; an exception in its place where no worker could do it.
+
+    Only a few tasks for each worker are handed out at a time, so that neither they nor their results pile up.
+    """
+    from distributed import as_completed
+
+    threads: Any = client.nthreads()
+    todo = iter(values)
+    waiting: dict[Any, Any] = {}
+    running = as_completed(loop=client.loop)
+
+    def hand_out() -> bool:
+        for value in todo:
+            future = client.submit(do, value, pure=False)
+            waiting[future.key] = value
+            running.add(future)
+            return True
+        return False
+
+    while len(waiting) < PER_WORKER * max(1, sum(threads.values())) and hand_out():
+        pass
+    for future in running:
+        error = future.exception()
+        yield waiting.pop(future.key), future.result() if error is None else error
+        future.release()
+        hand_out()

@@ -1,0 +1,109 @@
+"""What is done of a run, so that one that was cut off goes on: an object a line, and a first line that says of what.
+
+The file lies beside the output until that is whole.  A line that a crash tore counts as not written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Self
+
+from f2tools import __version__, newfile
+from f2tools.errors import DeviceError, Usage
+from f2tools.fleet.verbs import Options
+from f2tools.fleet.work import Result
+
+FORMAT = 1
+SUFFIX = ".part"
+
+
+class Journal:
+    """Results by target in a file, in the order in which they came; only their places are in memory."""
+
+    def __init__(self, output: str, verb: str, options: Options, *, fresh: bool = False) -> None:
+        self.path = output + SUFFIX
+        self._places: dict[str, int] = {}
+        self._head = {"format": FORMAT, "f2tools": __version__, "verb": verb, "options": asdict(options)}
+        if fresh:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+        try:
+            fd = newfile.create(self.path)
+        except FileExistsError:
+            fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._file = open(fd, "r+b")  # noqa: SIM115 (closed in __exit__)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise DeviceError(f"{self.path}: another run is writing {output}; wait for it, or name another") from None
+        try:
+            self._resume()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _resume(self) -> None:
+        line = self._file.readline()
+        if not line.endswith(b"\n"):
+            self._file.truncate(0)
+            self._append(self._head)
+            return
+        head = _object(line)
+        if head != self._head:
+            was = head.get("verb", "something else") if head else "something else"
+            raise Usage(
+                f"{self.path}: the beginning of another run (`fleet {was}`, or other options or another f2tools);"
+                " give --fresh to begin anew, or another output"
+            )
+        place = self._file.tell()
+        while (line := self._file.readline()).endswith(b"\n"):
+            found = _object(line)
+            if found is None or not isinstance(found.get("name"), str):
+                break
+            self._places[found["name"]] = place
+            place = self._file.tell()
+        self._file.truncate(place)
+
+    def __contains__(self, target: str) -> bool:
+        return target in self._places
+
+    def add(self, target: str, result: Result) -> None:
+        """Keep what came of a target."""
+        self._places[target] = self._append({"name": target, "row": result.row, "findings": result.findings})
+
+    def _append(self, value: dict[str, Any]) -> int:
+        place = self._file.seek(0, os.SEEK_END)
+        self._file.write(json.dumps(value).encode() + b"\n")
+        self._file.flush()
+        return place
+
+    def results(self, targets: Iterable[str]) -> Iterator[Result]:
+        """The results of these targets in their order, one at a time."""
+        for target in targets:
+            self._file.seek(self._places[target])
+            found = json.loads(self._file.readline())
+            yield Result(found["row"], found["findings"])
+
+    def drop(self) -> None:
+        """The run is whole: the journal is not needed any more."""
+        os.unlink(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,78 @@
+"""The results of a run as two Parquet files: a row for each target, and beside it a row for each finding.
+
+The columns and their types are the verb's, whatever the rows hold, and the rows stand in the order of the targets: the
+same targets give the same bytes, however many workers were at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import IO, Any
+
+from f2tools import newfile
+from f2tools.errors import Usage
+from f2tools.fleet.verbs import Row, Verb
+from f2tools.fleet.work import Result
+
+ROWS = 16_384  # of one row group, which is what is held in memory
+ENDING = ".parquet"
+
+
+def findings_path(output: str) -> str:
+    """Where the second table goes: `out.findings.parquet` for `out.parquet`."""
+    return f"{output.removesuffix(ENDING)}.findings{ENDING}"
+
+
+def write_tables(output: str, verb: Verb, results: Iterable[Result]) -> None:
+    """Write both files; each takes its name when it is whole."""
+    with ExitStack() as stack:
+        findings = stack.enter_context(newfile.replacing(findings_path(output)))
+        rows = stack.enter_context(newfile.replacing(output))
+        first = stack.enter_context(_Table(rows, verb.columns))
+        second = stack.enter_context(_Table(findings, verb.finding_columns))
+        for result in results:
+            first.add(result.row)
+            for finding in result.findings:
+                second.add(finding)
+
+
+class _Table:
+    """Rows to one file, a row group at a time."""
+
+    def __init__(self, file: IO[bytes], columns: dict[str, str]) -> None:
+        pyarrow, parquet = needed()
+        self._pyarrow = pyarrow
+        self._schema = pyarrow.schema([(name, getattr(pyarrow, _TYPES[kind])()) for name, kind in columns.items()])
+        self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(self._pyarrow.Table.from_pylist(self._rows, self._schema))
+        self._rows.clear()
+
+    def __enter__(self) -> _Table:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._rows:
+            self._flush()
+        self._writer.close()
+
+
+_TYPES = {"bool": "bool_", "int64": "int64", "float64": "float64", "string": "string"}
+
+
+def needed() -> tuple[Any, Any]:
+    """(pyarrow, pyarrow.parquet); Usage that says what to install where they are missing."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise Usage("f2tools fleet needs pyarrow: pip install 'f2tools[fleet]'") from error
+    return pyarrow, pyarrow.parquet

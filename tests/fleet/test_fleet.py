@@ -1,0 +1,269 @@
+"""Many targets at once give the rows that each gives alone, whatever happens to targets, workers and the run itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+from f2tools.fleet import cluster as fleet_cluster
+from f2tools.fleet.run import FleetRequest, run
+from f2tools.fleet.targets import targets_of
+from f2tools.fleet.verbs import VERBS, Options
+from f2tools.fleet.work import Result, look_at
+from tests import images
+from tests.dump.craft import f2
+from tests.fsck.craft import examine
+from tests.trace import traces
+
+pytestmark = pytest.mark.xdist_group("fleet")
+FEW = ("active-logs-2", "crash-rename-only", "history-a")
+ALL = os.environ.get("F2_FLEET_IMAGES") == "all"
+DAMAGED = ("nat-zero", "inode-nlink", "checkpoint-both", "dentry-hash")
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a cluster of two processes, which all tests share."""
+    address = "127.0.0.1:0"
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, silence_logs=50, dashboard_address=address
+    ) as local:
+        yield local.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Images of all kinds: sound, crashed, damaged, one that is none and one that is not there."""
+    folder = tmp_path_factory.mktemp("images")
+    sound = [n for n in images.CASES if not images.reference(n).extra] if ALL else FEW
+    found = [str(images.reference(name).path) for name in sound]
+    found += [str(images.damaged(name, folder / name).path) for name in (images.DAMAGED if ALL else DAMAGED)]
+    (folder / "none.img").write_bytes(b"no image" * 1000)
+    return [*found, str(folder / "none.img"), str(folder / "vanished.img")]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return pq.read_table(path).to_pylist()
+
+
+@pytest.mark.parametrize("verb", ["check", "info", "undelete", "manifest", "scan"])
+def test_a_fleet_gives_what_each_image_gives_alone(
+    verb: str, fleet: list[str], scheduler: str, tmp_path: Path
+) -> None:
+    chosen = fleet if verb == "check" or ALL else [*fleet[-6:-4], *fleet[-1:]]
+    out = tmp_path / "out.parquet"
+    done = f2("fleet", verb, *chosen, "--scheduler", scheduler, "-o", out)
+    assert done.code == 1, done.err
+    alone = [look_at(verb, target, Options()) for target in chosen]
+    columns = VERBS[verb].columns
+    assert rows(out) == [{name: one.row.get(name) for name in columns} for one in alone]
+    names = VERBS[verb].finding_columns
+    wanted = [{name: finding.get(name) for name in names} for one in alone for finding in one.findings]
+    assert rows(tmp_path / "out.findings.parquet") == wanted
+    assert not out.with_name("out.parquet.part").exists()
+
+
+def test_a_row_of_check_is_what_fsck_says(fleet: list[str], scheduler: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    f2("fleet", "check", *fleet, "--scheduler", scheduler, "-o", out)
+    found = {row["target"]: row for row in rows(out)}
+    for target in fleet[:-2]:
+        report = examine(Path(target))
+        said = {str(level): count for level, count in report.severities.items()}
+        row = found[target]
+        assert (row["ok"], row["warnings"]) == (report.sound, said.get("warning", 0))
+        assert row["errors"] == said.get("error", 0) + said.get("fatal", 0)
+        assert (row["reason"] is None) == row["ok"]
+    for target in fleet[-2:]:
+        assert found[target]["errors"] is None
+        assert not found[target]["looked_at"]
+    assert "vanished.img: No such file" in found[fleet[-1]]["reason"]
+
+
+def test_traces_give_the_numbers_of_their_reports(scheduler: str, tmp_path: Path) -> None:
+    prefix = traces.unpacked("f2fs-varmail", tmp_path / "traces")
+    out = tmp_path / "out.parquet"
+    done = f2("fleet", "trace", f"{prefix}.blktrace.*", "--scheduler", scheduler, "-o", out, "--json")
+    report = json.loads(f2("trace", "analyze", prefix, "--json").out)
+    (row,) = rows(out)
+    assert row["target"] == str(prefix)
+    assert row["events"] == report["events"]
+    assert row["latency_d2c_write_p99"] == report["latency"]["d2c"]["write"]["p99"]
+    assert row["size_512k_request_share"] == report["size_512k"]["request_share"]
+    assert json.loads(done.out)["targets"] == 1
+
+
+def both_tables(out: Path) -> tuple[bytes, bytes]:
+    return out.read_bytes(), out.with_name(f"{out.stem}.findings.parquet").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def expected(fleet: list[str], scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """The tables of a check in which nothing goes wrong."""
+    out = tmp_path_factory.mktemp("expected") / "out.parquet"
+    run(FleetRequest("check", fleet, str(out), scheduler=scheduler))
+    return both_tables(out)
+
+
+def test_processes_of_its_own_give_the_same_bytes(
+    fleet: list[str], expected: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    command = [sys.executable, "-m", "f2tools", "fleet", "check", *fleet, "--jobs", "2", "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"{len(fleet)} targets" in done.stdout
+    assert both_tables(out) == expected
+
+
+def worker_pids(address: str) -> list[int]:
+    with Client(address, set_as_default=False) as client:
+        found: Any = client.run(os.getpid)
+        return list(found.values())
+
+
+def test_a_worker_that_is_killed_half_way_changes_nothing(
+    fleet: list[str], scheduler: str, expected: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    victims = worker_pids(scheduler)[:1]
+
+    def advance(_: int) -> None:
+        while victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+
+    out = tmp_path / "out.parquet"
+    run(FleetRequest("check", fleet, str(out), scheduler=scheduler), advance=advance)
+    assert not victims
+    assert both_tables(out) == expected
+
+
+def test_a_worker_that_sleeps_for_a_while_changes_nothing(
+    fleet: list[str], scheduler: str, expected: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    sleeper = psutil.Process(worker_pids(scheduler)[0])
+    waking = threading.Timer(2, sleeper.resume)
+
+    def advance(_: int) -> None:
+        if not waking.ident:
+            sleeper.suspend()
+            waking.start()
+
+    out = tmp_path / "out.parquet"
+    run(FleetRequest("check", fleet, str(out), scheduler=scheduler), advance=advance)
+    waking.join()
+    assert both_tables(out) == expected
+
+
+class Cut(Exception):
+    """The run ends here."""
+
+
+def cut_after(count: int) -> Callable[[int], None]:
+    left = [count]
+
+    def advance(done: int) -> None:
+        left[0] -= done
+        if left[0] <= 0:
+            raise Cut
+
+    return advance
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(
+    fleet: list[str], scheduler: str, expected: tuple[bytes, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.parquet"
+    request = FleetRequest("check", fleet, str(out), scheduler=scheduler)
+    with pytest.raises(Cut):
+        run(request, advance=cut_after(4))
+    assert not out.exists()
+    part = tmp_path / "out.parquet.part"
+    part.write_bytes(part.read_bytes()[:-10])  # the last line is torn
+    told: list[int] = []
+    run(request, resumed=told.append)
+    assert told == [3]
+    assert both_tables(out) == expected
+
+
+def test_the_beginning_of_another_run_is_not_gone_on_with(fleet: list[str], scheduler: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    with pytest.raises(Cut):
+        run(FleetRequest("check", fleet, str(out), scheduler=scheduler), advance=cut_after(1))
+    done = f2("fleet", "info", *fleet[:1], "--scheduler", scheduler, "-o", out)
+    assert (done.code, "`fleet check`" in done.err, "--fresh" in done.err) == (2, True, True)
+    assert f2("fleet", "info", *fleet[:1], "--scheduler", scheduler, "-o", out, "--fresh").code == 0
+    assert rows(out)[0]["target"] == fleet[0]
+
+
+def test_a_worker_of_another_version_is_named_in_one_sentence(
+    fleet: list[str], scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = fleet_cluster.installed
+    monkeypatch.setattr(fleet_cluster, "installed", lambda name: "9.9" if name == "f2tools" else here(name))
+    done = f2("fleet", "check", *fleet, "--scheduler", scheduler, "-o", tmp_path / "out.parquet")
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert "has f2tools" in done.err
+    assert "this machine has 9.9; install the same on both" in done.err
+
+
+def test_a_scheduler_that_is_not_there_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_cluster, "SECONDS_TO_CONNECT", 1)
+    done = f2("fleet", "check", "a.img", "--scheduler", "tcp://127.0.0.1:9", "-o", tmp_path / "out.parquet")
+    assert (done.code, len(done.err.splitlines())) == (8, 1)
+    assert "no dask scheduler answers" in done.err
+
+
+def test_without_dask_the_extra_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    done = f2("fleet", "check", "a.img", "-o", tmp_path / "out.parquet")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "pip install 'f2tools[fleet]'" in done.err
+
+
+def test_a_page_shows_what_stands_out(fleet: list[str], scheduler: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    out = tmp_path / "out.parquet"
+    done = f2("fleet", "check", *fleet, "--scheduler", scheduler, "-o", out, "--html", page)
+    text = page.read_text()
+    assert text.index("What stands out") < text.index("<svg")
+    assert "Findings by code" in text
+    for row in rows(out):
+        assert row["ok"] or row["target"] in text
+    assert done.text.splitlines()[-1].startswith(f"{len(fleet)} targets: ")
+
+
+def test_targets_are_names_patterns_and_lists_each_once(tmp_path: Path) -> None:
+    for name in ("b.img", "a.img", "deep/c.img", "t.blktrace.0", "t.blktrace.1", "[x].img"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    listed = tmp_path / "list"
+    listed.write_text(f"# cards\n{tmp_path}/b.img\n\n{tmp_path}/**/*.img\n")
+    assert targets_of([f"@{listed}", str(tmp_path / "[x].img"), "gone.img"]) == [
+        *(str(tmp_path / name) for name in ("b.img", "[x].img", "a.img", "deep/c.img")), "gone.img",
+    ]  # fmt: skip
+    assert targets_of([f"{tmp_path}/t.blktrace.*"], traces=True) == [str(tmp_path / "t")]
+    done = f2("fleet", "check", f"{tmp_path}/*.none", "-o", tmp_path / "out.parquet")
+    assert (done.code, "nothing fits this pattern" in done.err) == (2, True)
+
+
+def test_a_mistake_of_ours_is_a_row_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(target: str, options: Options) -> tuple[dict[str, Any], list[Any]]:
+        raise KeyError("nat")
+
+    monkeypatch.setitem(VERBS, "check", VERBS["check"].__class__("check", {}, {}, wrong))
+    result = look_at("check", "a.img", Options())
+    assert isinstance(result, Result)
+    assert "KeyError: 'nat': this is a mistake in f2tools" in result.row["reason"]
