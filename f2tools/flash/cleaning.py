@@ -3,10 +3,15 @@
 The block that costs least to empty is cleaned first.  What still counts in it is appended again, the flash is told to
 make that durable, and only then is the block erased: a record says that it is dead, so that nothing is made of what a
 power cut leaves of it.
+
+A block that a power cut left half written is not wanted as such where room is scarce: what counts in it is appended
+again, as one, to the block that takes its place.  So losing power costs no erase block, however often it happens, and
+those that only cleaning may use are still there when it is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -60,6 +65,7 @@ class Cleaner:
 
     def make_room(self, pages: int) -> None:
         """See to it that so many pages can be appended, and cleaning can go on after that; Full."""
+        self._replace_half_written()
         wanted = pages + RESERVE * self._pages
         barren = 0
         while self.log.pages_left() < wanted:
@@ -163,14 +169,47 @@ class Cleaner:
 
     # -- emptying them
 
+    def _replace_half_written(self) -> None:
+        """If a power cut left the newest block half written and few are free, one that begins with what counts in it.
+
+        Both at once: until all of that is there, the new one is as if it had not been begun.
+        """
+        log, table = self.log, self.table
+        half_written, log.half_written = log.half_written, False
+        if not half_written or table.free() > RESERVE + 1:
+            return
+        block = log.block
+        found, raw = self._scan(block)
+        data = self._living(block, found, raw)
+        records = [*self._records(block, [block], found, raw), self._dead(block)]
+        count = len(data[0])
+        pages = -(-count // log.slots_per_page) + -(-len(records) // self._records_per_page)
+        if pages >= self._pages or count != int(table.live[block]):  # it gains nothing, or something is lost
+            return
+        log.append_as_one(*data, records)
+        self._release([block])
+
     def _clean(self, victims: list[int]) -> None:
+        log = self.log
+        for block in victims:
+            found, raw = self._scan(block)
+            vblocks, data, crcs = self._living(block, found, raw)
+            self.slots_moved += len(vblocks)
+            log.append(vblocks, data, crcs)
+            if self.table.live[block]:
+                self._move_lost(block)
+            for record in self._records(block, victims, found, raw):
+                log.add_record(record)
+        for block in victims:
+            log.add_record(self._dead(block))
+        self._release(victims)
+
+    def _dead(self, block: int) -> Record:
+        return Record(kind=DEAD, block=block, count=int(self.table.erases[block]), version=int(self.table.seq[block]))
+
+    def _release(self, victims: list[int]) -> None:
+        """Erase blocks of which a record says that they are dead."""
         table, log = self.table, self.log
-        for block in victims:
-            self._move(block, victims)
-        for block in victims:
-            log.add_record(
-                Record(kind=DEAD, block=block, count=int(table.erases[block]), version=int(table.seq[block]))
-            )
         log.flush()
         for block in victims:
             self.blocks_cleaned += 1
@@ -182,36 +221,39 @@ class Cleaner:
             table.release(block, STALE)
             log.erase(block)
 
-    def _move(self, block: int, victims: list[int]) -> None:
-        """Append again what counts of a block."""
-        table, medium = self.table, self.log.medium
-        found, raw = scan(medium, block, int(table.seq[block]), int(table.end[block]), False)
+    def _scan(self, block: int) -> tuple[Scan, bytes]:
+        return scan(self.log.medium, block, int(self.table.seq[block]), int(self.table.end[block]), False)
+
+    def _records(self, block: int, victims: list[int], found: Scan, raw: bytes) -> Iterator[Record]:
+        """The records of a block, and what its head tells, that still say something once the victims are gone."""
+        medium = self.log.medium
         stride = medium.page_size + medium.spare_size
         view = memoryview(raw)
-        kinds = found.tags["kind"]
-        if table.live[block]:
-            self._move_data(block, np.flatnonzero(found.valid & (kinds == DATA)), raw, found)
-        if table.live[block]:
-            self._move_lost(block)
-        prev_block, prev_seq, prev_end = table.prev.get(block, (0, 0, 0))
-        if prev_end < medium.pages_per_block and prev_block not in victims:
-            self._keep(Record(kind=END, block=prev_block, count=prev_end, version=prev_seq), victims)
-        for page in np.flatnonzero(found.valid & (kinds == RECORDS)).tolist():
+        prev_block, prev_seq, prev_end = self.table.prev.get(block, (0, 0, 0))
+        if prev_end < medium.pages_per_block:
+            record = Record(kind=END, block=prev_block, count=prev_end, version=prev_seq)
+            if self._counts(record, victims):
+                yield record
+        for page in np.flatnonzero(found.valid & (found.tags["kind"] == RECORDS)).tolist():
             content = content_of(medium, block, page, view[page * stride : (page + 1) * stride], found.tags[page])
             for row in Record.table(content or b""):
                 values = {name: int(row[name]) for name in ("kind", "block", "start", "count", "version")}
-                if values["kind"]:
-                    self._keep(Record(**values), victims)
+                if values["kind"] and self._counts(record := Record(**values), victims):
+                    yield record
 
-    def _move_data(self, block: int, pages: NDArray[np.intp], raw: bytes, found: Scan) -> None:
-        """Append again what the map has in readable pages, in the order of the space."""
+    def _living(self, block: int, found: Scan, raw: bytes) -> tuple[NDArray[np.uint64], memoryview, list[int]]:
+        """What the map has in readable pages, in the order of the space: virtual blocks, content, checksums."""
         log, medium = self.log, self.log.medium
         spp = log.slots_per_page
+        none = np.zeros(0, np.uint64), memoryview(b""), list[int]()
+        if not self.table.live[block]:
+            return none
+        pages = np.flatnonzero(found.valid & (found.tags["kind"] == DATA))
         tags = found.tags[pages]
         used = np.arange(spp) < tags["slots"][:, None]
         vblocks = tags["vblock"].reshape(-1, spp)[used]
         if not vblocks.size:
-            return
+            return none
         slots = (pages[:, None] * spp + np.arange(spp))[used]
         follows = (vblocks[1:] - vblocks[:-1] == 1) & (np.diff(slots) == 1)
         cuts = (np.flatnonzero(~follows) + 1).tolist()
@@ -223,14 +265,13 @@ class Cleaner:
                 if address - lies == start - vblock:
                     living.append(np.arange(at + start - vblock, at + start - vblock + length))
         if not living:
-            return
+            return none
         chosen = np.concatenate(living)
         chosen = chosen[np.argsort(vblocks[chosen])]
         rows = np.frombuffer(raw, np.uint8).reshape(len(found.tags), -1)[:, : medium.page_size]
         data = rows.reshape(len(found.tags), spp, BLOCK)[slots[chosen] // spp, slots[chosen] % spp]
         crcs = tags["slot_crc"].reshape(-1, spp)[used][chosen].tolist()
-        self.slots_moved += len(chosen)
-        log.append(vblocks[chosen], self._checked(block, slots[chosen], byte_view(data), crcs), crcs)
+        return vblocks[chosen], self._checked(block, slots[chosen], byte_view(data), crcs), crcs
 
     def _checked(self, block: int, slots: NDArray[np.intp], data: memoryview, crcs: list[int]) -> memoryview:
         """Slots as they should be; one that is lost goes with its checksum, so that reading it stays an error."""
@@ -256,24 +297,20 @@ class Cleaner:
             vblocks = np.arange(count, dtype=np.uint64) + np.uint64(start)
             self.log.append(vblocks, memoryview(bytes(count * BLOCK)), [wrong] * count)
 
-    def _keep(self, record: Record, victims: list[int]) -> None:
-        """Append a record again if it still says something."""
+    def _counts(self, record: Record, victims: list[int]) -> bool:
+        """Whether a record still says something when the victims are gone."""
         table = self.table
         if record.block >= self.log.medium.blocks:
-            return
+            return False
         if record.kind == TRIM:
             older = table.seq[table.used()]
             older = older[~np.isin(table.used(), victims)]
-            if not (older <= record.version >> POSITION_BITS).any() or self._is_mapped(record):
-                return
-        elif record.kind == END:
-            if record.block in victims or int(table.seq[record.block]) != record.version or not record.version:
-                return
-        elif record.kind == DEAD and (
-            table.state[record.block] >= USED or int(table.erases[record.block]) != record.count + 1
-        ):
-            return
-        self.log.add_record(record)
+            return bool((older <= record.version >> POSITION_BITS).any()) and not self._is_mapped(record)
+        if record.kind == END:
+            return record.block not in victims and 0 < record.version == int(table.seq[record.block])
+        if record.kind == DEAD:
+            return table.state[record.block] < USED and int(table.erases[record.block]) == record.count + 1
+        return True
 
     def _is_mapped(self, trim: Record) -> bool:
         """Whether all that was trimmed has been written again."""

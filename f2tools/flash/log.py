@@ -117,8 +117,11 @@ class Log:
         self.blocks_erased = 0
         self.failed: set[int] = set()
         """Blocks that didn't take a page; to be emptied and retired."""
+        self.half_written = False
+        """Whether a power cut left the newest block as it is, and nothing was appended since."""
         self._placing = placing
         self._newest = 0
+        self._empty: list[int] = []
         self._durable = 0
         self._dirty = False
         self._page = bytearray(medium.page_size)
@@ -185,24 +188,33 @@ class Log:
         vblocks = np.concatenate(
             [np.arange(len(data) // BLOCK, dtype=np.uint64) + np.uint64(start) for start, data in parts]
         )
-        content = b"".join(data for _, data in parts)
+        content = memoryview(b"".join(data for _, data in parts))
+        self.append_as_one(vblocks, content, _crcs_of(content), [])
+
+    def append_as_one(
+        self, vblocks: NDArray[np.uint64], data: memoryview, crcs: list[int], records: list[Record]
+    ) -> None:
+        """Append any blocks, and records, of which a power cut leaves all or none; they fit into one erase block."""
+        self.close_page()
+        data_pages = -(-len(vblocks) // self.slots_per_page)
+        pages = data_pages + -(-len(records) * Record.size // self.medium.page_size)
         while True:
-            self.close_page()
             if self.medium.pages_per_block - self.page < pages:
                 self.begin_block()
             raw, rows, tags = self._blank(pages)
-            _fill(rows, memoryview(content), self.medium.page_size)
-            self._fill_tags(tags, vblocks, _crcs_of(memoryview(content)), self.slots_per_page)
-            tags["kind"], tags["flags"] = DATA, TX
+            if data_pages:
+                _fill(rows, data, self.medium.page_size)
+                self._fill_tags(tags[:data_pages], vblocks, crcs, self.slots_per_page)
+            self._fill_records(rows[data_pages:], tags[data_pages:], records)
+            tags["kind"][:data_pages], tags["flags"] = DATA, TX
             tags["flags"][0] |= TX_FIRST
             tags["flags"][-1] |= TX_LAST
             self._seal(tags, rows)
             address = self._address(0)
             if self._program(raw) == pages:
                 break
-        for start, data in parts:
-            self._placing.placed(start, len(data) // BLOCK, address)
-            address += len(data) // BLOCK
+        self._place(vblocks, address)
+        self.table.records[self.block] += len(records)
 
     def add_record(self, record: Record) -> None:
         """Note something that is to be in the log by the next flush."""
@@ -251,10 +263,15 @@ class Log:
         while not self._begin(self._choose(), prev):
             pass
 
-    def resume(self, block: int, end: int, further: bool) -> None:
-        """Go on behind the newest block of the log: in it, from page `end`, or with `further` in one of its own."""
+    def resume(self, block: int, end: int, further: bool, empty: dict[int, int]) -> None:
+        """Go on behind the newest block of the log: in it, from page `end`, or with `further` in one of its own.
+
+        `empty` are blocks, and their seq, that were begun behind it and hold nothing.
+        """
         self.block, self.seq = block, int(self.table.seq[block])
-        self._newest = max(self._newest, self.seq)
+        self._newest = max(self._newest, self.seq, *empty.values())
+        self._empty = list(empty)
+        self.half_written = further
         self.page = self.medium.pages_per_block if further else end
         self._durable = end
 
@@ -290,6 +307,15 @@ class Log:
         return False
 
     def _choose(self) -> int:
+        """The erase block to begin next; the one that was begun last and holds nothing comes first.
+
+        So no more than one such block is ever there, however often the power goes.
+        """
+        while self._empty:
+            block = self._empty.pop()
+            if not self._empty:
+                return block
+            self.erase(block)
         candidates = np.flatnonzero(self.table.state <= STALE)
         if not candidates.size:
             raise Full(f"{self.medium.name}: no erase block is free")
@@ -416,14 +442,25 @@ class Log:
             if self._write_one(kind, content, number):
                 return
 
-    def _write_one(self, kind: int, content: bytes, number: int) -> bool:
-        raw, rows, tags = self._blank(1)
-        rows[0, : len(content)] = np.frombuffer(content, np.uint8)
+    def _fill_records(self, rows: NDArray[np.uint8], tags: Any, records: list[Record]) -> None:
+        """Put records into raw pages, and say so in their tags."""
+        each = self.medium.page_size // Record.size
+        for page in range(len(tags)):
+            content = b"".join(record.build() for record in records[page * each : (page + 1) * each])
+            self._fill_other(rows[page], tags[page : page + 1], RECORDS, content, 0)
+
+    def _fill_other(self, row: NDArray[np.uint8], tag: Any, kind: int, content: bytes, number: int) -> None:
+        """Put what is no data into one raw page, and say so in its tag."""
+        row[: len(content)] = np.frombuffer(content, np.uint8)
         slots = -(-len(content) // BLOCK)
         whole = memoryview(content.ljust(slots * BLOCK, b"\0"))
-        self._fill_tags(tags, np.zeros(slots, np.uint64), _crcs_of(whole), slots)
-        tags["kind"] = kind
-        tags["vblock"][0, 0] = number
+        self._fill_tags(tag, np.zeros(slots, np.uint64), _crcs_of(whole), slots)
+        tag["kind"] = kind
+        tag["vblock"][0, 0] = number
+
+    def _write_one(self, kind: int, content: bytes, number: int) -> bool:
+        raw, rows, tags = self._blank(1)
+        self._fill_other(rows[0], tags, kind, content, number)
         self._seal(tags, rows)
         return bool(self._program(raw))
 

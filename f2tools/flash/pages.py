@@ -20,6 +20,7 @@ from f2tools.flash.format import (
     HEAD,
     HEAD_MAGIC,
     POSITION_BITS,
+    RECORDS,
     TX,
     TX_FIRST,
     TX_LAST,
@@ -204,7 +205,7 @@ def _drop_unfinished(found: Scan) -> None:
         return
     begun = -1
     for page in range(found.end):
-        part = found.valid[page] and kinds[page] == DATA and flags[page] & TX
+        part = found.valid[page] and kinds[page] in (DATA, RECORDS) and flags[page] & TX
         if not found.valid[page] and begun >= 0:
             continue  # unreadable: what follows tells
         if begun >= 0 and (not part or flags[page] & TX_FIRST):

@@ -74,6 +74,8 @@ class Opened:
     """(erase block, page) of what should be there and can't be read."""
     headless: list[int] = field(default_factory=list)
     """Erase blocks of the log whose head can't be read."""
+    empty: dict[int, int] = field(default_factory=dict)
+    """Erase blocks, and their seq, that were begun behind the newest one and hold nothing that counts."""
 
 
 class _Replay:
@@ -90,6 +92,7 @@ class _Replay:
         self.heads: dict[int, BlockHead] = {}
         self.headless: dict[int, int] = {}  # by erase block: so many pages were durable when its last was written
         self.kept: dict[int, _Kept] = {}
+        self.empty: dict[int, int] = {}
         self.entries: Any = None
         self.entries_seq: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self.blocks_read = 0
@@ -153,6 +156,28 @@ class _Replay:
         """Of that log block, if it is still there, only so many pages count."""
         if block < self.medium.blocks and seq and int(self.table.seq[block]) == seq:
             self.table.end[block] = min(int(self.table.end[block]), end)
+
+    def find_newest(self) -> tuple[int, Scan, bytes]:
+        """The newest block of the log, and what it holds.
+
+        One that was begun, and that the power went on before anything in it counted, is as if it had never been begun:
+        so it costs nothing, however often that happens.  The one before it ends where the head of that one says.
+        """
+        medium, told = self.medium, False
+        while True:
+            newest = max(self.heads, key=lambda block: self.heads[block].seq)
+            seq, upto = self.heads[newest].seq, medium.pages_per_block
+            if told:
+                upto = int(self.table.end[newest])
+            tail, raw = scan(medium, newest, seq, upto, not told)
+            if tail.valid[1:].any() or len(self.heads) == 1:
+                self.table.end[newest] = tail.end
+                return newest, tail, raw
+            told = newest not in self.headless
+            self.empty[newest] = seq
+            self.heads.pop(newest)
+            self.headless.pop(newest, None)
+            self.table.release(newest, STALE)
 
     def collect(self, block: int, found: Scan, raw: bytes, start: int) -> None:
         """Keep what a log block holds until it is known what of it counts."""
@@ -342,10 +367,7 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
     replay = _Replay(medium)
     identity = replay.read_heads()
     table = replay.table
-    newest = max(replay.heads, key=lambda block: replay.heads[block].seq)
-    seq = replay.heads[newest].seq
-    tail, tail_raw = scan(medium, newest, seq, medium.pages_per_block, True)
-    table.end[newest] = tail.end
+    newest, tail, tail_raw = replay.find_newest()
     commit = _last_commit(replay, newest, tail)
     from_checkpoint = use_checkpoint and replay.load_checkpoint(commit)
     for block in table.by_seq():
@@ -366,8 +388,9 @@ def open_log(medium: Medium, *, use_checkpoint: bool = True) -> Opened:
     replay.drop_trimmed()
     replay.count_live()
     return Opened(
-        identity, table, replay.map, newest, tail.end, is_commit(tail), commit, from_checkpoint,
+        identity, table, replay.map, newest, tail.end, is_commit(tail) and not replay.empty, commit, from_checkpoint,
         replay.blocks_read, replay.damaged, [one for one in sorted(replay.headless) if table.state[one] == USED],
+        replay.empty,
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class Vsl(Device):
         self.table = opened.table
         self.log = Log(medium, opened.identity, opened.table, self)
         self.log.checkpoint = opened.checkpoint
-        self.log.resume(opened.newest, opened.end, not opened.clean)
+        self.log.resume(opened.newest, opened.end, not opened.clean, opened.empty)
         self.blocks_written = 0
         self._cleaner = Cleaner(self.log, self.map, wear_spread)
         self._changed = False

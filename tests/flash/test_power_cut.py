@@ -153,3 +153,59 @@ def test_a_chip_that_loses_power_again_and_again_keeps_what_was_flushed(seed: in
         history = History()
         history.durable = found
     assert nand.erase_counts.max() > 3
+
+
+def full_chip() -> tuple[Nand, dict[int, bytes]]:
+    """A chip with as much on it as the layer takes, written over until it had to clean, and what it holds."""
+    chance = random.Random(0)
+    nand = Nand(Geometry(blocks=16, pages_per_block=8))
+    vsl = create_on_nand(nand)
+    content = {}
+    for block in [*range(vsl.capacity_blocks), *chance.choices(range(vsl.capacity_blocks), k=300)]:
+        content[block] = chance.randbytes(512)
+        vsl.write_vblocks(block, content[block])
+    vsl.flush()
+    assert not vsl.free_blocks
+    return nand, content
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 4, 5, 6, None])
+def test_a_full_layer_that_loses_power_over_and_over_in_the_same_place_goes_on_writing(after: int | None) -> None:
+    nand, content = full_chip()
+    chance = random.Random(after)
+    for cut in range(200 if after is None else 25):
+        vsl = open_on_nand(nand, use_checkpoint=False)
+        assert not vsl.opened.damaged
+        nand.cut_power(chance.randrange(12) if after is None else after, seed=cut)
+        written = {}
+        try:
+            while True:
+                block = chance.randrange(len(content))
+                written[block] = content[block][:-4] + cut.to_bytes(4, "little")
+                vsl.write_vblocks(block, written[block])
+                vsl.flush()
+        except PowerCut:
+            nand.power_on()
+        for block in written:
+            content[block] = open_on_nand(nand).read_vblocks(block, 1)
+            assert content[block][:-4] == written[block][:-4]
+    vsl = open_on_nand(nand)
+    assert blocks_of(vsl) == content
+    for block in content:
+        vsl.write_vblocks(block, content[block])
+    vsl.close()
+    assert blocks_of(open_on_nand(nand)) == content
+
+
+def test_a_block_that_was_begun_and_not_written_costs_nothing() -> None:
+    nand, content = full_chip()
+    before = open_on_nand(nand)
+    free, newest = before.table.free(), before.opened.newest
+    for cut in range(5):
+        nand.cut_power(2, seed=cut)  # the erase and the head are done
+        with pytest.raises(PowerCut):
+            open_on_nand(nand).write_vblocks(0, content[0])
+        nand.power_on()
+        vsl = open_on_nand(nand)
+        assert (vsl.table.free(), vsl.opened.newest) == (free, newest)
+        assert blocks_of(vsl) == content
