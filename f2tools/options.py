@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import Usage
+from f2tools.errors import F2fsError, Usage
 from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
+FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -49,6 +50,60 @@ class LazyGroup(click.Group):
         for title, names in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, self._lazy[name][1]) for name in names])
+
+
+class WrongUsage(click.UsageError):
+    """Wrong usage, with the exit code that fsck(8) has for it."""
+
+    exit_code = WRONG_USAGE
+
+
+class CheckCommand(click.Command):
+    """A command that checks, with the exit codes of fsck(8), where 1 and 2 mean something else than elsewhere."""
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **settings)
+        except click.UsageError as error:
+            raise WrongUsage(error.format_message(), error.ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise WrongUsage(error.format_message(), error.ctx) from None
+        except F2fsError as error:
+            error.exit_code = WRONG_USAGE if error.exit_code == 2 else FAILED
+            raise
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise F2fsError(said_by_system(error)) from None
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("f2tools: interrupted", err=True)
+            ctx.exit(CANCELLED)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:  # which would end with 1: all errors corrected
+            say_bug(error)
+            ctx.exit(FAILED)
+
+
+class Share(click.ParamType):
+    """A share of 100: `10%` or `10`."""
+
+    name = "percent"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            share = float(str(value).removesuffix("%"))
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1000:
+            self.fail(f"{value!r} is no share of 100; write it like 10%", param, ctx)
+        return share / 100
 
 
 class Size(click.ParamType):

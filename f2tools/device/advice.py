@@ -42,7 +42,7 @@ OPEN_FIRST = {
     "swap space": "it holds memory that was swapped out, no files",
 }
 READ_BY = {
-    "Direct File System": "`f2tools dfs dump info`",
+    "DFS (Direct File System)": "`f2tools dfs dump info`",
     "ext2": "e2fsck -fn",
     "ext3": "e2fsck -fn",
     "ext4": "e2fsck -fn",

@@ -40,7 +40,7 @@ class Signature:
 # (name, offset from the start, magic); a file system that other ones embed stands after them
 MAGICS: tuple[tuple[str, int, bytes], ...] = (
     *(("F2FS", place, F2FS_MAGIC) for place in SUPERBLOCK_PLACES),
-    ("Direct File System", 8192, b"F2DFSIMG"),
+    ("DFS (Direct File System)", 8192, b"F2DFSIMG"),
     ("XFS", 0, b"XFSB"),
     ("Btrfs", 0x10040, b"_BHRfS_M"),
     ("bcachefs or bcache", 4096 + 24, bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")),

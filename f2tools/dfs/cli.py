@@ -9,24 +9,8 @@ import click
 
 from f2tools.dfs.dump_cli import dump
 from f2tools.dfs.mount_cli import mount
-from f2tools.options import Size, human_size, json_option, print_json, progress
-
-
-class Percent(click.ParamType):
-    """A share of 100: `10%` or `10`."""
-
-    name = "percent"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            share = float(str(value).removesuffix("%"))
-        except ValueError:
-            share = -1.0
-        if not 0 <= share <= 1000:
-            self.fail(f"{value!r} is no share of 100; write it like 10%", param, ctx)
-        return share / 100
+from f2tools.options import FINDINGS_LEFT, CheckCommand, Share, Size, human_size, json_option, print_json, progress
+from f2tools.text import printable
 
 
 @click.group()
@@ -46,7 +30,7 @@ def dfs() -> None:
 @click.option("--chunk", type=Size(), default="2T", show_default=True, help="Size of a chunk: the largest file.")
 @click.option("--small-file", type=Size(), default="32K", show_default=True,
               help="Files up to this size share chunks; a larger one has its own.")  # fmt: skip
-@click.option("--op", type=Percent(), default="10%", show_default=True, metavar="PERCENT",
+@click.option("--op", type=Share(), default="10%", show_default=True, metavar="PERCENT",
               help="Over-provisioning: so much more than --size, for cleaning to be cheap.")  # fmt: skip
 def mkfs(image: str, size: int, chunk: int, small_file: int, op: float) -> None:
     """Make a new image with an empty volume.  The file is sparse: it takes what is written to it.
@@ -60,18 +44,20 @@ def mkfs(image: str, size: int, chunk: int, small_file: int, op: float) -> None:
 
     geo = make_image(image, size, chunk_bytes=chunk, slot_bytes=small_file, overprovision=op)
     click.echo(
-        f"{image}: holds {human_size(size)}; files up to {human_size(geo.max_size)}, {geo.max_ino} of them at most"
+        f"{printable(image)}: holds {human_size(size)}; files up to {human_size(geo.max_size)}, {geo.max_ino} of them "
+        "at most"
     )
 
 
-@dfs.command()
+@dfs.command(cls=CheckCommand)
 @click.argument("image", type=click.Path(path_type=str))
 @json_option
 def fsck(image: str, as_json: bool) -> None:
     """Check a volume; say what is wrong and where.  Nothing is written.
 
-    Exit code 0 for a sound volume, also after a power cut, and 4 for a damaged one.  The layer below is checked by
-    `f2tools vsl check`, which reads all content too.
+    Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 4 for a damaged one; 8 where it can't
+    be checked; 16 wrong usage; 32 interrupted.  The layer below is checked by `f2tools vsl check`, which reads all
+    content too.
 
     \b
     Example:
@@ -86,16 +72,16 @@ def fsck(image: str, as_json: bool) -> None:
         print_json({"image": image, **report.as_dict()})
     else:
         for finding in report.findings:
-            click.echo(str(finding))
+            click.echo(printable(str(finding)))
         for line in _said_of(report):
-            click.echo(f"{image}: {line}")
+            click.echo(f"{printable(image)}: {line}")
         verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
         click.echo(
-            f"{image}: {verdict}; {report.inodes} inodes, {report.directories} of them directories, "
+            f"{printable(image)}: {verdict}; {report.inodes} inodes, {report.directories} of them directories, "
             f"{report.mapped_blocks} blocks mapped"
         )
     if not report.sound:
-        sys.exit(4)
+        sys.exit(FINDINGS_LEFT)
 
 
 def _said_of(report: Any) -> list[str]:

@@ -160,7 +160,7 @@ def extract(image: str, path: str, output: str, keep: Keep, as_json: bool) -> No
     else:
         left = f"; {report.left_out} devices or set-user-ID bits left out, --all keeps them" if report.left_out else ""
         click.echo(
-            f"{output}: {report.files} files, {report.directories} directories, {report.symlinks} links, "
+            f"{printable(output)}: {report.files} files, {report.directories} directories, {report.symlinks} links, "
             f"{report.bytes} bytes{left}"
         )
     _say_lost(report.lost)

@@ -18,14 +18,16 @@ from f2tools.copyout.keep import NOTHING, Keep, keep_options
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
+    FINDINGS_LEFT,
+    FINE,
+    REPAIRED,
+    CheckCommand,
     Size,
     device_option,
     human_size,
     image_argument,
     layout_option,
     progress,
-    said_by_system,
-    say_bug,
     say_waiting,
 )
 from f2tools.text import command_line, printable
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from f2tools.fsck.findings import Finding
     from f2tools.fsck.repair.rounds import Outcome
 
-FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 DONE_SHOWN = 30
 CODE = re.compile(r"[A-Z]\d{3}")
 GROUPS = {
@@ -51,43 +52,6 @@ GROUPS = {
     "count": "Correct counts",
     "quota": "Write quota files anew",
 }
-
-
-class WrongUsage(click.UsageError):
-    """Wrong usage, with the exit code that fsck(8) has for it."""
-
-    exit_code = WRONG_USAGE
-
-
-class FsckCommand(click.Command):
-    """A command with the exit codes of fsck(8), where 1 and 2 mean something else than elsewhere."""
-
-    def make_context(self, *args: Any, **settings: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **settings)
-        except click.UsageError as error:
-            raise WrongUsage(error.format_message(), error.ctx) from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except click.UsageError as error:
-            raise WrongUsage(error.format_message(), error.ctx) from None
-        except F2fsError as error:
-            error.exit_code = WRONG_USAGE if error.exit_code == 2 else FAILED
-            raise
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise F2fsError(said_by_system(error)) from None
-        except (KeyboardInterrupt, click.Abort):
-            click.echo("f2tools: interrupted", err=True)
-            ctx.exit(CANCELLED)
-        except click.exceptions.Exit:
-            raise
-        except Exception as error:  # which would end with 1: all errors corrected
-            say_bug(error)
-            ctx.exit(FAILED)
 
 
 def explain(ctx: click.Context, _: click.Parameter, codes: tuple[str, ...]) -> None:
@@ -122,7 +86,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
     return lambda code: (not wanted or code.startswith(tuple(wanted))) and not code.startswith(tuple(unwanted) or "-")
 
 
-@click.command(cls=FsckCommand)
+@click.command(cls=CheckCommand)
 @image_argument
 @device_option
 @click.option("-n", "dry", is_flag=True, help="Check only, change nothing: what happens without any option too.")

@@ -9,6 +9,9 @@ import click
 
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.options import (
+    FINDINGS_LEFT,
+    CheckCommand,
+    Share,
     Size,
     dry_run_option,
     human_size,
@@ -17,29 +20,13 @@ from f2tools.options import (
     progress,
     undo_option,
 )
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.flash.vsl import Vsl
 
 WHOLE = "max"
 LARGEST_EXPORT = 1 << 62
-
-
-class Share(click.ParamType):
-    """A share of 100: `10%` or `10`."""
-
-    name = "percent"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            share = float(str(value).removesuffix("%"))
-        except ValueError:
-            share = -1.0
-        if not 0 <= share <= 1000:
-            self.fail(f"{value!r} is no share of 100; write it like 10%", param, ctx)
-        return share / 100
 
 
 class Space(Size):
@@ -90,7 +77,7 @@ def create(image: str, size: int, space: int | None, op: float, erase_block: int
     with made:
         made.checkpoint()
     click.echo(
-        f"{image}: holds {human_size(size)}, in {shape.blocks} erase blocks of "
+        f"{printable(image)}: holds {human_size(size)}, in {shape.blocks} erase blocks of "
         f"{human_size(shape.pages_per_block * shape.page_size)}"
     )
 
@@ -146,13 +133,14 @@ def map_(image: str, start: int, length: int | None, as_json: bool) -> None:
             click.echo(f"{first:>#18x} {number:>10} {block:>12} {page:>6} {slot:>5}")
 
 
-@vsl.command()
+@vsl.command(cls=CheckCommand)
 @click.argument("image", type=click.Path(path_type=str))
 @json_option
 def check(image: str, as_json: bool) -> None:
     """Read every page, compare every checksum, and hold the log against its checkpoint.  Nothing is written.
 
-    Exit code 0 for a sound image, also after a power cut, and 4 for a damaged one.
+    Exit codes are those of fsck(8): 0 for a sound image, also after a power cut; 4 for a damaged one; 8 where it can't
+    be checked; 16 wrong usage; 32 interrupted.
 
     \b
     Example:
@@ -167,12 +155,15 @@ def check(image: str, as_json: bool) -> None:
         print_json({"image": image, **report.as_dict()})
     else:
         for finding in report.findings:
-            click.echo(str(finding))
+            click.echo(printable(str(finding)))
         closed = "" if report.clean else "; it was not closed, and opening it reads what was appended since"
         verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
-        click.echo(f"{image}: {verdict}; {report.mapped_blocks} blocks mapped, {report.pages_read} pages read{closed}")
+        click.echo(
+            f"{printable(image)}: {verdict}; {report.mapped_blocks} blocks mapped, {report.pages_read} pages "
+            f"read{closed}"
+        )
     if not report.sound:
-        sys.exit(4)
+        sys.exit(FINDINGS_LEFT)
 
 
 @vsl.command()
@@ -204,7 +195,8 @@ def trim(image: str, start: int, length: int, dry_run: bool, undo: str | None) -
         with open_for_change(image, undo=undo) as device:
             device.discard(start, length)
             device.flush()
-    click.echo(f"{image}: {mapped} blocks {'would be ' if dry_run else ''}unmapped, {human_size(mapped * BLOCK)}")
+    what = "would be unmapped" if dry_run else "unmapped"
+    click.echo(f"{printable(image)}: {mapped} blocks {what}, {human_size(mapped * BLOCK)}")
 
 
 @vsl.command()
@@ -228,7 +220,7 @@ def export(image: str, output: str, start: int, length: int | None) -> None:
             raise Usage(f"a space of {wanted} bytes fits into no file; say which part, with --from and --length")
         with progress("bytes", None) as bar:
             copied = export_to(layer, output, start, wanted, bar.advance)
-    click.echo(f"{output}: {human_size(wanted)}, {human_size(copied)} of them mapped")
+    click.echo(f"{printable(output)}: {human_size(wanted)}, {human_size(copied)} of them mapped")
 
 
 def _open(image: str) -> Vsl:

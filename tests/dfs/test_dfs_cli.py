@@ -7,10 +7,15 @@ import json
 import os
 import tarfile
 from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
 
 from f2tools.device.open import open_device
-from f2tools.dfs.layout import INODE_START
+from f2tools.dfs.dentries import with_entry
+from f2tools.dfs.layout import INODE_START, Geometry
 from f2tools.dfs.problems import PROBLEMS
+from f2tools.dfs.volume import newest_super
 from f2tools.dfs.write import open_for_writing
 from f2tools.flash.vsl import Vsl
 from tests.dump.craft import f2
@@ -22,6 +27,11 @@ def opened(image: Path) -> Vsl:
     device = open_device(image, write=True, whole=True)
     assert isinstance(device, Vsl)
     return device
+
+
+def geometry_of(layer: Vsl) -> Geometry:
+    sb = newest_super(layer)
+    return Geometry(sb.chunk_bits, sb.slot_blocks, sb.wal_blocks)
 
 
 def made(folder: Path) -> Path:
@@ -101,6 +111,47 @@ def test_damage_ends_with_4_and_what_is_no_volume_with_8(tmp_path: Path) -> None
     assert f2("dfs", "fsck", tmp_path / "empty.vsl").code == 8
 
 
+def test_checks_end_with_the_codes_of_fsck_where_1_would_say_that_errors_were_corrected(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    cut, garbled = tmp_path / "cut", tmp_path / "garbled"
+    cut.write_bytes(image.read_bytes()[:100_000])
+    content = bytearray(image.read_bytes())
+    content[8192:-8192] = b"\xa5" * (len(content) - 16384)
+    garbled.write_bytes(content)
+    for command in (["dfs", "fsck"], ["vsl", "check"]):
+        assert f2(*command, cut).code == 8
+        assert f2(*command, garbled).code == 8
+        assert f2(*command, tmp_path / "missing").code == 8
+        assert f2(*command, image, "--nonsense").code == 16
+        assert f2(*command, tmp_path).code == 8
+    with pytest.MonkeyPatch.context() as patch:
+        for module, command in (("f2tools.dfs.check", ["dfs", "fsck"]), ("f2tools.vsl.check", ["vsl", "check"])):
+            patch.setattr(f"{module}.check", Mock(side_effect=KeyboardInterrupt))
+            assert f2(*command, image).code == 32
+
+
+def test_what_an_image_is_called_and_what_is_called_so_in_it_is_printed_on_one_line_and_obeyed_by_no_terminal(
+    tmp_path: Path,
+) -> None:
+    name = "evil\x1b[2J\n\u202egnp"
+    folder = tmp_path / name
+    folder.mkdir()
+    image = made(folder)
+    with opened(image) as layer:
+        block = layer.read_vblocks(geometry_of(layer).own_chunk(2), 1)
+        layer.write_vblocks(geometry_of(layer).own_chunk(2), with_entry(block, os.fsencode(name), 77, 8)[0])
+    said = [f2("dfs", "fsck", image), f2("vsl", "check", image), f2("dfs", "dump", "ls", "-lR", image)]
+    said += [f2("dfs", "dump", "extract", image, "-o", folder / "out"), f2("vsl", "trim", image, "1M", "512K")]
+    said += [f2("dfs", "mkfs", folder / "new", "--size", "4M"), f2("vsl", "create", folder / "layer", "--size", "1M")]
+    said += [f2("vsl", "export", image, folder / "raw", "--length", "1M")]
+    assert "DFS024" in said[0].text
+    for done in said:
+        text = done.text + done.err
+        assert text
+        assert all(line.isprintable() for line in text.splitlines()), text
+        assert "\\x1b[2J\\x0a" in text
+
+
 def test_an_image_that_is_there_is_not_made_anew_and_sizes_that_can_not_be_leave_nothing(tmp_path: Path) -> None:
     image = made(tmp_path)
     before = image.read_bytes()
@@ -117,7 +168,7 @@ def test_the_commands_of_f2fs_name_what_they_met_and_leave_it_alone(tmp_path: Pa
     for words in (["dump", "info"], ["fsck"], ["mkfs"], ["recover"], ["rm"]):
         done = f2(*words, f"{image}:/a" if words == ["rm"] else image)
         assert done.code != 0
-        assert "Direct File System" in done.err, words
+        assert "DFS (Direct File System)" in done.err, words
     assert "f2tools dfs dump info" in f2("dump", "info", image).err
     assert image.read_bytes() == before
 
