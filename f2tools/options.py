@@ -177,7 +177,29 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="PATH",
         help="A file that IMAGE builds on and that lies outside of its folder (repeatable).",
     )
-    return argument(backing(option(command)))
+    return argument(backing(cache_option(option(command))))
+
+
+def cache_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where to keep what is read of URLs."""
+    return click.option(
+        "--cache",
+        type=click.Path(file_okay=False, path_type=str),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_cache,
+        metavar="DIR",
+        help="Of a URL: keep what is read in DIR, for this command and later ones.  [default: 64 MiB of memory]",
+    )(command)
+
+
+def _keep_cache(ctx: click.Context, _param: click.Parameter, directory: str | None) -> None:
+    if directory is not None:
+        from f2tools.device.media.remote import cached_in
+        from f2tools.newfile import create_folder
+
+        create_folder(directory)
+        ctx.with_resource(cached_in(directory))
 
 
 def _keep_offset(ctx: click.Context, _param: click.Parameter, offset: int | None) -> None:

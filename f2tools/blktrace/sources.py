@@ -24,6 +24,7 @@ from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
 from f2tools.blktrace.scan import WINDOW, Note, Scanner, sniff
 from f2tools.blktrace.text import PageWrites, TextReader
+from f2tools.device.media.remote import DeviceFile, exists, expand, is_url, open_remote, without_credentials
 from f2tools.errors import DeviceError, Unsupported, Usage
 
 PER_CPU = re.compile(r"(.*)\.blktrace\.(\d+)(\.gz|\.zst)?$")
@@ -104,6 +105,8 @@ def open_trace(given: str) -> Trace:
     """The trace that `given` names: a prefix, a directory, a file, or `-` for standard input."""
     if given == "-":
         return Trace("standard input", ("-",))
+    if is_url(given):
+        return _open_remote_trace(given)
     path = Path(given)
     if path.is_dir():
         names = sorted(os.listdir(path))
@@ -123,6 +126,20 @@ def open_trace(given: str) -> Trace:
     raise DeviceError(f"{given}: no file of this name, nor {prefix}.blktrace.0 and so on")
 
 
+def _open_remote_trace(given: str) -> Trace:
+    """The same of a URL: a file, a prefix or a directory."""
+    name = without_credentials(given)
+    if given.endswith("/"):
+        found = [url for url in expand(f"{given}*") if PER_CPU.match(url) or PLAIN.match(url)]
+    elif exists(given):
+        return Trace(name, (given,))
+    else:
+        found = [url for url in expand(f"{given}.blktrace.*") if PER_CPU.match(url)]
+    if not found:
+        raise DeviceError(f"{name}: no trace of this name there, nor files of one")
+    return Trace(name, tuple(_in_order_of_cpu(found)))
+
+
 def _in_order_of_cpu(names: list[str]) -> list[str]:
     """One file for each stream: x.blktrace.0 rather than its compressed copy beside it."""
     best: dict[str, str] = {}
@@ -139,7 +156,7 @@ class Stream:
     ) -> None:
         self.trace = trace
         self._wanted = wanted
-        name = os.path.basename(path) if path != "-" else "standard input"
+        name = os.path.basename(without_credentials(path)) if path != "-" else "standard input"
         self._file, head = open_stream(path)
         self._reader: Scanner | TextReader
         if sniff(head) is not None or not _is_text(head):
@@ -336,7 +353,11 @@ class _Prefixed(io.RawIOBase):
 def open_stream(path: str) -> tuple[_Prefixed, bytes]:
     """A file decompressed, and its first bytes."""
     try:
-        raw: Any = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
+        raw: Any
+        if is_url(path):
+            raw = DeviceFile(open_remote(path))
+        else:
+            raw = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}") from error
     head = raw.read(4) or b""

@@ -12,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 
 from f2tools.device.base import Device
-from f2tools.device.media.image import create_image, kind_of, open_image
+from f2tools.device.media.image import create_image, kind_of, open_source
+from f2tools.device.media.remote import exists, is_url
 from f2tools.errors import Unsupported, Usage
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
@@ -93,6 +94,10 @@ def open_for_change(
 def file_and_part(path: str | Path) -> tuple[str, str]:
     """`IMAGE@PART` taken apart; PART is empty for what has none, or where a file is really called like that."""
     name = os.fspath(path)
+    if is_url(name):
+        image, _, part = name.rpartition("@")
+        named = image and "/" not in part and "::" not in name and not (part[:1] != "+" and exists(name))
+        return (image, part) if named else (name, "")
     if "@" not in name or "\0" in name or os.path.lexists(name):
         return name, ""
     image, _, part = name.rpartition("@")
@@ -114,7 +119,7 @@ def _open_disk(name: str, write: bool) -> Device:
         from f2tools.device.media.block import open_block
 
         return open_block(name, write)
-    image = open_image(name, write)
+    image = open_source(name, write)
     try:
         layer = _open_layer(image)
         if layer is not None:
@@ -168,7 +173,7 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
             if write:
                 refuse_writing(name, kind.name)
             return open_container(name, kind)
-    pieces = pieces_of(name)
+    pieces = [] if is_url(name) else pieces_of(name)
     if not pieces:
         return None
     if write:

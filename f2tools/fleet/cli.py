@@ -106,6 +106,7 @@ def _common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Let the workers of this dask scheduler (tcp://HOST:PORT) do it; the names must mean the same there.",
         ),
         click.option("--fresh", is_flag=True, help="Begin anew where an earlier run was interrupted."),
+        click.option("--cache", metavar="DIR", help="Of URLs: keep what is read in DIR, on each worker."),
         click.option("--html", metavar="FILE", help="Write a page: what stands out, distributions, findings by code."),
         json_option,
     )):  # fmt: skip

@@ -28,6 +28,7 @@ class Options:
 
     memory_bytes: int = 512 << 20  # of one check
     content: bool = False  # whether checks read compressed and sealed files too
+    cache: str | None = None  # where each worker keeps what it reads of URLs
 
 
 @dataclass(frozen=True)

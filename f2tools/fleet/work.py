@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from f2tools.device.media.remote import without_credentials
+from f2tools.device.media.remote import cached_in, without_credentials
 from f2tools.errors import F2fsError
 from f2tools.fleet.verbs import VERBS, Options, Row
 from f2tools.options import said_by_system
@@ -31,7 +32,8 @@ def look_at(verb: str, target: str, options: Options) -> Result:
     What nobody has foreseen is told as that: one target must not end the run of all the others.
     """
     try:
-        row, findings = VERBS[verb].look(target, options)
+        with cached_in(options.cache) if options.cache else nullcontext():
+            row, findings = VERBS[verb].look(target, options)
     except F2fsError as error:
         return failed(target, str(error))
     except OSError as error:

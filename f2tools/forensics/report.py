@@ -18,7 +18,9 @@ import f2tools
 from f2tools import newfile
 from f2tools.device import Device, open_device
 from f2tools.device.media.image import FileDevice, kind_of, open_image
+from f2tools.device.media.remote import is_url, without_credentials
 from f2tools.device.open import file_and_part
+from f2tools.errors import Unsupported
 from f2tools.forensics.index import open_index
 from f2tools.forensics.others import ask
 from f2tools.forensics.picture import histogram, timeline_svg
@@ -102,6 +104,9 @@ def _events(run: Undelete) -> dict[str, list[int]]:
 
 def _image(path: str, hashes: bool) -> dict[str, Any]:
     name, part = file_and_part(path)
+    if is_url(name):
+        shown = without_credentials(name)
+        raise Unsupported(f"{shown}: a report is about files with their hashes and times; copy the image, then report")
     status = os.stat(name)
     with open_device(path) as device:
         files = [_file(one, hashes) for one in device.files()]

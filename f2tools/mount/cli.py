@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from f2tools.device.media.mounted import mounts
+from f2tools.device.media.remote import is_url
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import device_option, json_option, key_option, print_json
 from f2tools.text import command_line, printable, printable_lines
@@ -132,7 +133,8 @@ def _mount(
     from f2tools.mount.session import Request, serve
 
     request = Request(  # fusermount3 follows no link at the end of a way
-        os.path.abspath(image), os.path.realpath(directory), options, [os.path.abspath(device) for device in devices],
+        image if is_url(image) else os.path.abspath(image), os.path.realpath(directory), options,
+        [os.path.abspath(device) for device in devices],
         None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
         keys,
     )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import WRITES, C, D, Q, R, X, classes
 from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.device.media.remote import is_url
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.trace.attribute.areas import Areas, offset_of
 from f2tools.trace.attribute.by_log import RASTER_NAMES, by_log
@@ -111,7 +112,7 @@ def _volume(path: str | None) -> Volume | None:
     from f2tools.device import open_device
     from f2tools.f2fs.volume.volume import Volume
 
-    if not os.path.exists(path):
+    if not is_url(path) and not os.path.exists(path):
         raise FileNotFoundError(2, os.strerror(2), path)
     return Volume(open_device(path))
 

@@ -10,7 +10,7 @@ import click
 
 from f2tools import newfile
 from f2tools.errors import Usage
-from f2tools.options import Size, json_option, print_json
+from f2tools.options import Size, cache_option, json_option, print_json
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ strict_option = click.option(
     "--picture", type=click.Choice(PICTURES), default="address", show_default=True, help="Which, for --svg and --png."
 )
 @strict_option
+@cache_option
 @explain_option
 def analyze(
     trace: str, image: str | None, image_after: str | None, app_bytes: int | None, fio: str | None, offset: int | None,
@@ -145,6 +146,7 @@ def _write_files(
 @json_option
 @click.option("--html", metavar="FILE", help="Write the tables and charts as one file.")
 @strict_option
+@cache_option
 def compare(
     traces: tuple[str, ...], baseline: str | None, app_bytes: int | None, every: bool, jobs: int, as_json: bool,
     html: str | None, strict: bool,
@@ -210,6 +212,7 @@ def compare(
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after so many.")
 @json_option
 @strict_option
+@cache_option
 def events(
     trace: str, since: float | None, until: float | None, operations: tuple[str, ...], processes: tuple[str, ...],
     areas: tuple[str, ...], image: str | None, offset: int | None, limit: int | None, as_json: bool, strict: bool,

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.containers.kept import Kept
-from f2tools.device.media.image import ImageFile, open_image
+from f2tools.device.media.image import open_source
+from f2tools.device.media.remote import DeviceFile
 from f2tools.errors import DeviceError, Unsupported
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -60,7 +61,7 @@ class _Stream(Protocol):
 class Aff4(Device):
     """The disk image in an AFF4 volume."""
 
-    def __init__(self, file: ImageFile) -> None:
+    def __init__(self, file: Device) -> None:
         self._file = file
         self.name = file.name
         self.read_only = True
@@ -97,7 +98,7 @@ class Aff4(Device):
 class _Container:
     """The zip file: its members, and what its metadata say."""
 
-    def __init__(self, file: ImageFile) -> None:
+    def __init__(self, file: Device) -> None:
         self._file = file
         self.name = file.name
         self.kept = Kept(KEPT_BYTES)
@@ -108,10 +109,9 @@ class _Container:
             raise Unsupported(f"{self.name}: an AFF4 image whose directory has {directory} bytes")
         try:
             # the directory only; members are read by their offsets
-            with open(file.fd, "rb", closefd=False) as raw:
-                archive = zipfile.ZipFile(io.BufferedReader(raw.raw))  # type: ignore[arg-type]
-                self._members = {info.filename: info for info in archive.infolist()}
-                self.urn = archive.comment.split(b"\0")[0].decode("utf-8", "replace").strip()
+            archive = zipfile.ZipFile(io.BufferedReader(DeviceFile(file, closes=False)))
+            self._members = {info.filename: info for info in archive.infolist()}
+            self.urn = archive.comment.split(b"\0")[0].decode("utf-8", "replace").strip()
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise DeviceError(f"{self.name}: an AFF4 image whose directory can't be read: {error}") from None
         if not self.urn.startswith("aff4:") and "container.description" in self._members:
@@ -462,7 +462,7 @@ def is_aff4(file: Device, head: bytes) -> bool:
 
 def open_aff4(path: str | Path) -> Aff4:
     """The disk in an AFF4 image; DeviceError, Unsupported."""
-    file = open_image(os.fspath(path))
+    file = open_source(os.fspath(path))
     try:
         return Aff4(file)
     except BaseException:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.containers.beside import beside
-from f2tools.device.media.image import kind_of, open_fd, open_image
+from f2tools.device.media.image import kind_of, open_fd, open_source
+from f2tools.device.media.remote import DeviceFile, is_url, open_remote
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 
 READ_AT_ONCE = 1 << 20
@@ -34,14 +35,17 @@ class Kind(NamedTuple):
     open: Callable[[Any, str], tuple[Any, list[str]]]  # the handle, and the files that it reads
 
 
-def _file(path: str) -> io.FileIO:
+def _file(path: str) -> io.RawIOBase:
     """A file for the libraries, opened so that not even its time of access changes."""
+    if is_url(path):
+        return DeviceFile(open_remote(path))
     return io.FileIO(path, "rb", opener=lambda *_: open_fd(path, False, kind_of(path)))
 
 
 def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.handle()
-    segments = [path, *(beside(path, os.path.basename(one)) for one in module.glob(path) if one != path)]
+    more = [] if is_url(path) else module.glob(path)
+    segments = [path, *(beside(path, os.path.basename(one)) for one in more if one != path)]
     for segment in segments:
         _check_tables(segment)
     handle.open_file_objects([_file(segment) for segment in segments])
@@ -50,7 +54,7 @@ def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:
 
 def _check_tables(path: str) -> None:
     """DeviceError for a table of an E01 image that is far longer than any program writes; each entry is an object."""
-    with open_image(path) as file:
+    with open_source(path) as file:
         at = 13  # behind the head of the file
         while at + 80 <= file.size_bytes:
             kind, following, count = struct.unpack("<16sQ52xI", file.pread(at, 80))
@@ -71,7 +75,7 @@ def _open_vmdk(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.handle()
     handle.open_file_object(_file(path))
     names = [handle.get_extent_descriptor(i).get_filename() for i in range(handle.get_number_of_extents())]
-    with open_image(path) as file:
+    with open_source(path) as file:
         holds_itself = len(names) == 1 and not file.pread(0, 4).startswith(b"# Di")
     extents = [path] if holds_itself else [beside(path, name or "") for name in names]  # it may be called otherwise now
     handle.open_extent_data_files_as_file_objects([_file(extent) for extent in extents])

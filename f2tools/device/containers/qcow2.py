@@ -192,19 +192,19 @@ class _Header:
 
 
 def _is_qcow2(path: str) -> bool:
-    from f2tools.device.media.image import open_image
+    from f2tools.device.media.image import open_source
 
-    with open_image(path) as file:
+    with open_source(path) as file:
         return file.size_bytes >= 4 and file.pread(0, 4) == MAGIC
 
 
 def open_qcow2(path: str | Path, behind: tuple[str, ...] = ()) -> Qcow2:
     """The disk in a qcow2 image, with what it builds on; DeviceError, Unsupported."""
-    from f2tools.device.media.image import kind_of, open_image
+    from f2tools.device.media.image import kind_of, open_source
     from f2tools.device.open import open_device
 
     name = os.fspath(path)
-    file = open_image(name)
+    file = open_source(name)
     backing: Device | None = None
     try:
         header = _Header(file)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from f2tools import newfile
 from f2tools.device.base import Data, Device, byte_view
-from f2tools.device.media.image import open_image
+from f2tools.device.media.image import open_source
 from f2tools.errors import DeviceError, Unsupported, Usage
 
 MAGIC = 0xED26FF3A
@@ -42,7 +42,7 @@ class SparseImage(Device):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._file = open_image(path)
+        self._file = open_source(path)
         self.name = self._file.name
         self.read_only = True
         try:

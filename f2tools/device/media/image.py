@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media import mounted
+from f2tools.device.media.remote import is_url, open_remote, refuse_writing
 from f2tools.errors import DeviceError
 from f2tools.text import command_line
 
@@ -160,8 +161,10 @@ def punch_hole(fd: int, offset: int, length: int) -> bool:
 
 
 def kind_of(path: str | Path) -> int:
-    """S_IFREG or S_IFBLK; DeviceError for whatever else, without opening it."""
+    """S_IFREG or S_IFBLK; DeviceError for whatever else, without opening it.  A URL counts as a file."""
     name = os.fspath(path)
+    if is_url(name):
+        return stat.S_IFREG
     try:
         kind = stat.S_IFMT(os.stat(name).st_mode)
     except (OSError, ValueError) as error:
@@ -247,6 +250,16 @@ def lock(fd: int, name: str, shared: bool = False) -> None:
         if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
             os.close(fd)
             raise DeviceError(f"{name}: can't be locked: {error.strerror}") from None
+
+
+def open_source(path: str | Path, write: bool = False) -> Device:
+    """Open an existing image file, or for reading what a URL names."""
+    name = os.fspath(path)
+    if not is_url(name):
+        return open_image(path, write)
+    if write:
+        refuse_writing(name)
+    return open_remote(name)
 
 
 def open_image(path: str | Path, write: bool = False) -> ImageFile:

@@ -1,25 +1,66 @@
-"""Names of remote images and traces: URLs that fsspec knows, and how they are shown."""
+"""Images and traces that a URL names, through fsspec: s3://, gs://, https://, sftp://, zip://, and chains with `::`.
+
+They are only read.  A read takes the ranges that are not in the cache yet: adjacent ones as one request, several at a
+time where the server's file system can, longer ones as long as reading goes on in order.  What fails for a reason that
+may pass is tried again.  Who may read is said as users of fsspec do (the environment, its configuration files, the
+servers' own files); what a URL holds of that is never shown.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 import re
-from typing import Any
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from f2tools.errors import DeviceError, Usage
+from f2tools.device.base import Data, Device, byte_view
+from f2tools.errors import DeviceError, Unsupported, Usage
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)")
 _USER = re.compile(r"(?<=://)[^/@\s]*@")
 _QUERY = re.compile(r"\?[^\s:]*")
 
+BLOCK = 64 << 10  # what is read and kept at once
+BLOCKS = 1024  # that are kept: 64 MiB
+LONGEST = 4 << 20  # bytes of one request
+TRIES = 4
+PAUSE_SECONDS = 0.25  # before the second try; twice as long before each further one
+MOST_REQUESTS = 16  # at the same time
 
-def is_url(name: str) -> bool:
+_CACHE: ContextVar[str | None] = ContextVar("cache", default=None)
+
+
+def is_url(name: str | os.PathLike[str]) -> bool:
     """Whether a name is a URL (`s3://bucket/card.img`, `zip://card.img::https://host/cards.zip`), not a path."""
-    return URL.match(name) is not None
+    return URL.match(os.fspath(name)) is not None
 
 
 def without_credentials(text: str) -> str:
     """A name or a message as it may be shown: users, passwords and the queries of signed URLs are left out."""
     return _QUERY.sub("?...", _USER.sub("", text)) if "://" in text else text
+
+
+@contextmanager
+def cached_in(directory: str) -> Iterator[None]:
+    """Within this, what is read of URLs is kept in files below `directory`, also for later commands."""
+    before = _CACHE.set(directory)
+    try:
+        yield
+    finally:
+        _CACHE.reset(before)
 
 
 def needed() -> Any:
@@ -32,9 +73,264 @@ def needed() -> Any:
 
 
 def expand(pattern: str) -> list[str]:
-    """The URLs that a pattern fits, sorted."""
+    """The URLs that a pattern fits, sorted; empty where there is none."""
     fsspec = needed()
-    try:
+
+    def found() -> list[str]:
         return sorted(file.full_name for file in fsspec.open_files(pattern))
-    except (OSError, ValueError, ImportError) as error:
-        raise DeviceError(f"{without_credentials(pattern)}: {without_credentials(str(error))}") from None
+
+    try:
+        return _tried(pattern, found)
+    except DeviceError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and _is_absent(error.__cause__):
+            return []
+        raise
+
+
+def exists(url: str) -> bool:
+    """Whether there is a file of this name."""
+    try:
+        open_remote(url).close()
+    except DeviceError as error:
+        if isinstance(error.__cause__, FileNotFoundError) and _is_absent(error.__cause__):
+            return False
+        raise
+    return True
+
+
+def open_remote(url: str) -> RemoteDevice:
+    """A file that a URL names, for reading; DeviceError where it can't be had."""
+    chain, settings = url, {}
+    directory = _CACHE.get()
+    if directory is not None:
+        chain = f"blockcache::{url}"
+        settings = {"blockcache": {"cache_storage": directory, "check_files": True}}
+    fsspec = needed()
+    opened = _tried(url, lambda: _open(fsspec, chain, settings))
+    return RemoteDevice(url, *opened)
+
+
+def _open(fsspec: Any, url: str, settings: dict[str, Any]) -> tuple[Any, str, Any]:
+    system, path = fsspec.core.url_to_fs(url, **settings)
+    if "blockcache" in settings:
+        return system, path, system.open(path, "rb", block_size=BLOCK)
+    try:  # nothing is kept below this: it is kept here
+        return system, path, system.open(path, "rb", cache_type="none")
+    except TypeError:
+        return system, path, system.open(path, "rb")
+
+
+class RemoteDevice(Device):
+    """A file behind a URL; its blocks are kept in bounded memory, those that were used last."""
+
+    def __init__(self, url: str, system: Any, path: str, file: Any) -> None:
+        self.url = url
+        self.name = without_credentials(url)
+        self.read_only = True
+        self._system, self._path, self._file = system, path, file
+        size = getattr(file, "size", None)
+        if size is None:
+            size = _tried(url, lambda: system.info(path)["size"])
+        if size is None:
+            file.close()
+            raise DeviceError(f"{self.name}: the server doesn't say how long it is; copy it, and open the copy")
+        self.size_bytes = int(size)
+        self.requests = 0
+        self.bytes_read = 0  # from the server
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._next = -1  # the block after what was asked for last
+        self._ahead = 1  # blocks that a request in order takes
+        self._ranges_work = False
+        self._lock = threading.Lock()
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        view = byte_view(buffer)
+        self.check_range(offset, len(view))
+        with self._lock:
+            while view:
+                # no more at a time than can be kept
+                count = min(len(view), BLOCKS * BLOCK // 2)
+                self._read(offset, view[:count])
+                offset, view = offset + count, view[count:]
+
+    def read_blocks(self, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
+        import numpy as np
+
+        wanted = np.unique(np.asarray(blkaddrs, np.int64))
+        if wanted.size:
+            self.check_range(int(wanted[0]) * block_size, 0)
+            self.check_range(int(wanted[-1]) * block_size, block_size)
+            starts, ends = wanted * block_size // BLOCK, ((wanted + 1) * block_size - 1) // BLOCK
+            numbers = np.unique(np.concatenate([starts, ends]))
+            if len(numbers) <= BLOCKS // 2:  # all that is missing, several requests at a time
+                with self._lock:
+                    self._fetch([n for n in numbers.tolist() if n not in self._blocks])
+        return super().read_blocks(blkaddrs, block_size, max_gap)
+
+    def _read(self, offset: int, view: memoryview) -> None:
+        first, last = offset // BLOCK, (offset + len(view) - 1) // BLOCK
+        missing = [number for number in range(first, last + 1) if number not in self._blocks]
+        if missing:
+            in_order = first in (self._next, self._next - 1)
+            self._ahead = min(self._ahead * 2, LONGEST // BLOCK) if in_order else 1
+            more = range(missing[-1] + 1, missing[-1] + self._ahead) if in_order else ()
+            last_block = (self.size_bytes - 1) // BLOCK
+            self._fetch(missing + [n for n in more if n <= last_block and n not in self._blocks])
+        self._next = last + 1
+        for number in range(first, last + 1):
+            block = self._blocks[number]
+            self._blocks.move_to_end(number)
+            start = max(offset, number * BLOCK)
+            part = block[start - number * BLOCK : offset + len(view) - number * BLOCK]
+            view[start - offset : start - offset + len(part)] = part
+
+    def _fetch(self, numbers: list[int]) -> None:
+        """Read blocks, in rising order, as few ranges as they make."""
+        if not numbers:
+            return
+        cuts = [n for n in range(1, len(numbers)) if numbers[n] != numbers[n - 1] + 1]
+        spans: list[tuple[int, int]] = []
+        for low, high in pairwise([0, *cuts, len(numbers)]):
+            for at in range(numbers[low] * BLOCK, (numbers[high - 1] + 1) * BLOCK, LONGEST):
+                spans.append((at, min(at + LONGEST, (numbers[high - 1] + 1) * BLOCK, self.size_bytes)))  # noqa: PERF401
+        for part in range(0, len(spans), MOST_REQUESTS):
+            for (start, _), data in zip(spans[part:], self._ranges(spans[part : part + MOST_REQUESTS]), strict=False):
+                for at in range(0, len(data), BLOCK):
+                    self._blocks[(start + at) // BLOCK] = data[at : at + BLOCK]
+        while len(self._blocks) > BLOCKS:
+            self._blocks.popitem(last=False)
+
+    def _ranges(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of several ranges."""
+        found = self._at_once(spans) if len(spans) > 1 and self._ranges_work else [self._one(*span) for span in spans]
+        self.requests += len(spans)
+        for (start, end), data in zip(spans, found, strict=True):
+            if len(data) != end - start:
+                raise DeviceError(f"{self.name}: ends at offset {start + len(data):#x}; it changed while it was read")
+            self.bytes_read += len(data)
+        return found
+
+    def _one(self, start: int, end: int) -> bytes:
+        def read() -> bytes:
+            self._file.seek(start)
+            data = self._file.read(end - start)
+            while data and len(data) < end - start and (more := self._file.read(end - start - len(data))):
+                data += more
+            return bytes(data)
+
+        data = _tried(self.url, read)
+        # a file refuses a server that sends all where a part is asked for; requests at a time would take it
+        self._ranges_work = bool(getattr(self._system, "async_impl", False)) and start > 0
+        return data
+
+    def _at_once(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        starts, ends = map(list, zip(*spans, strict=True))
+        paths = [self._path] * len(spans)
+        return _tried(self.url, lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"))
+
+    def pwrite(self, offset: int, data: Data) -> None:
+        raise DeviceError(f"{self.name}: opened read-only")
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self._blocks.clear()
+        self._file.close()
+
+
+class DeviceFile(io.RawIOBase):
+    """A device as a file for reading, for libraries that want one; closing it closes the device, unless told not to."""
+
+    def __init__(self, device: Device, closes: bool = True) -> None:
+        self._device = device
+        self._closes = closes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = max(0, (0, self._at, self._device.size_bytes)[whence] + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = byte_view(buffer)
+        count = max(0, min(len(view), self._device.size_bytes - self._at))
+        self._device.pread_into(self._at, view[:count])
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        if self._closes:
+            self._device.close()
+        super().close()
+
+
+def _tried(url: str, do: Callable[[], T]) -> T:
+    """What `do` gives, after several tries if need be; DeviceError where it can't be had."""
+    name = without_credentials(url)
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            return do()
+        except FileNotFoundError as error:
+            if _is_absent(error) or not left:
+                text = "there is no such file" if _is_absent(error) else f"can't be read: {_said(error.__cause__)}"
+                raise DeviceError(f"{name}: {text}") from error
+            _pause(left)
+        except (PermissionError, ImportError, ValueError, NotImplementedError, KeyError, TypeError) as error:
+            raise _refusal(name, error) from error
+        except _passing_errors() as error:
+            if not left or getattr(error, "status", 500) in (401, 403, 405, 416):
+                raise _refusal(name, error) from error
+            _pause(left)
+    raise AssertionError("unreachable")
+
+
+def _pause(left: int) -> None:
+    time.sleep(PAUSE_SECONDS * 2 ** (TRIES - 1 - left))
+
+
+def _is_absent(error: FileNotFoundError) -> bool:
+    """Whether a server said so: that it can't be reached comes as the same error, with another cause."""
+    cause = error.__cause__
+    return not isinstance(cause, _passing_errors()) or getattr(cause, "status", None) in (404, 410)
+
+
+def _said(error: BaseException | None) -> str:
+    return without_credentials(str(error)).strip().split("\n")[0] or type(error).__name__
+
+
+def _refusal(name: str, error: BaseException) -> DeviceError:
+    if isinstance(error, ImportError):
+        return DeviceError(f"{name}: {error}; pip install 'f2tools[remote]' has what most URLs need")
+    if "range requests" in str(error):
+        return DeviceError(f"{name}: the server sends whole files only; copy it, or name it simplecache::{name}")
+    return DeviceError(f"{name}: can't be read: {_said(error)}")
+
+
+def _passing_errors() -> tuple[type[BaseException], ...]:
+    """What the libraries that were loaded raise for a server or a network in trouble."""
+    found: list[type[BaseException]] = [OSError, EOFError, TimeoutError]
+    for module, names in {
+        "aiohttp": ("ClientError",),
+        "botocore.exceptions": ("BotoCoreError", "ClientError"),
+        "paramiko": ("SSHException",),
+        "fsspec.exceptions": ("FSTimeoutError",),
+        "zipfile": ("BadZipFile",),
+        "zlib": ("error",),
+    }.items():
+        if module in sys.modules:
+            found += (getattr(sys.modules[module], name) for name in names)
+    return tuple(found)
+
+
+def refuse_writing(url: str) -> None:
+    """Unsupported: what a URL names is only read."""
+    raise Unsupported(f"{without_credentials(url)}: a URL is only read; copy the image, and change the copy")

@@ -8,6 +8,7 @@ import numpy as np
 
 from f2tools.blktrace.damage import KINDS
 from f2tools.blktrace.records import CLASS_NAMES, NOTIFY_MESSAGE, OP_NAMES
+from f2tools.device.media.remote import without_credentials
 from f2tools.trace.metrics.metric import BYTES, COUNT, NS, OTHER, TEXT, TREE, Measured, Metric, Word, number
 
 MAX_MESSAGES = 1000
@@ -81,7 +82,10 @@ def _messages(it: Measured) -> list[dict[str, Any]]:
 
 
 TRACE = Metric("trace", TEXT, "The name of the trace, as it was given.", lambda it: it.trace.name)
-TRACE_FILES = Metric("trace_files", TEXT, "The files that the trace was read from.", lambda it: list(it.trace.files))
+TRACE_FILES = Metric(
+    "trace_files", TEXT, "The files that the trace was read from.",
+    lambda it: [without_credentials(name) for name in it.trace.files],
+)  # fmt: skip
 EVENTS = Metric("events", COUNT, "Events that were read.", lambda it: int(it.trace.operations.sum()))
 EVENTS_BY_OPERATION = Metric(
     "events_by_operation", COUNT, "Events that were read, by blkparse's letters.", _events_by_operation, LETTERS

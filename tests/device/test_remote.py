@@ -1,0 +1,245 @@
+"""Images and traces that URLs name are read as files are, from real servers, in few and small pieces."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from f2tools.device import open_device
+from f2tools.device.media import remote
+from f2tools.device.media.image import open_image
+from f2tools.device.media.remote import RemoteDevice, open_remote, without_credentials
+from f2tools.errors import DeviceError
+from tests.device.servers import KEY, SECRET, requests, s3, web
+from tests.dump.craft import f2
+from tests.images import copy_sparse, reference
+from tests.trace import traces
+
+pytestmark = pytest.mark.xdist_group("remote")
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the servers serve: an image, the same in a zip, a trace, a volume of 1 TiB."""
+    at = tmp_path_factory.mktemp("served") / "bucket"
+    at.mkdir()
+    image = copy_sparse(reference("crash-rename-only").path, at / "card.img")
+    with zipfile.ZipFile(at / "cards.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(image, "card.img")
+    prefix = traces.unpacked("f2fs-varmail", at)
+    for path in prefix.parent.iterdir():
+        shutil.move(path, at / path.name)
+    assert f2("mkfs", "-q", at / "big.img", "--size", "1T").code == 0
+    return at
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nginx")
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path, log: Path) -> Iterator[str]:
+    with web(folder, log) as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+
+
+def same(*command: object, url: str, path: Path) -> None:
+    """The command says of the URL what it says of the file."""
+    there, here = (f2(*command, where, "--json") for where in (url, path))
+    assert (there.code, there.err.replace(url, str(path))) == (here.code, here.err)
+    assert there.out.replace(url.encode(), os.fsencode(path)) == here.out
+
+
+@pytest.mark.parametrize("command", ["dump info", "fsck", "dump manifest", "recover"])
+def test_a_command_says_of_a_url_what_it_says_of_the_file(command: str, base: str, folder: Path) -> None:
+    words = command.split()
+    if command == "dump manifest":
+        there, here = (f2(*words, where) for where in (f"{base}/card.img", folder / "card.img"))
+        assert (there.code, there.out) == (here.code, here.out)
+    else:
+        same(*words, url=f"{base}/card.img", path=folder / "card.img")
+
+
+def test_info_of_a_volume_of_1_tib_reads_little_of_it(base: str, folder: Path, log: Path) -> None:
+    before = requests(log)
+    same("dump", "info", url=f"{base}/big.img", path=folder / "big.img")
+    answers = requests(log)[len(before) :]
+    assert sum(size for _, _, size in answers) < 32 * MIB
+    assert sum(size for _, _, size in answers) < MIB
+    assert {status for method, status, _ in answers if method == "GET"} == {206}
+
+
+def test_a_member_of_a_zip_on_a_server_is_an_image(base: str, folder: Path) -> None:
+    url = f"zip://card.img::{base}/cards.zip"
+    assert json.loads(f2("dump", "info", url, "--json").out)["uuid"] == info(folder / "card.img")["uuid"]
+
+
+def info(path: Path) -> dict[str, object]:
+    return json.loads(f2("dump", "info", path, "--json").out)
+
+
+def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3(folder.parent) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        same("fsck", url="s3://bucket/card.img", path=folder / "card.img")
+        trace = f2("trace", "analyze", "s3://bucket/x", "--json")
+        assert numbers(trace.out) == analysis(folder / "x")
+        fleet_like = remote.expand("s3://bucket/*.img")
+        assert fleet_like == ["s3://bucket/big.img", "s3://bucket/card.img"]
+        assert f2("dump", "info", "s3://bucket/none.img").err.count("there is no such file") == 1
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+        from s3fs import S3FileSystem
+
+        S3FileSystem.clear_instance_cache()
+        refused = f2("dump", "info", "s3://bucket/card.img")
+        assert refused.code == 8
+        assert "can't be read" in refused.err
+        assert KEY not in refused.err
+        S3FileSystem.clear_instance_cache()
+
+
+def numbers(report: bytes) -> dict[str, object]:
+    """A report without the names of what it is about."""
+    return {name: value for name, value in json.loads(report).items() if name not in ("trace", "trace_files")}
+
+
+def analysis(path: Path) -> dict[str, object]:
+    return numbers(f2("trace", "analyze", path, "--json").out)
+
+
+@pytest.mark.parametrize("name", ["x.blktrace.0", "listed/x", "listed/"])
+def test_a_trace_behind_a_url_gives_the_same_report(name: str, base: str, folder: Path) -> None:
+    done = f2("trace", "analyze", f"{base}/{name}", "--json")
+    here = folder / name.removeprefix("listed/") if name != "listed/" else folder / "x"
+    assert numbers(done.out) == analysis(here)
+
+
+def test_blocks_are_read_together_and_not_twice(base: str, folder: Path, log: Path) -> None:
+    with open_remote(f"{base}/card.img") as there, open_image(folder / "card.img") as here:
+        wanted = np.array([900, 3, 2, 901, 5000, 4, 3, 700])
+        assert (there.read_blocks(wanted, 4096) == here.read_blocks(wanted, 4096)).all()
+        assert there.bytes_read <= 4 * remote.BLOCK
+        count = there.requests
+        assert (there.read_blocks(wanted, 4096) == here.read_blocks(wanted, 4096)).all()
+        assert there.requests == count
+        whole = there.read_range(0, 4096, 4096)
+        assert (whole == here.read_range(0, 4096, 4096)).all()
+        assert there.requests - count <= 10  # 16 MiB in pieces of up to 4
+
+
+def test_memory_of_a_remote_image_is_bounded(base: str, folder: Path) -> None:
+    with open_remote(f"{base}/card.img") as there, open_image(folder / "card.img") as here:
+        for offset in range(0, there.size_bytes - MIB, 3 * MIB):
+            assert there.pread(offset + 5, MIB) == here.pread(offset + 5, MIB)
+        assert len(there._blocks) <= remote.BLOCKS
+        assert there.pread(there.size_bytes - 7, 7) == here.pread(here.size_bytes - 7, 7)
+        with pytest.raises(DeviceError, match="past its end"):
+            there.pread(there.size_bytes - 7, 8)
+
+
+def test_a_cache_serves_the_next_command(base: str, folder: Path, log: Path, tmp_path: Path) -> None:
+    url = f"{base}/card.img"
+    first = f2("fsck", url, "--cache", tmp_path / "cache", "--json")
+    before = requests(log)
+    assert f2("fsck", url, "--cache", tmp_path / "cache", "--json").out == first.out
+    assert [answer for answer in requests(log)[len(before) :] if answer[0] == "GET"] == []
+
+
+def test_nothing_is_written_to_a_url(base: str, folder: Path) -> None:
+    before = (folder / "card.img").read_bytes()
+    for command in (["label", f"{base}/card.img", "X"], ["clean", f"{base}/card.img"]):
+        done = f2(*command)
+        assert (done.code != 0, "a URL is only read" in done.err) == (True, True)
+    assert (folder / "card.img").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none.img", "there is no such file"),
+        ("secret/card.img", "can't be read"),
+        ("whole/card.img", "simplecache::"),
+        ("card.img@7", "there is no partition"),
+    ],
+)
+def test_what_a_server_refuses_is_said_with_its_url(name: str, said: str, base: str) -> None:
+    done = f2("dump", "info", f"{base}/{name}")
+    assert done.code in (2, 8)
+    assert said in done.err
+    assert base in done.err
+
+
+def test_a_server_that_is_busy_is_asked_again(base: str, log: Path) -> None:
+    before = len(requests(log))
+    done = f2("dump", "info", f"{base}/busy/card.img")
+    assert (done.code, "503" in done.err) == (8, True)
+    assert len(requests(log)) - before >= remote.TRIES
+
+
+def test_a_connection_that_breaks_is_tried_again(base: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_remote(f"{base}/card.img") as there, open_image(folder / "card.img") as here:
+        real, broken = there._file.read, [2]
+
+        def read(count: int) -> bytes:
+            if broken[0]:
+                broken[0] -= 1
+                raise ConnectionResetError("reset")
+            return real(count)
+
+        monkeypatch.setattr(there._file, "read", read)
+        assert there.pread(MIB, 4096) == here.pread(MIB, 4096)
+        assert not broken[0]
+
+
+def test_a_host_that_is_not_there_is_no_missing_file() -> None:
+    done = f2("dump", "info", "http://user:word@127.0.0.1:9/card.img?X-Amz-Signature=abc")
+    assert done.code == 8
+    assert "can't be read" in done.err
+    assert not [secret for secret in ("user", "word", "abc") if secret in done.err]
+
+
+def test_what_a_url_holds_of_credentials_is_not_shown(base: str) -> None:
+    assert without_credentials("zip://a.img::https://me:pw@h/x.zip?sig=1") == "zip://a.img::https://h/x.zip?..."
+    assert without_credentials("simplecache::s3://k:s@b/x") == "simplecache::s3://b/x"
+    assert without_credentials("mail@home.img") == "mail@home.img"
+    host = base.removeprefix("http://")
+    done = f2("dump", "info", f"http://me:word@{host}/card.img?token=abc", "--json")
+    assert json.loads(done.out)["files"] == [f"{base}/card.img?..."]
+
+
+def test_a_partition_of_a_remote_disk_is_found(base: str, folder: Path) -> None:
+    with open_device(f"{base}/card.img@+4096") as part, open_image(folder / "card.img") as here:
+        assert part.pread(0, 512) == here.pread(4096, 512)
+
+
+def test_an_unknown_scheme_and_a_missing_library_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Protocol not known: foo" in f2("dump", "info", "foo://x/y").err
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    done = f2("dump", "info", "http://h/x")
+    assert (done.code, "pip install 'f2tools[remote]'" in done.err) == (2, True)
+
+
+def test_a_remote_device_is_one_that_only_reads(base: str) -> None:
+    with open_device(f"{base}/card.img") as device:
+        assert isinstance(device, RemoteDevice)
+        with pytest.raises(DeviceError, match="read-only"):
+            device.pwrite(0, b"x")
