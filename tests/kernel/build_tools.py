@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-from tests.kernel.build_guest import CACHE, STDLIB_LEFT_OUT, lock, which
+from f2tools.guest.build import STDLIB_LEFT_OUT, lock, which
+from tests.kernel.build_guest import CACHE
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 DISKS = CACHE.parent / "guest-tools"
