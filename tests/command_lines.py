@@ -76,7 +76,8 @@ READING = (
 FORMATTING = ("mkfs -q {d}/filled --from {d}/files --size 64M", "mkfs -f {i}")
 NO_IMAGE = ("dump layout", "trace record")  # these take none, or a device that is traced
 SERVED = ("mount", "umount")
-OTHERS = ("ftl ", "vsl ", "dfs ", "dffs ", "fleet ", "explore")  # groups of commands that are not about one F2FS image
+# groups of commands that are not about one F2FS image
+OTHERS = ("experiment ", "ftl ", "vsl ", "dfs ", "dffs ", "fleet ", "explore")
 
 
 def named(line: str) -> str:

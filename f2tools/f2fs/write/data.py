@@ -380,6 +380,15 @@ class FileData:
         else:
             self._into_pages(inode, offset, data, old_size)
 
+    def overwrite(self, inode: LiveInode, fofs: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
+        """File blocks below the end, in any order, all get the content of `block`; as `write` of each in turn."""
+        self._mapper.reserve(inode, np.unique(fofs))
+        self._nodes.touch(inode)
+        mine = self.pages.setdefault(inode.ino, {})
+        before = len(mine)
+        mine.update((f, block.copy()) for f in fofs.tolist())
+        self.page_count += len(mine) - before
+
     def _into_pages(self, inode: LiveInode, offset: int, data: memoryview, old_size: int) -> None:
         size = self.geo.block_size
         at = 0

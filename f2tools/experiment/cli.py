@@ -1,0 +1,140 @@
+"""`f2tools experiment`: list, all, and a command for each experiment, all with the same options."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools.errors import Usage
+from f2tools.experiment.registry import EXPERIMENTS, experiment
+from f2tools.options import json_option, print_json, progress
+
+if TYPE_CHECKING:
+    from f2tools.experiment.model import Experiment, Report, Setting
+
+
+class Scale(click.ParamType):
+    """A share of the paper's sizes: `1/64`, `0.25`, `1`."""
+
+    name = "scale"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        if isinstance(value, Fraction):
+            return value
+        try:
+            scale = Fraction(value)
+        except (ValueError, ZeroDivisionError):
+            scale = Fraction(0)
+        if not 0 < scale <= 1:
+            self.fail(f"{value!r} is no scale; write it like 1/64", param, ctx)
+        return scale
+
+
+OPTIONS = (
+    click.option("--scale", type=Scale(), default="1/64", show_default=True, metavar="1/N",
+                 help="How large files, numbers of files and volume are, of the paper's."),
+    click.option("--on", default="engine", show_default=True, metavar="engine",
+                 help="Where it is run: the write engine on a simulated device."),
+    click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
+                 help="The chance in the load; the same seed gives the same numbers on the engine."),
+    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts at a time.  [one a processor]"),
+    click.option("-o", "--output", metavar="OUT",
+                 help="A directory for report, figures, numbers and traces; an interrupted run goes on there."),
+    json_option,
+)  # fmt: skip
+
+
+class Experiments(click.Group):
+    """`list`, `all`, and each experiment by its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["list", "all", *EXPERIMENTS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "list":
+            return list_experiments
+        if cmd_name == "all":
+            return _command("all", "Every experiment that can be run there, as one report.")
+        return _command(cmd_name, EXPERIMENTS[cmd_name][1]) if cmd_name in EXPERIMENTS else None
+
+
+def _command(name: str, about: str) -> click.Command:
+    def call(**given: Any) -> None:
+        _run(name, **given)
+
+    function: Callable[..., Any] = call
+    for option in reversed(OPTIONS):
+        function = option(function)
+    text = f"{about}\n\nWhat the paper claims is held against what is seen here.  Without -o nothing is kept.\n\n\b\n"
+    text += f"Example:\n  f2tools experiment {name} --scale 1/64 -o {name}"
+    return click.command(name, help=text, short_help=about)(function)
+
+
+@click.group(cls=Experiments)
+def main() -> None:
+    """The evaluations of the papers by command: the paper's table and figure beside what is seen here.
+
+    \b
+    Example:
+      f2tools experiment list
+      f2tools experiment cleaning --on engine --scale 1/64 --json
+      f2tools experiment all --scale 1/64 -o report
+    """
+
+
+@click.command("list")
+@json_option
+def list_experiments(as_json: bool) -> None:
+    """The experiments, what of which paper they are, and where they can be run.
+
+    \b
+    Example:
+      f2tools experiment list --json
+    """
+    found = [experiment(name) for name in EXPERIMENTS]
+    if as_json:
+        names = ("name", "title", "section", "setup", "places")
+        print_json([{name: getattr(one, name) for name in names} for one in found])
+        return
+    for one in found:
+        click.echo(f"{one.name:20} {one.title}")
+        click.echo(f"{'':20} {one.section}; on {', '.join(one.places)}")
+
+
+def _run(name: str, scale: Fraction, on: str, seed: int, jobs: int | None, output: str | None, as_json: bool) -> None:
+    from f2tools.experiment.model import Setting
+    from f2tools.experiment.report import document, lines_of, write
+    from f2tools.experiment.run import Store, run
+
+    setting = Setting(scale, on, seed=seed)
+    chosen = _chosen(name, setting)
+    store = Store(Path(output) if output is not None else None)
+    reports: list[Report] = run(
+        chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress, lambda text: click.echo(text, err=True)
+    )
+    if store.directory is not None:
+        write(reports, store.directory)
+    if as_json:
+        print_json(document(reports))
+        return
+    for report in reports:
+        for line in lines_of(report):
+            click.echo(line)
+        click.echo("")
+    if store.directory is not None:
+        click.echo(f"{store.directory / 'report.html'}: the report, with figures")
+
+
+def _chosen(name: str, setting: Setting) -> list[Experiment]:
+    """The experiments that are asked for; Usage where one can't be run there."""
+    found = [experiment(each) for each in (EXPERIMENTS if name == "all" else [name])]
+    place = setting.on
+    able = [one for one in found if place in one.places]
+    if not able:
+        raise Usage(f"{name} can't be run on {place}; it can on {', '.join(found[0].places)}")
+    return able

@@ -1,0 +1,111 @@
+"""The write engine on a simulated device: a fresh volume, its files as the loads want them, and what it counted."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.experiment.disk import BLOCK, Disk
+from f2tools.experiment.loads import Files
+from f2tools.f2fs.write.volume import Policy, WritableVolume
+from f2tools.mkfs.format import build, write
+from f2tools.mkfs.plan import make_plan
+from f2tools.mkfs.request import DeviceSpec, Options
+
+ROOT = 3
+BIRTH = 1_700_000_000  # seconds since 1970: when every volume of an experiment was made
+ZEROES = 4 << 20  # bytes that are written at once
+RESERVED = 5.0  # per cent; the overprovision of the paper's volumes
+
+
+class Clock:
+    """A clock that goes on by a microsecond each time it is asked, and by more when it is told."""
+
+    def __init__(self) -> None:
+        self.now = BIRTH * 1_000_000_000
+
+    def __call__(self) -> int:
+        self.now += 1000
+        return self.now
+
+
+def fresh(size_bytes: int, policy: Policy, seed: int, overprovision: float = 0.0) -> tuple[WritableVolume, Disk]:
+    """An empty volume of this size on a device of its own, always the same one; 0 per cent leaves that to mkfs."""
+    disk = Disk(size_bytes)
+    options = Options(
+        uuid=seed.to_bytes(16, "big"), timestamp=BIRTH, overprovision=overprovision, discard=False,
+        checkpoint_ver=1,
+    )  # fmt: skip
+    plan = make_plan(options, [DeviceSpec(disk.name, disk.size_bytes)])
+    write(build(plan), [disk])
+    return WritableVolume(disk, policy, Clock(), seed=seed), disk
+
+
+class EngineFiles(Files):
+    """The files of a volume.  Their content is zeros; reads go to the device: only what is dirty is cached."""
+
+    def __init__(self, volume: WritableVolume, checkpoint_each: bool = False) -> None:
+        """`checkpoint_each`: an fsync is a checkpoint, and never left to roll-forward."""
+        super().__init__()
+        self.volume = volume
+        self._checkpoint_each = checkpoint_each
+        self._directories = {"": ROOT}
+        self._block: NDArray[np.uint8] = np.zeros(volume.geo.block_size, np.uint8)
+        self._zeroes = memoryview(bytes(ZEROES))
+
+    def _place(self, path: str) -> tuple[int, bytes]:
+        directory, name = os.path.split(path)
+        return self._directories[directory], name.encode()
+
+    def mkdir(self, path: str) -> None:
+        self.note("mkdir")
+        self._directories[path] = self.volume.mkdir(*self._place(path), 0o755)
+
+    def create(self, path: str) -> int:
+        self.note("create")
+        return self.volume.create(*self._place(path), 0o100644)
+
+    def open(self, path: str) -> int:
+        return self.volume.lookup(*self._place(path))
+
+    def close(self, file: int) -> None:
+        pass
+
+    def write(self, file: int, offset: int, size: int) -> None:
+        self.note("write", size)
+        end = offset + size
+        while offset < end:
+            offset += self.volume.write(file, offset, self._zeroes[: end - offset])
+
+    def overwrite(self, file: int, blocks: list[int]) -> None:
+        self.calls["write"] += len(blocks)
+        self.calls["write_bytes"] += len(blocks) * BLOCK
+        with self.volume.operation(len(blocks)) as op:
+            self.volume.files.overwrite(op.live(file), np.array(blocks, np.int64), self._block)
+            self.volume.stamp(op.live(file), modified=True)
+
+    def read(self, file: int, offset: int, size: int) -> None:
+        self.note("read", size)
+        self.volume.read_at(file, offset, size)
+
+    def fsync(self, file: int) -> None:
+        self.note("fsync")
+        if self._checkpoint_each:
+            self.volume.sync()
+        else:
+            self.volume.fsync(file)
+
+    def unlink(self, path: str) -> None:
+        self.note("unlink")
+        self.volume.unlink(*self._place(path))
+
+    def sync(self) -> None:
+        self.volume.sync()
+
+    def size(self, file: int) -> int:
+        return self.volume.live(file).i_size
+
+    def free(self) -> int:
+        return self.volume.statfs()["f_bavail"] * self.volume.geo.block_size

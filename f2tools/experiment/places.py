@@ -1,0 +1,38 @@
+"""One load on one file system wherever it is run: the engine, the guest, a directory or a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from f2tools.experiment.measure import on_engine
+from f2tools.experiment.model import Numbers, Part, Setting, Work
+
+CHECKPOINTS = "f2fs-checkpoint"  # F2FS whose every fsync is a checkpoint
+APPENDING = "f2fs-append"  # F2FS that never fills holes
+# How a variant of F2FS is had: of the engine its policy, of the kernel an option of mount.
+VARIANTS: dict[str, tuple[Numbers, str]] = {
+    CHECKPOINTS: ({"checkpoint_each": True}, "fastboot"),
+    APPENDING: ({"policy": {"adaptive": False}}, "mode=lfs"),
+}
+
+
+def load_parts(
+    setting: Setting, load: str, params: Numbers, size: int, variants: tuple[str, ...] = (), **engine: Any
+) -> list[Part]:  # fmt: skip
+    """A part for each file system that can be had there, F2FS in its variants too; named after it."""
+    given = {"load": load, "params": params, "size": size}
+    if setting.on == "engine":
+        return [
+            Part(name, _on_engine, {**given, "engine": {**engine, **VARIANTS.get(name, ({}, ""))[0]}})
+            for name in ("f2fs", *variants)
+        ]
+    raise NotImplementedError
+
+
+def _on_engine(work: Work, load: str, params: Numbers, size: int, engine: Numbers) -> Numbers:
+    return on_engine(work, load, params, size, **engine)
+
+
+def only_guest(what: str = "other file systems") -> str:
+    """Why the engine can't tell."""
+    return f"the engine is F2FS alone; --on guest has {what}"

@@ -1,0 +1,143 @@
+"""A report on experiments: as text, as one HTML file that needs nothing else, as JSON, and its figures as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from f2tools import newfile
+from f2tools.experiment.model import VERDICTS, Report
+from f2tools.pictures.svg import Picture, svg
+from f2tools.pictures.svg import document as svg_document
+from f2tools.text import markup
+
+STYLE = """
+:root{color-scheme:light dark}
+body{font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padding:0 1em;color:#222;background:#fff}
+h1{font-size:1.4em}h2{font-size:1.2em;margin:2em 0 .3em}h3{font-size:1em;margin:1.4em 0 .2em}
+table{border-collapse:collapse;margin:.5em 0;width:100%}td,th{padding:.25em .6em;text-align:left;vertical-align:top;
+border-bottom:1px solid #8884}thead th{border-bottom:2px solid #8888}.note{color:#777;font-size:.9em}
+.v0{color:#080}.v1{color:#a60}.v2{color:#c00}.v3{color:#777}td.v0,td.v1,td.v2,td.v3{white-space:nowrap;font-weight:600}
+svg{width:100%;height:auto;margin:.6em 0}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}.v0{color:#6c6}.v2{color:#f66}}
+"""
+SUM = "What is claimed, and what was seen"
+
+
+def lines_of(report: Report) -> Iterator[str]:
+    """One experiment for a terminal."""
+    it = report.experiment
+    yield f"{it.name}: {it.title} ({it.section})"
+    yield f"  in the paper: {it.setup}"
+    yield f"  here: {said_of(report)}"
+    yield ""
+    for claim in report.outcome.claims:
+        yield f"  {claim.verdict.upper()}: {claim.claim}"
+        yield f"    paper: {claim.paper}; here: {claim.here}"
+        if claim.reason:
+            yield f"    {claim.reason}"
+    if report.outcome.rows:
+        yield ""
+    for row in report.outcome.rows:
+        yield f"  {row.what}: {row.here}" + (f" (paper: {row.paper})" if row.paper not in ("", "-") else "")
+
+
+def said_of(report: Report) -> str:
+    """Where it was run, and how large."""
+    setting = report.setting
+    fs = f", {', '.join(setting.fs)}" if setting.on != "engine" else ""
+    return f"on {setting.on}{fs}, scale {setting.scale}, seed {setting.seed}, {report.seconds:.0f} s"
+
+
+def page(reports: list[Report]) -> str:
+    """All of them as one HTML file."""
+    title = "The papers' evaluations" if len(reports) > 1 else reports[0].experiment.title
+    body = [f"<h1>{markup(title)}</h1>"]
+    if len(reports) > 1:
+        body.append(f"<h2>{SUM}</h2>" + _table(
+            ["experiment", "claim", "verdict"],
+            [[r.experiment.name, c.claim, (c.verdict,)] for r in reports for c in r.outcome.claims],
+        ))  # fmt: skip
+    body += [_section(report) for report in reports]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{markup(title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+    )
+
+
+def _section(report: Report) -> str:
+    it, outcome = report.experiment, report.outcome
+    claims = [[c.claim, c.paper, c.here, (c.verdict,), c.reason] for c in outcome.claims]
+    parts = [
+        f"<h2>{markup(it.name)}: {markup(it.title)}</h2>",
+        f'<p class="note">{markup(it.section)}. In the paper: {markup(it.setup)}.<br>'
+        f"Here: {markup(said_of(report))}.</p>",
+        _table(["claim", "paper", "here", "verdict", "why"], claims),
+    ]
+    if outcome.rows:
+        rows: list[list[Any]] = [[r.what, r.paper, r.here, r.why] for r in outcome.rows]
+        parts.append("<h3>In numbers</h3>" + _table(["", "paper", "here", "why they differ"], rows))
+    for picture in outcome.pictures:
+        parts.append(f"<h3>{markup(picture.title)}</h3>{svg(picture)}")
+        if picture.note:
+            parts.append(f'<p class="note">{markup(picture.note)}</p>')
+    return "".join(parts)
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> str:
+    """Cells are texts; a verdict stands in a tuple."""
+    top = "".join(f"<th>{markup(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(cell: Any) -> str:
+    if isinstance(cell, tuple):
+        return f'<td class="v{VERDICTS.index(cell[0])}">{markup(cell[0])}</td>'
+    return f"<td>{markup(str(cell))}</td>"
+
+
+def document(reports: list[Report]) -> Any:
+    """What --json prints: an experiment's own object, or one with a list of them."""
+    if len(reports) == 1:
+        return reports[0].as_dict()
+    return {
+        "experiments": [one.as_dict() for one in reports],
+        "claims": [{"experiment": r.experiment.name, **c.as_dict()} for r in reports for c in r.outcome.claims],
+    }  # fmt: skip
+
+
+def write(reports: list[Report], directory: Path) -> None:
+    """report.html, report.json and the figures, as SVG and where matplotlib is there as PNG."""
+    for name, text in (("report.html", page(reports)), ("report.json", json.dumps(document(reports), indent=1) + "\n")):
+        with newfile.replacing(str(directory / name)) as file:
+            file.write(text.encode(errors="replace"))
+    pictures = [picture for report in reports for picture in report.outcome.pictures]
+    if not pictures:
+        return
+    figures = directory / "figures"
+    newfile.create_folder(str(figures))
+    for picture in pictures:
+        _draw(picture, figures)
+
+
+def _draw(picture: Picture, figures: Path) -> None:
+    with newfile.replacing(str(figures / f"{picture.name}.svg")) as file:
+        file.write(svg_document(picture).encode())
+    if have_matplotlib():
+        from f2tools.pictures.png import write_png
+
+        with newfile.replacing(str(figures / f"{picture.name}.png")) as file:
+            write_png(picture, file)
+
+
+def have_matplotlib() -> bool:
+    """Whether figures can be drawn as PNG too."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None

@@ -1,0 +1,86 @@
+"""`f2tools experiment`: what it lists and prints, what it keeps, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f2tools.errors import Usage
+from f2tools.experiment import run as running
+from f2tools.experiment.model import VERDICTS, Experiment, Outcome, Part, Setting, Work
+from f2tools.experiment.registry import EXPERIMENTS, experiment
+from f2tools.options import progress
+from tests.dump.craft import f2
+
+
+def test_the_list_names_every_experiment_and_where_it_can_be_run() -> None:
+    listed = json.loads(f2("experiment", "list", "--json").out)
+    assert [one["name"] for one in listed] == list(EXPERIMENTS)
+    assert all("engine" in one["places"] and one["setup"] and one["section"] for one in listed)
+    assert all(experiment(name).name == name for name in EXPERIMENTS)
+
+
+def test_an_experiment_prints_claims_with_verdicts_and_keeps_report_figures_numbers_and_trace(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = f2("experiment", "iozone", "--scale", "1/512", "--seed", "7", "--json", "--jobs", "1", "-o", out)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert all(set(claim) == {"claim", "paper", "here", "verdict", "reason"} for claim in found["claims"])
+    assert {claim["verdict"] for claim in found["claims"]} <= set(VERDICTS)
+    assert (found["seed"], found["scale"], found["on"]) == (7, "1/512", "engine")
+    assert json.loads((out / "report.json").read_text()) == found
+    page = (out / "report.html").read_text()
+    assert "reproduced" in page
+    assert not re.search(r"(src|href)=[\"']?https?:", page)
+    assert (out / "figures" / "iozone-sizes.svg").read_text().startswith("<?xml")
+    analyzed = json.loads(f2("trace", "analyze", out / "traces" / "iozone" / "f2fs", "--json").out)
+    assert analyzed["writes"]["bytes"] == found["parts"]["f2fs"]["run"]["write_bytes"]
+
+
+def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    assert "is no scale" in f2("experiment", "iozone", "--scale", "3").err
+    refused = f2("experiment", "cleaning", "--on", "nowhere", "-o", tmp_path / "out")
+    assert refused.code == 2
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "to-mother").write_text("dear")
+    refused = f2("experiment", "iozone", "-o", tmp_path / "letters")
+    assert (refused.code, "a directory of its own" in refused.err) == (2, True)
+
+
+def one_part(work: Work, name: str, log: str) -> dict[str, Any]:
+    with open(log, "a") as file:
+        file.write(name)
+    if name == "b" and not Path(log + ".mended").exists():
+        raise Usage("the power went")
+    work.advance(1.0)
+    return {"name": name}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_was_interrupted_goes_on_where_it_was(jobs: int, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    given = Experiment(
+        "x", "X", "nowhere", "nothing", ("engine",),
+        lambda _: [Part(name, one_part, {"name": name, "log": log}, 3.0 if name == "a" else 1.0) for name in "abc"],
+        lambda _, found: Outcome([], [], []),
+    )  # fmt: skip
+
+    def go(setting: Setting) -> list[Any]:
+        return running.run([given], setting, running.Store(tmp_path / "out"), jobs, progress)
+
+    with pytest.raises(Usage, match="the power went"):
+        go(Setting())
+    Path(log + ".mended").touch()
+    before = Path(log).read_text()
+    assert "a" in before
+    report = go(Setting())[0]
+    assert {name: numbers["name"] for name, numbers in report.numbers.items()} == {"a": "a", "b": "b", "c": "c"}
+    assert Path(log).read_text().count("a") == 1, "what had ended is not run again"
+    go(Setting(scale=Fraction(1, 2)))
+    assert Path(log).read_text().count("a") == 2, "another scale is another run"
