@@ -30,6 +30,7 @@ TOOLS = {
     "tune": ("f2tools.tune.cli:tune", "Show or change UUID, features and extension lists of a volume."),
     "edit": ("f2tools.edit.cli:edit", "Change many files in an image as one step."),
     "cp": ("f2tools.edit.cli:cp", "Copy files into an image, or inside it."),
+    "load": ("f2tools.load.cli:load", "Put a tree of files into an image."),
     "mv": ("f2tools.edit.cli:mv", "Rename or move files in an image."),
     "rm": ("f2tools.edit.cli:rm", "Remove files from an image."),
     "rmdir": ("f2tools.edit.cli:rmdir", "Remove empty directories from an image."),
@@ -54,18 +55,19 @@ TOOLS = {
     "strings": ("f2tools.forensics.examine_cli:strings", "Print strings with the owners of their blocks."),
     "report": ("f2tools.forensics.examine_cli:report", "Write a report on an image, as HTML and JSON."),
     "fleet": ("f2tools.fleet.cli:fleet", "Ask many images or traces, a row each, by processes or a cluster."),
+    "links": ("f2tools.compat.names:links", "Be called as mkfs.f2fs, sload.f2fs, fsck.f2fs ..."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
-    "Make and look": ("mkfs", "dump", "trace", "ftl", "vsl", "dfs", "experiment"),
+    "Make and look": ("mkfs", "dump", "trace", "ftl", "vsl", "dfs", "experiment", "links"),
     "Use": ("mount", "umount"),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),
     "Many at once": ("fleet",),
     "Tend": ("clean", "defrag", "resize", "label", "tune"),
     "Change files in an image": (
-        "edit", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate", "setfattr",
-        "setfacl", "chattr",
+        "edit", "cp", "load", "mv", "rm", "rmdir", "mkdir", "ln", "mknod", "chmod", "chown", "touch", "truncate",
+        "setfattr", "setfacl", "chattr",
     ),
 }  # fmt: skip
 
@@ -108,6 +110,7 @@ def run() -> None:
     """Run the command line; the exit code tells who must act: docs/cli.md begins with what each of them means."""
     _open_what_is_closed()
     _write_what_the_terminal_can()
+    _run_as_called()
     try:
         sys.exit(main(standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:
@@ -132,6 +135,23 @@ def run() -> None:
     except Exception as error:
         say_bug(error)
         sys.exit(UNFORESEEN)
+
+
+def _run_as_called() -> None:
+    """End here where a link calls us as one of the programs of f2fs-tools; see `compat`."""
+    name = os.path.basename(sys.argv[0])
+    if "f2fs" not in name and not name.startswith("fsck."):
+        return
+    from f2tools.compat.names import run_as
+
+    try:
+        code = run_as(sys.argv[0])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    if code is not None:
+        sys.exit(code)
 
 
 def mount_helper() -> None:

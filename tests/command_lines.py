@@ -10,6 +10,7 @@ CHANGING = (
     "cp {f} {i}:/a/b --undo {d}/cp.undo",
     "undo {d}/cp.undo {i} --dry-run",
     "cp {f} {i}:/",
+    "load {i} --from {d} --undo {d}/load.undo",
     "ln {i}:/a/b {i}:/a/c",
     "mv {i}:/a/c {i}:/a/d",
     "rm {i}:/a/d",
@@ -74,7 +75,7 @@ READING = (
     "trace compare {t} {t}",
 )
 FORMATTING = ("mkfs -q {d}/filled --from {d}/files --size 64M", "mkfs -f {i}")
-NO_IMAGE = ("dump layout", "trace record")  # these take none, or a device that is traced
+NO_IMAGE = ("dump layout", "trace record", "links")  # these take none, or a device that is traced
 SERVED = ("mount", "umount")
 # groups of commands that are not about one F2FS image
 OTHERS = ("experiment ", "ftl ", "vsl ", "dfs ", "dffs ", "fleet ", "explore")

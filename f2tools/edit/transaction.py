@@ -31,7 +31,7 @@ from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.changes.undo import UndoLog
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import DeviceError
-from f2tools.f2fs.write.segment import NoFreeSegment
+from f2tools.f2fs.write.segment import NoFreeSegment, Policy
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import source_date_epoch
 
@@ -169,9 +169,11 @@ def _copy(overlay: Overlay, to: Device, begin: int, end: int, done: Callable[[in
 class _StagedVolume(WritableVolume):
     """A volume that says when a checkpoint is complete."""
 
-    def __init__(self, stages: Stages, clock: Callable[[], int], seed: int | None) -> None:
+    def __init__(
+        self, stages: Stages, clock: Callable[[], int], seed: int | None, policy: Policy | None, fill_read_only: bool
+    ) -> None:
         self._stages = stages
-        super().__init__(stages, clock=clock, seed=seed)
+        super().__init__(stages, policy, clock, seed=seed, fill_read_only=fill_read_only)
 
     def checkpoint(self, unmount: bool = False) -> None:
         super().checkpoint(unmount)
@@ -183,7 +185,8 @@ class Edit:
     """An image that is being changed: `volume` is as it will be.
 
     Leaving the `with` block writes the image, leaving it by an exception changes nothing.  `$SOURCE_DATE_EPOCH` is the
-    time of all changes, if it is set.  NotF2fs, DeviceError, EditFailed EROFS.
+    time of all changes, if it is set; `policy` and `fill_read_only` are those of `WritableVolume`.  NotF2fs,
+    DeviceError, EditFailed EROFS.
     """
 
     def __init__(
@@ -194,6 +197,8 @@ class Edit:
         dry_run: bool = False,
         undo: str | None = None,
         progress: Callable[[str, int | None], Any] | None = None,
+        policy: Policy | None = None,
+        fill_read_only: bool = False,
     ) -> None:
         self.path = path
         self.dry_run = dry_run
@@ -209,7 +214,7 @@ class Edit:
             with self.failing_at(None):
                 epoch = source_date_epoch()
                 clock = time.time_ns if epoch is None else lambda: epoch * 1_000_000_000
-                self.volume: WritableVolume = _StagedVolume(self.stages, clock, epoch)
+                self.volume: WritableVolume = _StagedVolume(self.stages, clock, epoch, policy, fill_read_only)
         except BaseException:
             self.stages.release()
             raise

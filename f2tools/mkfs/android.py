@@ -76,8 +76,14 @@ class FileContexts:
         self._exact: dict[bytes, list[_Rule]] = {}
         self._by_folder: dict[bytes, list[_Rule]] = {}
         self._folders: dict[bytes, list[_Rule]] = {}
+        self._lines = 0
+        self.add(lines, name)
+
+    def add(self, lines: Sequence[bytes], name: str) -> None:
+        """The rules of a further file, which come after those before."""
         for number, line in enumerate(lines, 1):
-            self._add(line, number, f"{name}:{number}")
+            self._add(line, self._lines + number, f"{name}:{number}")
+        self._lines += len(lines)
 
     def _add(self, line: bytes, number: int, where: str) -> None:
         words = line.split()
@@ -129,16 +135,19 @@ class FileContexts:
         ]
 
 
-def read_file_contexts(path: str) -> FileContexts:
-    """Labels from a file; Usage where it can't be read or understood."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise Usage(f"--selinux {path}: {error.strerror}") from None
-    if data.startswith(b"\x8a\xff\x7c\xf9"):  # SELINUX_MAGIC_COMPILED_FCONTEXT
-        raise Usage(f"--selinux {path}: this is a compiled file; give the text that it was made of")
-    return FileContexts(data.splitlines(), path)
+def read_file_contexts(paths: Sequence[str]) -> FileContexts:
+    """Labels from files, of which the later one counts; Usage where one can't be read or understood."""
+    contexts = FileContexts([])
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError as error:
+            raise Usage(f"--selinux {path}: {error.strerror}") from None
+        if data.startswith(b"\x8a\xff\x7c\xf9"):  # SELINUX_MAGIC_COMPILED_FCONTEXT
+            raise Usage(f"--selinux {path}: this is a compiled file; give the text that it was made of")
+        contexts.add(data.splitlines(), path)
+    return contexts
 
 
 def _has_meta(pattern: bytes) -> bool:

@@ -9,8 +9,9 @@ import click
 from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import FEATURES, flag_names
+from f2tools.mkfs.fill_options import fill_of, fill_options, words_of
 from f2tools.mkfs.plan import Plan
-from f2tools.mkfs.populate import Fill, parse_compress
+from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
 from f2tools.options import Size, human_size, json_option, print_json, source_date_epoch, undo_option
@@ -19,16 +20,6 @@ if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.mkfs import make as maker
 
 AUTO = -1
-FILL_OPTIONS = (
-    "exclude",
-    "exclude_from",
-    "map_owner",
-    "one_file_system",
-    "no_xattrs",
-    "selinux",
-    "fs_config",
-    "compress",
-)
 CURSEG_ORDER = ("hot_data", "warm_data", "cold_data", "hot_node", "warm_node", "cold_node")
 
 
@@ -65,69 +56,7 @@ class BlockSize(Size):
     help="Fill the volume with the files of a directory or a tar archive (.gz, .zst, .xz, .bz2, .lz4 too; -: stdin).",
 )
 @click.option("--free", metavar="N%|SIZE", help="With --size auto: leave so much of the room for files free.")
-@click.option(
-    "--map-owner",
-    "map_owner",
-    multiple=True,
-    metavar="[u:|g:]FROM:TO",
-    help="Change owners: FROM is an id, a range like 100000-165535, `all`, or `me` for the caller (repeatable).",
-)
-@click.option(
-    "--exclude",
-    multiple=True,
-    metavar="PATTERN",
-    help="Leave out what matches: a name like *.o anywhere, a path like /var/cache/*; dir/ for directories alone "
-    "(repeatable).",
-)
-@click.option(
-    "--exclude-from", multiple=True, type=click.Path(path_type=str), metavar="FILE", help="Patterns, a line each."
-)
-@click.option("--one-file-system", is_flag=True, help="Don't go into other file systems mounted below DIR.")
-@click.option("--no-xattrs", is_flag=True, help="Leave out extended attributes and ACLs.")
-@click.option(
-    "--sort",
-    default="name",
-    show_default=True,
-    metavar="name|size|FILE",
-    help="Order in which files are laid out; FILE lists paths, the first to be read first.",
-)
-@click.option(
-    "--selinux",
-    type=click.Path(path_type=str),
-    metavar="FILE_CONTEXTS",
-    help="Label files by the rules of an SELinux file_contexts.",
-)
-@click.option(
-    "--selinux-mount",
-    "mount_point",
-    default="/",
-    show_default=True,
-    metavar="PATH",
-    help="Where the volume will be mounted, as --selinux and --fs-config name it.",
-)
-@click.option(
-    "--fs-config",
-    type=click.Path(path_type=str),
-    metavar="FILE",
-    help="Owners, modes and capabilities of an Android build: path, uid, gid, octal mode, a line each.",
-)
-@click.option(
-    "--compress",
-    metavar="ALGORITHM[:LEVEL]",
-    help="Compress files: lz4, zstd, lzo or lzo-rle; turns on the features that it needs.",
-)
-@click.option(
-    "--compress-ext", multiple=True, metavar="EXT,...", help="Compress only files with these extensions (repeatable)."
-)
-@click.option(
-    "--compress-log-size",
-    type=int,
-    default=2,
-    show_default=True,
-    metavar="N",
-    help="Blocks of a compressed cluster, as a power of two.",
-)
-@click.option("--release", is_flag=True, help="Give the saved blocks free, which makes compressed files immutable.")
+@fill_options
 @click.option("-l", "--label", default="", metavar="LABEL", help="Volume label.")
 @click.option("-U", "--uuid", metavar="UUID", help="UUID of the volume.  [default: random; with --from by its files]")
 @click.option(
@@ -313,8 +242,8 @@ def _request(given: dict[str, Any]) -> maker.Request:
         secs_per_zone=given["secs_per_zone"],
         reserved_sections=given["reserved_sections"],
         large_nat_bitmap=given["large_nat_bitmap"],
-        cold_extensions=_words(given["cold_extensions"]),
-        hot_extensions=_words(given["hot_extensions"]),
+        cold_extensions=words_of(given["cold_extensions"]),
+        hot_extensions=words_of(given["hot_extensions"]),
         zoned=given["zoned"],
         discard=bool(given["discard"]) and given["sparse_size"] is None,
         block_size=given["block_size"],
@@ -360,36 +289,7 @@ def _fill(given: dict[str, Any], owner: tuple[int, int] | None) -> Fill | None:
         raise Usage("--free goes with --size auto")
     if automatic and len(given["sizes"]) > 1:
         raise Usage("--size auto is for a volume on one image")
-    how = None
-    if given["compress"] is not None:
-        how = parse_compress(
-            given["compress"], _words(given["compress_ext"]), given["compress_log_size"], given["release"]
-        )
-    elif given["release"] or given["compress_ext"]:
-        raise Usage("--release and --compress-ext go with --compress")
-    if given["source"] is None:
-        for name in FILL_OPTIONS:
-            if given[name]:
-                raise Usage(f"--{name.replace('_', '-')} says how a volume is filled: --from DIR says with what")
-        return None
-    return Fill(
-        given["source"],
-        exclude=given["exclude"],
-        exclude_from=given["exclude_from"],
-        one_file_system=given["one_file_system"],
-        xattrs=not given["no_xattrs"],
-        map_owner=given["map_owner"],
-        root_owner=owner,
-        sort=given["sort"],
-        selinux=given["selinux"],
-        fs_config=given["fs_config"],
-        mount_point=given["mount_point"],
-        compress=how,
-    )
-
-
-def _words(texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for text in texts for word in text.replace(",", " ").split())
+    return fill_of(given, owner)
 
 
 def uuid_text(uuid: bytes) -> str:

@@ -32,6 +32,7 @@ from f2tools.mkfs.populate import (
     needed_features,
     newest,
     read_source,
+    set_times,
     without_collector,
 )
 from f2tools.mkfs.request import ENCODING_FLAGS, DeviceSpec, Options, Zones
@@ -145,6 +146,7 @@ def _with_source(request: Request, fill: Fill, stack: ExitStack) -> tuple[Reques
     paths = [request.image, *(extra.path for extra in request.extra), *([request.undo] if request.undo else [])]
     tree = read_source(fill, paths, os.path.dirname(request.image) or ".")
     stack.callback(tree.close)
+    set_times(tree.entries, request.timestamp, request.source_date_epoch)
     if request.timestamp is None and request.source_date_epoch is None:
         request = replace(request, timestamp=newest(tree.entries))
     request = replace(request, reproducible=True, digest=digest_of(tree.entries))

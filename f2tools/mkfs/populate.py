@@ -44,7 +44,7 @@ class Fill:
     map_owner: tuple[str, ...] = ()
     root_owner: tuple[int, int] | None = None
     sort: str = "name"  # "size", or the name of a file with a path a line
-    selinux: str | None = None
+    selinux: tuple[str, ...] = ()  # files with rules, the later ones counting
     fs_config: str | None = None
     mount_point: str = "/"  # where Android's files call the root
     compress: CompressPolicy | None = None
@@ -147,6 +147,8 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_folder: str | Non
         if fill.root_owner is not None:
             for entry in (tree.entries[0], *tree.made_up):
                 entry.uid, entry.gid = fill.root_owner
+        for entry in tree.entries:  # an archive may know them, a directory that is read does not
+            entry.atime_ns = entry.ctime_ns = entry.crtime_ns = None
         checked(tree.entries)
         tree.entries = in_order(tree.entries, fill.sort)
     except BaseException:
@@ -167,11 +169,11 @@ def _identities(paths: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def _dress(fill: Fill, tree: Tree) -> None:
-    if fill.selinux is None and fill.fs_config is None:
+    if not fill.selinux and fill.fs_config is None:
         return
     from f2tools.mkfs.android import dress, read_file_contexts, read_fs_config
 
-    contexts = read_file_contexts(fill.selinux) if fill.selinux is not None else None
+    contexts = read_file_contexts(fill.selinux) if fill.selinux else None
     configs = read_fs_config(fill.fs_config) if fill.fs_config is not None else None
     tree.notes += dress(tree.entries, fill.mount_point, contexts, configs)
 
@@ -187,6 +189,17 @@ def filling_of(fill: Fill, tree: Tree) -> Filling:
 def newest(entries: Iterable[SourceEntry]) -> int:
     """Seconds since 1970 of the newest file: when a volume was made that is to be the same everywhere."""
     return max(0, max((entry.mtime_ns for entry in entries), default=0) // 1_000_000_000)
+
+
+def set_times(entries: Iterable[SourceEntry], timestamp: int | None, epoch: int | None) -> None:
+    """One time for all files; or, with an epoch, for all that are newer than that."""
+    if timestamp is not None:
+        for entry in entries:
+            entry.mtime_ns = timestamp * 1_000_000_000
+    elif epoch is not None:
+        most = epoch * 1_000_000_000
+        for entry in entries:
+            entry.mtime_ns = min(entry.mtime_ns, most)
 
 
 def digest_of(entries: Iterable[SourceEntry]) -> bytes:

@@ -96,7 +96,7 @@ def ours(contexts: FileContexts, form: str, paths: list[str]) -> list[str]:
 @pytest.mark.parametrize("form", FORMS)
 def test_labels_of_a_phone(form: str, tmp_path: Path) -> None:
     (tmp_path / "fc").write_text(ANDROID)
-    contexts = read_file_contexts(str(tmp_path / "fc"))
+    contexts = read_file_contexts([str(tmp_path / "fc")])
     wanted = judge(tmp_path / "fc", form, PATHS)
     assert dict(zip(PATHS, ours(contexts, form, PATHS), strict=True)) == dict(zip(PATHS, wanted, strict=True))
     assert len(set(wanted)) > 5
@@ -122,7 +122,7 @@ def test_labels_by_chance(seed: int, tmp_path: Path) -> None:
     lines = [f"{pattern}\t{kind}\t{label}" for (pattern, kind), label in rules.items()]
     (tmp_path / "fc").write_text("\n".join(lines) + "\n")
     paths = ["/" + "/".join(rng.choice(WORDS) for _ in range(rng.randrange(1, 4))) for _ in range(150)]
-    contexts = read_file_contexts(str(tmp_path / "fc"))
+    contexts = read_file_contexts([str(tmp_path / "fc")])
     for form in ("f", "d"):
         wanted = judge(tmp_path / "fc", form, paths)
         found = ours(contexts, form, paths)
@@ -167,15 +167,15 @@ def test_many_rules_and_many_paths() -> None:
 def test_a_line_that_is_not_understood(line: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "fc").write_text(f"# comment\n{line}\n")
     with pytest.raises(Usage, match=f"fc:2: .*{said}"):
-        read_file_contexts(str(tmp_path / "fc"))
+        read_file_contexts([str(tmp_path / "fc")])
 
 
 def test_a_compiled_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fc.bin").write_bytes(struct.pack("<I", 0xF97CFF8A) + bytes(100))
     with pytest.raises(Usage, match="compiled"):
-        read_file_contexts(str(tmp_path / "fc.bin"))
+        read_file_contexts([str(tmp_path / "fc.bin")])
     with pytest.raises(Usage, match="No such file"):
-        read_file_contexts(str(tmp_path / "none"))
+        read_file_contexts([str(tmp_path / "none")])
 
 
 @pytest.mark.parametrize(

@@ -225,8 +225,8 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
     """Open a block device; for writing, a DeviceError where it is mounted or another program has it."""
     name = os.fspath(path)
     fd = open_fd(path, write, stat.S_IFBLK, os.O_EXCL if write else 0)
-    if write:
-        lock(fd, name)
+    if write:  # O_EXCL keeps away who has it open for changes; a lock of the caller does not
+        lock(fd, name, callers=True)
     else:
         wait_for_last_checkpoint(fd, name)
     try:

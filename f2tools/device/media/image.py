@@ -8,6 +8,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -226,16 +227,19 @@ def _open_once_complete(name: str, flags: int) -> int:
         os.close(there)
 
 
-def lock(fd: int, name: str, shared: bool = False) -> None:
+def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> None:
     """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed.
 
-    With `shared`, as one of several who read.
+    With `shared`, as one of several who read.  `callers`: a lock of the program that runs this one is as good, as
+    systemd-repart, flock(1) and `udevadm lock` hold it on a block device while they let it be formatted.
     """
     wanted = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     try:
         try:
             fcntl.flock(fd, wanted)
         except BlockingIOError:
+            if callers and _locked_by_caller(fd):
+                return
             mounted.wait_for_last_checkpoint(fd, name)
             fcntl.flock(fd, wanted)
     except BlockingIOError:
@@ -260,6 +264,24 @@ def open_source(path: str | Path, write: bool = False) -> Device:
     if write:
         refuse_writing(name)
     return open_remote(name)
+
+
+def _locked_by_caller(fd: int) -> bool:
+    """Whether a program above this one holds the lock on a file."""
+    status = os.fstat(fd)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    holders: set[int] = set()
+    with suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as lines:
+        for line in lines:
+            words = line.split()
+            if words[1] == "FLOCK" and words[5] == place:
+                holders.add(int(words[4]))
+    pid = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        while pid > 1 and pid not in holders:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+    return pid in holders
 
 
 def open_image(path: str | Path, write: bool = False) -> ImageFile:

@@ -174,11 +174,17 @@ def compresses(how: CompressPolicy | None, geo: Geometry, entry: SourceEntry) ->
     if entry.size < geo.block_size << how.log_cluster_size:
         return False
     lower = entry.path.rpartition(b"/")[2].lower()
-    if how.extensions and not any(lower.endswith(b"." + extension.lower()) for extension in how.extensions):
+    if how.extensions and not _ends_with(lower, how.extensions):
+        return False
+    if _ends_with(lower, how.unless):
         return False
     if not geo.feature & F2FS_FEATURE_RO:
         return True
     return block_runs(entry.content, geo.block_size) == [(0, -(-entry.size // geo.block_size))]
+
+
+def _ends_with(name: bytes, extensions: tuple[bytes, ...]) -> bool:
+    return any(name.endswith(b"." + extension.lower()) for extension in extensions)
 
 
 def cluster_bounds(fofs: NDArray[np.int64], log_cluster: int) -> NDArray[np.int64]:
@@ -238,7 +244,8 @@ def saved_blocks(entry: SourceEntry, fofs: NDArray[np.int64], how: CompressPolic
             raw = compress_cluster(
                 plain[at : at + cluster].tobytes(), how.algorithm, how.level, chksum=how.chksum, block_size=block_size
             )
-            saved += cluster - len(raw) // block_size if raw is not None else 0
+            less = cluster - len(raw) // block_size if raw is not None else 0
+            saved += less if less >= how.least_saved else 0
     if entry.content is not None:
         entry.content.close()
     return saved

@@ -130,7 +130,7 @@ class DataStream:
                 raw = compress_cluster(
                     plain[at : at + cluster].tobytes(), how.algorithm, how.level, chksum=how.chksum, block_size=size
                 )
-            if raw is None:
+            if raw is None or cluster - len(raw) // size < how.least_saved:
                 indices.append(members)
                 rows.append(plain[at : at + members.size])
                 continue

@@ -53,3 +53,5 @@ class CompressPolicy:
     chksum: bool = False
     extensions: tuple[bytes, ...] = ()  # of file names; empty for all files
     release: bool = False  # give the saved blocks free, which makes the files immutable
+    unless: tuple[bytes, ...] = ()  # extensions of files that are left as they are
+    least_saved: int = 1  # blocks that a cluster must save

@@ -1,0 +1,190 @@
+"""mkfs.f2fs and make_f2fs: the C tool's options as a request to f2tools' own mkfs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from f2tools import __version__
+from f2tools.compat.common import VERSION, Program, Words
+from f2tools.device.media.mounted import mounted_by_the_kernel
+from f2tools.errors import DeviceError, Usage
+from f2tools.options import source_date_epoch
+
+if TYPE_CHECKING:
+    from f2tools.mkfs import make as maker
+
+LETTERS = "qa:b:c:C:d:e:E:g:hHil:mo:O:rR:s:S:z:t:T:U:Vfw:Z:"
+HELP = """[options] device [sectors]
+[options]:
+  -b filesystem block size [default:4096]
+  -c [device_name[@alias_filename]] up to 7 additional devices
+  -C [encoding[:flag1,...]] casefolding
+  -e, -E [file ext list] more extensions of cold and of hot files
+  -f overwrite what is there
+  -g android: its features and defaults
+  -i extended node bitmap
+  -l label
+  -m zoned block device
+  -o overprovision percentage [default:auto]
+  -O feature1[,feature2,...]
+  -q quiet
+  -r set checkpointing seed to 0
+  -R root_owner [default: the caller]
+  -s segments per section, -z sections per zone [default:1]
+  -S write an Android sparse image of this many bytes
+  -t 0: nodiscard, 1: discard [default:1]
+  -T timestamps
+  -U uuid
+  -w wanted sector size
+  -Z reserved sections [default:auto]
+  -a, -d, -H are taken and change nothing
+  -V print the version number and exit"""
+SPARSE_MAGIC = b"\x3a\xff\x26\xed"
+
+
+def main(name: str, arguments: Sequence[str]) -> int:
+    """Format as mkfs.f2fs does; the exit code."""
+    program = Program(name, LETTERS, HELP, ("help",))
+    return program.run(lambda: _main(program, arguments))
+
+
+def _main(program: Program, arguments: Sequence[str]) -> int:
+    if "-h" in arguments or "--help" in arguments:
+        program.wrong("help was asked for")
+    words = program.parse(arguments, most=2)
+    quiet = words.has("-q")
+    if not quiet:
+        print("\n".join(_head(words)))
+    try:
+        request = _request(program, words)
+    except Usage as error:
+        program.wrong(str(error))
+    from f2tools.mkfs import make as maker
+
+    try:
+        report = maker.make(request)
+    except Usage as error:
+        if not request.force and "-f overwrites it" in str(error):
+            raise DeviceError(f"{error}\nUse the -f option to force overwrite.") from None
+        raise
+    if not quiet:
+        print("\n".join(_tail(report)))
+    return 0
+
+
+def _request(program: Program, words: Words) -> maker.Request:
+    from f2tools.mkfs import make as maker
+    from f2tools.mkfs.request import Options, parse_encoding, parse_features
+
+    image = words.rest[0]
+    android = "android" in words.all("-g")
+    force, sparse = words.has("-f") or android, program.number(words, "-S")
+    where = mounted_by_the_kernel(image)
+    if where:
+        raise DeviceError(f"{image} is mounted on {where}: Not available on mounted device!")
+    if sparse is None and not os.path.exists(image):
+        raise DeviceError(f"{image}: Failed to get the device stat!")
+    if sparse is not None:
+        sparse = sparse // 4096 * 4096
+        force = force or _is_sparse_or_empty(image)
+    encoding, on, _ = parse_encoding(words.last("-C") or "") if words.has("-C") else (0, 0, 0)
+    options = Options(
+        label=words.last("-l") or "",
+        features=parse_features(words.all("-O")),
+        encoding=encoding,
+        encoding_flags=on,
+        overprovision=_percent(program, words),
+        segs_per_sec=program.number(words, "-s", 1) or 1,
+        secs_per_zone=program.number(words, "-z", 1) or 1,
+        reserved_sections=program.number(words, "-Z", 0) or 0,
+        large_nat_bitmap=words.has("-i"),
+        cold_extensions=_extensions(words, "-e"),
+        hot_extensions=_extensions(words, "-E"),
+        zoned=words.has("-m"),
+        discard=bool(program.number(words, "-t", 1)) and sparse is None,
+        block_size=program.number(words, "-b", 4096) or 4096,
+    )
+    owner = maker.parse_owner(words.last("-R") or "") if words.has("-R") else None
+    wanted = program.number(words, "-w")
+    if android:
+        options = maker.android(options, ":" in (words.last("-C") or ""))
+        owner, wanted = (0, 0), options.block_size
+    when, uuid = program.number(words, "-T"), words.last("-U")
+    return maker.Request(
+        image=image,
+        options=options,
+        extra=maker.parse_extra(words.all("-c")),
+        uuid=maker.parse_uuid(uuid) if uuid is not None else None,
+        timestamp=None if when == -1 else when,
+        root_owner=owner,
+        reproducible=words.has("-r"),
+        source_date_epoch=source_date_epoch(),
+        sectors=_sectors(program, words),
+        wanted_sector_size=wanted,
+        sparse_size=sparse,
+        force=force,
+    )
+
+
+def _is_sparse_or_empty(path: str) -> bool:
+    """Whether a file holds what mkfs.f2fs -S overwrites without being asked: nothing, or a sparse image."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(SPARSE_MAGIC))
+    except FileNotFoundError:
+        return True
+    return not head or head == SPARSE_MAGIC
+
+
+def _sectors(program: Program, words: Words) -> int | None:
+    if len(words.rest) < 2:
+        return None
+    if not words.rest[1].isdecimal():
+        program.wrong(f"{words.rest[1]!r} is no number of sectors")
+    return int(words.rest[1]) or None
+
+
+def _percent(program: Program, words: Words) -> float:
+    text = words.last("-o") or "0"
+    try:
+        return float(text)
+    except ValueError:
+        program.wrong(f"Wrong option -o {text}")
+
+
+def _extensions(words: Words, option: str) -> tuple[str, ...]:
+    """The C tool takes the last list."""
+    return tuple(word for word in re.split(r"[,\s]+", words.last(option) or "") if word)
+
+
+def _head(words: Words) -> Iterator[str]:
+    yield f"\n    F2FS-tools: mkfs.f2fs Ver: {VERSION} (f2tools {__version__})\n"
+    yield f"Info: Debug level = {words.last('-d') or 0}"
+    if words.has("-e"):
+        yield "Info: Add new cold file extension list"
+    if words.has("-E"):
+        yield "Info: Add new hot file extension list"
+    if words.last("-l"):
+        yield f"Info: Label = {words.last('-l')}"
+    yield f"Info: Trim is {'disabled' if words.last('-t') == '0' or words.has('-S') else 'enabled'}"
+    if "android" in words.all("-g"):
+        yield "Info: Set conf for android"
+
+
+def _tail(report: maker.Report) -> Iterator[str]:
+    plan = report.plan
+    geo, sector = plan.geometry, plan.sector_size
+    for path, what in report.overwritten:
+        yield f"Info: {path} held {what}"
+    yield f"Info: Segments per section = {geo.segs_per_sec}"
+    yield f"Info: Sections per zone = {geo.secs_per_zone}"
+    yield f"Info: sector size = {sector}"
+    yield f"Info: total sectors = {plan.size_bytes // sector} ({plan.size_bytes >> 20} MB)"
+    yield f"Info: zone aligned segment0 blkaddr: {geo.segment0_blkaddr}"
+    yield from (f"Info: {note}" for note in plan.notes)
+    yield f"Info: Overprovision ratio = {plan.overprovision:.3f}%"
+    yield f"Info: Overprovision segments = {plan.overprov_segment_count} (GC reserved = {plan.rsvd_segment_count})"
+    yield "Info: format successful"
