@@ -44,12 +44,14 @@ def open_device(
     extra: Sequence[str | Path] = (),
     create_size: int | None = None,
     whole: bool = False,
+    below_layers: bool = False,
 ) -> Device:
     """An image, a block device, or a partition of one; with `extra`, several of them as one volume.
 
     An image may be raw, in pieces, Android sparse, or a container such as E01 or qcow2; only raw ones are written to,
     and those of a virtualized storage layer.
-    Of a disk with one F2FS partition that one is opened, unless the `whole` is wanted.
+    Of a disk with one F2FS partition that one is opened, unless the `whole` is wanted; of an image of a storage layer
+    what is in its space, unless what is `below_layers` is wanted.
 
     Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; DeviceError where
     there is something by that name.  Usage where the same place is named twice.
@@ -58,7 +60,9 @@ def open_device(
     others: list[Device] = []
     try:
         others += (_open_one(one, write or create_size is not None, True) for one in extra)
-        first = create_image(path, create_size) if create_size is not None else _open_one(path, write, whole)
+        first = (
+            create_image(path, create_size) if create_size is not None else _open_one(path, write, whole, below_layers)
+        )
     except BaseException:
         for device in others:
             device.close()
@@ -104,9 +108,9 @@ def file_and_part(path: str | Path) -> tuple[str, str]:
     return (image, part) if part and os.path.lexists(image) else (name, "")
 
 
-def _open_one(path: str | Path, write: bool, whole: bool) -> Device:
+def _open_one(path: str | Path, write: bool, whole: bool, below_layers: bool = False) -> Device:
     name, part = file_and_part(path)
-    device = _open_disk(name, write)
+    device = _open_disk(name, write, below_layers)
     if not part and whole:
         return device
     from f2tools.device.containers.partition import choose, the_only_volume
@@ -114,14 +118,14 @@ def _open_one(path: str | Path, write: bool, whole: bool) -> Device:
     return choose(device, part) if part else the_only_volume(device)
 
 
-def _open_disk(name: str, write: bool) -> Device:
+def _open_disk(name: str, write: bool, below_layers: bool) -> Device:
     if kind_of(name) == stat.S_IFBLK:
         from f2tools.device.media.block import open_block
 
         return open_block(name, write)
     image = open_source(name, write)
     try:
-        layer = _open_layer(image)
+        layer = None if below_layers else _open_layer(image)
         if layer is not None:
             return layer
         other = _open_other(name, image, write)

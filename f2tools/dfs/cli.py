@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+import time
+from typing import TYPE_CHECKING
 
 import click
 
 from f2tools.dfs.dump_cli import dump
 from f2tools.dfs.mount_cli import mount
-from f2tools.options import FINDINGS_LEFT, CheckCommand, Share, Size, human_size, json_option, print_json, progress
-from f2tools.text import printable
+from f2tools.options import (
+    FINDINGS_LEFT,
+    REPAIRED,
+    CheckCommand,
+    Share,
+    Size,
+    human_size,
+    json_option,
+    print_json,
+    progress,
+)
+from f2tools.text import command_line, printable
+
+if TYPE_CHECKING:
+    from f2tools.dfs.check import Report
+    from f2tools.dfs.repair import Repair
 
 
 @click.group()
@@ -51,40 +66,85 @@ def mkfs(image: str, size: int, chunk: int, small_file: int, op: float) -> None:
 
 @dfs.command(cls=CheckCommand)
 @click.argument("image", type=click.Path(path_type=str))
+@click.option("-n", "no", is_flag=True, help="Check only, change nothing: what happens without any option too.")
+@click.option("-y", "yes", is_flag=True, help="Repair everything, without asking.")
+@click.option("--dry-run", is_flag=True, help="With -y: go through with it in memory, and write nothing.")
+@click.option("--undo", metavar="FILE", help="With -y: keep what is overwritten, for `f2tools undo FILE IMAGE`.")
 @json_option
-def fsck(image: str, as_json: bool) -> None:
-    """Check a volume; say what is wrong and where.  Nothing is written.
+def fsck(image: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
+    """Check a volume; say what is wrong and where.
 
-    Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 4 for a damaged one; 8 where it can't
-    be checked; 16 wrong usage; 32 interrupted.  The layer below is checked by `f2tools vsl check`, which reads all
-    content too.
+    Writes only with -y, and only a repair that was made in memory first and checked.  What has lost its name goes to
+    /lost+found; what is lost is said.  A repair that was killed is done again by the same command.
+
+    Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 1 damage, and all of it repaired; 4
+    damage is left; 8 where it can't be checked; 16 wrong usage; 32 interrupted.  The layer below is checked by
+    `f2tools vsl check`, which reads all content too.
 
     \b
-    Example:
+    Examples:
       f2tools dfs fsck card.dfs
+      f2tools dfs fsck -y --dry-run card.dfs
+      f2tools dfs fsck -y --undo before.undo card.dfs
     """
     from f2tools.dfs.check import check
     from f2tools.dfs.volume import open_volume
 
+    if no and yes:
+        raise click.UsageError("-n and -y exclude each other")
+    if (undo or dry_run) and not yes:
+        raise click.UsageError("--undo and --dry-run go with -y")
+    if undo and dry_run:
+        raise click.UsageError("--dry-run writes nothing that --undo could keep")
     with open_volume(image) as volume, progress("inodes", None) as bar:
         report = check(volume, bar.advance)
+    found = None if report.sound or not yes else _repaired(image, dry_run, undo)
     if as_json:
-        print_json({"image": image, **report.as_dict()})
+        said = {} if found is None else {"repair": {**found[0].as_dict(), "dry_run": dry_run, "complete": found[1]}}
+        print_json({"image": image, **report.as_dict(), **said})
     else:
-        for finding in report.findings:
-            click.echo(printable(str(finding)))
-        for line in _said_of(report):
-            click.echo(f"{printable(image)}: {line}")
-        verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
-        click.echo(
-            f"{printable(image)}: {verdict}; {report.inodes} inodes, {report.directories} of them directories, "
-            f"{report.mapped_blocks} blocks mapped"
-        )
+        _say_report(image, report)
+        if found is not None:
+            _say_repair(image, *found, dry_run, undo)
     if not report.sound:
-        sys.exit(FINDINGS_LEFT)
+        sys.exit(REPAIRED if found is not None and found[1] and not dry_run else FINDINGS_LEFT)
 
 
-def _said_of(report: Any) -> list[str]:
+def _repaired(image: str, dry_run: bool, undo: str | None) -> tuple[Repair, bool]:
+    """(what the repair is, whether the volume is sound after it); it is rehearsed in memory before it is made."""
+    from f2tools.dfs.repair import rehearse, repair_image
+
+    now = time.time_ns()
+    said, sound = rehearse(image, now)
+    return (repair_image(image, now, undo), sound) if sound and not dry_run else (said, sound)
+
+
+def _say_repair(image: str, said: Repair, sound: bool, dry_run: bool, undo: str | None) -> None:
+    would = "would be " if dry_run or not sound else ""
+    for line in said.done:
+        click.echo(f"{would}done: {printable(line)}")
+    for line in said.lost:
+        click.echo(f"{would}lost: {printable(line)}")
+    copies = "`f2tools dfs dump extract` copies out what can be read"
+    then = "sound after that" if sound else f"not sound after that; {copies}"
+    click.echo(f"{printable(image)}: {'nothing was written; ' if would else ''}{then}")
+    if undo and not would:
+        click.echo(f"`{command_line('f2tools', 'undo', undo, image)}` takes the repair back")
+
+
+def _say_report(image: str, report: Report) -> None:
+    for finding in report.findings:
+        click.echo(printable(str(finding)))
+    for line in _said_of(report):
+        click.echo(f"{printable(image)}: {line}")
+    verdict = "sound" if report.sound else f"damaged, {len(report.findings)} findings"
+    click.echo(
+        f"{printable(image)}: {verdict}; {report.inodes} inodes, {report.directories} of them directories, "
+        f"{report.mapped_blocks} blocks mapped"
+    )
+
+
+def _said_of(report: Report) -> list[str]:
     """What the next opening for writing puts in order."""
     if report.clean:
         return []

@@ -153,12 +153,18 @@ def parse_inode(geo: Geometry, ino: int, block: bytes) -> Inode:
     del values["number"], values["crc"]
     for name in ("atime", "mtime", "ctime", "crtime"):
         values[name] -= values[name] >> 63 << 64
-    made = Inode(ino=ino, inline=spare[:inline_len], **values)
-    raw, at = spare[inline_len : inline_len + xattr_len], 0
+    xattrs = xattrs_in(spare[inline_len : inline_len + xattr_len])
+    return Inode(ino=ino, inline=spare[:inline_len], xattrs=xattrs, **values)
+
+
+def xattrs_in(raw: bytes) -> dict[str, bytes]:
+    """The extended attributes in spare bytes; none where these are malformed."""
+    found: dict[str, bytes] = {}
+    at = 0 if _xattr_problem(raw) is None else len(raw)
     while at < len(raw):
         name_len, value_len = _XATTR.unpack_from(raw, at)
         at += _XATTR.size
         name = raw[at : at + name_len].decode("utf-8", "surrogateescape")
-        made.xattrs[name] = raw[at + name_len : at + name_len + value_len]
+        found[name] = raw[at + name_len : at + name_len + value_len]
         at += name_len + value_len
-    return made
+    return found

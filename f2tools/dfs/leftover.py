@@ -15,6 +15,8 @@ from f2tools.dfs.volume import Volume
 from f2tools.errors import Corrupt
 from f2tools.flash.vsl import WHOLE_SPACE
 
+FREE = "its inode is free"
+
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
@@ -24,6 +26,11 @@ class Leftover:
     count: int
     ino: int
     reason: str
+
+    @property
+    def free(self) -> bool:
+        """Whether it has no inode."""
+        return self.reason == FREE
 
 
 def leftovers(volume: Volume) -> Iterator[Leftover]:
@@ -86,7 +93,7 @@ class _Last:
         if self.damaged:
             return WHOLE_SPACE, ""
         if self.inode is None:
-            return 0, "its inode is free"
+            return 0, FREE
         if self.inode.base != base:
             return 0, "its file is not there"
         return self.inode.blocks, "behind the end of its file"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import click
 
 from f2tools.options import device_option, human_size, image_argument, json_option, print_json
 from f2tools.text import printable
+
+if TYPE_CHECKING:
+    from f2tools.device import Device
 
 
 @click.command()
@@ -28,10 +32,9 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
       f2tools mkfs card.img -f --undo before.undo
       f2tools undo before.undo card.img
     """
-    from f2tools.device import open_device
     from f2tools.device.changes.undo import apply_undo
 
-    with open_device(image, write=not dry_run, extra=devices) as device:
+    with _opened(file, image, devices, write=not dry_run) as device:
         if devices:
             from f2tools.f2fs.volume.volume import Volume
 
@@ -45,3 +48,16 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
     resized = f", size {report.size_before} -> {report.size_after}" if report.size_before != report.size_after else ""
     data, holes = human_size(report.data_bytes), human_size(report.hole_bytes)
     click.echo(f"{printable(image)}: {data} of data and {holes} of holes {would}{resized}")
+
+
+def _opened(file: str, image: str, devices: tuple[str, ...], write: bool) -> Device:
+    """What the log was made of: the image as it is, or the space of a storage layer that lies in it."""
+    from f2tools.device import open_device
+    from f2tools.device.changes.undo import size_before
+
+    if not devices:
+        device = open_device(image, write=write, below_layers=True)
+        if device.size_bytes == size_before(file):
+            return device
+        device.close()
+    return open_device(image, write=write, extra=devices)

@@ -111,6 +111,28 @@ def test_damage_ends_with_4_and_what_is_no_volume_with_8(tmp_path: Path) -> None
     assert f2("dfs", "fsck", tmp_path / "empty.vsl").code == 8
 
 
+def test_a_repair_is_rehearsed_said_made_and_taken_back(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    with opened(image) as layer:
+        layer.write_vblocks(INODE_START + 3, b"\xff" * 512)
+    before = image.read_bytes()
+    undo = tmp_path / "before.undo"
+    for words in (["--undo", undo], ["--dry-run"], ["-y", "-n"], ["-y", "--dry-run", "--undo", undo]):
+        assert f2("dfs", "fsck", image, *words).code == 16
+    done = f2("dfs", "fsck", "-y", "--dry-run", image)
+    assert (done.code, "would be done: inode 3 written anew" in done.text) == (4, True)
+    assert image.read_bytes() == before
+    done = f2("dfs", "fsck", "-y", "--undo", undo, image)
+    assert (done.code, "lost: owner" in done.text, "sound after that" in done.text) == (1, True, True)
+    assert f2("dfs", "fsck", image).code == 0
+    said = json.loads(f2("dfs", "fsck", "-y", "--json", image).text)
+    assert (said["sound"], "repair" in said) == (True, False)
+    assert f2("undo", undo, image).code == 0
+    assert image.read_bytes() == before
+    said = json.loads(f2("dfs", "fsck", "-y", "--json", image).text)
+    assert (said["repair"]["complete"], bool(said["repair"]["done"])) == (True, True)
+
+
 def test_checks_end_with_the_codes_of_fsck_where_1_would_say_that_errors_were_corrected(tmp_path: Path) -> None:
     image = made(tmp_path)
     cut, garbled = tmp_path / "cut", tmp_path / "garbled"

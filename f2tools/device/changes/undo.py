@@ -293,6 +293,12 @@ class UndoLog(Wrapper):
             raise DeviceError(f"{error}; {self._way_back()}") from None
 
 
+def size_before(undo_path: str | Path) -> int:
+    """The size of the device when the log was begun; -1 where its header is torn, DeviceError where it is no log."""
+    with open_image(undo_path) as file:
+        return _Log(file).size_bytes
+
+
 def apply_undo(undo_path: str | Path, device: Device, dry_run: bool = False, *, force: bool = False) -> UndoReport:
     """Give a device back the content and the size it had when the log was begun.
 
