@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_PIN_FILE
+from f2tools.f2fs.layout.node_tree import branches, max_blocks
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.super import devices_of
 from f2tools.f2fs.volume.volume import Volume, join
@@ -91,7 +92,7 @@ def _every_block(volume: Volume, inode: Inode) -> NDArray[np.int64]:
     room = volume.geo.segment_count_main * volume.geo.blocks_per_seg
     found: list[NDArray[np.int64]] = []
     n = volume.geo.addrs_per_block
-    for _, addrs in volume.data.spans(inode, 0, inode.addrs_per_inode + n * (2 + 2 * n + n * n)):
+    for _, addrs in volume.data.spans(inode, 0, max_blocks(n, n, inode.addrs_per_inode)):
         wide = addrs.astype(np.int64)
         found.append(wide[volume.geo.in_main(wide)])
         room -= found[-1].size
@@ -116,8 +117,8 @@ def direct_nids(volume: Volume, inode: Inode) -> NDArray[np.int64]:
             yield from below(block[:per].view("<u4").astype(np.int64), level - 1)
 
     own = inode.nids.astype(np.int64)
-    parts = [*below(own[:2], 0), *below(own[2:4], 1), *below(own[4:5], 2)]
-    return np.concatenate(parts)
+    tops = enumerate(branches(volume.geo.addrs_per_block))
+    return np.concatenate([part for slot, branch in tops for part in below(own[slot : slot + 1], branch.level)])
 
 
 def map_file(volume: Volume, inode: Inode, path: bytes) -> FileMap:

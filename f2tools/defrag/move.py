@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from f2tools.defrag.files import KINDS
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.node import LiveInode
@@ -106,8 +107,8 @@ class Mover:
         nids: list[int] = []
         at = 0
         longest = _Longest()
-        n = geo.addrs_per_block
-        for node, _, high in volume.mapper.nodes_within(inode, 0, inode.addrs_per_inode + n * (2 + 2 * n + n * n)):
+        most = max_blocks(geo.addrs_per_block, geo.addrs_per_block, inode.addrs_per_inode)
+        for node, _, high in volume.mapper.nodes_within(inode, 0, most):
             if node.nid != inode.ino:
                 nids.append(node.nid)
             addrs = node.addrs[:high]

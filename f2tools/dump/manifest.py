@@ -39,6 +39,7 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
@@ -372,8 +373,7 @@ def _mapped(file: File) -> Iterator[tuple[int, int, int, int]]:
 
 def _furthest(inode: Inode) -> int:
     """How many blocks an inode can map at most."""
-    per, nids = inode.addrs_per_block, inode.geo.addrs_per_block
-    return inode.addrs_per_inode + per * (2 + 2 * nids + nids * nids)
+    return max_blocks(inode.geo.addrs_per_block, inode.addrs_per_block, inode.addrs_per_inode)
 
 
 def _cut_at_cache(inode: Inode, extent: Extent) -> Iterator[Extent]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from f2tools.dump.nodes import runs
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import CURSEG_NAMES, F2FS_DEVICE_ALIAS_FL, NEW_ADDR
+from f2tools.f2fs.layout.node_tree import max_blocks
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.data import Cluster, Extent
@@ -56,8 +57,7 @@ def _head(vol: Volume, inode: Inode) -> dict[str, Any]:
 
 def _most(vol: Volume, inode: Inode) -> int:
     """How many blocks an inode can map."""
-    nids = vol.geo.addrs_per_block
-    return inode.addrs_per_inode + inode.addrs_per_block * (2 + 2 * nids + nids * nids)
+    return max_blocks(vol.geo.addrs_per_block, inode.addrs_per_block, inode.addrs_per_inode)
 
 
 def _with_holes(vol: Volume, inode: Inode, items: list[Extent | Cluster]) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ import datetime
 import os
 from typing import TYPE_CHECKING, Any
 
-from f2tools.dump.owners import first_file_block, node_kind, paths_of
+from f2tools.dump.owners import first_file_block, paths_of
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import (
     ADVISE_FLAGS,
@@ -27,6 +27,7 @@ from f2tools.f2fs.layout.dentry import dentries_in
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.node_tree import kind_of_node
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +65,7 @@ def node_block(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> dict[str,
     """What a node block says, whether or not anything points to it."""
     raw = NodeFooter.parse(block[-NodeFooter.size :])
     ofs = raw.flag >> OFFSET_BIT_SHIFT
-    kind = node_kind(raw.nid, raw.ino, ofs, vol.geo.addrs_per_block)
+    kind = "inode" if raw.nid == raw.ino else kind_of_node(ofs, vol.geo.addrs_per_block)
     shown: dict[str, Any] = {
         "kind": kind,
         "footer": raw.as_dict()

@@ -18,9 +18,9 @@ from f2tools.f2fs.layout.constants import (
     F2FS_ROOT_INO,
     OFFSET_BIT_SHIFT,
     SUM_TYPE_NODE,
-    XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.node_tree import kind_of_node, number_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,7 +140,7 @@ def addresses_in(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> tuple[N
             return block[:0].view("<u4"), None
     addrs = block[: 4 * vol.geo.addrs_per_block].view("<u4")
     ofs = footer.flag >> OFFSET_BIT_SHIFT
-    if node_kind(footer.nid, footer.ino, ofs, vol.geo.addrs_per_block) != "direct":
+    if kind_of_node(ofs, vol.geo.addrs_per_block) != "direct":
         return addrs, None
     try:
         return addrs, first_file_block(ofs, vol.nodes.inode(footer.ino))
@@ -148,38 +148,11 @@ def addresses_in(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> tuple[N
         return addrs, None
 
 
-def node_kind(nid: int, ino: int, ofs: int, nids_per_block: int) -> str:
-    """inode, direct, indirect, double indirect or xattr: by the node's offset in its file.
-
-    Offsets count depth first: inode 0, direct 1 and 2, then each indirect node before what is below it; see IS_DNODE()
-    in fs/f2fs/node.h.
-    """
-    if nid == ino:
-        return "inode"
-    if ofs == XATTR_NODE_OFFSET:
-        return "xattr"
-    n = nids_per_block
-    if ofs in (3, 4 + n):
-        return "indirect"
-    if ofs == 5 + 2 * n:
-        return "double indirect"
-    if ofs > 5 + 2 * n and (ofs - 6 - 2 * n) % (n + 1) == 0:
-        return "indirect"
-    return "direct"
-
-
 def first_file_block(ofs: int, inode: Inode) -> int:
     """The first file block that the direct node with this offset maps; see f2fs_start_bidx_of_node()."""
     if ofs == 0:
         return 0
-    n = inode.geo.addrs_per_block
-    before = 2 * n + 4
-    if ofs <= 2:
-        number = ofs - 1
-    elif ofs <= before:
-        number = ofs - 2 - (ofs - 4) // (n + 1)
-    else:
-        number = ofs - 5 - (ofs - before - 3) // (n + 1)
+    number = number_of(ofs, inode.geo.addrs_per_block)
     return number * inode.addrs_per_block + inode.addrs_per_inode
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
     SUM_TYPE_DATA,
 )
+from f2tools.f2fs.layout.node_tree import branches
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import footers_of
@@ -60,6 +61,17 @@ class FileMap:
     rows: NDArray[Any]
     missing: list[tuple[int, int]] = field(default_factory=list)
     reserved: int = 0  # blocks below i_size that were promised and not written
+
+
+class _Walk(NamedTuple):
+    """One pass over a file's nodes, up to file block `stop`: what it met, and what it gathers."""
+
+    volume: PastVolume
+    inode: Inode
+    stop: int
+    met: set[int]
+    parts: list[NDArray[Any]]
+    missing: list[tuple[int, int]]
 
 
 @dataclass
@@ -116,19 +128,11 @@ class Contents:
         parts: list[NDArray[Any]] = []
         missing: list[tuple[int, int]] = []
         parts.append(self._rows(inode.addrs, 0, inode.ino))
-        at, per, nids_per = inode.addrs_per_inode, inode.addrs_per_block, self.geo.addrs_per_block
-        met = {inode.ino}
-        for level, count, nids in (
-            (0, 1, inode.nids[0:2]),
-            (1, nids_per, inode.nids[2:4]),
-            (2, nids_per**2, inode.nids[4:5]),
-        ):
-            for nid in nids.tolist():
-                if at >= stop:
-                    break
-                if nid:
-                    self._below(volume, inode, np.array([nid], np.int64), at, level, stop, met, parts, missing)
-                at += count * per
+        walk = _Walk(volume, inode, stop, {inode.ino}, parts, missing)
+        for branch, nid in zip(branches(self.geo.addrs_per_block), inode.nids.tolist(), strict=True):
+            at = inode.addrs_per_inode + branch.first * inode.addrs_per_block
+            if nid and at < stop:
+                self._below(walk, np.array([nid], np.int64), at, branch.level)
         rows = np.concatenate(parts)
         rows = rows[rows["fofs"] < stop]
         written = rows["blkaddr"] != NEW_ADDR
@@ -148,18 +152,17 @@ class Contents:
         rows["ofs"] = used
         return rows
 
-    def _below(
-        self, volume: PastVolume, inode: Inode, nids: NDArray[np.int64], at: int, level: int, stop: int, met: set[int],
-        parts: list[NDArray[Any]], missing: list[tuple[int, int]],
-    ) -> None:  # fmt: skip
+    def _below(self, walk: _Walk, nids: NDArray[np.int64], at: int, level: int) -> None:
+        """Take what is below these nodes of one level, of which the first maps file block `at`."""
+        inode = walk.inode
         per, nids_per = inode.addrs_per_block, self.geo.addrs_per_block
         each = per * nids_per**level
         fofs = at + np.arange(nids.size, dtype=np.int64) * each
-        used = (nids != 0) & (fofs < stop)
+        used = (nids != 0) & (fofs < walk.stop)
         nids, fofs = nids[used], fofs[used]
         for first in range(0, nids.size, BATCH):
             some, begins = nids[first : first + BATCH], fofs[first : first + BATCH]
-            addrs = volume.nat.lookup(some)["block_addr"].astype(np.int64)
+            addrs = walk.volume.nat.lookup(some)["block_addr"].astype(np.int64)
             there = self.geo.in_main(addrs)
             blocks = np.zeros((some.size, self.geo.block_size), np.uint8)
             if there.any():
@@ -170,15 +173,15 @@ class Contents:
             footers = footers_of(blocks)
             there &= (footers["nid"] == some) & (footers["ino"] == inode.ino)
             for nid, begin, good, block in zip(some.tolist(), begins.tolist(), there.tolist(), blocks, strict=True):
-                if not good or nid in met:
-                    missing.append((begin, each))
+                if not good or nid in walk.met:
+                    walk.missing.append((begin, each))
                     continue
-                met.add(nid)
+                walk.met.add(nid)
                 if level == 0:
-                    parts.append(self._rows(block[: 4 * per].view("<u4"), begin, nid))
+                    walk.parts.append(self._rows(block[: 4 * per].view("<u4"), begin, nid))
                 else:
                     children = block[: 4 * nids_per].view("<u4").astype(np.int64)
-                    self._below(volume, inode, children, begin, level - 1, stop, met, parts, missing)
+                    self._below(walk, children, begin, level - 1)
 
     # -- judging --------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, FSYNC_BIT_SHIFT, XATTR_NODE_OFFSET
 from f2tools.f2fs.layout.nat import NatEntry
+from f2tools.f2fs.layout.node_tree import are_dnodes
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import footers_of
@@ -177,11 +178,8 @@ class Past:
     @cached_property
     def direct(self) -> NDArray[np.bool_]:
         """Which nodes map data blocks: inodes and direct nodes."""
-        per = self.geo.addrs_per_block
-        offset = self.nodes["ofs"].astype(np.int64)
-        indirect = np.isin(offset, (3, 4 + per, 5 + 2 * per))
-        indirect |= (offset >= 6 + 2 * per) & ((offset - (6 + 2 * per)) % (per + 1) == 0)
-        return ~indirect & (offset != XATTR_NODE_OFFSET)
+        offset = self.nodes["ofs"]
+        return are_dnodes(offset, self.geo.addrs_per_block) & (offset != XATTR_NODE_OFFSET)
 
     @cached_property
     def _lost_spans(self) -> list[list[tuple[int, int]]]:

@@ -24,15 +24,14 @@ from f2tools.f2fs.layout.constants import (
     NEW_ADDR,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
-    XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.node_tree import kind_of_node
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import footers_of
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
-from f2tools.f2fs.write.node import is_dnode
 from f2tools.recover.plan import path_of
 
 BATCH = 4096  # nodes, or blocks, looked at together
@@ -143,7 +142,7 @@ class _Judge:
         """The block addresses in a node; none where it has no such."""
         none = np.zeros(0, "<u4")
         if nid != ino:
-            holds = is_dnode(offset, self._geo.addrs_per_block) and offset != XATTR_NODE_OFFSET
+            holds = kind_of_node(offset, self._geo.addrs_per_block) == "direct"
             return block[: -NodeFooter.size].view("<u4")[: self._geo.addrs_per_block] if holds else none
         inode = Inode(self._geo, block, ino, blkaddr)
         if inode.i_flags & F2FS_DEVICE_ALIAS_FL:

@@ -12,10 +12,10 @@ import numpy as np
 from f2tools.copyout.walk import walk
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_names
+from f2tools.f2fs.layout.node_tree import number_of
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
 from f2tools.f2fs.volume.volume import Volume, join
-from f2tools.f2fs.write.recovery import number_of
 
 if TYPE_CHECKING:
     from f2tools.recover.older import Verdict

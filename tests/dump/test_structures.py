@@ -19,12 +19,13 @@ from f2tools.dump.directory import dentries
 from f2tools.dump.info import fsynced_nodes, volume_info
 from f2tools.dump.mapping import file_map
 from f2tools.dump.nodes import inode, node, resolve
-from f2tools.dump.owners import first_file_block, node_kind, owner_of, paths_of
+from f2tools.dump.owners import first_file_block, owner_of, paths_of
 from f2tools.dump.segments import picture, segment_summary
 from f2tools.dump.structures import checkpoints, superblocks
 from f2tools.dump.tables import nat_rows, sit_rows, ssa_rows
 from f2tools.errors import Corrupt
 from f2tools.f2fs.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
+from f2tools.f2fs.layout.node_tree import kind_of_node
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from tests import images, judges
@@ -246,14 +247,13 @@ def test_every_valid_block_has_an_owner_in_the_summaries(name: str, vol: Open) -
 
 
 def test_the_kind_of_a_node_follows_from_its_offset_as_in_the_kernel() -> None:
-    kinds = [node_kind(9, 5, ofs, 1018) for ofs in (1, 2, 3, 4, 1021, 1022, 1023, 2040, 2041, 2042, 2043, 3060, 3061)]
+    kinds = [kind_of_node(ofs, 1018) for ofs in (1, 2, 3, 4, 1021, 1022, 1023, 2040, 2041, 2042, 2043, 3060, 3061)]
     direct, indirect = "direct", "indirect"
     assert kinds == [
         direct, direct, indirect, direct, direct, indirect, direct, direct, "double indirect", indirect, direct, direct,
         indirect,
     ]  # fmt: skip
-    assert node_kind(5, 5, 0, 1018) == "inode"
-    assert node_kind(9, 5, 0x1FFFFFFF, 1018) == "xattr"
+    assert kind_of_node(0x1FFFFFFF, 1018) == "xattr"
 
 
 def test_the_first_file_block_of_a_direct_node_follows_from_its_offset() -> None:
@@ -269,7 +269,7 @@ def test_the_first_file_block_of_a_direct_node_follows_from_its_offset() -> None
     kinds = ["inode", "direct", "direct", *children(1), *children(1), "double indirect", *children(2)[1:]]
     at = 7
     for ofs, kind in enumerate(kinds[1:], 1):
-        assert node_kind(9, 5, ofs, 3) == kind
+        assert kind_of_node(ofs, 3) == kind
         if kind == "direct":
             assert first_file_block(ofs, Small) == at  # type: ignore[arg-type]
             at += 3

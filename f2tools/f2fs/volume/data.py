@@ -22,6 +22,7 @@ from f2tools.f2fs.layout.constants import (
     NEW_ADDR,
     NULL_ADDR,
 )
+from f2tools.f2fs.layout.node_tree import branches, max_blocks
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import BATCH, NodeReader
@@ -117,8 +118,7 @@ class DataReader:
     def block_count(self, inode: Inode) -> int:
         """File blocks up to i_size; Corrupt where no inode can map so many."""
         count = -(-inode.i_size // self._geo.block_size)
-        per, nids = inode.addrs_per_block, self._geo.addrs_per_block
-        most = inode.addrs_per_inode + per * (2 + 2 * nids + nids * nids)
+        most = max_blocks(self._geo.addrs_per_block, inode.addrs_per_block, inode.addrs_per_inode)
         if count > most and not inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             raise Corrupt(Where(ino=inode.ino), f"i_size {inode.i_size} is more than an inode can map")
         return count
@@ -133,23 +133,16 @@ class DataReader:
             return
         if stop is None:
             stop = self.block_count(inode)
-        at = inode.addrs_per_inode
-        if start < at and stop > 0:
+        own, per = inode.addrs_per_inode, inode.addrs_per_block
+        if start < own and stop > 0:
             yield 0, inode.addrs
         seen: set[int] = {inode.ino}
-        per, nids_per = inode.addrs_per_block, self._geo.addrs_per_block
-        for level, count, nids in (
-            (0, 1, inode.nids[0:2]),
-            (1, nids_per, inode.nids[2:4]),
-            (2, nids_per**2, inode.nids[4:5]),
-        ):
-            for nid in nids.tolist():
-                if at >= stop:
-                    return
-                end = at + count * per
-                if nid and end > start:
-                    yield from self._below(inode, np.array([nid], np.int64), at, level, (start, stop), seen)
-                at = end
+        for branch, nid in zip(branches(self._geo.addrs_per_block), inode.nids.tolist(), strict=True):
+            at = own + branch.first * per
+            if at >= stop:
+                return
+            if nid and at + branch.count * per > start:
+                yield from self._below(inode, np.array([nid], np.int64), at, branch.level, (start, stop), seen)
 
     def _below(
         self, inode: Inode, nids: NDArray[np.int64], at: int, level: int, wanted: tuple[int, int], seen: set[int]

@@ -33,13 +33,13 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter, addrs_per_block
+from f2tools.f2fs.layout.node_tree import leads_to_nodes
 from f2tools.f2fs.layout.sit import SitBlock
 from f2tools.f2fs.layout.summary import SummaryBlock
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.derived import derived_pack, features_in_use, patches_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.layouts import Layout, plain_superblock, usual_layouts
-from f2tools.f2fs.volume.node import leads_to_nodes
 from f2tools.f2fs.volume.super import BLOCK_SIZES, problems_of
 
 PIECE = 1024  # blocks read at a time

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
-from f2tools.f2fs.layout.constants import NEW_ADDR, XATTR_NODE_OFFSET
+from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
@@ -121,11 +121,3 @@ class NodeReader:
 def footers_of(blocks: NDArray[np.uint8]) -> NDArray[Any]:
     """The node footers of blocks of shape (n, block_size), dtype NodeFooter.dtype, shape (n,)."""
     return blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
-
-
-def leads_to_nodes(offset: int, per: int) -> bool:
-    """Whether the node with this footer offset holds node numbers, or attributes, and no addresses."""
-    if offset in (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET):
-        return True
-    deep = offset - 6 - 2 * per
-    return deep >= 0 and deep % (per + 1) == 0

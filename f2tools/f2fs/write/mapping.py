@@ -5,8 +5,6 @@ The direct nodes of a file are numbered here from 0 in file order; the inode's o
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_COMPRESS_RELEASED, NEW_ADDR, NULL_ADDR
+from f2tools.f2fs.layout.node_tree import branches, max_blocks, path_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
@@ -52,8 +51,7 @@ class Mapper:
 
     def max_blocks(self, inode: LiveInode) -> int:
         """The blocks that a file can have; the inode's own don't count, see max_file_blocks() in fs/f2fs/super.c."""
-        n, per = self.geo.addrs_per_block, inode.addrs_per_block
-        return per * (2 + 2 * n + n * n)
+        return max_blocks(self.geo.addrs_per_block, inode.addrs_per_block)
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
@@ -255,42 +253,27 @@ class Mapper:
 
     def _next_present(self, inode: LiveInode, number: int) -> int | None:
         """The first node number from `number` on whose node is there."""
-        n = self.geo.addrs_per_block
-        nids = inode.nids
-        while True:
-            if number < 2:
-                hit = np.flatnonzero(nids[number:2])
-                if hit.size:
-                    return number + int(hit[0])
-                number = 2
-            if number < 2 + 2 * n:
-                which, inside = divmod(number - 2, n)
-                hit = self._below(inode, int(nids[2 + which]), inside)
+        for branch, nid in zip(branches(self.geo.addrs_per_block), inode.nids.tolist(), strict=True):
+            if nid and number < branch.first + branch.nodes:
+                hit = self._present_below(inode, nid, branch.level, max(0, number - branch.first))
                 if hit is not None:
-                    return 2 + which * n + hit
-                number = 2 + (which + 1) * n
-                continue
-            which, inside = divmod(number - 2 - 2 * n, n)
-            while which < n:
-                branch = self._below(inode, int(nids[4]), which)
-                if branch is None:
-                    return None
-                if branch > which:
-                    which, inside = branch, 0
-                nid = int(self._nodes.block(int(nids[4]), inode.ino)[: 4 * n].view("<u4")[which])
-                hit = self._below(inode, nid, inside)
-                if hit is not None:
-                    return 2 + 2 * n + which * n + hit
-                which, inside = which + 1, 0
-            return None
+                    return branch.first + hit
+        return None
 
-    def _below(self, inode: LiveInode, nid: int, index: int) -> int | None:
-        """The first place from `index` on that an indirect node uses."""
-        if not nid:
-            return None
-        block = self._nodes.block(nid, inode.ino)
-        hit = np.flatnonzero(block[: 4 * self.geo.addrs_per_block].view("<u4")[index:])
-        return index + int(hit[0]) if hit.size else None
+    def _present_below(self, inode: LiveInode, nid: int, level: int, start: int) -> int | None:
+        """The first place from `start` on, among the direct nodes below a node of this level, whose node is there."""
+        if not level:
+            return 0
+        n = self.geo.addrs_per_block
+        each = n ** (level - 1)
+        index, inside = divmod(start, each)
+        children = self._nodes.block(nid, inode.ino)[: 4 * n].view("<u4")
+        for at in np.flatnonzero(children[index:]):
+            slot = index + int(at)
+            hit = self._present_below(inode, int(children[slot]), level - 1, inside if slot == index else 0)
+            if hit is not None:
+                return slot * each + hit
+        return None
 
     def truncate(self, inode: LiveInode, start: int) -> int:
         """Give back everything from file block `start` on, nodes that are of no more use included."""
@@ -302,12 +285,11 @@ class Mapper:
 
     def _drop_nodes(self, inode: LiveInode, keep: int) -> None:
         """Drop the nodes with numbers from `keep` on, and indirect ones that lead to none."""
-        n = self.geo.addrs_per_block
         slots = inode.nids
         gone: list[int] = []
-        for index, first, level in ((0, 0, 0), (1, 1, 0), (2, 2, 1), (3, 2 + n, 1), (4, 2 + 2 * n, 2)):
+        for index, branch in enumerate(branches(self.geo.addrs_per_block)):
             nid = int(slots[index])
-            if nid and self._prune(inode, nid, level, keep - first, gone):
+            if nid and self._prune(inode, nid, branch.level, keep - branch.first, gone):
                 slots[index] = 0
                 self._nodes.touch(inode)
         if len(set(gone)) != len(gone):
@@ -334,25 +316,3 @@ class Mapper:
         if keep <= 0:
             gone.append(nid)
         return keep <= 0
-
-
-def path_of(number: int, n: int) -> list[tuple[int, int]]:
-    """From the inode to a direct node: (index in i_nid or in the node above, offset of the node in its file).
-
-    n: nids in an indirect node.  See get_node_path() in fs/f2fs/node.c.
-    """
-    if number < 0:
-        return []
-    if number < 2:
-        return [(number, 1 + number)]
-    number -= 2
-    for slot in (2, 3):
-        base = 3 if slot == 2 else 4 + n
-        if number < n:
-            return [(slot, base), (number, base + 1 + number)]
-        number -= n
-    branch, index = divmod(number, n)
-    if branch >= n:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    base = 5 + 2 * n
-    return [(4, base), (branch, base + 1 + branch * (n + 1)), (index, base + 2 + branch * (n + 1) + index)]

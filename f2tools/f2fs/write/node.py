@@ -24,11 +24,11 @@ from f2tools.f2fs.layout.constants import (
     NEW_ADDR,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
-    XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import is_dnode
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
@@ -360,14 +360,4 @@ def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:
     block[_CHECKSUM_OFFSET : _CHECKSUM_OFFSET + 4].view("<u4")[0] = crc
 
 
-def is_dnode(offset: int, nids_per_block: int) -> bool:
-    """Whether the node at this place of a file's tree holds addresses rather than nids; see IS_DNODE()."""
-    if offset == XATTR_NODE_OFFSET:
-        return True
-    if offset in (3, 4 + nids_per_block, 5 + 2 * nids_per_block):
-        return False
-    first = 6 + 2 * nids_per_block
-    return offset < first or (offset - first) % (nids_per_block + 1) != 0
-
-
-__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "footers_of", "is_dnode", "seal_inode"]
+__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "footers_of", "seal_inode"]

@@ -36,13 +36,14 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import direct_nodes, is_dnode, number_of
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.dentries import Dentry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES
 from f2tools.f2fs.write.namei import Namei
-from f2tools.f2fs.write.node import LiveInode, is_dnode
+from f2tools.f2fs.write.node import LiveInode
 
 LOST_FOUND = b"lost+found"
 _HEAD = InodeLayout.offset_of("i_ext")
@@ -150,7 +151,7 @@ class _Applier:
             return
         n = self._geo.addrs_per_block
         number = number_of(node.offset, n)
-        if not is_dnode(node.offset, n) or not 0 <= number < 2 + 2 * n + n * n:
+        if not is_dnode(node.offset, n) or not 0 <= number < direct_nodes(n):
             raise self._corrupt(node, f"a direct node has no offset {node.offset}")
         self._addresses(node, inode, number, block[: 4 * inode.addrs_per_block].view("<u4"))
 
@@ -341,15 +342,3 @@ class _Applier:
         inode.forget_extent()
         vol.nodes.mark_dirty(nid, ino)
         vol.nodes.touch(inode)
-
-
-def number_of(offset: int, n: int) -> int:
-    """The number of the direct node (from 0 in file order) with this offset in its file's tree."""
-    if offset in (1, 2):
-        return offset - 1
-    if offset < 4 + n:
-        return 2 + offset - 4
-    if offset < 5 + 2 * n:
-        return 2 + n + offset - (5 + n)
-    branch, inside = divmod(offset - (6 + 2 * n), n + 1)
-    return 2 + 2 * n + branch * n + inside - 1

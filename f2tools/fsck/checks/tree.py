@@ -22,6 +22,7 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_VERITY_BIT,
 )
 from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.node_tree import direct_nodes
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.f2fs.volume.super import devices_of
 from f2tools.fsck import problems
@@ -229,7 +230,7 @@ def check_sizes(scan: Scan) -> Iterator[Finding]:
         value = (int(table["last_written"][i]) + 1) * geo.block_size
         yield from _inode(scan, i, problems.SIZE_BEFORE_BLOCKS, int(table["size"][i]), value, "i_size")
     per = geo.addrs_per_block - geo.addrs_per_block % cluster
-    most = table["count"] + per * (2 + 2 * geo.addrs_per_block + geo.addrs_per_block**2)
+    most = table["count"] + per * direct_nodes(geo.addrs_per_block)
     large = (files | (kinds == stat.S_IFDIR)) & ~alias & (blocks > most)
     for i in np.flatnonzero(large).tolist():
         value = (int(table["last"][i]) + 1) * geo.block_size

@@ -44,6 +44,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.hashes import dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import Dentries
@@ -743,18 +744,10 @@ class Scan:
         places = np.zeros((3, parent.size), np.int64)
         kind, fofs, offset = places
         top = self.kind[parent] == INODE
-        for number, (what, blocks_before, nodes_before) in enumerate(
-            (
-                (DIRECT, 0 * per, 1),
-                (DIRECT, per, 2),
-                (INDIRECT, 2 * per, 3),
-                (INDIRECT, 2 * per + per * per_node, 4 + per_node),
-                (DOUBLE, 2 * per + 2 * per * per_node, 5 + 2 * per_node),
-            )
-        ):
+        for number, branch in enumerate(branches(per_node)):
             here = top & (slot == number)
-            kind[here], offset[here] = what, nodes_before
-            fofs[here] = (start + blocks_before)[here]
+            kind[here], offset[here] = (DIRECT, INDIRECT, DOUBLE)[branch.level], branch.offset
+            fofs[here] = (start + branch.first * per)[here]
         xattr = top & (slot == 5)
         kind[xattr], offset[xattr] = XATTR, XATTR_NODE_OFFSET
         below = ~top
@@ -780,8 +773,8 @@ class Scan:
         if self.kind[parent] == INODE:
             if slot > 4:  # attributes
                 return 0, 0
-            counts = (per, per, per * each, per * each, per * each * each)
-            return int(owner["count"]) + sum(counts[:slot]), counts[slot]
+            branch = branches(each)[slot]
+            return int(owner["count"]) + branch.first * per, branch.nodes * per
         count = per * each if self.kind[parent] == DOUBLE else per
         return int(self.fofs[parent]) + slot * count, count
 
@@ -832,11 +825,9 @@ class Scan:
             return
         offset = self.footer["flag"][rows].astype(np.int64) >> OFFSET_BIT_SHIFT
         per = self.geo.addrs_per_block
-        indirect = np.isin(offset, (0, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET))
-        deep = offset >= 6 + 2 * per
-        indirect |= deep & ((offset - 6 - 2 * per) % (per + 1) == 0)
+        direct = are_dnodes(offset, per) & (offset != 0) & (offset != XATTR_NODE_OFFSET)
         own = self.footer["nid"][rows].astype(np.int64) == self.nid[rows]
-        for some, blocks in self._batches(rows[~indirect & own]):
+        for some, blocks in self._batches(rows[direct & own]):
             words = blocks[:, : 4 * per].view("<u4")
             at, ofs = np.divmod(np.flatnonzero(words), per)
             addr = words[at, ofs].astype(np.int64)

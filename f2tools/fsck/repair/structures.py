@@ -37,6 +37,7 @@ from f2tools.f2fs.layout.file_type import S_IFMTS, mode_of_type
 from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import leads_to_nodes, place_of
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
 from f2tools.f2fs.volume.acl import parse_disk
@@ -54,7 +55,7 @@ from f2tools.fsck.facts.scan import DIRECT, INODE, UNKNOWN
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.repair.contents import alias_extent, cluster, lost_head, lost_heads, rewrite, seal
 from f2tools.fsck.repair.dentries import dentry_bits, dentry_name, dentry_target, dentry_type, remove_dentry
-from f2tools.fsck.repair.work import Work, leads_to_nodes, set_field
+from f2tools.fsck.repair.work import Work, set_field
 
 # -- group 1: look for what was lost ----------------------------------------------------------------------------------
 
@@ -662,20 +663,6 @@ def rebuild_node(work: Work, finding: Finding, parent: int, slot: int, child: in
         work.placed.update(below.values())
     work.note(finding, f"nid {child} rebuilt around {len(below)} of what it led to")
     return True
-
-
-def place_of(offset: int, per: int) -> tuple[int, int] | None:
-    """(footer offset of the node above, slot there) of a node; None for one that the inode points to."""
-    for first in (3, 4 + per):
-        if first < offset <= first + per:
-            return first, offset - first - 1
-    double = 5 + 2 * per
-    if offset <= double or offset == XATTR_NODE_OFFSET:
-        return None
-    number, rest = divmod(offset - double - 1, per + 1)
-    if number >= per:
-        return None
-    return (double, number) if not rest else (double + 1 + number * (per + 1), rest - 1)
 
 
 def reattach(work: Work, finding: Finding) -> bool:

@@ -30,8 +30,8 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea
-from f2tools.f2fs.volume.node import leads_to_nodes
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
@@ -234,7 +234,7 @@ class Work:
         scan, per = self.scan, self.image.geo.addrs_per_block
         row = scan.row_of(parent)
         if scan.inode_row(parent) >= 0:
-            return (1, 2, 3, 4 + per, 5 + 2 * per, XATTR_NODE_OFFSET)[slot]
+            return [*(branch.offset for branch in branches(per)), XATTR_NODE_OFFSET][slot]
         step = per + 1 if scan.kind[row] == DOUBLE else 1
         return int(scan.offset[row]) + 1 + slot * step
 
@@ -286,7 +286,7 @@ class Work:
             words = self.surgery.read(int(self.scan.addr[row]))[: 4 * per].view("<u4")
             mapped = np.flatnonzero(self.image.geo.in_main(words.astype(np.int64)))
             if mapped.size:
-                blocks = count + direct_number(offset, per) * per + int(mapped[-1]) + 1
+                blocks = count + number_of(offset, per) * per + int(mapped[-1]) + 1
                 size = max(size, blocks * self.image.geo.block_size)
         return size
 
@@ -510,16 +510,6 @@ class Work:
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         return True
-
-
-def direct_number(offset: int, per: int) -> int:
-    """How many nodes with addresses come before this one in a file, by its footer offset."""
-    if offset <= 2:
-        return offset - 1
-    if offset <= 4 + 2 * per:
-        return offset - (2 if offset <= 3 + per else 3)
-    deep = offset - 6 - 2 * per
-    return 2 * per + 1 + deep - deep // (per + 1)
 
 
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:

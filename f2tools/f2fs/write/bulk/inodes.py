@@ -32,6 +32,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.dentries import build_directory, build_inline, name_hashes
 from f2tools.f2fs.write.bulk.nodes import set_footer
 from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
@@ -206,7 +207,7 @@ class _Loader:
             self._directory_content(file, block, stream)
         elif stat.S_ISREG(file.mode):
             n = self.geo.addrs_per_block
-            if entry.size > n * (2 + 2 * n + n * n) * self.geo.block_size:  # max_file_blocks() in fs/f2fs/super.c
+            if entry.size > max_blocks(n, n) * self.geo.block_size:
                 raise OSError(errno.EFBIG, f"{os.fsdecode(entry.path)}: larger than a file of F2FS can be")
             if self._compressed(file):
                 stream.add_compressed(file, block, self.target.compress)

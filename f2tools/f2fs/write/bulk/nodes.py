@@ -18,11 +18,10 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.node_tree import is_dnode, path_of
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.write.bulk.plan import BLOCKS_AT_ONCE, NewFile, node_paths
 from f2tools.f2fs.write.bulk.target import Target
-from f2tools.f2fs.write.mapping import path_of
-from f2tools.f2fs.write.node import is_dnode
 
 _EXT = InodeLayout.offset_of("i_ext")
 

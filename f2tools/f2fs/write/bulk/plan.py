@@ -21,10 +21,10 @@ from f2tools.f2fs.layout.constants import (
     F2FS_ROOT_INO,
 )
 from f2tools.f2fs.layout.file_type import file_type
+from f2tools.f2fs.layout.node_tree import path_of
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_ADVISE
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content, SourceEntry
-from f2tools.f2fs.write.mapping import path_of
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.f2fs.write.xattr import build_area, parse_name, room_of, split, stored_value
 
