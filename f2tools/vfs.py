@@ -58,8 +58,8 @@ class Statistics:
     f_namemax: int  # bytes
 
 
-class FileSystem(Protocol):
-    """A volume that can be mounted; one that is not `writable` answers every change with EROFS, see `ReadOnly`."""
+class Readable(Protocol):
+    """What is asked of a mounted volume without changing it."""
 
     # -- the volume -------------------------------------------------------------------------------------------------
 
@@ -73,27 +73,8 @@ class FileSystem(Protocol):
         """Bytes of the longest name."""
         ...
 
-    @property
-    def writable(self) -> bool:
-        """Whether it was mounted to be changed; `broken` says whether it still can be."""
-        ...
-
-    @property
-    def broken(self) -> str | None:
-        """Why nothing is written any more, if that is so."""
-        ...
-
-    @property
-    def unsaved(self) -> bool:
-        """Whether anything has changed since the last `sync`."""
-        ...
-
     def statfs(self) -> Statistics:
         """Space and inodes, used and free."""
-        ...
-
-    def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
-        """What it has done, for JSON; the server has passed on so many bytes, and asked for so many checkpoints."""
         ...
 
     # -- looking ----------------------------------------------------------------------------------------------------
@@ -138,6 +119,31 @@ class FileSystem(Protocol):
 
     def listxattr(self, ino: int) -> list[bytes]:
         """The names of the extended attributes, as root sees them."""
+        ...
+
+
+class FileSystem(Readable, Protocol):
+    """A volume that can be mounted; one that is not `writable` answers every change with EROFS, see `ReadOnly`."""
+
+    # -- its state --------------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """Whether it was mounted to be changed; `broken` says whether it still can be."""
+        ...
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing is written any more, if that is so."""
+        ...
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether anything has changed since the last `sync`."""
+        ...
+
+    def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
+        """What it has done, for JSON; the server has passed on so many bytes, and asked for so many checkpoints."""
         ...
 
     # -- names ------------------------------------------------------------------------------------------------------

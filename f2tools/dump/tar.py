@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from f2tools import newfile
 from f2tools.copyout.making import has_xattrs
@@ -273,23 +273,22 @@ class _Writer:
         body = b"".join(_record(key, value) for key, value in pax.items())
         if (b"path" in pax and not _is_utf8(pax[b"path"])) or (b"linkpath" in pax and not _is_utf8(pax[b"linkpath"])):
             body = _record(b"hdrcharset", b"BINARY") + body  # names are bytes, says POSIX, where this is said
-        head = _ustar(b"", b"./PaxHeaders/" + _ascii(name)[-80:], 0o644, 0, 0, len(body), 0, b"x", b"", (0, 0))
-        self._write(head)
+        self._write(_Ustar(b"./PaxHeaders/" + _ascii(name)[-80:], b"x", len(body)).build())
         self._content(body)
         rdev = inode.rdev if kind in (b"3", b"4") else (0, 0)
         self._write(
-            _ustar(
-                prefix if short is not None else b"",
+            _Ustar(
                 short if short is not None else name[:100],
+                kind,
+                size,
+                prefix if short is not None else b"",
                 inode.i_mode & 0o7777,
                 inode.i_uid,
                 inode.i_gid,
-                size,
                 inode.mtime_ns // 1_000_000_000,
-                kind,
                 link[:100],
                 rdev,
-            )
+            ).build()
         )
 
 
@@ -353,34 +352,38 @@ def _octal(value: int, width: int) -> bytes:
     return b"%0*o\0" % (width - 1, value) if 0 <= value < 8 ** (width - 1) else b"0" * (width - 1) + b"\0"
 
 
-def _ustar(
-    prefix: bytes,
-    name: bytes,
-    mode: int,
-    uid: int,
-    gid: int,
-    size: int,
-    mtime: int,
-    kind: bytes,
-    link: bytes,
-    rdev: tuple[int, int],
-) -> bytes:
-    head = bytearray(
-        name.ljust(100, b"\0")
-        + _octal(mode, 8)
-        + _octal(uid, 8)
-        + _octal(gid, 8)
-        + _octal(size, 12)
-        + _octal(mtime, 12)
-        + b" " * 8
-        + kind
-        + link.ljust(100, b"\0")
-        + b"ustar\x0000"
-        + bytes(64)
-        + _octal(rdev[0], 8)
-        + _octal(rdev[1], 8)
-        + prefix.ljust(155, b"\0")
-        + bytes(12)
-    )
-    head[148:156] = b"%06o\0 " % sum(head)
-    return bytes(head)
+class _Ustar(NamedTuple):
+    """The fields of a ustar header that differ from entry to entry."""
+
+    name: bytes
+    kind: bytes
+    size: int
+    prefix: bytes = b""
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
+    mtime: int = 0
+    link: bytes = b""
+    rdev: tuple[int, int] = (0, 0)
+
+    def build(self) -> bytes:
+        """The header's block."""
+        head = bytearray(
+            self.name.ljust(100, b"\0")
+            + _octal(self.mode, 8)
+            + _octal(self.uid, 8)
+            + _octal(self.gid, 8)
+            + _octal(self.size, 12)
+            + _octal(self.mtime, 12)
+            + b" " * 8
+            + self.kind
+            + self.link.ljust(100, b"\0")
+            + b"ustar\x0000"
+            + bytes(64)
+            + _octal(self.rdev[0], 8)
+            + _octal(self.rdev[1], 8)
+            + self.prefix.ljust(155, b"\0")
+            + bytes(12)
+        )
+        head[148:156] = b"%06o\0 " % sum(head)
+        return bytes(head)

@@ -123,7 +123,7 @@ def _change(
         raise Corrupt(where, f"{plan.end_reason}; --rollback goes back to the checkpoint, --until N stops before")
     device = in_order(open_for_change(image, extra=devices, dry_run=dry_run, undo=undo))
     try:
-        volume = WritableVolume(device, roll_forward=not rollback, until=until, which=checkpoint)
+        volume = WritableVolume(device, recover="orphans" if rollback else True, until=until, which=checkpoint)
     except BaseException:
         device.close()
         raise

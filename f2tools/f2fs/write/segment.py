@@ -164,7 +164,7 @@ class SegmentManager:
         self._unwritten: dict[int, bytes] = {}  # summary blocks of closed segments
         self._zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
         # Whether an unused segment that begins there can follow in the log's section; True: the one before is full
-        self.goes_on_at: Callable[[int, bool], bool] = lambda *_: True
+        self.goes_on_at: Callable[[int, bool], bool] = lambda _segno, _full: True
         self.holes_ran_out = False  # the last time a data log looked for a segment with holes there was none
 
     def _reopened(self, kind: int, pack: Pack) -> Curseg:
@@ -398,7 +398,8 @@ class SegmentManager:
 
     def _open_next(self, curseg: Curseg) -> None:
         """Close the segment of a log and open another: the next free one, or a dirty one with holes."""
-        threaded = self._victim(curseg) if self._may_thread(curseg) else None
+        may_thread = self.threading and (not curseg.is_node or self.policy.node_ssr)
+        threaded = self._victim(curseg) if may_thread else None
         if not curseg.is_node:
             self.holes_ran_out = threaded is None
         clean = -1
@@ -414,9 +415,6 @@ class SegmentManager:
             self._open_clean(curseg, clean)
         else:
             self._open_dirty(curseg, threaded)
-
-    def _may_thread(self, curseg: Curseg) -> bool:
-        return self.threading and (not curseg.is_node or self.policy.node_ssr)
 
     def _close(self, curseg: Curseg) -> None:
         self._unwritten[curseg.segno] = self.summary_block(curseg)

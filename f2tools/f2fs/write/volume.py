@@ -14,7 +14,7 @@ import errno
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -51,8 +51,7 @@ class WritableVolume(Namei):
         policy: Policy | None = None,
         clock: Callable[[], int] = time.time_ns,
         *,
-        recover: bool = True,
-        roll_forward: bool = True,
+        recover: bool | Literal["orphans"] = True,
         until: int | None = None,
         seed: int | None = None,
         fill_read_only: bool = False,
@@ -60,10 +59,10 @@ class WritableVolume(Namei):
     ) -> None:
         """`clock` gives nanoseconds since 1970.  `seed`: generation numbers that are the same every time.
 
-        Without `recover` nothing happens on opening, and files without a name go only when the volume is closed.
-        Without `roll_forward` what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
-        many nodes.  `which`: the checkpoint to start from; where it is the older one, the newer one is
-        given up before anything else is written.
+        Without `recover` nothing happens on opening, and files without a name go only when the volume is closed; with
+        "orphans" these go, and what was fsync'ed after the checkpoint is given up; with `until`, what comes after so
+        many nodes.  `which`: the checkpoint to start from; where it is the older one, the newer one is given up before
+        anything else is written.
 
         DeviceError where a part of the volume is missing; Unsupported for a volume with features that nobody knows;
         OSError EROFS for one with the feature ro, unless it is being filled.
@@ -88,7 +87,7 @@ class WritableVolume(Namei):
         if self.pack is not choose_pack(self.packs):
             self._give_up_newest()
         if recover:
-            self._recover(roll_forward, until)
+            self._recover(recover != "orphans", until)
         else:
             self._nameless.update(self.orphans().tolist())
 
