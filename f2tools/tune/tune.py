@@ -42,7 +42,7 @@ from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.super import extensions_of, label_of
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.f2fs.write.quota import fresh
+from f2tools.f2fs.write.quota_tree import fresh
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.facts import Facts, all_inos, default_xattr_words, gather
 from f2tools.tune.features import SWITCHES, why_not

@@ -61,3 +61,6 @@ class QuotaEntry(Layout):
     dqb_curspace: u64 = field("bytes in use")
     dqb_btime: u64 = field("when the grace for space ends, seconds")
     dqb_itime: u64 = field("when the grace for inodes ends, seconds")
+
+
+QUOTA_ENTRIES_PER_LEAF = (QUOTA_BLOCK_SIZE - QuotaLeafHeader.size) // QuotaEntry.size

@@ -15,6 +15,7 @@ from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_QUOTA_INO, QUOTA_NAMES
 from f2tools.f2fs.layout.quota import (
     QUOTA_BLOCK_SIZE,
+    QUOTA_ENTRIES_PER_LEAF,
     QUOTA_MAGICS,
     QUOTA_TREE_DEPTH,
     QUOTA_TREE_ROOT,
@@ -29,7 +30,6 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
 
 _WINDOW_BLOCKS = 64
-_PER_LEAF = (QUOTA_BLOCK_SIZE - QuotaLeafHeader.size) // QuotaEntry.size
 
 
 @dataclass(frozen=True)
@@ -126,17 +126,18 @@ class _Blocks:
 
     def entry(self, leaf: int, number: int) -> Quota:
         """The entry of an id in a leaf, which several ids may share."""
-        rows = QuotaEntry.table(self.block(leaf)[QuotaLeafHeader.size :])[:_PER_LEAF]
+        rows = QuotaEntry.table(self.block(leaf)[QuotaLeafHeader.size :])[:QUOTA_ENTRIES_PER_LEAF]
         for index in np.flatnonzero(rows["dqb_id"] == number).tolist():
             row = rows[index]
             if row.tobytes() != bytes(QuotaEntry.size):
-                return _quota(row)
+                return quota_of(row.item())
         where = Where(ino=self._inode.ino, offset=leaf * QUOTA_BLOCK_SIZE)
         raise Corrupt(where, f"the quota tree leads to block {leaf} for id {number}, which has no such entry")
 
 
-def _quota(row: np.void) -> Quota:
-    number, _, ihard, isoft, inodes, bhard, bsoft, space, btime, itime = row.item()
+def quota_of(fields: tuple[int, ...]) -> Quota:
+    """What the values of a QuotaEntry say, in its order."""
+    number, _, ihard, isoft, inodes, bhard, bsoft, space, btime, itime = fields
     if itime == 1 and not any((number, ihard, isoft, inodes, bhard, bsoft, space, btime)):
         itime = 0  # id 0 without limit or use is written so, or it would look like a free entry
     return Quota(number, inodes, isoft, ihard, space, bsoft << 10, bhard << 10, itime, btime)

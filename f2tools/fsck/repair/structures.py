@@ -43,7 +43,7 @@ from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
 from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.f2fs.volume.quota import read_quota
-from f2tools.f2fs.write.quota import Limits, fresh
+from f2tools.f2fs.write.quota_tree import Limits, fresh
 from f2tools.fsck.checks.contents import Readers, use_of
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.checks.summary import summaries_of

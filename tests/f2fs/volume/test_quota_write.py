@@ -20,8 +20,10 @@ import f2tools
 from f2tools.device import open_device
 from f2tools.errors import Corrupt
 from f2tools.f2fs.layout.constants import CP_QUOTA_NEED_FSCK_FLAG, QUOTA_NAMES
+from f2tools.f2fs.layout.quota import QUOTA_ENTRIES_PER_LEAF
 from f2tools.f2fs.volume.quota import Quota, QuotaFile, quota_inos, read_quota, read_quotas
-from f2tools.f2fs.write.quota import GRACE_SECONDS, PER_LEAF, Limits, Quotas, QuotaTree, fresh
+from f2tools.f2fs.write.quota import Quotas
+from f2tools.f2fs.write.quota_tree import GRACE_SECONDS, Limits, QuotaTree, fresh
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 
@@ -82,7 +84,7 @@ def check_structure(content: bytes) -> None:
                 leaves[leaf] = leaves.get(leaf, 0) + 1
     heads = {leaf: struct.unpack_from("<IIH", content, leaf * BLOCK) for leaf in leaves}
     for leaf, used in leaves.items():
-        rows = [content[leaf * BLOCK + 16 + 72 * slot :][:72] for slot in range(PER_LEAF)]
+        rows = [content[leaf * BLOCK + 16 + 72 * slot :][:72] for slot in range(QUOTA_ENTRIES_PER_LEAF)]
         assert heads[leaf][2] == used == sum(any(row) for row in rows), leaf
     free: list[int] = []
     while free_block:
@@ -96,7 +98,7 @@ def check_structure(content: bytes) -> None:
         assert heads[free_entry][1] == (listed[-1] if listed else 0)
         listed.append(free_entry)
         free_entry = heads[free_entry][0]
-    assert set(listed) == {leaf for leaf, used in leaves.items() if used < PER_LEAF}
+    assert set(listed) == {leaf for leaf, used in leaves.items() if used < QUOTA_ENTRIES_PER_LEAF}
     assert all(heads[leaf][:2] == (0, 0) for leaf in leaves if leaf not in listed)
 
 
@@ -314,7 +316,7 @@ def test_the_same_ids_in_the_same_order_give_the_kernels_file(kind: str, tmp_pat
     """From the file that mkfs.f2fs makes to that of the kernel: the leaf tells in which order ids came."""
     content = quota_contents(images.reference("features").path)[kind]
     leaf = 5
-    rows = [content[leaf * BLOCK + 16 + 72 * slot :][:72] for slot in range(PER_LEAF)]
+    rows = [content[leaf * BLOCK + 16 + 72 * slot :][:72] for slot in range(QUOTA_ENTRIES_PER_LEAF)]
     order = [struct.unpack_from("<I", row)[0] for row in rows if any(row)]
     wanted = Held(content).file(kind).entries
     begin = fresh(kind, {0: (1, 4096)})
