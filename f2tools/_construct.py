@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import construct
 import numpy as np
-
-from f2tools.codec import Bytes, Field, Int, LayoutType
 
 _INTEGERS = {1: construct.Int8ul, 2: construct.Int16ul, 4: construct.Int32ul, 8: construct.Int64ul}
 
@@ -35,25 +34,21 @@ class _IntArray(construct.Construct):
         return self._dtype.itemsize * self._count
 
 
-def _member(item: Field) -> Any:
-    if isinstance(item.kind, Bytes):
-        return construct.Bytes(item.size)
-    if isinstance(item.kind, Int):
-        return _INTEGERS[item.kind.size] if item.count is None else _IntArray(item.kind.size, item.count)
-    nested = _Nested(item.kind)
-    return nested if item.count is None else construct.Array(item.count, nested)
-
-
 class _Nested(construct.Subconstruct):
     """A structure within a structure; builds from a Layout as well as from a mapping."""
-
-    def __init__(self, layout: LayoutType) -> None:
-        super().__init__(layout.construct)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         return super()._build(getattr(obj, "__dict__", obj), stream, context, path)
 
 
-def struct_of(layout: LayoutType) -> Any:
-    """The construct Struct of a declaration."""
-    return construct.Struct(*(item.name / _member(item) for item in layout.fields))
+def struct_of(members: Iterable[tuple[str, str, int, int | None, Any]]) -> Any:
+    """The construct Struct of (name, "bytes", "integer" or "structure", size of one, count, Struct of a structure)."""
+    return construct.Struct(*(name / _member(what, size, count, nested) for name, what, size, count, nested in members))
+
+
+def _member(what: str, size: int, count: int | None, nested: Any) -> Any:
+    if what == "bytes":
+        return construct.Bytes(size)
+    if what == "integer":
+        return _INTEGERS[size] if count is None else _IntArray(size, count)
+    return _Nested(nested) if count is None else construct.Array(count, _Nested(nested))

@@ -15,10 +15,9 @@ import functools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, cast, get_args
 
-if TYPE_CHECKING:  # both are slow to import; a command that needs neither must not pay for them
-    import construct as construct_module
+if TYPE_CHECKING:  # slow to import; a command that does not need it must not pay for it
     import numpy as np
     from numpy.typing import NDArray
 
@@ -97,6 +96,13 @@ class Field:
         return base if self.count is None else f"{base}[{self.count}]"
 
 
+class Construct(Protocol):
+    """What is used of a construct `Struct`: it parses and builds one structure, by the names of its fields."""
+
+    def parse(self, data: bytes, /) -> Any: ...
+    def build(self, obj: Any, /) -> bytes: ...
+
+
 def _resolve(annotation: Any, block_size: int) -> tuple[Any, int | None, int]:
     """(kind, count, size in bytes) of an annotated type."""
     spec = annotation
@@ -131,7 +137,7 @@ class _Once:
         if cls is None:
             return self
         try:
-            return vars(cls)[self._name]
+            return cls.__dict__[self._name]
         except KeyError:
             value = self._compute(cls)
             setattr(cls, self._name, value)
@@ -183,11 +189,11 @@ class LayoutType(type):
         return np.dtype(columns)
 
     @_once
-    def construct(cls) -> construct_module.Struct:
+    def construct(cls) -> Construct:
         """The construct parser and builder of one structure."""
         from f2tools import _construct
 
-        return _construct.struct_of(cls)
+        return _construct.struct_of([_member(item) for item in cls.fields])
 
     def offset_of(cls, name: str) -> int:
         """Where a field starts, in bytes from the start of the structure."""
@@ -293,6 +299,15 @@ class Layout(metaclass=LayoutType):
         return f"{type(self).__name__}({shown})"
 
 
+def _member(item: Field) -> tuple[str, str, int, int | None, Construct | None]:
+    """A field as `_construct` takes it: name, what it is, size of one, count, the parser of a nested structure."""
+    if isinstance(item.kind, Bytes):
+        return item.name, "bytes", item.size, None, None
+    if isinstance(item.kind, Int):
+        return item.name, "integer", item.kind.size, item.count, None
+    return item.name, "structure", item.kind.size, item.count, item.kind.construct
+
+
 def _zero(item: Field) -> Any:
     if isinstance(item.kind, Bytes):
         return bytes(item.size)
@@ -309,5 +324,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Layout):
         return value.as_dict()
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(one) for one in cast("list[Any]", value)]
     return value.tolist() if hasattr(value, "tolist") else value

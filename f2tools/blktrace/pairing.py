@@ -208,7 +208,7 @@ class Pairer:
                 (window.end[issued] - window.sector[issued]) * SECTOR, window.cls[issued],
             ))  # fmt: skip
             for at in np.flatnonzero(issued < window.before).tolist():
-                self._close(window.live(int(issued[at])), int(window.time[ended[at]]), None, finished)
+                self.ended(window.live(int(issued[at])), int(window.time[ended[at]]), None, finished)
         if self.with_bios and len(closed):
             has = np.flatnonzero((closed > 0) & (kind[closed - 1] == KIND_Q) & (group[closed - 1] == group[closed]))
             queue = item[closed[has] - 1]
@@ -291,7 +291,7 @@ class Pairer:
             self._queued[device] += exact.queued()
             self._live[device] += exact.live
 
-    def _close(
+    def ended(
         self, live: LiveRequest, time: int, done: list[tuple[Any, ...]] | None, finished: list[tuple[Any, ...]]
     ) -> None:
         if done is not None:
@@ -579,7 +579,7 @@ class GroupPairer:
                 request.sector = end  # the rest follows
                 self._begin(request)
                 return True
-            self._owner._close(request, time, self._done, self._finished)
+            self._owner.ended(request, time, self._done, self._finished)
             return False
         self._owner.counts.completions_without_issue += 1
         return False

@@ -93,7 +93,7 @@ class Events:
         for part in parts:
             payload.update({row + at: data for row, data in part.payload.items()})
             at += len(part)
-        columns = []
+        columns: list[NDArray[Any]] = []
         for name, dtype in zip(COLUMNS, DTYPES, strict=True):
             pieces = [getattr(part, name) for part in parts]
             if any(len(piece) for piece in pieces):

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,7 +243,9 @@ class Stream:
             return events
         rows = np.argsort(events.cpu, kind="stable") if len(events.cpu) else np.arange(len(time))
         ranked = time[rows]
-        ends = np.flatnonzero(np.diff(events.cpu[rows])) + 1 if len(events.cpu) else []
+        ends: NDArray[np.intp] | list[int] = []
+        if len(events.cpu):
+            ends = np.flatnonzero(np.diff(events.cpu[rows])) + 1
         for part in np.split(ranked, ends):
             self._without_leaps(part)
         events.time = np.empty_like(time)
@@ -353,14 +355,15 @@ class _Prefixed(io.RawIOBase):
 def open_stream(path: str) -> tuple[_Prefixed, bytes]:
     """A file decompressed, and its first bytes."""
     try:
-        raw: Any
+        opened: object
         if is_url(path):
-            raw = DeviceFile(open_remote(path))
+            opened = DeviceFile(open_remote(path))
         else:
-            raw = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
+            opened = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}") from error
-    head = raw.read(4) or b""
+    raw = cast(Any, opened)
+    head: bytes = raw.read(4) or b""
     source: Any = _Prefixed(head, raw)
     if head[:2] == b"\x1f\x8b":
         source = gzip.GzipFile(fileobj=io.BufferedReader(source, 1 << 16))

@@ -69,6 +69,8 @@ F2FS_PAGE = re.compile(
     rb"dev = \((\d+),(\d+)\), ino = (\d{1,10}), page_index = (0x[0-9a-f]+), oldaddr = (0x[0-9a-f]+), "
     rb"newaddr = (0x[0-9a-f]+), rw = (\w+)\(.*?\), type = (\w{1,32}+)"
 )
+# Of an event: time, sector, bytes, category, op, pid, device, cpu, error, sequence, payload, line.
+Row = tuple[int, int, int, int, int, int, int, int, int, int, bytes, int]
 BLOCK_OPS = {
     b"block_bio_queue": "Q", b"block_bio_backmerge": "M", b"block_bio_frontmerge": "F", b"block_getrq": "G",
     b"block_sleeprq": "S", b"block_rq_requeue": "R", b"block_rq_issue": "D", b"block_rq_complete": "C",
@@ -138,9 +140,9 @@ class TextReader:
                 "options -f and -F), or as in the text of ftrace and perf script"
             )
 
-    def _events(self, rows: list[tuple]) -> Events:
+    def _events(self, rows: list[Row]) -> Events:
         self.records += len(rows)
-        columns = list(zip(*rows, strict=True))
+        columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True))
         dtypes = (np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16)
         pairs = zip(columns[:9], dtypes, strict=True)
         arrays: list[NDArray[Any]] = [np.array(column, dtype) for column, dtype in pairs]
@@ -158,7 +160,7 @@ class TextReader:
             )
         return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)
 
-    def _row(self, line: bytes) -> tuple | None:
+    def _row(self, line: bytes) -> Row | None:
         self._line += 1
         if not line or line[:1] == b"#":
             return None
@@ -166,12 +168,12 @@ class TextReader:
             row = None if len(line) > MAX_LINE else self._blkparse(line)
             if row is None and not self._over:
                 self._damage.note("unreadable", self._name, self._line, f"not an event: {line[:60]!r}")
-            return None if row == () else row
+            return row or None
         if b": " in line and (match := FTRACE.match(line[:MAX_LINE])):
             row = self._ftrace(match)
             if row is None:
                 self._damage.note("unreadable", self._name, self._line, f"not an event: {line[:60]!r}")
-            return None if row == () else row
+            return row or None
         if line.startswith((b"CPU", b"Total", b"Throughput", b"Events")):
             self._over = True
         self._other = True
@@ -179,7 +181,7 @@ class TextReader:
 
     # -- blkparse -----------------------------------------------------------------------------------------------
 
-    def _blkparse(self, line: bytes) -> tuple | None:
+    def _blkparse(self, line: bytes) -> Row | tuple[()] | None:
         match = BLKPARSE.match(line)
         if match is None:
             return None
@@ -210,7 +212,7 @@ class TextReader:
 
     # -- ftrace, perf -------------------------------------------------------------------------------------------
 
-    def _ftrace(self, match: re.Match[bytes]) -> tuple | None:
+    def _ftrace(self, match: re.Match[bytes]) -> Row | tuple[()] | None:
         comm, pid, cpu, seconds, fraction, event, rest = match.groups()
         time = int(seconds) * 10**9 + int(fraction.ljust(9, b"0"))
         self._in_order(int(cpu), time)
@@ -251,7 +253,7 @@ class TextReader:
             self._damage.note("disordered", self._name, self._line, f"CPU {cpu}: an event before its predecessor")
         self._last[cpu] = max(time, self._last.get(cpu, 0))
 
-    def _page(self, event: bytes, rest: bytes) -> tuple | None:
+    def _page(self, event: bytes, rest: bytes) -> tuple[()] | None:
         if not event.startswith((b"f2fs_submit_page_write", b"f2fs_submit_page_bio")):
             return ()
         found = F2FS_PAGE.match(rest)
@@ -262,7 +264,7 @@ class TextReader:
             self.pages.add(kind.decode().lower(), int(ino))
         return ()
 
-    def _checked(self, row: tuple) -> tuple | None:
+    def _checked(self, row: Row) -> Row | None:
         return row if 0 <= row[1] < MAX_SECTOR and 0 <= row[0] <= MAX_TIME and row[2] < 1 << 40 else None
 
 

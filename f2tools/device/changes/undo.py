@@ -32,7 +32,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -142,7 +142,7 @@ class UndoLog(Wrapper):
             super().resize(size_bytes)
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self) -> Generator[None, None, None]:
         """Around a change below: whoever sees it fail is told how to take back what was changed."""
         self._changed = True
         try:
@@ -421,7 +421,7 @@ class _Log:
             known += stop - start
             if kind == DATA:
                 old[start - offset : stop - offset] = self.file.pread(position + start - at, stop - start)
-        return known == len(old) and _padded(device, offset, end) == old
+        return known == len(old) and _padded(device, offset, end) == bytes(old)
 
     def _compare_head(self, offset: int, length: int, position: int, found: bytes, known: list[bool]) -> None:
         """Note which sectors of the head are as a record has them."""

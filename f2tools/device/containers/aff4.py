@@ -229,7 +229,8 @@ class _Map:
         names = container.member(index, MOST_INDEX_BYTES).decode("utf-8", "replace").split("\n")
         targets = [text.strip() for text in names if text.strip()]
         self._streams: dict[int, _Stream] = {}
-        for number in np.unique(self._ranges["number"]).tolist():
+        numbers: list[int] = np.unique(self._ranges["number"]).tolist()
+        for number in numbers:
             if number >= len(targets):
                 raise DeviceError(f"{container.name}: the map of {urn} refers to stream {number} of {len(targets)}")
             self._streams[number] = container.stream(targets[number], depth + 1)

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -23,7 +23,7 @@ _BACKING: ContextVar[tuple[str, ...]] = ContextVar("backing", default=())
 
 
 @contextmanager
-def backing(paths: Sequence[str | os.PathLike[str]]) -> Iterator[None]:
+def backing(paths: Sequence[str | os.PathLike[str]]) -> Generator[None, None, None]:
     """Within this, images may build on these files too, wherever they are: those of the name that an image says."""
     before = _BACKING.set(tuple(os.fspath(path) for path in paths))
     try:

@@ -39,7 +39,7 @@ def _file(path: str) -> io.RawIOBase:
     """A file for the libraries, opened so that not even its time of access changes."""
     if is_url(path):
         return DeviceFile(open_remote(path))
-    return io.FileIO(path, "rb", opener=lambda *_: open_fd(path, False, kind_of(path)))
+    return io.FileIO(path, "rb", opener=lambda _path, _flags: open_fd(path, False, kind_of(path)))
 
 
 def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:

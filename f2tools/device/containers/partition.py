@@ -245,7 +245,7 @@ def described(device: Device, partitions: list[Partition]) -> str:
     """Partitions in words, each as it is to be written after the image."""
     if not partitions:
         return "it has no partition table"
-    words = []
+    words: list[str] = []
     for one in partitions:
         name = f" {one.name!r}" if one.name else ""
         kind = "F2FS" if holds_f2fs(device, one.start, one.length) else "no F2FS"

@@ -272,7 +272,7 @@ class _Writer:
 
     def __init__(self, stream: BinaryIO, block_size: int, blocks: int, checksum: bool) -> None:
         self._stream = stream
-        self._block_size = block_size
+        self.block_size = block_size
         self._blocks = blocks
         self._chunks = 0
         self._kind, self._value, self._count = 0, 0, 0  # the run at hand
@@ -285,14 +285,14 @@ class _Writer:
             self._end_run()
         self._kind, self._value, self._count = kind, value, self._count + count
         if self._crc is not None:
-            self._crc = crc32_of_repeats(self._crc, struct.pack("<I", value), count * self._block_size // 4)
+            self._crc = crc32_of_repeats(self._crc, struct.pack("<I", value), count * self.block_size // 4)
 
     def raw(self, data: memoryview) -> None:
         """Whole blocks as they are, fewer than MAX_RAW_BYTES."""
-        if self._kind != RAW or self._count * self._block_size + len(data) > MAX_RAW_BYTES:
+        if self._kind != RAW or self._count * self.block_size + len(data) > MAX_RAW_BYTES:
             self._end_run()
             self._stream.write(bytes(CHUNK_HEADER.size))
-        self._kind, self._value, self._count = RAW, 0, self._count + len(data) // self._block_size
+        self._kind, self._value, self._count = RAW, 0, self._count + len(data) // self.block_size
         self._stream.write(data)
         if self._crc is not None:
             self._crc = zlib.crc32(data, self._crc)
@@ -306,14 +306,14 @@ class _Writer:
         size = self._stream.tell()
         self._stream.seek(0)
         sizes = FILE_HEADER.size, CHUNK_HEADER.size
-        self._stream.write(FILE_HEADER.pack(MAGIC, 1, 0, *sizes, self._block_size, self._blocks, self._chunks, 0))
+        self._stream.write(FILE_HEADER.pack(MAGIC, 1, 0, *sizes, self.block_size, self._blocks, self._chunks, 0))
         return size
 
     def _end_run(self) -> None:
         if not self._count:
             return
         if self._kind == RAW:
-            stored = CHUNK_HEADER.size + self._count * self._block_size
+            stored = CHUNK_HEADER.size + self._count * self.block_size
             self._stream.seek(-stored, os.SEEK_CUR)
             self._stream.write(CHUNK_HEADER.pack(RAW, 0, self._count, stored))
             self._stream.seek(0, os.SEEK_END)
@@ -325,7 +325,7 @@ class _Writer:
 
 
 def _write_chunks(src: Device, writer: _Writer, dont_care: Sequence[tuple[int, int]] | None) -> None:
-    size, at = writer._block_size, 0
+    size, at = writer.block_size, 0
     skipped = None if dont_care is None else _whole_blocks(dont_care, size)
     for start, end in _data_blocks(src, size):
         _write_zeroes(writer, at, start, skipped)
@@ -378,7 +378,7 @@ def _write_zeroes(writer: _Writer, begin: int, end: int, skipped: list[tuple[int
 
 
 def _write_window(src: Device, writer: _Writer, begin: int, end: int, skipped: list[tuple[int, int]] | None) -> None:
-    size = writer._block_size
+    size = writer.block_size
     data = np.zeros((end - begin, size), np.uint8)
     src.pread_into(begin * size, byte_view(data)[: src.size_bytes - begin * size])
     fills = _fill_values(data.view("<u4"))

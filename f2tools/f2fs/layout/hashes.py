@@ -115,7 +115,7 @@ def _hash_padded(words: NDArray[np.uint32], lengths: NDArray[np.int64]) -> NDArr
         left = lengths - 4 * start
         pad = (left | left << 8) & _U32
         pad = (pad | pad << 16) & _U32
-        key = []
+        key: list[NDArray[np.uint32]] = []
         for index in range(4):
             there = np.clip(left - 4 * index, 0, 4)
             value = words[:, start + index].astype(np.int64) >> 8 * (4 - there) | pad << 8 * there

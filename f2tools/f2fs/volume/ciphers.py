@@ -9,6 +9,7 @@ Biggers, "Length-preserving encryption with HCTR2".
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,15 +70,16 @@ class AesXts:
         self._key = algorithms.AES(key)
 
     def decrypt(self, units: Bytes, ivs: Bytes) -> Bytes:
-        return self._each(units, ivs, lambda cipher: cipher.decryptor())
+        return self._each(units, ivs, decrypting=True)
 
     def encrypt(self, units: Bytes, ivs: Bytes) -> Bytes:
-        return self._each(units, ivs, lambda cipher: cipher.encryptor())
+        return self._each(units, ivs, decrypting=False)
 
-    def _each(self, units: Bytes, ivs: Bytes, start: Any) -> Bytes:
+    def _each(self, units: Bytes, ivs: Bytes, *, decrypting: bool) -> Bytes:
         out = np.empty((len(units), units.shape[1] + BLOCK - 1), np.uint8)  # update_into wants room for a block more
         for row, unit, iv in zip(out, units, ivs, strict=True):
-            start(_Cipher(self._key, modes.XTS(iv.tobytes()))).update_into(unit.data, row.data)
+            cipher = _Cipher(self._key, modes.XTS(iv.tobytes()))
+            (cipher.decryptor() if decrypting else cipher.encryptor()).update_into(unit.data, row.data)
         return out[:, : units.shape[1]]
 
 
@@ -171,7 +173,7 @@ class Cts:
         return bytes(done[: -2 * BLOCK] + done[-BLOCK:] + done[-2 * BLOCK : len(done) - 2 * BLOCK + left])
 
 
-def _each(run: Any, units: Bytes, ivs: Bytes) -> Bytes:
+def _each(run: Callable[[bytes, bytes], bytes], units: Bytes, ivs: Bytes) -> Bytes:
     """A function of bytes over every unit."""
     rows = [run(unit.tobytes(), iv.tobytes()) for unit, iv in zip(units, ivs, strict=True)]
     return np.frombuffer(b"".join(rows), np.uint8).reshape(units.shape)
@@ -265,7 +267,7 @@ class Adiantum:
         words.view(np.uint8)[:, :size] = bulk
         words = words.reshape(count, -1, 4)
         whole = words.shape[1] // (_NH_CHUNK // BLOCK) * (_NH_CHUNK // BLOCK)
-        parts = []
+        parts: list[NDArray[Any]] = []
         if whole:
             parts.append(self._nh(words[:, :whole].reshape(count, -1, _NH_CHUNK // BLOCK, 4)))
         if whole < words.shape[1]:

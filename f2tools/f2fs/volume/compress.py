@@ -8,6 +8,7 @@ Whatever the input is, the output never exceeds the cluster, and nothing much la
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 from f2tools.errors import Corrupt, Unsupported, Where
 from f2tools.f2fs.layout.compress import COMPRESS_HEADER_SIZE, CompressData
@@ -125,7 +126,7 @@ def _zstd_encode(data: bytes, level: int) -> bytes:
     import zstandard
 
     # No content size, as the kernel's streaming compressor; the window is then at most the cluster.
-    parameters = zstandard.ZstdCompressionParameters.from_level(
+    parameters = cast(Any, zstandard.ZstdCompressionParameters).from_level(  # its options are keywords without types
         level or F2FS_ZSTD_DEFAULT_CLEVEL, source_size=len(data), write_content_size=False, write_checksum=False
     )
     return zstandard.ZstdCompressor(compression_params=parameters).compress(data)

@@ -141,7 +141,7 @@ class DataReader:
             at = own + branch.first * per
             if at >= stop:
                 return
-            if nid and at + branch.count * per > start:
+            if nid and at + branch.nodes * per > start:
                 yield from self._below(inode, np.array([nid], np.int64), at, branch.level, (start, stop), seen)
 
     def _below(
@@ -357,7 +357,7 @@ def _plain_runs(fofs: int, addrs: NDArray[Any]) -> Iterator[Extent]:
     wide = addrs.astype(np.int64)
     step = np.diff(wide)
     special = (wide == NULL_ADDR) | (wide == NEW_ADDR)
-    joined = np.where(special[1:] | special[:-1], step == 0, step == 1)
+    joined = step == np.where(special[1:] | special[:-1], 0, 1)
     starts = np.concatenate(([0], np.flatnonzero(~joined) + 1))
     ends = np.append(starts[1:], wide.size)
     firsts = wide[starts]

@@ -389,7 +389,7 @@ class _Entries(NamedTuple):
     slots: NDArray[np.int64]
 
     def taken(self, order: NDArray[np.int64]) -> _Entries:
-        names = [self.names[i] for i in order.tolist()]
+        names: list[bytes] = [self.names[i] for i in order.tolist()]
         return _Entries(names, self.hashes[order], self.inos[order], self.file_types[order], self.slots[order])
 
 

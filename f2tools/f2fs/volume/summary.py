@@ -99,7 +99,7 @@ class Summaries:
         geo = self._geo
         size = geo.block_size
         each = journal_size(geo.sum_block_size)
-        needed = []
+        needed: list[int] = []
         for kind in range(NR_CURSEG_DATA_TYPE):
             _, blkoff, alloc_type = pack.curseg(kind)
             needed.append(geo.blocks_per_seg if alloc_type == SSR else blkoff)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -98,7 +98,7 @@ class Charging(Zoned):
             quotas.written()
 
     @contextmanager
-    def _sound_quota(self) -> Iterator[None]:
+    def _sound_quota(self) -> Generator[None, None, None]:
         """A quota file that turns out to be damaged, or has no room, is not counted on: the checkpoint tells fsck."""
         try:
             yield

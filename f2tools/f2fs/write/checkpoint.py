@@ -155,7 +155,7 @@ class Committer:
             blocks = np.zeros((some.size, geo.block_size), np.uint8)
             rows = blocks.view(layout.dtype)[:, 0]["entries"]
             for row, number in zip(rows, some.tolist(), strict=True):
-                segnos = np.arange(number * per, min((number + 1) * per, geo.segment_count_main))
+                segnos = np.arange(number * per, min((number + 1) * per, geo.segment_count_main), dtype=np.int64)
                 row[: segnos.size] = self._sit_entries(segnos)
             self._device.write_blocks(blkaddrs[some], blocks, geo.block_size)
         self._sit.journal = changed[chosen]

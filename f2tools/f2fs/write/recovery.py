@@ -7,7 +7,7 @@ the paper).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,7 +66,7 @@ def recover(volume: Namei, recovery: Recovery | None = None) -> Recovery:
 
 
 @contextmanager
-def _without_limits(volume: Namei) -> Iterator[None]:
+def _without_limits(volume: Namei) -> Generator[None, None, None]:
     """What was written once is charged again, whatever the limits: it is the system that does it."""
     if volume.quotas is not None:
         volume.quotas.privileged = True

@@ -123,7 +123,7 @@ class DataStream:
         saved = 0
         starts = bounds.tolist()
         for start, end in pairwise(starts):
-            members = np.arange(start, end)
+            members = np.arange(start, end, dtype=np.int64)
             at = start - starts[0]
             raw = None
             if members.size == cluster:
