@@ -44,7 +44,7 @@ def _file(path: str) -> io.RawIOBase:
 
 def _open_ewf(module: Any, path: str) -> tuple[Any, list[str]]:
     handle = module.handle()
-    more = [] if is_url(path) else module.glob(path)
+    more: list[str] = [] if is_url(path) else module.glob(path)
     segments = [path, *(beside(path, os.path.basename(one)) for one in more if one != path)]
     for segment in segments:
         _check_tables(segment)

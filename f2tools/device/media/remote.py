@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
@@ -54,7 +54,7 @@ def without_credentials(text: str) -> str:
 
 
 @contextmanager
-def cached_in(directory: str) -> Iterator[None]:
+def cached_in(directory: str) -> Generator[None, None, None]:
     """Within this, what is read of URLs is kept in files below `directory`, also for later commands."""
     before = _CACHE.set(directory)
     try:

@@ -1,15 +1,13 @@
 """File content while it is written: dirty pages, write-back into the logs, holes, sizes, compressed clusters.
 
 Small writes collect in pages and get their place when they are written back; long runs go straight into the log.
-Whoever reads sees the pages: `LiveData` lays them over what is on the disk.
+Whoever reads sees the pages: `live_data` lays them over what is on the disk.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,6 @@ from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_CHKSUM_FLAG,
     F2FS_DATA_EXIST,
-    F2FS_DEVICE_ALIAS_FL,
     F2FS_FEATURE_BLKZONED,
     F2FS_INLINE_DATA,
     FADVISE_COLD_BIT,
@@ -29,94 +26,19 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
 )
 from f2tools.f2fs.layout.summary import Summary
-from f2tools.f2fs.volume.data import Cluster, DataReader, Extent
+from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.write.live_data import LiveData
 from f2tools.f2fs.write.mapping import Mapper
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02, 0x08
 FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
-SHORT_READ = 4 << 20
 DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
 MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
 MOVED_BLOCKS = 2048  # moved at a time by collapse and insert
-
-
-class LiveData(DataReader):
-    """Reads what a file holds now, pages that are not written yet included."""
-
-    def __init__(self, device: Device, geo: Geometry, nodes: NodeManager) -> None:
-        super().__init__(device, geo, nodes)
-        self.geo_main = geo.main_blkaddr, geo.end_blkaddr
-        self.pages: dict[int, dict[int, NDArray[np.uint8]]] = {}  # ino -> file block -> content
-        self.mapper: Mapper | None = None
-
-    def read(self, inode: Inode, offset: int = 0, length: int | None = None) -> bytes:
-        if length is not None and self.mapper is not None and inode.cluster_size == 1 and length <= SHORT_READ:
-            found = self._read_short(self.mapper, inode, offset, min(length, inode.i_size - offset))
-            if found is not None:
-                return found
-        return super().read(inode, offset, length)
-
-    def _read_short(self, mapper: Mapper, inode: Any, offset: int, length: int) -> bytes | None:
-        """Bytes that lie in one block, or in blocks that follow each other on the disk; None where they don't."""
-        if length <= 0 or inode.has_inline_data or inode.i_flags & F2FS_DEVICE_ALIAS_FL:
-            return None
-        size = self._geo.block_size
-        first, start = divmod(offset, size)
-        last = (offset + length - 1) // size
-        pages = self.pages.get(inode.ino)
-        if first == last:
-            page = None if pages is None else pages.get(first)
-            if page is not None:
-                return page[start : start + length].tobytes()
-            addr = mapper.get_one(inode, first)
-            if addr in (NULL_ADDR, NEW_ADDR):
-                return bytes(length)
-        else:
-            if pages and not pages.keys().isdisjoint(range(first, last + 1)):
-                return None
-            addrs = mapper.get(inode, np.arange(first, last + 1))
-            addr = int(addrs[0])
-            if not (addrs - addrs[0] == np.arange(addrs.size)).all():
-                return None
-        if not (self.geo_main[0] <= addr and addr + last - first < self.geo_main[1]):
-            return None
-        return self._device.pread(addr * size + start, length)
-
-    def _extent(self, inode: Inode, extent: Extent) -> Iterator[tuple[int, memoryview]]:
-        pages = self.pages.get(inode.ino)
-        if not pages:
-            yield from super()._extent(inode, extent)
-            return
-        size = self._geo.block_size
-        if extent.blkaddr == NEW_ADDR:
-            for fofs in sorted(f for f in pages if extent.fofs <= f < extent.fofs + extent.count):
-                yield fofs * size, memoryview(pages[fofs].tobytes())
-            return
-        for offset, data in super()._extent(inode, extent):
-            yield offset, self._overlaid(pages, offset, data)
-
-    def _cluster(self, inode: Inode, cluster: Cluster) -> Iterator[tuple[int, memoryview]]:
-        pages = self.pages.get(inode.ino)
-        for offset, data in super()._cluster(inode, cluster):
-            yield offset, self._overlaid(pages, offset, data) if pages else data
-
-    def _overlaid(self, pages: dict[int, NDArray[np.uint8]], offset: int, data: memoryview) -> memoryview:
-        size = self._geo.block_size
-        first, count = offset // size, len(data) // size
-        found = [f for f in pages if first <= f < first + count] if len(pages) < count else [
-            f for f in range(first, first + count) if f in pages
-        ]  # fmt: skip
-        if not found:
-            return data
-        rows = np.frombuffer(data, np.uint8).reshape(count, size).copy()
-        for fofs in found:
-            rows[fofs - first] = pages[fofs]
-        flat: Any = rows.reshape(-1)
-        return memoryview(flat)
 
 
 class FileData:

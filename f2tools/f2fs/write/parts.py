@@ -18,10 +18,11 @@ from f2tools.f2fs.volume.checkpoint import Which, choose_pack
 from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
 from f2tools.f2fs.write.checkpoint import Committer
-from f2tools.f2fs.write.data import FileData, LiveData
+from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.dir import Directories
 from f2tools.f2fs.write.gc import Cleaner
 from f2tools.f2fs.write.inode import CompressOptions, InodeMaker
+from f2tools.f2fs.write.live_data import LiveData
 from f2tools.f2fs.write.mapping import Mapper
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import Policy, SegmentManager

@@ -1,0 +1,90 @@
+"""The limits that the code of f2tools keeps: lines of a module, methods of a class, parameters of a function."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "f2tools").rglob("*.py"))
+MOST_LINES, MOST_METHODS, MOST_PARAMETERS = 600, 40, 8
+# Tables, and what is still too large: it may shrink, not grow.
+LONG = {
+    "f2tools/experiment/loads.py": 640,
+    "f2tools/fsck/facts/scan.py": 880,
+    "f2tools/fsck/problems.py": 820,
+    "f2tools/fsck/repair/structures.py": 980,
+}
+MANY_METHODS = {"f2tools/fsck/facts/scan.py: Scan": 52}
+MANY_PARAMETERS = {"f2tools/fsck/cli.py: _salvaged": 9, "f2tools/fsck/checks/dir.py: _inode": 9}
+STRICT = {"f2tools/f2fs", "f2tools/device", "f2tools/blktrace", "f2tools/codec.py", "f2tools/vfs.py"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse((ROOT / module).read_text(), module)
+
+
+def is_of_click(function: Function) -> bool:
+    """Whether click gives it an argument for each option, so that their number is not ours to choose."""
+    words = ("option", "argument", "command", "parameter")
+    return any(word in ast.unparse(decorator) for decorator in function.decorator_list for word in words)
+
+
+def parameters(function: Function, in_class: bool) -> int:
+    given = function.args
+    count = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs)
+    count += (given.vararg is not None) + (given.kwarg is not None)
+    static = any(ast.unparse(decorator) == "staticmethod" for decorator in function.decorator_list)
+    return count - (in_class and not static)
+
+
+def functions(node: ast.AST, in_class: bool = False) -> Iterator[tuple[Function, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function):
+            yield child, in_class
+        yield from functions(child, isinstance(child, ast.ClassDef))
+
+
+def test_no_module_is_longer_than_one_can_read() -> None:
+    lines = {module: (ROOT / module).read_text().count("\n") for module in MODULES}
+    assert {module: count for module, count in lines.items() if count > LONG.get(module, MOST_LINES)} == {}
+
+
+def test_no_class_has_more_methods_than_one_can_keep_in_mind() -> None:
+    methods = {
+        f"{module}: {node.name}": sum(isinstance(item, Function) for item in node.body)
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {name: count for name, count in methods.items() if count > MANY_METHODS.get(name, MOST_METHODS)} == {}
+
+
+def test_no_function_takes_more_parameters_than_one_can_tell_apart() -> None:
+    taken = {
+        f"{module}: {function.name}": parameters(function, in_class)
+        for module in MODULES
+        for function, in_class in functions(tree_of(module))
+        if not is_of_click(function)
+    }
+    assert {name: count for name, count in taken.items() if count > MANY_PARAMETERS.get(name, MOST_PARAMETERS)} == {}
+
+
+def test_what_is_excused_is_there() -> None:
+    named = {entry.split(": ")[0] for entry in (*LONG, *MANY_METHODS, *MANY_PARAMETERS)}
+    assert named <= set(MODULES)
+
+
+def test_the_types_of_what_others_stand_on_are_checked_strictly() -> None:
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["basedpyright"]
+    assert set(said["strict"]) >= STRICT
+    for path in STRICT:
+        assert (ROOT / path).exists()
+        for module in (ROOT / path).rglob("*.py") if (ROOT / path).is_dir() else [ROOT / path]:
+            assert "# pyright: basic" not in module.read_text(), module
+            assert "# pyright: standard" not in module.read_text(), module
