@@ -63,8 +63,8 @@ def test_a_command_on_a_layer_prints_the_names_of_the_page(command: str, tmp_pat
 
 @pytest.mark.parametrize(
     "command",
-    ["dfs fsck", "dfs dump info", "dfs dump ls", "dfs dump stat", "dfs dump extract", "dfs dump inode", "dfs dump map",
-     "dfs dump wal"],
+    ["dfs fsck", "dfs recover", "dfs dump info", "dfs dump ls", "dfs dump stat", "dfs dump extract", "dfs dump inode",
+     "dfs dump map", "dfs dump wal"],
 )  # fmt: skip
 def test_a_command_on_a_direct_file_system_prints_the_names_of_the_page(command: str, tmp_path: Path) -> None:
     image = tmp_path / "card.dfs"

@@ -10,21 +10,27 @@ import click
 
 from f2tools.dfs.dump_cli import dump
 from f2tools.dfs.mount_cli import mount
+from f2tools.errors import Usage
 from f2tools.options import (
     FINDINGS_LEFT,
     REPAIRED,
     CheckCommand,
     Share,
     Size,
+    dry_run_option,
     human_size,
     json_option,
     print_json,
     progress,
+    undo_option,
 )
 from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from f2tools.dfs.check import Report
+    from f2tools.dfs.recover import Plan
     from f2tools.dfs.repair import Repair
 
 
@@ -156,6 +162,65 @@ def _said_of(report: Report) -> list[str]:
     if report.nameless:
         lines.append(f"{report.nameless} files without a name that were open")
     return lines
+
+
+@dfs.command()
+@click.argument("image", type=click.Path(path_type=str))
+@click.option("--apply", "apply", is_flag=True, help="Do it, and close the volume.")
+@dry_run_option
+@undo_option
+@json_option
+def recover(image: str, apply: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
+    """Explain what a power cut left and what is made of it; with --apply, do it.
+
+    The transaction in the write-ahead log counts as done; files that were open without a name go, and so does content
+    that never became part of a file.  The next opening for writing, such as a mount, does the same.
+
+    \b
+    Examples:
+      f2tools dfs recover card.dfs
+      f2tools dfs recover card.dfs --apply --undo before.undo
+    """
+    from f2tools.dfs.recover import apply as put_in_order
+    from f2tools.dfs.recover import make_plan
+
+    if (dry_run or undo) and not apply:
+        raise Usage("--dry-run and --undo go with --apply")
+    if dry_run and undo:
+        raise Usage("--dry-run writes nothing that --undo could keep")
+    plan = make_plan(image)
+    if apply and plan.needed:
+        put_in_order(image, undo, dry_run=dry_run)
+    applied = apply and plan.needed and not dry_run
+    if as_json:
+        print_json({"image": image, **plan.as_dict(), "applied": applied})
+        return
+    for line in _lines_of(plan):
+        click.echo(printable(line))
+    if plan.needed:
+        click.echo("done" if applied else "nothing was written; --apply does it, and so does the next mount")
+
+
+def _lines_of(plan: Plan) -> Iterator[str]:
+    """A plan for people."""
+    if not plan.needed:
+        yield "closed; there is nothing to recover"
+        return
+    yield f"not closed; {plan.log_blocks_read} blocks of the layer's log were read for what was appended last"
+    if plan.transaction is None:
+        yield "no transaction waits in the write-ahead log"
+    else:
+        yield f"brought back: transaction {plan.transaction} of the write-ahead log"
+    for one in plan.changes:
+        yield f"  {one.what} {one.ino}{_path(one.path)}: {one.text}"
+    if plan.given_up:
+        yield "given up, as it never became safe:"
+    for one in plan.given_up:
+        yield f"  {one.what} of inode {one.ino}{_path(one.path)}: {one.text}"
+
+
+def _path(path: str | None) -> str:
+    return "" if path is None else f" ({path})"
 
 
 dfs.add_command(dump)

@@ -17,10 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from f2tools.device.base import Device
-from f2tools.device.changes.overlay import Overlay
-from f2tools.device.changes.undo import UndoLog
-from f2tools.device.media.image import open_image
 from f2tools.dfs.check import check
 from f2tools.dfs.dentries import (
     EMPTY,
@@ -34,6 +30,7 @@ from f2tools.dfs.dentries import (
     with_target,
     without_entry,
 )
+from f2tools.dfs.image import layer_in_memory, layer_to_change
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import BLOCK, LINK_MAX, ROOT_INO, SUPER_PLACES, WAL_START, DirRecord, Geometry
 from f2tools.dfs.leftover import leftovers, strays
@@ -42,7 +39,7 @@ from f2tools.dfs.remade import FROM_ITS_PLACE, inode_from
 from f2tools.dfs.volume import Volume, read_super
 from f2tools.dfs.wal import idle_head, put_in_place, read_head
 from f2tools.errors import F2fsError
-from f2tools.flash.vsl import Vsl, open_vsl
+from f2tools.flash.vsl import Vsl
 from f2tools.text import printable
 
 LOST_AND_FOUND = b"lost+found"
@@ -63,7 +60,7 @@ class Repair:
 
 def rehearse(path: str, now: int) -> tuple[Repair, bool]:
     """(what a repair of an image does, whether its volume is sound after it), all of it in memory."""
-    layer = open_vsl(Overlay(open_image(path)))
+    layer = layer_in_memory(path)
     try:
         said = repair(layer, now=now)
         return said, check(Volume(layer)).sound
@@ -73,13 +70,7 @@ def rehearse(path: str, now: int) -> tuple[Repair, bool]:
 
 def repair_image(path: str, now: int, undo: str | None = None) -> Repair:
     """Repair the volume in an image; with `undo`, what is overwritten in the image is kept in that new file."""
-    device: Device = open_image(path, write=True)
-    try:
-        device = UndoLog(device, undo) if undo else device
-        layer = open_vsl(device)
-    except BaseException:
-        device.close()
-        raise
+    layer = layer_to_change(path, undo)
     try:
         said = repair(layer, now=now)
     except BaseException:

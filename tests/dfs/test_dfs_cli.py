@@ -16,6 +16,7 @@ from f2tools.dfs.dentries import with_entry
 from f2tools.dfs.layout import INODE_START, Geometry
 from f2tools.dfs.problems import PROBLEMS
 from f2tools.dfs.volume import newest_super
+from f2tools.dfs.wal import Transaction, write_transaction
 from f2tools.dfs.write import open_for_writing
 from f2tools.flash.vsl import Vsl
 from tests.dump.craft import f2
@@ -198,3 +199,34 @@ def test_the_commands_of_f2fs_name_what_they_met_and_leave_it_alone(tmp_path: Pa
 def test_the_manual_lists_every_finding() -> None:
     page = PAGE.read_text()
     assert all(f"| {problem.code} | {problem.text} |" in page for problem in PROBLEMS.values())
+
+
+def test_what_a_power_cut_left_is_explained_and_put_in_order_on_request(tmp_path: Path) -> None:
+    image = made(tmp_path)
+    assert "nothing to recover" in f2("dfs", "recover", image, "--apply").text
+    volume = open_for_writing(opened(image))
+    volume.create(1, b"safe\x1b[2J", 0o644)
+    volume.unlink(1, b"plain")
+    volume.sync()
+    volume.create(1, b"late", 0o644)
+    volume.rename(1, b"link", 2, b"moved")
+    written = volume.journal
+    write_transaction(volume.layer, Transaction(written.seq + 1, dict(written.dirty), list(written.trims)))
+    volume.write(volume.create(1, b"unsafe", 0o644), 0, b"lost" * 1000)
+    volume.layer.flush()
+    volume.abandon()
+    before = image.read_bytes()
+    assert f2("dfs", "recover", image, "--undo", tmp_path / "undo").code == 2
+    done = f2("dfs", "recover", image)
+    assert (done.code, image.read_bytes() == before) == (0, True)
+    for said in ("+ late -> inode", "- link", "+ moved ->", "a new file of 0 bytes", "8 blocks: its inode is free"):
+        assert said in done.text, said
+    assert "\x1b" not in done.text
+    assert "nothing was written" in f2("dfs", "recover", image, "--apply", "--dry-run").text
+    assert image.read_bytes() == before
+    said = json.loads(f2("dfs", "recover", image, "--apply", "--undo", tmp_path / "undo", "--json").text)
+    assert (said["applied"], said["needed"], len(said["given_up"])) == (True, True, 1)
+    assert "not closed" not in f2("dfs", "fsck", image).text
+    assert "moved" in f2("dfs", "dump", "ls", image, "/folder").text
+    assert f2("undo", tmp_path / "undo", image).code == 0
+    assert image.read_bytes() == before
