@@ -169,11 +169,13 @@ def extensions(sb: SuperBlock) -> tuple[frozenset[bytes], frozenset[bytes]]:
 
 
 def has_extension(name: bytes, wanted: frozenset[bytes]) -> bool:
-    """Whether a file name carries one of these extensions, at its end or before a further dot; `*` is any name.
+    """Whether what stands behind some dot of a file name begins with one of these; `*` is any name.
 
-    Letter case does not count; see is_extension_exist() in fs/f2fs/namei.c.  `wanted` is in lower case.
+    So `jp` is for .jpg and .jpeg.  Letter case does not count; see is_extension_exist() in fs/f2fs/namei.c.  `wanted`
+    is in lower case.
     """
     if b"*" in wanted:
         return True
+    begins = tuple(wanted)
     parts = name.lower()[1:].split(b".")  # a name that begins with a dot has no extension there
-    return not wanted.isdisjoint(parts[1:])
+    return any(part.startswith(begins) for part in parts[1:])

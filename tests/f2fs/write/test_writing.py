@@ -368,3 +368,13 @@ def test_what_can_not_be_written_safely_is_refused(tmp_path: Path) -> None:
     with pytest.raises(F2fsError):
         writable(path)
     assert stat.S_ISREG(path.stat().st_mode)
+
+
+def test_a_picture_is_cold_and_the_log_of_a_database_hot_by_how_their_extensions_begin(tmp_path: Path) -> None:
+    """What a kernel 6.1 wrote into i_advise of these names on a volume of mkfs.f2fs."""
+    advice = {
+        b"a.jp": 1, b"b.jpg": 1, b"C.JPEG": 1, b"d.jpg.tmp": 1, b"e.mp4": 1, b"f.ogg": 1, b"g.avi": 1, b"h.avix": 1,
+        b"i.xjp": 0, b"j.txt": 0, b"k.db": 32, b"l.db-wal": 32, b"m.dbx": 32, b".jpg": 0,
+    }  # fmt: skip
+    with writable(fresh(tmp_path, FLAVOURS["plain"])) as volume:
+        assert {name: volume.live(volume.create(ROOT, name, 0o644)).i_advise for name in advice} == advice
