@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import Usage
-from f2tools.experiment.registry import EXPERIMENTS, experiment
+from f2tools.errors import DeviceError, Usage
+from f2tools.experiment.registry import EXPERIMENTS, FILE_SYSTEMS, experiment
 from f2tools.options import json_option, print_json, progress
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ class Scale(click.ParamType):
 OPTIONS = (
     click.option("--scale", type=Scale(), default="1/64", show_default=True, metavar="1/N",
                  help="How large files, numbers of files and volume are, of the paper's."),
-    click.option("--on", default="engine", show_default=True, metavar="engine",
-                 help="Where it is run: the write engine on a simulated device."),
+    click.option("--on", default="engine", show_default=True, metavar="engine|guest|DIR|DEVICE",
+                 help="Where: the write engine on a simulated device, a real kernel in QEMU, a directory on F2FS, or "
+                 "a spare block device, which is overwritten; for the last two be root."),
+    click.option("--fs", default=",".join(FILE_SYSTEMS), show_default=True, metavar="NAMES",
+                 help="In the guest and on a device: which file systems, with commas."),
     click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
                  help="The chance in the load; the same seed gives the same numbers on the engine."),
+    click.option("--overwrite", is_flag=True, help="Don't ask before DEVICE is overwritten."),
     click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts at a time.  [one a processor]"),
     click.option("-o", "--output", metavar="OUT",
                  help="A directory for report, figures, numbers and traces; an interrupted run goes on there."),
@@ -106,13 +111,19 @@ def list_experiments(as_json: bool) -> None:
         click.echo(f"{'':20} {one.section}; on {', '.join(one.places)}")
 
 
-def _run(name: str, scale: Fraction, on: str, seed: int, jobs: int | None, output: str | None, as_json: bool) -> None:
+def _run(
+    name: str, scale: Fraction, on: str, fs: str, seed: int, overwrite: bool, jobs: int | None, output: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     from f2tools.experiment.model import Setting
     from f2tools.experiment.report import document, lines_of, write
     from f2tools.experiment.run import Store, run
 
-    setting = Setting(scale, on, seed=seed)
+    setting = Setting(scale, on, _file_systems(fs), seed)
     chosen = _chosen(name, setting)
+    if setting.place == "mounted":
+        _may_be_overwritten(on, overwrite)
+        jobs = 1  # what else goes on would be in the trace
     store = Store(Path(output) if output is not None else None)
     reports: list[Report] = run(
         chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress, lambda text: click.echo(text, err=True)
@@ -130,10 +141,40 @@ def _run(name: str, scale: Fraction, on: str, seed: int, jobs: int | None, outpu
         click.echo(f"{store.directory / 'report.html'}: the report, with figures")
 
 
+def _may_be_overwritten(on: str, overwrite: bool) -> None:
+    """Ask before a device is overwritten; Usage where nobody can be asked, or the answer is no."""
+    from f2tools.device import open_device
+    from f2tools.device.known import describe, find_signatures
+    from f2tools.device.media.mounted import in_use
+    from f2tools.experiment.mounted import is_device, source_of
+
+    if not is_device(on):
+        source_of(on)
+        return
+    why = in_use(on)
+    if why:
+        raise DeviceError(f"{on}: {why}; it is not overwritten")
+    with open_device(on) as device:
+        held = describe(find_signatures(device)) or "nothing that is known"
+    click.echo(f"{on} holds {held}.  It is formatted, again and again, and ALL THAT IS ON IT IS LOST.", err=True)
+    if overwrite:
+        return
+    if not sys.stdin.isatty() or click.prompt("Type the name of the device to go on", err=True, default="") != on:
+        raise Usage(f"{on} is left as it is; --overwrite says that it may be overwritten")
+
+
+def _file_systems(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in FILE_SYSTEMS]
+    if unknown or "f2fs" not in names:
+        raise Usage(f"--fs {text}: f2fs, and beside it some of {', '.join(FILE_SYSTEMS)}, with commas")
+    return names
+
+
 def _chosen(name: str, setting: Setting) -> list[Experiment]:
     """The experiments that are asked for; Usage where one can't be run there."""
     found = [experiment(each) for each in (EXPERIMENTS if name == "all" else [name])]
-    place = setting.on
+    place = setting.place
     able = [one for one in found if place in one.places]
     if not able:
         raise Usage(f"{name} can't be run on {place}; it can on {', '.join(found[0].places)}")

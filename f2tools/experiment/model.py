@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from f2tools.experiment.registry import FILE_SYSTEMS
 from f2tools.pictures.svg import Picture
 
 Numbers = dict[str, Any]
@@ -17,7 +18,6 @@ REPRODUCED, DIRECTION, NOT_REPRODUCED, CANT_BE_TOLD = (
     "reproduced", "direction only", "not reproduced", "can't be told here",
 )  # fmt: skip
 VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CANT_BE_TOLD)
-FILE_SYSTEMS = ("f2fs", "ext4", "btrfs", "nilfs2")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Setting:
     on: str = "engine"  # engine, guest, or the path of a directory or a device
     fs: tuple[str, ...] = FILE_SYSTEMS
     seed: int = 1
+
+    @property
+    def place(self) -> str:
+        """engine, guest or mounted."""
+        return self.on if self.on in ("engine", "guest") else "mounted"
 
     def bytes(self, paper: int, least: int = 0) -> int:
         """A size of the paper, scaled, in whole MiB."""

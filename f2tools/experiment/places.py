@@ -26,7 +26,30 @@ def load_parts(
             Part(name, _on_engine, {**given, "engine": {**engine, **VARIANTS.get(name, ({}, ""))[0]}})
             for name in ("f2fs", *variants)
         ]
-    raise NotImplementedError
+    function = _on_guest
+    names = (*setting.fs, *variants)
+    if setting.place == "mounted":
+        from f2tools.experiment.mounted import is_device
+
+        function = _on_mounted
+        names = names if is_device(setting.on) else ("f2fs",)
+    parts = []
+    for name in names:
+        fs, mount = ("f2fs", VARIANTS[name][1]) if name in VARIANTS else (name, "")
+        parts.append(Part(name, function, {**given, "fs": fs, "mount": mount}))
+    return parts
+
+
+def _on_guest(work: Work, **given: Any) -> Numbers:
+    from f2tools.experiment.onguest import on_guest
+
+    return on_guest(work, **given)
+
+
+def _on_mounted(work: Work, **given: Any) -> Numbers:
+    from f2tools.experiment.mounted import on_mounted
+
+    return on_mounted(work, **given)
 
 
 def _on_engine(work: Work, load: str, params: Numbers, size: int, engine: Numbers) -> Numbers:

@@ -84,7 +84,10 @@ def test_the_counts_are_those_of_the_block_trace(checkpoint_each: bool, tmp_path
 
 def test_a_volume_on_it_is_sound_after_a_load() -> None:
     volume, disk = fresh(128 * MIB, Policy(active_logs=4), 3)
-    files, load = EngineFiles(volume), LOADS["multihead"](MAILS | {"pictures": 10, "picture_bytes": 300_000}, 3)
+    files, load = (
+        EngineFiles(volume),
+        LOADS["multihead"](MAILS | {"pictures": 10, "picture_bytes": 300_000, "copied_each": 8}, 3),
+    )
     load.prepare(files)
     load.run(files, Watch())
     volume.close()

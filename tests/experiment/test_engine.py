@@ -80,7 +80,7 @@ def test_sqlite_is_asked_for_in_frames_of_its_log(real: bool, tmp_path: Path) ->
         def close(self, file: int) -> None: ...
         def unlink(self, path: str) -> None: ...
 
-    load = Sqlite({"records": 300}, 1)
+    load = Sqlite({"records": 300, "library": real}, 1)
     if real:
         files = Directory(str(tmp_path))
         sizes: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from f2tools.experiment.loads import GIB, MIB
 from f2tools.experiment.model import Claim, Experiment, Numbers, Outcome, Part, Row, Setting, cant_tell, verdict
 from f2tools.experiment.places import APPENDING, load_parts, only_guest
-from f2tools.experiment.studies.traffic import COLOURS, NO_SPEED, SATA, fileserver_params
+from f2tools.experiment.studies.traffic import COLOURS, NO_SPEED, PLACES, SATA, fileserver_params
 from f2tools.pictures.svg import Line, Picture
 
 FULL, ROUNDS = 94.0, 4
@@ -116,11 +116,11 @@ def _picture(name: str, title: str, found: dict[str, Numbers]) -> Picture:
 EXPERIMENTS = {
     "adaptive-fileserver": Experiment(
         "adaptive-fileserver", "The file server on a volume that is 94 % full", "F2FS paper, 3.2.5, fig. 8a",
-        "a volume 94 % full, the file server four times", ("engine",), fileserver_parts, judge_fileserver,
+        "a volume 94 % full, the file server four times", PLACES, fileserver_parts, judge_fileserver,
     ),
     "adaptive-iozone": Experiment(
         "adaptive-iozone", "Random writes on a volume that is full", "F2FS paper, 3.2.5, fig. 8b",
-        "sixteen files of 4 GB that fill the volume; 512 MB of random writes of 4 KiB to each, ten times", ("engine",),
+        "sixteen files of 4 GB that fill the volume; 512 MB of random writes of 4 KiB to each, ten times", PLACES,
         iozone_parts, judge_iozone,
     ),
 }  # fmt: skip

@@ -14,6 +14,7 @@ COLOURS = ("#d55e00", "#e69f00", "#0072b2")
 LEAST = Fraction(1, 32)  # of the paper; less fills too few segments for a distribution
 MAIL, MAILS, DIRECTORIES, WRITTEN = 16 * KIB, 10_000, 100, int(6.5 * GIB)
 PICTURES, PICTURE = 5_000, 500 * KIB
+COPIED_EACH = 8  # bytes of pictures for one of mail while copying goes on; the paper says that both ran at once
 ENDS = 2  # bins at each end
 
 
@@ -24,6 +25,7 @@ def part(work: Work, logs: int) -> Numbers:
     params = {
         "files": setting.count(MAILS), "directories": setting.count(DIRECTORIES), "file_bytes": MAIL,
         "loops": setting.count(WRITTEN // (2 * MAIL)), "pictures": setting.count(PICTURES), "picture_bytes": PICTURE,
+        "copied_each": COPIED_EACH,
     }  # fmt: skip
     size = setting.bytes(40 * GIB, 256 * MIB)
     return on_engine(

@@ -31,7 +31,7 @@ def part(work: Work) -> Numbers:
     params = {
         "files": setting.count(10_000, 100), "directories": setting.count(100, 4), "file_bytes": 16 * KIB,
         "loops": setting.count(WRITTEN // (32 * KIB), 1_000), "pictures": setting.count(5_000, 40),
-        "picture_bytes": 500 * KIB,
+        "picture_bytes": 500 * KIB, "copied_each": 1,
     }  # fmt: skip
     volume, disk = fresh(setting.bytes(VOLUME, 128 * MIB), Policy(ipu="never"), setting.seed, 5.0)
     files, load = EngineFiles(volume), LOADS["multihead"](params, setting.seed)

@@ -1,0 +1,148 @@
+"""One load on this machine's own kernel: in a directory on F2FS, or on a spare device that is formatted for it.
+
+The measured half runs under `trace record`, so it takes root and a block device that can be traced.  In a directory the
+load has one of its own, which goes afterwards.  A device is overwritten; whoever calls has asked its owner.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+from f2tools.device.media.mounted import in_use
+from f2tools.errors import DeviceError, Usage
+from f2tools.experiment import loads
+from f2tools.experiment.measure import traced
+from f2tools.experiment.model import Numbers, Work
+from f2tools.experiment.onguest import TOOLS, between
+from f2tools.guest.build import NoGuest, which
+from f2tools.options import human_size
+from f2tools.trace.record.capture import Recording, record
+
+MOST = 4  # times what an experiment wants that a device may have: more is no share of the paper's
+
+
+def is_device(path: str) -> bool:
+    """Whether this is a block device; Usage where it is neither that nor a directory."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise Usage(f"--on {path}: {error.strerror}; engine, guest, a directory or a block device are wanted") from None
+    if not (stat.S_ISBLK(mode) or stat.S_ISDIR(mode)):
+        raise Usage(f"--on {path}: neither a directory nor a block device, and neither engine nor guest")
+    return stat.S_ISBLK(mode)
+
+
+def source_of(directory: str) -> tuple[str, str]:
+    """(device, file system) that a directory lies on; Usage where that is no block device with F2FS."""
+    number = os.stat(directory).st_dev
+    device = os.path.realpath(f"/dev/block/{os.major(number)}:{os.minor(number)}")
+    kind = ""
+    with open("/proc/self/mountinfo") as lines:
+        for line in lines:
+            words = line.split()
+            if words[2] == f"{os.major(number)}:{os.minor(number)}":
+                kind = words[words.index("-") + 1]
+                device = words[words.index("-") + 2]
+    if kind != "f2fs" or not os.path.exists(device):
+        found = kind or "no block device below it"
+        raise Usage(f"--on {directory}: {found}; a directory on F2FS is wanted, a spare device, or --on guest")
+    return device, kind
+
+
+def check_device(device: str, size: int) -> None:
+    """Usage or DeviceError where a device is in use, or has not about the size that an experiment wants."""
+    why = in_use(device)
+    if why:
+        raise DeviceError(f"{device}: {why}; it is not overwritten")
+    with open(device, "rb") as file:
+        there = file.seek(0, os.SEEK_END)
+    if not size <= there <= MOST * size:
+        raise Usage(
+            f"{device} has {human_size(there)}; at this scale {human_size(size)} to {human_size(MOST * size)} are "
+            "wanted: name a partition of about that size, or another --scale"
+        )
+
+
+def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size: int) -> Numbers:
+    """Prepare and run a load where `on` of the setting says."""
+    on = work.setting.on
+    given = json.dumps({"params": params, "seed": work.setting.seed})
+    with _place(on, fs, mount, size) as (device, root), tempfile.TemporaryDirectory() as name:
+        prepared = _prepare(load, given, root)
+        os.sync()
+        kept = Path(name) / "recorded"
+        printed = Path(name) / "run.json"
+        number = os.stat(device).st_rdev
+        counters = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat"
+        # a shell, as what is recorded prints to our own standard output, which is for the report
+        words = [sys.executable, loads.__file__, "RUN", load, given, root, counters]
+        state = record(
+            Recording(device, kept, ["sh", "-c", 'out=$1; shift; "$@" > "$out"', "sh", str(printed), *words])
+        )
+        if state:
+            raise DeviceError(f"{load} on {on}: the load ended with {state}")
+        work.advance(1.0)
+        run, told = json.loads(printed.read_text()), json.loads((kept / "record.json").read_text())
+        before, after = (list(told["counters"][when]["stat"].values()) for when in ("before", "after"))
+        rounds = run["rounds"]
+        found: Numbers = {
+            "calls": run["calls"], "size_bytes": size, "full": prepared["full"], "kernel": os.uname().release,
+            "run": between(before, after), "rounds": [between(a, b) for a, b in pairwise(rounds)],
+            "enospc_in_round": 0 if prepared["enospc"] else run["enospc_in_round"], "trace": traced(str(kept)),
+        }  # fmt: skip
+        if work.directory is not None:
+            shutil.copytree(kept, work.directory, dirs_exist_ok=True)
+        return found
+
+
+def _prepare(load: str, given: str, root: str) -> Numbers:
+    words = [sys.executable, loads.__file__, "PREPARE", load, given, root]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise DeviceError(f"{load} could not be prepared in {root}: {done.stderr.strip()[-500:]}")
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def _place(on: str, fs: str, mount: str, size: int) -> Iterator[tuple[str, str]]:
+    """(device, directory for the load); both are as before afterwards, but for what a device held."""
+    if not is_device(on):
+        if mount:
+            raise Usage(f"--on {on}: {fs} would have to be mounted with {mount}; a spare device can be, or --on guest")
+        device, _ = source_of(on)
+        root = tempfile.mkdtemp(prefix="f2tools-experiment-", dir=on)
+        try:
+            yield device, root
+        finally:
+            shutil.rmtree(root)
+        return
+    check_device(on, size)
+    program, package, options, mounted = TOOLS[fs]
+    if which(program) is None:
+        raise NoGuest(f"{program} is not installed here; apt-get install {package}")
+    _do([program, *options.split(), on])
+    root = tempfile.mkdtemp(prefix="f2tools-experiment-")
+    try:
+        _do(["mount", "-i", "-t", fs, "-o", ",".join(filter(None, (mounted, mount))), on, root])
+        try:
+            yield on, root
+        finally:
+            _do(["umount", root])
+    finally:
+        os.rmdir(root)
+
+
+def _do(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise DeviceError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-500:]}")

@@ -1,0 +1,146 @@
+"""One load on one file system of a real kernel, in QEMU: formatted, run and traced there, on a virtual disk.
+
+The guest has what the host has: where the tools of a file system, or blktrace, are not installed, an error says so
+before anything is booted.  The kernel's own counters of the disk are taken beside the trace, from its start to its end,
+which is after the unmount; so what a file system sends late counts too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shutil
+import tempfile
+from contextlib import ExitStack
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import zstandard
+
+from f2tools import newfile
+from f2tools.errors import DeviceError
+from f2tools.experiment import loads
+from f2tools.experiment.loads import GIB, MIB
+from f2tools.experiment.measure import traced
+from f2tools.experiment.model import Numbers, Work
+from f2tools.guest.boot import Guest, Result
+from f2tools.guest.build import NoGuest, which
+
+TIMEOUT = 3600  # seconds for a load; without KVM on a busy machine it takes many times as long as else
+MEMORY_MIB = 1536
+BACKGROUND, DIRTY = (
+    GIB // 4,
+    GIB // 2,
+)  # memory for what waits to be written, as machines of the papers' time had; scaled
+# what formats each, its package, the options of mkfs and of mount
+TOOLS: dict[str, tuple[str, str, str, str]] = {
+    "f2fs": ("mkfs.f2fs", "f2fs-tools", "-f", "discard"),
+    "ext4": ("mkfs.ext4", "e2fsprogs", "-q -F -E nodiscard", "discard"),
+    "btrfs": ("mkfs.btrfs", "btrfs-progs", "-q -f -K -m single -n 4096", "discard"),  # as it did on an SSD then
+    "nilfs2": ("mkfs.nilfs2", "nilfs-tools", "-q -f -K", "discard"),
+}
+# numbers of /sys/block/DEVICE/stat by their places
+STAT = {
+    "reads": 0, "read_sectors": 2, "writes": 4, "write_sectors": 6, "discards": 11, "discard_sectors": 13,
+    "flushes": 15,
+}  # fmt: skip
+EXIT_STATES = {7: "formatting or mounting failed", 8: "the load failed", 9: "the kernel has no module of that name"}
+
+# The disk takes requests of 512 KiB, as the papers' did; little is held in memory, as the load is a share of theirs.
+SCRIPT = """
+disk=/sys/block/vda
+modprobe $FS || exit 9
+echo 512 > $disk/queue/max_sectors_kb
+echo $BACKGROUND > /proc/sys/vm/dirty_background_bytes
+echo $DIRTY > /proc/sys/vm/dirty_bytes
+echo 500 > /proc/sys/vm/dirty_expire_centisecs
+eval "$MKFS /dev/vda" > $OUT/mkfs.txt 2>&1 || { cat $OUT/mkfs.txt; exit 7; }
+mount -i -t $FS -o $MOUNT /dev/vda /mnt || { dmesg | tail; exit 7; }
+python3 /share/loads.py PREPARE $LOAD "$GIVEN" /mnt > $OUT/prepare.json || exit 8
+sync
+mkdir /tmp/trace
+blktrace -d /dev/vda -D /tmp/trace -o trace -b 2048 -n 8 -a queue -a issue -a complete -a requeue \\
+    > $OUT/blktrace.txt 2>&1 &
+tracer=$!
+while ! [ -e /sys/kernel/debug/block/vda/trace0 ]; do sleep 0.1; done
+sleep 2
+cat $disk/stat > $OUT/before
+python3 /share/loads.py RUN $LOAD "$GIVEN" /mnt $disk/stat > $OUT/run.json; state=$?
+sync
+umount /mnt
+cat $disk/stat > $OUT/after
+sleep 1
+kill -INT $tracer; wait $tracer
+cp /tmp/trace/* $OUT/
+[ $state = 0 ] || exit 8
+"""
+
+
+def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: int) -> Numbers:
+    """Format, prepare, run; `mount`: further options for it.  NoGuest or DeviceError says what is not to be had."""
+    program, package, options, mounted = TOOLS[fs]
+    for needed, of in ((program, package), ("blktrace", "blktrace")):
+        if which(needed) is None:
+            raise NoGuest(f"{needed} is not installed here, so the guest lacks it; apt-get install {of}")
+    setting = work.setting
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="f2tools-experiment-")))
+        image = place / "disk"
+        with image.open("wb") as file:
+            file.truncate(size)
+        result = Guest.ready(place).run(
+            SCRIPT, [image], timeout=TIMEOUT, memory_mib=MEMORY_MIB, files={"loads.py": _source()},
+            env={
+                "FS": fs, "MKFS": f"{program} {options}", "MOUNT": ",".join(filter(None, (mounted, mount))),
+                "BACKGROUND": str(setting.bytes(BACKGROUND, MIB)), "DIRTY": str(setting.bytes(DIRTY, 2 * MIB)),
+                "LOAD": load, "GIVEN": json.dumps({"params": params, "seed": setting.seed}),
+            },
+        )  # fmt: skip
+        if result.rc != 0:
+            why = EXIT_STATES.get(result.rc or 0, f"the script ended with {result.rc}")
+            raise DeviceError(f"{fs} in the guest: {why}\n{result.stdout[-1500:]}{result.stderr[-1500:]}")
+        work.advance(1.0)
+        return _numbers(work, result, size)
+
+
+@cache
+def _source() -> str:
+    return inspect.getsource(loads)
+
+
+def _numbers(work: Work, result: Result, size: int) -> Numbers:
+    """What the load said, the device's counters, the trace."""
+    out = result.out
+    prepared, run = result.json("prepare.json"), result.json("run.json")
+    before, after = ([int(word) for word in (out / name).read_text().split()] for name in ("before", "after"))
+    rounds = run["rounds"]
+    found: Numbers = {
+        "calls": run["calls"], "size_bytes": size, "full": prepared["full"], "kernel": _release(result.dmesg),
+        "run": between(before, after),
+        "rounds": [between(a, b) for a, b in pairwise(rounds)],
+        "enospc_in_round": 0 if prepared["enospc"] else run["enospc_in_round"],
+        "trace": traced(str(out)),
+    }  # fmt: skip
+    if work.directory is not None:
+        for path in sorted(out.glob("trace.blktrace.*")):
+            with newfile.replacing(str(work.directory / f"{path.name}.zst")) as file, path.open("rb") as source:
+                zstandard.ZstdCompressor(level=3).copy_stream(source, file)
+        for name in ("mkfs.txt", "blktrace.txt", "run.json"):
+            shutil.copy(out / name, work.directory / name)
+    return found
+
+
+def _release(dmesg: str) -> str:
+    found = re.search(r"Linux version (\S+)", dmesg)
+    return found[1] if found else ""
+
+
+def between(before: list[int], after: list[int]) -> dict[str, int]:
+    """The counters of the device from one moment to another, sectors as bytes."""
+    moved = {name: after[at] - before[at] for name, at in STAT.items() if at < len(after)}
+    return {
+        **{name: moved[name] for name in ("reads", "writes", "discards", "flushes") if name in moved},
+        **{f"{name}_bytes": moved[f"{name}_sectors"] * 512 for name in ("read", "write", "discard")},
+    }
