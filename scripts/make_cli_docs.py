@@ -10,9 +10,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import get_args
 
 import click
 
@@ -20,7 +22,10 @@ from f2tools.cli import main as f2tools
 from f2tools.codec import Layout, LayoutType
 from f2tools.f2fs import layout as layout_package
 from f2tools.fsck.fields import WITNESSES
+from f2tools.fsck.findings import Problem
+from f2tools.fsck.plans import ComputeAnew, TableName
 from f2tools.fsck.problems import CATALOGUE
+from f2tools.fsck.repair.phases import REPAIRS, Phase, phases_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Made by scripts/make_cli_docs.py; don't edit. -->"
@@ -167,11 +172,37 @@ def problems_page() -> str:
                 said = f"**{problem.text}**. {problem.meaning}"
                 head = f"{problem.code} `{problem.name}` | {problem.severity}"
                 lines.append(f"| {head} | {cell(said)} | {cell(repair)} |")
+    lines += ["", "## What a repair does, and when", ""]
+    lines += ["A round of a repair does the first of these that changes something; then everything is checked again."]
+    lines += ["What is only noted (`info`) is left as it is. `fsck -i` asks once for each group.", ""]
+    lines += ["| phase | group | what is done | findings |", "|---|---|---|---|"]
+    for phase in Phase:
+        served = [problem for problem in CATALOGUE.values() if phase in phases_of_problem(problem)]
+        codes = ", ".join(sorted(problem.code for problem in served))
+        lines.append(f"| {words(phase)} | {phase.group} | {cell(phase.text)} | {codes} |")
+    lines += ["", "`fsck --json` shows the name of a plan in `repair` of a finding; one without a name is not shown."]
+    lines += ["", "| plan | what it is | phases |", "|---|---|---|"]
+    for plan, steps in REPAIRS.items():
+        told = next((item.default for item in fields(plan) if item.name == "what"), plan.name)
+        names = get_args(TableName) if plan is ComputeAnew else [told]
+        name = ", ".join(f"`{each}`" for each in names if each)
+        when = ", ".join(words(phase) for phase in Phase if phase in steps)
+        lines.append(f"| {name} | {cell(plan.__doc__ or '')} | {when} |")
     lines += ["", "## Who else knows a field", ""]
     lines += ["Where one field is wrong, a repair asks the others; what nobody else knows of a file can't come back."]
     lines += ["", "| field | told by | known to it alone |", "|---|---|---|"]
     lines += [f"| {item.structure} `{item.field}` | {item.others} | {', '.join(item.alone)} |" for item in WITNESSES]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def phases_of_problem(problem: Problem) -> set[Phase]:
+    """The phases in which something is done about a problem."""
+    return {phase for plan in problem.plans for phase in phases_of(plan, problem.severity)}
+
+
+def words(phase: Phase) -> str:
+    """The name of a phase."""
+    return phase.name.lower().replace("_", " ")
 
 
 def cell(text: str) -> str:

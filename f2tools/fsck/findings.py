@@ -6,12 +6,11 @@ prints it or acts on it is another matter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any
 
+from f2tools.fsck.plans import Plan
 from f2tools.text import printable
 
 _HEX = ("blkaddr",)
@@ -31,7 +30,10 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A kind of problem.  `code` is permanent: never renumbered, never used for anything else."""
+    """A kind of problem.  `code` is permanent: never renumbered, never used for anything else.
+
+    `repair` says what would put it right, `plans` are those that its findings may carry.
+    """
 
     code: str
     name: str
@@ -39,14 +41,7 @@ class Problem:
     text: str
     meaning: str
     repair: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A planned repair: the name of what is to be done, and what it needs to know."""
-
-    name: str
-    data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    plans: tuple[type[Plan], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ class Finding:
     expected: int | str | None = None
     count: int = 1
     note: str = ""
-    repair: Repair | None = None
+    repair: Plan | None = None
 
     @property
     def code(self) -> str:
@@ -106,7 +101,6 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values under stable names, for JSON."""
-        repair = None if self.repair is None else {"name": self.repair.name, **self.repair.data}
         return {
             "code": self.code,
             "name": self.problem.name,
@@ -121,7 +115,7 @@ class Finding:
             "expected": self.expected,
             "count": self.count,
             "message": self.message,
-            "repair": repair,
+            "repair": self.repair and self.repair.as_dict(),
         }
 
 

@@ -200,9 +200,12 @@ def examine(path: Path, *extra: Path, **settings: Any) -> Report:
     """What the check finds in an image."""
     image = open_image(path, extra)
     try:
-        return check(image, **settings)
+        report = check(image, **settings)
     finally:
         image.close()
+    for finding in report.findings:
+        assert finding.repair is None or type(finding.repair) in finding.problem.plans, finding
+    return report
 
 
 def bad(report: Report, least: Severity = Severity.WARNING) -> list[Finding]:

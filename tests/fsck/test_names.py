@@ -8,8 +8,10 @@ import pytest
 
 import f2tools
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.fsck.findings import Finding
 from tests.f2fs.write.volumes import fresh, writable
-from tests.fsck.craft import examine
+from tests.fsck.craft import Patient, codes, examine
+from tests.fsck.test_one_field import entry_in_the_wrong_bucket
 from tests.fsck.test_repair import assert_silent, repair
 
 DIR, FILE = 2, 1
@@ -105,3 +107,18 @@ def test_of_a_further_name_the_first_slot_comes_back_if_the_others_are_marked(tm
     assert repair(image).complete
     assert_silent(image)
     assert paths_of(image) == {b"/file", b"/" + name}
+
+
+def test_entries_are_moved_only_where_that_is_wanted(tmp_path: Path) -> None:
+    p = Patient("base", tmp_path)
+    entry_in_the_wrong_bucket(p)
+    p.close()
+    asked: list[str] = []
+
+    def refuse(group: str, findings: list[Finding]) -> bool:
+        asked.append(group)
+        return False
+
+    assert not repair(p.path, ask=refuse).complete
+    assert asked == ["names"]
+    assert codes(examine(p.path)) == {"D006": 1}

@@ -14,7 +14,6 @@ from f2tools.device import open_device
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
 from f2tools.fsck.repair.rounds import Outcome, Repairer
-from f2tools.fsck.repair.structures import CORRECT, COUNT, FIND, GIVE_UP, TABLES, WITNESSED
 from tests import judges
 from tests.dump.craft import f2
 from tests.fsck.craft import Patient, bad, examine, said
@@ -364,10 +363,6 @@ def test_one_wrong_field_costs_no_file(name: str, image: str, code: str, change:
 def test_the_catalogue_says_why_where_there_is_no_repair() -> None:
     for code in UNREPAIRABLE:
         assert CATALOGUE[code].repair.startswith("none"), code
-    served = {*FIND, *WITNESSED, *CORRECT, *GIVE_UP, *COUNT, *TABLES}
-    planned = served | {"C002", "C016", "D006", "Q002", "S009", "U001", "U002"}
-    for code, problem in CATALOGUE.items():
-        assert code in planned or problem.repair.startswith("none") or not worst(code), code
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -25,18 +25,18 @@ from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.scan import INODE, UNKNOWN, Scan
-from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import ComputeAnew, CountNodes, DropOrphan, PutTogetherPack, RewritePack
 
 
 def check_packs(image: Image) -> Iterator[Finding]:
     """Head and tail of each pack agree in version and pass their checksums."""
     lost = not any(pack.valid for pack in image.packs)
+    problem, plan = (problems.CP_LOST, PutTogetherPack) if lost else (problems.CP_PACK, RewritePack)
     for pack in image.packs:
         if pack.valid:
             continue
-        problem = problems.CP_LOST if lost else problems.CP_PACK
-        repair = Repair("checkpoint", {"pack": pack.index})
-        yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=repair)
+        yield Finding(problem, area="cp", blkaddr=pack.blkaddr, note="; ".join(pack.problems), repair=plan(pack.index))
     if image.pack is None:
         yield Finding(problems.CP_UNUSABLE, area="cp", blkaddr=image.geo.cp_blkaddr)
     elif image.pack_derived:
@@ -46,7 +46,7 @@ def check_packs(image: Image) -> Iterator[Finding]:
             area="cp",
             blkaddr=image.geo.cp_blkaddr,
             note=note,
-            repair=Repair("checkpoint", {"pack": 0}),
+            repair=PutTogetherPack(0),
         )
 
 
@@ -59,9 +59,9 @@ def check_flags(image: Image) -> Iterator[Finding]:
     if unknown:
         yield Finding(problems.CP_FLAGS_UNKNOWN, **place, found=f"{unknown:#x}")
     if flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
-        yield Finding(problems.CP_WANTS_CHECK, **place, found=f"{flags:#x}", repair=Repair("checkpoint-flags"))
+        yield Finding(problems.CP_WANTS_CHECK, **place, found=f"{flags:#x}", repair=ComputeAnew("checkpoint-flags"))
     if flags & CP_QUOTA_NEED_FSCK_FLAG:
-        yield Finding(problems.CP_QUOTA_STALE, **place, repair=Repair("quota"))
+        yield Finding(problems.CP_QUOTA_STALE, **place, repair=ComputeAnew("quota"))
     if not flags & CP_UMOUNT_FLAG:
         yield Finding(problems.CP_NOT_CLEAN, **place)
 
@@ -70,7 +70,7 @@ def check_space(image: Image) -> Iterator[Finding]:
     """user_block_count leaves out overprovision and holds what is in use; overprovision is there."""
     if image.pack is None:
         return
-    cp, place = image.cp, {"area": "cp", "blkaddr": image.pack.blkaddr, "repair": Repair("user-blocks")}
+    cp, place = image.cp, {"area": "cp", "blkaddr": image.pack.blkaddr, "repair": ComputeAnew("user-blocks")}
     blocks = image.geo.segment_count_main * image.geo.blocks_per_seg
     if not 0 < cp.user_block_count <= blocks or cp.valid_block_count > cp.user_block_count:
         yield Finding(
@@ -93,7 +93,7 @@ def check_next_nid(image: Image) -> Iterator[Finding]:
     if image.pack is not None and image.cp.next_free_nid >= image.geo.max_nid:
         yield Finding(
             problems.CP_NEXT_NID, area="cp", blkaddr=image.pack.blkaddr, found=image.cp.next_free_nid,
-            repair=Repair("next-free-nid"),
+            repair=ComputeAnew("next-free-nid"),
         )  # fmt: skip
 
 
@@ -113,7 +113,11 @@ def check_layout(image: Image) -> Iterator[Finding]:
         said = f"{summaries} summary blocks, {node} of them for nodes"
     if said:
         yield Finding(
-            problems.CP_LAYOUT, area="cp", blkaddr=image.pack.blkaddr, note=said, repair=Repair("rewrite-checkpoint")
+            problems.CP_LAYOUT,
+            area="cp",
+            blkaddr=image.pack.blkaddr,
+            note=said,
+            repair=ComputeAnew("rewrite-checkpoint"),
         )
 
 
@@ -125,14 +129,14 @@ def check_journals(image: Image) -> Iterator[Finding]:
     journals = image.summaries.journals
     for text in journals.problems:
         problem = problems.NAT_JOURNAL if text.startswith("NAT") else problems.SIT_JOURNAL
-        yield Finding(problem, **place, note=text, repair=Repair("journal"))
+        yield Finding(problem, **place, note=text, repair=ComputeAnew("journal"))
     for problem, numbers in (
         (problems.NAT_JOURNAL, journals.nat["nid"]),
         (problems.SIT_JOURNAL, journals.sit["segno"]),
     ):
         values, counts = np.unique(numbers, return_counts=True)
         for value in values[counts > 1].tolist():
-            yield Finding(problem, **place, note=f"{value} stands in it twice", repair=Repair("journal"))
+            yield Finding(problem, **place, note=f"{value} stands in it twice", repair=ComputeAnew("journal"))
 
 
 def check_nat_bits(image: Image) -> Iterator[Finding]:
@@ -156,7 +160,7 @@ def check_nat_bits(image: Image) -> Iterator[Finding]:
         yield Finding(
             problems.CP_NAT_BITS, area="cp", blkaddr=bits.blkaddr, nid=number * geo.nat_entries_per_block,
             note=f"NAT block {number} has {used[number]} entries in use", count=int(wrong.sum()),
-            repair=Repair("nat-bits"),
+            repair=ComputeAnew("nat-bits"),
         )  # fmt: skip
 
 
@@ -166,7 +170,7 @@ def check_orphan_blocks(image: Image) -> Iterator[Finding]:
         return
     start, rows = orphan_rows(image)
     for number, row in enumerate(rows):
-        place = {"area": "cp", "blkaddr": start + number, "repair": Repair("orphans")}
+        place = {"area": "cp", "blkaddr": start + number, "repair": ComputeAnew("orphans")}
         if row["entry_count"] > row["ino"].size:
             yield Finding(
                 problems.ORPHAN_LIST, **place, note="entries", found=int(row["entry_count"]),
@@ -210,18 +214,18 @@ def check_counts(scan: Scan) -> Iterator[Finding]:
     """
     image = scan.image
     assert image.pack is not None
-    place = {"area": "cp", "blkaddr": image.pack.blkaddr, "repair": Repair("counts")}
-    cp = image.cp
+    place = {"area": "cp", "blkaddr": image.pack.blkaddr}
+    cp, counts = image.cp, ComputeAnew("counts")
     nodes = scan.nid.size
     by_files = int(scan.inodes["data"].sum()) + int(np.count_nonzero(scan.kind != UNKNOWN))
     by_sit = int(image.sit.vblocks.astype(np.int64).sum()) + scan.reserved
     if cp.valid_block_count not in (by_files, by_sit):
-        yield Finding(problems.CP_BLOCKS, **place, found=cp.valid_block_count, expected=by_files)
+        yield Finding(problems.CP_BLOCKS, **place, found=cp.valid_block_count, expected=by_files, repair=counts)
     if cp.valid_node_count != nodes:
-        yield Finding(problems.CP_NODES, **place, found=cp.valid_node_count, expected=nodes)
+        yield Finding(problems.CP_NODES, **place, found=cp.valid_node_count, expected=nodes, repair=CountNodes())
     inodes = int(np.count_nonzero((scan.kind == INODE) | ((scan.kind == UNKNOWN) & (scan.nat_ino == scan.nid))))
     if cp.valid_inode_count != inodes:
-        yield Finding(problems.CP_INODES, **place, found=cp.valid_inode_count, expected=inodes)
+        yield Finding(problems.CP_INODES, **place, found=cp.valid_inode_count, expected=inodes, repair=counts)
 
 
 def check_free_segments(scan: Scan) -> Iterator[Finding]:
@@ -237,7 +241,7 @@ def check_free_segments(scan: Scan) -> Iterator[Finding]:
     if image.cp.free_segment_count != free:
         yield Finding(
             problems.CP_FREE_SEGMENTS, area="cp", blkaddr=image.pack.blkaddr, found=image.cp.free_segment_count,
-            expected=free, repair=Repair("counts"),
+            expected=free, repair=ComputeAnew("counts"),
         )  # fmt: skip
 
 
@@ -252,9 +256,9 @@ def check_orphans(scan: Scan) -> Iterator[Finding]:
     for i, (ino, row) in enumerate(zip(inos.tolist(), rows.tolist(), strict=True)):
         place = {"area": "cp", "blkaddr": image.pack.blkaddr + 1 + image.geo.cp_payload, "ino": ino}
         if row < 0 or scan.addr[row] == NULL_ADDR or scan.kind[row] != INODE:
-            yield Finding(problems.ORPHAN_INODE, **place, repair=Repair("drop-orphan", {"ino": ino}))
+            yield Finding(problems.ORPHAN_INODE, **place, repair=DropOrphan(ino))
         elif named[i] and scan.inodes["links"][scan.inode_of[row]]:
-            yield Finding(problems.ORPHAN_LINKED, **place, repair=Repair("drop-orphan", {"ino": ino}))
+            yield Finding(problems.ORPHAN_LINKED, **place, repair=DropOrphan(ino))
 
 
 IMAGE_CHECKS = (

@@ -39,7 +39,8 @@ from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck import problems
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.scan import Scan
-from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.findings import Finding, Problem
+from f2tools.fsck.plans import ClearAdvise, CountQuota, Plan, RebuildMerkleTree, RepairCluster, RewriteQuotaFile
 
 INODES_AT_ONCE = 512
 QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much
@@ -67,10 +68,10 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
             file = read_quota(readers.data, inode, kind)
             odd = next(_oddities(readers.data.read(inode, 0, min(inode.i_size, QUOTA_BYTES))), None)
         except (F2fsError, ValueError) as error:
-            yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {error}", "quota")
+            yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {error}", RewriteQuotaFile(ino))
             continue
         if odd:
-            yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {odd}", "quota")
+            yield _finding(tree, ino, problems.QUOTA_FILE, f"{kind}: {odd}", RewriteQuotaFile(ino))
             continue
         if stale or (kind == "project" and not sb.feature & F2FS_FEATURE_PRJQUOTA):
             continue
@@ -82,7 +83,7 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
                 yield Finding(
                     problems.QUOTA_USE, area="main", ino=ino, note=f"{kind} {number}",
                     found=f"{found[0]} files, {found[1]} bytes", expected=f"{expected[0]} files, {expected[1]} bytes",
-                    repair=Repair("quota", {"kind": kind}),
+                    repair=CountQuota(kind),
                 )  # fmt: skip
 
 
@@ -144,7 +145,7 @@ def check_encryption(tree: Tree) -> Iterator[Finding]:
                 continue
             if context is None or len(context) not in (28, 40):
                 note = "none" if context is None else f"{len(context)} bytes"
-                yield _finding(tree, ino, problems.ENCRYPT_CONTEXT, note, "inode-advise", FADVISE_ENCRYPT_BIT)
+                yield _finding(tree, ino, problems.ENCRYPT_CONTEXT, note, ClearAdvise(ino, FADVISE_ENCRYPT_BIT))
 
 
 def check_verity(tree: Tree) -> Iterator[Finding]:
@@ -161,7 +162,7 @@ def check_verity(tree: Tree) -> Iterator[Finding]:
         except Unsupported:
             continue
         except (F2fsError, ValueError) as error:
-            yield _finding(tree, ino, problems.VERITY, _said(error), "inode-advise", FADVISE_VERITY_BIT)
+            yield _finding(tree, ino, problems.VERITY, _said(error), ClearAdvise(ino, FADVISE_VERITY_BIT))
 
 
 def check_content(tree: Tree) -> Iterator[Finding]:
@@ -186,7 +187,7 @@ def check_content(tree: Tree) -> Iterator[Finding]:
             except (F2fsError, ValueError) as error:
                 note = f"file block {item.fofs}: {_said(error)}"
                 found = _finding(tree, ino, problems.CLUSTER_CONTENT, note)
-                yield replace(found, repair=Repair("cluster", {"ino": ino, "fofs": item.fofs}))
+                yield replace(found, repair=RepairCluster(ino, item.fofs))
     sealed = (scan.inodes["advise"] & FADVISE_VERITY_BIT != 0) & (scan.inodes["mode"] >> 12 == stat.S_IFREG >> 12)
     for row in np.flatnonzero(sealed).tolist():
         ino = tree.ino(row)
@@ -200,17 +201,16 @@ def check_content(tree: Tree) -> Iterator[Finding]:
         try:
             verify_content(readers.data, inode, verity)
         except (F2fsError, ValueError) as error:
-            yield _finding(tree, ino, problems.VERITY_CONTENT, _said(error), "verity-tree")
+            yield _finding(tree, ino, problems.VERITY_CONTENT, _said(error), RebuildMerkleTree(ino))
 
 
 def _said(error: Exception) -> str:
     return error.message if isinstance(error, Corrupt) else str(error)
 
 
-def _finding(tree: Tree, ino: int, problem: Problem, note: str, action: str = "", bit: int = 0) -> Finding:
+def _finding(tree: Tree, ino: int, problem: Problem, note: str, repair: Plan | None = None) -> Finding:
     row = tree.scan.row_of(ino)
     blkaddr = int(tree.scan.addr[row]) if row >= 0 else None
-    repair = Repair(action, {"ino": ino, "bit": bit} if bit else {"ino": ino}) if action else None
     return Finding(problem, area="main", blkaddr=blkaddr, ino=ino, note=note, repair=repair)
 
 

@@ -13,7 +13,8 @@ from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.owners import ALIAS
 from f2tools.fsck.facts.scan import Scan
-from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import MoveLog, MoveLogs, RewriteBlock
 
 if TYPE_CHECKING:
     from f2tools.device.media.block import Zone
@@ -43,12 +44,13 @@ def check_zones(scan: Scan) -> Iterator[Finding]:
             yield Finding(
                 problems.ZONE_POINTER, area="main", blkaddr=blkaddr, segno=int(geo.segno(blkaddr)),
                 note="a valid block lies at or beyond the write pointer", found=f"{pointer:#x}", count=beyond.size,
+                repair=MoveLogs(),
             )  # fmt: skip
         for blkaddr, log in logs.items():
             if first <= int(geo.start_block(log.segno)) < last and blkaddr != pointer and not beyond.size:
                 yield Finding(
                     problems.ZONE_POINTER, area="main", blkaddr=blkaddr, segno=log.segno, note=f"the {log.name} log",
-                    found=f"{pointer:#x}", expected=f"{blkaddr:#x}", repair=Repair("log", {"kind": log.kind}),
+                    found=f"{pointer:#x}", expected=f"{blkaddr:#x}", repair=MoveLog(log.kind),
                 )  # fmt: skip
 
 
@@ -71,7 +73,7 @@ def check_unreadable(image: Image) -> Iterator[Finding]:
     size = image.block_size
     for blkaddr in sorted({offset // size for offset in image.raw.unreadable})[:TOLD]:
         area = image.geo.area_of(blkaddr)
-        yield Finding(problems.UNREADABLE, area=area, blkaddr=blkaddr, repair=Repair("rewrite-block"))
+        yield Finding(problems.UNREADABLE, area=area, blkaddr=blkaddr, repair=RewriteBlock())
 
 
 def cut_off_blocks(scan: Scan, real_size: int) -> dict[int, NDArray[np.int64]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,30 @@ from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import SLOTS, folded_hash
 from f2tools.fsck.facts.scan import INODE, Scan
 from f2tools.fsck.facts.witnesses import claimed_entries, outvoted_kinds, remembered_name
-from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.findings import Finding, Problem
+from f2tools.fsck.plans import (
+    AddDots,
+    DropDots,
+    FindName,
+    FindTarget,
+    MarkSlots,
+    MendName,
+    MoveEntry,
+    Plan,
+    RebuildRoot,
+    Reconnect,
+    RemoveEntry,
+    RenameTwin,
+    SetDotTarget,
+    SetField,
+    SetFieldLast,
+    SetHash,
+    SetKind,
+    SetLinks,
+    SetParentName,
+    SetTarget,
+    SetType,
+)
 
 PATHS_TOLD = 20_000  # each is some reads; a report with more findings has no use for more paths
 ROOT_LEVELS = 40  # levels tried for a directory whose i_dir_level does not fit
@@ -167,25 +190,24 @@ def _ranges(first: NDArray[Any], last: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _entry(
-    tree: Tree, i: int, problem: Problem, found: Any = None, expected: Any = None, action: str = "", note: str = "",
-    **data: Any,
+    tree: Tree, i: int, problem: Problem, found: Any = None, expected: Any = None, note: str = "",
+    plan: Callable[[int, int, int], Plan] | None = None,
 ) -> Finding:  # fmt: skip
     row = tree.entries[i]
-    place = {"dir": tree.ino(int(row["dir"])), "blkaddr": int(row["blkaddr"]), "slot": int(row["slot"])}
-    repair = Repair(action, {**place, **data}) if action else None
+    ino, blkaddr, slot = tree.ino(int(row["dir"])), int(row["blkaddr"]), int(row["slot"])
     return Finding(
-        problem, area="main", blkaddr=int(row["blkaddr"]), ino=place["dir"], path=tree.path_of_entry(i),
-        found=found, expected=expected, note=note or f"slot {row['slot']}", repair=repair,
+        problem, area="main", blkaddr=blkaddr, ino=ino, path=tree.path_of_entry(i), found=found, expected=expected,
+        note=note or f"slot {slot}", repair=plan and plan(ino, blkaddr, slot),
     )  # fmt: skip
 
 
 def check_slots(tree: Tree) -> Iterator[Finding]:
     """An entry has a name of 1 to 255 bytes that ends within its block, and all slots of it are marked."""
     bad = tree.scan.dentries.bad
-    for what, problem, action in (
-        ("length", problems.DENTRY_LENGTH, "dentry"),
-        ("overrun", problems.DENTRY_OVERRUN, "dentry"),
-        ("bits", problems.DENTRY_SLOTS, "dentry-bits"),
+    for what, problem, plan in (
+        ("length", problems.DENTRY_LENGTH, FindName),
+        ("overrun", problems.DENTRY_OVERRUN, FindName),
+        ("bits", problems.DENTRY_SLOTS, MarkSlots),
     ):
         rows = bad.get(what, np.zeros(0, SLOTS))
         for row in rows:
@@ -196,9 +218,7 @@ def check_slots(tree: Tree) -> Iterator[Finding]:
             yield Finding(
                 problem, area="main", blkaddr=int(row["blkaddr"]), ino=tree.ino(where), path=tree.path(where),
                 note=f"slot {row['slot']}", found=found,
-                repair=Repair(
-                    action, {"dir": tree.ino(where), "blkaddr": int(row["blkaddr"]), "slot": int(row["slot"])}
-                ),
+                repair=plan(tree.ino(where), int(row["blkaddr"]), int(row["slot"])),
             )  # fmt: skip
 
 
@@ -208,21 +228,21 @@ def check_targets(tree: Tree) -> Iterator[Finding]:
     for row, kind in sorted(tree.outvoted.items()):
         found, expected = tree.scan.inodes["mode"][row] >> 12, kind >> 12
         names = [_type_name(int(FILE_TYPE_OF_MODE[number])) for number in (found, expected)]
-        plan = Repair("inode-mode", {"ino": tree.ino(row), "kind": kind})
+        plan = SetKind(tree.ino(row), kind)
         yield replace(_inode(tree, row, problems.INODE_KIND, names[0], names[1]), repair=plan)
     for i, row in sorted(tree.claimed.items()):
-        yield _entry(tree, i, problems.DENTRY_OTHER, int(table["ino"][i]), tree.ino(row), "dentry-target",
-                     target=tree.ino(row), type=_type_of(tree, row))  # fmt: skip
+        yield _entry(tree, i, problems.DENTRY_OTHER, int(table["ino"][i]), tree.ino(row),
+                     plan=partial(SetTarget, target=tree.ino(row), type=_type_of(tree, row)))  # fmt: skip
     claimed = list(tree.claimed)
     nowhere = tree.named & (tree.target < 0)
     nowhere[claimed] = False
     for i in np.flatnonzero(nowhere).tolist():
-        yield _entry(tree, i, problems.DENTRY_INODE, int(table["ino"][i]), action="dentry-target",
-                     target=int(table["ino"][i]))  # fmt: skip
+        yield _entry(tree, i, problems.DENTRY_INODE, int(table["ino"][i]),
+                     plan=partial(FindTarget, target=int(table["ino"][i])))  # fmt: skip
     hidden = tree.hidden.copy()
     hidden[claimed] = False
     for i in np.flatnonzero(hidden).tolist():
-        yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), action="remove-dentry")
+        yield _entry(tree, i, problems.DENTRY_HIDDEN, int(table["ino"][i]), plan=RemoveEntry)
     kinds = FILE_TYPE_OF_MODE[tree.scan.inodes["mode"] >> 12]
     kinds[list(tree.outvoted)] = 0
     expected = np.where(tree.target >= 0, kinds[tree.target] if kinds.size else 0, 0)
@@ -231,7 +251,7 @@ def check_targets(tree: Tree) -> Iterator[Finding]:
     wrong[claimed] = False
     for i in np.flatnonzero(wrong).tolist():
         yield _entry(tree, i, problems.DENTRY_TYPE, _type_name(int(table["type"][i])), _type_name(int(expected[i])),
-                     "dentry-type", type=int(expected[i]))  # fmt: skip
+                     plan=partial(SetType, type=int(expected[i])))  # fmt: skip
 
 
 def _type_of(tree: Tree, row: int) -> int:
@@ -256,7 +276,7 @@ def check_hashes(tree: Tree) -> Iterator[Finding]:
         expected = folded_hash(tree.name(i)) if folded else int(table["true_hash"][i])
         if int(table["hash"][i]) != expected and not (folded and _hashed_by_old_kernel(tree, i)):
             yield _entry(tree, i, problems.DENTRY_HASH, f"{table['hash'][i]:#010x}", f"{expected:#010x}",
-                         "dentry-hash", hash=expected)  # fmt: skip
+                         plan=partial(SetHash, hash=expected))  # fmt: skip
 
 
 def _hashed_by_old_kernel(tree: Tree, i: int) -> bool:
@@ -273,7 +293,7 @@ def check_names(tree: Tree) -> Iterator[Finding]:
     encrypted = tree.scan.inodes["advise"] & FADVISE_ENCRYPT_BIT != 0
     for i in tree.scan.dentries.bad.get("name", np.zeros(0, SLOTS))["value"].tolist():
         if not encrypted[tree.entries["dir"][i]]:  # ciphertext may hold any byte
-            yield _entry(tree, i, problems.DENTRY_NAME, os.fsdecode(tree.name(i)), action="dentry-name")
+            yield _entry(tree, i, problems.DENTRY_NAME, os.fsdecode(tree.name(i)), plan=MendName)
 
 
 def check_duplicates(tree: Tree) -> Iterator[Finding]:
@@ -289,7 +309,7 @@ def check_duplicates(tree: Tree) -> Iterator[Finding]:
             continue
         if tree.name(first) == tree.name(second):
             yield _entry(tree, second, problems.DENTRY_DUPLICATE, os.fsdecode(tree.name(second)),
-                         action="dentry-duplicate")  # fmt: skip
+                         plan=RenameTwin)  # fmt: skip
 
 
 def check_places(tree: Tree) -> Iterator[Finding]:
@@ -310,17 +330,19 @@ def check_places(tree: Tree) -> Iterator[Finding]:
         better = _dir_level_that_fits(table[rows[here]], found)
         astray = here[~fits[here]]
         if better is not None:
-            yield _inode(tree, where, problems.DIR_LEVEL, found, better, "i_dir_level", count=astray.size)
+            wrong = _inode(tree, where, problems.DIR_LEVEL, found, better, "i_dir_level")
+            yield replace(wrong, count=astray.size)
             continue
         for i in rows[astray].tolist():
-            yield _entry(tree, i, problems.DENTRY_PLACE, f"block {table['block'][i]}", action="move-dentry")
+            yield _entry(tree, i, problems.DENTRY_PLACE, f"block {table['block'][i]}", plan=MoveEntry)
     depth = tree.scan.inodes["depth"][table["dir"][rows]]
     deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
     for where in distinct(dirs[deep[order]]).tolist():
         here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
         need = int(level[here[fits[here]]].max()) + 1
         found = int(tree.scan.inodes["depth"][where])
-        yield _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth", count=int(deep[here].sum()))
+        shallow = _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth")
+        yield replace(shallow, count=int(deep[here].sum()))
     yield from _too_deep(tree, astray_dirs)
 
 
@@ -375,14 +397,14 @@ def _dir_level_that_fits(entries: NDArray[Any], found: int) -> int | None:
 
 def _inode(
     tree: Tree, row: int, problem: Problem, found: Any = None, expected: Any = None, field: str = "", note: str = "",
-    count: int = 1, action: str = "inode-field",
+    plan: type[SetField] = SetField,
 ) -> Finding:  # fmt: skip
     node = tree.scan.inodes["node"][row]
     ino = int(tree.scan.nid[node])
-    repair = Repair(action, {"ino": ino, "field": field, "value": expected}) if field else None
+    repair = plan(ino, field, expected) if field else None
     return Finding(
         problem, area="main", blkaddr=int(tree.scan.addr[node]), ino=ino, path=tree.path(row), found=found,
-        expected=expected, note=note, count=count, repair=repair,
+        expected=expected, note=note, repair=repair,
     )  # fmt: skip
 
 
@@ -405,15 +427,17 @@ def check_dots(tree: Tree) -> Iterator[Finding]:
         if not tree.reached[table["dir"][i]] or tree.names[table["dir"][i]] > 1:
             continue  # its place is not known
         name = "." if table["dots"][i] == 1 else ".."
-        yield _entry(tree, i, problems.DOTS_WRONG, int(table["ino"][i]), want, "dentry-target", name, target=want)
+        yield _entry(tree, i, problems.DOTS_WRONG, int(table["ino"][i]), want, name,
+                     partial(SetDotTarget, target=want))  # fmt: skip
     wanted = tree.is_dir & (scan.inodes["inline"] & F2FS_INLINE_DOTS == 0)
     wanted &= (scan.inodes["inline"] & F2FS_INLINE_DENTRY != 0) | (scan.inodes["last"] >= 0)
     for which, name in ((1, "."), (2, "..")):
         for row in np.flatnonzero(wanted & (count[which] == 0)).tolist():
-            yield _inode(tree, row, problems.DOTS_MISSING, None, None, "dots", name, action="add-dots")
+            yield replace(_inode(tree, row, problems.DOTS_MISSING, note=name), repair=AddDots(tree.ino(row)))
         for row in np.flatnonzero(tree.is_dir & (count[which] > 1)).tolist():
             found = int(count[which][row])
-            yield _inode(tree, row, problems.DENTRY_DUPLICATE, found, 1, "dots", name, action="drop-dots")
+            twice = _inode(tree, row, problems.DENTRY_DUPLICATE, found, 1, note=name)
+            yield replace(twice, repair=DropDots(tree.ino(row)))
 
 
 def check_links(tree: Tree) -> Iterator[Finding]:
@@ -437,10 +461,10 @@ def check_links(tree: Tree) -> Iterator[Finding]:
         root[tree.root] = True
     wrong = tree.is_dir & ~special & (root | tree.reached) & (links != expected) & (links != expected + back)
     for row in np.flatnonzero(wrong).tolist():
-        yield _inode(tree, row, problems.DIR_LINKS, int(links[row]), int(expected[row]), "i_links")
+        yield _inode(tree, row, problems.DIR_LINKS, int(links[row]), int(expected[row]), "i_links", plan=SetFieldLast)
     wrong = judged & ~tree.is_dir & (links != tree.names)
     for row in np.flatnonzero(wrong).tolist():
-        yield _inode(tree, row, problems.INODE_LINKS, int(links[row]), int(tree.names[row]), "i_links")
+        yield _inode(tree, row, problems.INODE_LINKS, int(links[row]), int(tree.names[row]), "i_links", plan=SetLinks)
 
 
 def check_parents(tree: Tree) -> Iterator[Finding]:
@@ -461,7 +485,7 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
         keep = int(leading[right[0]]) if right.size else int(leading[0])
         for i in leading.tolist():
             if i != keep:
-                yield _entry(tree, i, problems.DIR_TWICE, int(table["ino"][i]), action="remove-dentry")
+                yield _entry(tree, i, problems.DIR_TWICE, int(table["ino"][i]), plan=RemoveEntry)
     first = tree.parent_entry
     has = (first >= 0) & tree.reached & (tree.names == 1)
     rows = np.flatnonzero(has)
@@ -471,12 +495,12 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
     is_dir = tree.is_dir[rows]
     other = (pino != parent) & (is_dir | ~forgot)  # of a directory the kernel keeps it right, come what may
     for i in np.flatnonzero(other & is_dir).tolist():
-        yield _inode(tree, int(rows[i]), problems.DIR_PARENT, int(pino[i]), int(parent[i]), "i_pino")
+        yield _inode(tree, int(rows[i]), problems.DIR_PARENT, int(pino[i]), int(parent[i]), "i_pino", plan=SetFieldLast)
     renamed = table["true_hash"][first[rows]] != scan.inodes["name_hash"][rows]
     stale = (other & ~is_dir) | (renamed & ~forgot & (scan.inodes["namelen"][rows] > 0))
     for i in np.flatnonzero(stale & ~(other & is_dir)).tolist():
         yield _inode(tree, int(rows[i]), problems.FILE_PARENT, int(pino[i]), int(parent[i]), "i_pino",
-                     action="inode-name")  # fmt: skip
+                     plan=SetParentName)  # fmt: skip
 
 
 def check_reach(tree: Tree) -> Iterator[Finding]:
@@ -485,7 +509,7 @@ def check_reach(tree: Tree) -> Iterator[Finding]:
     if tree.root < 0 or not tree.is_dir[tree.root]:
         row = scan.row_of(F2FS_ROOT_INO)
         blkaddr = int(scan.addr[row]) if row >= 0 else None
-        yield Finding(problems.ROOT_LOST, area="main", blkaddr=blkaddr, nid=3, ino=3, repair=Repair("root"))
+        yield Finding(problems.ROOT_LOST, area="main", blkaddr=blkaddr, nid=3, ino=3, repair=RebuildRoot())
     lost = ~tree.reached
     if not lost.any():
         return
@@ -505,7 +529,7 @@ def check_reach(tree: Tree) -> Iterator[Finding]:
         node = scan.inodes["node"][row]
         yield Finding(
             problem, area="main", blkaddr=int(scan.addr[node]), ino=tree.ino(row),
-            note=_remembered(tree, row), repair=Repair("reconnect", {"ino": tree.ino(row), "pino": pino}),
+            note=_remembered(tree, row), repair=Reconnect(tree.ino(row), pino),
         )  # fmt: skip
 
 

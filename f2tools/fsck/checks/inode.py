@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,17 @@ from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
 from f2tools.fsck.facts.scan import EXTRA_SIZES, InodeBatch
-from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.findings import Finding, Problem
+from f2tools.fsck.plans import (
+    ClearFirstAddress,
+    ClearNodePointers,
+    FindKind,
+    ReplaceBlank,
+    Reseal,
+    SetField,
+    SetFieldEarly,
+    SetFieldLast,
+)
 
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
@@ -56,13 +67,13 @@ SAID_LEVELS = ("i_atime", "i_ctime", "i_mtime")
 
 def _each(
     batch: InodeBatch, bad: NDArray[np.bool_], problem: Problem, found: Any = None, expected: Any = None,
-    field: str = "", note: str = "",
+    field: str = "", note: str = "", plan: type[SetField] = SetField,
 ) -> Iterator[Finding]:  # fmt: skip
     """A finding for every inode in `bad`; `found` and `expected` are columns or values; `field` can be set to that."""
     for i in np.flatnonzero(bad).tolist():
         want = _at(expected, i)
         ino = int(batch.nid[i])
-        repair = Repair("inode-field", {"ino": ino, "field": field, "value": want}) if field else None
+        repair = plan(ino, field, want) if field else None
         yield Finding(
             problem, area="main", blkaddr=int(batch.blkaddr[i]), ino=ino, found=_at(found, i), expected=want,
             note=note, repair=repair,
@@ -79,11 +90,11 @@ def check_mode(batch: InodeBatch) -> Iterator[Finding]:
     if not bad.any():
         return
     blank = bad & (batch.head["i_mode"] == 0) & (batch.head["i_links"] == 0) & (batch.head["i_blocks"] == 0)
-    yield from _each(batch, blank, problems.INODE_EMPTY)
+    yield from (replace(found, repair=ReplaceBlank()) for found in _each(batch, blank, problems.INODE_EMPTY))
     for i in np.flatnonzero(bad & ~blank).tolist():
         yield Finding(
             problems.INODE_MODE, area="main", blkaddr=int(batch.blkaddr[i]), ino=int(batch.nid[i]),
-            found=f"{batch.head['i_mode'][i]:#o}", repair=Repair("inode-mode", {"ino": int(batch.nid[i])}),
+            found=f"{batch.head['i_mode'][i]:#o}", repair=FindKind(int(batch.nid[i])),
         )  # fmt: skip
 
 
@@ -93,12 +104,13 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     has = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
     if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:
         flags = head["i_inline"]
-        yield from _each(batch, has, problems.EXTRA_FLAG, flags, flags & np.uint8(~F2FS_EXTRA_ATTR & 0xFF), "i_inline")
+        without = flags & np.uint8(~F2FS_EXTRA_ATTR & 0xFF)
+        yield from _each(batch, has, problems.EXTRA_FLAG, flags, without, "i_inline", plan=SetFieldEarly)
         return
     flags = head["i_inline"]
     yield from _each(
         batch, batch.lost_extra, problems.EXTRA_FLAG, flags, flags | np.uint8(F2FS_EXTRA_ATTR), "i_inline",
-        "it has extra attributes",
+        "it has extra attributes", SetFieldEarly,
     )  # fmt: skip
     has = has | batch.lost_extra
     if not has.any():
@@ -114,7 +126,9 @@ def check_extra(batch: InodeBatch) -> Iterator[Finding]:
         other = has & ~odd & (batch.inline_xattr != words)  # the header of the attributes, and other inodes, say so
         bad = (inline & (words == 0)) | (has & ~odd & (words > most)) | other
         better = np.where(other, batch.inline_xattr, 50)
-        yield from _each(batch, bad, problems.INLINE_XATTR_SIZE, words, better, "i_inline_xattr_size")
+        yield from _each(
+            batch, bad, problems.INLINE_XATTR_SIZE, words, better, "i_inline_xattr_size", plan=SetFieldEarly
+        )
 
 
 def check_inline(batch: InodeBatch) -> Iterator[Finding]:
@@ -142,13 +156,21 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
         return
     tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
     yield from _each(
-        batch, inline & tree, problems.INLINE_FLAGS, found=head["i_inline"], note="it has nodes", field="i_inline"
+        batch,
+        inline & tree,
+        problems.INLINE_FLAGS,
+        found=head["i_inline"],
+        note="it has nodes",
+        field="i_inline",
+        plan=ClearNodePointers,
     )
     rows = np.flatnonzero(inline)
     first = _words_at(batch, rows, INODE_ADDR_OFFSET + batch.extra[rows])
     reserved = np.zeros(inline.size, np.int64)
     reserved[rows] = first
-    yield from _each(batch, inline & (reserved != 0), problems.INLINE_RESERVED, reserved, 0, "i_addr")
+    yield from _each(
+        batch, inline & (reserved != 0), problems.INLINE_RESERVED, reserved, 0, "i_addr", plan=ClearFirstAddress
+    )
     big = data & inline & (head["i_size"] > batch.inline_size.astype(np.uint64))
     yield from _each(batch, big, problems.INLINE_SIZE, head["i_size"], batch.inline_size, "i_size")
     yield from _bytes_behind_the_end(batch, data & inline & ~big & (kind == stat.S_IFREG))
@@ -216,13 +238,15 @@ def check_flags(batch: InodeBatch) -> Iterator[Finding]:
     advise = head["i_advise"]
     if not feature & F2FS_FEATURE_ENCRYPT:
         bad = advise & np.uint8(FADVISE_ENCRYPT_BIT | FADVISE_ENC_NAME_BIT)
-        yield from _each(batch, bad != 0, problems.ENCRYPT_CONTEXT, advise, advise & ~bad, "i_advise")
+        yield from _each(
+            batch, bad != 0, problems.ENCRYPT_CONTEXT, advise, advise & ~bad, "i_advise", plan=SetFieldLast
+        )
     if not feature & F2FS_FEATURE_VERITY:
         bad = advise & np.uint8(FADVISE_VERITY_BIT)
-        yield from _each(batch, bad != 0, problems.VERITY, advise, advise & ~bad, "i_advise")
+        yield from _each(batch, bad != 0, problems.VERITY, advise, advise & ~bad, "i_advise", plan=SetFieldLast)
     else:
         bad = np.where(kind != stat.S_IFREG, advise & np.uint8(FADVISE_VERITY_BIT), 0).astype(np.uint8)
-        yield from _each(batch, bad != 0, problems.VERITY, advise, advise & ~bad, "i_advise")
+        yield from _each(batch, bad != 0, problems.VERITY, advise, advise & ~bad, "i_advise", plan=SetFieldLast)
 
 
 def check_owner(batch: InodeBatch) -> Iterator[Finding]:
@@ -297,7 +321,9 @@ def check_special(batch: InodeBatch) -> Iterator[Finding]:
         return
     tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
     size = batch.head["i_size"]
-    yield from _each(batch, special & tree, problems.SPECIAL_BLOCKS, size, 0, "i_size", "it has nodes")
+    yield from _each(
+        batch, special & tree, problems.SPECIAL_BLOCKS, size, 0, "i_size", "it has nodes", ClearNodePointers
+    )
     yield from _each(batch, special & ~tree & (size != 0), problems.SPECIAL_BLOCKS, size, 0, "i_size")
 
 
@@ -323,7 +349,7 @@ def check_checksum(batch: InodeBatch) -> Iterator[Finding]:
             ino = int(batch.nid[i])
             yield Finding(
                 problems.INODE_CHECKSUM, area="main", blkaddr=int(batch.blkaddr[i]), ino=ino, found=f"{value:#010x}",
-                expected=f"{crc:#010x}", repair=Repair("inode-checksum", {"ino": ino}),
+                expected=f"{crc:#010x}", repair=Reseal(ino),
             )  # fmt: skip
 
 

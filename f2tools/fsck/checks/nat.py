@@ -10,7 +10,8 @@ from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.scan import MISSING, UNKNOWN, Scan
-from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import FindNatBlock, FindNode, JudgeFooter, SetFooter, SetFooterOwner, SetNatAddress, SetNatIno
 
 LOST_BLOCK_REFERENCES = 3  # so many missing nids of an empty NAT block mean that the block was lost
 
@@ -22,7 +23,7 @@ def check_reserved(scan: Scan) -> Iterator[Finding]:
         if found != address:
             yield Finding(
                 problems.NAT_RESERVED, area="nat", blkaddr=nat_block(scan, nid), nid=nid, found=f"{found:#x}",
-                expected=f"{address:#x}", repair=Repair("nat-entry", {"nid": nid, "block_addr": address}),
+                expected=f"{address:#x}", repair=SetNatAddress(nid, address),
             )  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def check_addresses(scan: Scan) -> Iterator[Finding]:
         problem = problems.NAT_NEVER_WRITTEN if addr == NEW_ADDR else problems.NAT_OUTSIDE
         yield Finding(
             problem, area="nat", blkaddr=nat_block(scan, nid), nid=nid, ino=int(scan.nat_ino[row]),
-            found=f"{addr:#x}", repair=Repair("find-node", {"nid": nid}),
+            found=f"{addr:#x}", repair=FindNode(nid),
         )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def check_shared(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             problems.NAT_SHARED, area="nat", blkaddr=nat_block(scan, nid), nid=nid,
             note=f"block {blkaddr:#x} is that of nid {winner} too, its footer names nid {named}",
-            repair=Repair("find-node", {"nid": nid}),
+            repair=FindNode(nid),
         )  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def check_footers(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             problems.NODE_STRAY, area="main", blkaddr=int(scan.addr[row]), nid=int(scan.nid[row]),
             found=f"nid {nid[row]} of inode {ino[row]}", expected=f"nid {scan.nid[row]} of inode {scan.nat_ino[row]}",
-            repair=Repair("find-node", {"nid": int(scan.nid[row])}),
+            repair=JudgeFooter(int(scan.nid[row])),
         )  # fmt: skip
     for row in np.flatnonzero(placed & (nid != scan.nid)).tolist():
         yield _footer(scan, row, problems.NODE_NID, "nid", int(nid[row]), int(scan.nid[row]))
@@ -69,7 +70,7 @@ def check_footers(scan: Scan) -> Iterator[Finding]:
         number = int(scan.nid[row])
         yield Finding(
             problems.NAT_INO, area="nat", blkaddr=nat_block(scan, number), nid=number, found=int(scan.nat_ino[row]),
-            expected=int(true_ino[row]), repair=Repair("nat-entry", {"nid": number, "ino": int(true_ino[row])}),
+            expected=int(true_ino[row]), repair=SetNatIno(number, int(true_ino[row])),
         )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def _footer(scan: Scan, row: int, problem: problems.Problem, field: str, found: 
     nid = int(scan.nid[row])
     return Finding(
         problem, area="main", blkaddr=int(scan.addr[row]), nid=nid, ino=_ino_of(scan, row), found=found,
-        expected=expected, repair=Repair("footer", {"nid": nid, "field": field, "value": expected}),
+        expected=expected, repair=(SetFooterOwner if field in ("nid", "ino") else SetFooter)(nid, field, expected),
     )  # fmt: skip
 
 
@@ -124,13 +125,13 @@ def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
         if count >= LOST_BLOCK_REFERENCES and number not in used:
             yield Finding(
                 problems.NAT_BLOCK_LOST, area="nat", blkaddr=int(scan.image.nat.blkaddrs[number]), nid=number * per,
-                note=f"{count} of its node numbers are in use", repair=Repair("nat-block", {"number": number}),
+                note=f"{count} of its node numbers are in use", repair=FindNatBlock(number),
             )  # fmt: skip
     lost_root = scan.row_of(3) < 0 and 0 not in used
     if lost_root and not (blocks.size and blocks[0] == 0):
         yield Finding(
             problems.NAT_BLOCK_LOST, area="nat", blkaddr=int(scan.image.nat.blkaddrs[0]), nid=0,
-            note="the root directory is in it", repair=Repair("nat-block", {"number": 0}),
+            note="the root directory is in it", repair=FindNatBlock(0),
         )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import CutChain
 
 _FOOTER, _NAMES = NodeFooter.unpacker()
 
@@ -35,7 +36,7 @@ def check_chain(image: Image) -> Iterator[Finding]:
         if blkaddr in met:
             yield Finding(
                 problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads back into itself",
-                found=f"{blkaddr:#x}", repair=Repair("cut-chain", {"blkaddr": before}),
+                found=f"{blkaddr:#x}", repair=CutChain(before),
             )  # fmt: skip
             break
         met.add(blkaddr)
@@ -49,7 +50,7 @@ def check_chain(image: Image) -> Iterator[Finding]:
         if met and blkaddr != 0xFFFFFFFF:
             yield Finding(
                 problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads out of the main area",
-                found=f"{blkaddr:#x}", repair=Repair("cut-chain", {"blkaddr": before}),
+                found=f"{blkaddr:#x}", repair=CutChain(before),
             )  # fmt: skip
     if synced:
         start = int(geo.start_block(segno)) + blkoff

@@ -21,10 +21,11 @@ from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT
 from f2tools.fsck import problems
 from f2tools.fsck.facts.owners import NODE
 from f2tools.fsck.facts.scan import Scan
-from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import ComputeAnew, JudgeLeaked, MoveLog, Unmix
 
 STEP = 4096  # segments at a time
-REBUILD = Repair("sit")
+REBUILD = ComputeAnew("sit")
 
 
 def sit_block(scan: Scan, segno: int) -> int:
@@ -86,12 +87,14 @@ def check_owners(scan: Scan) -> Iterator[Finding]:
         valid = np.unpackbits(sit.valid_map(some), axis=1).astype(np.bool_)
         nid, ofs = owners.of_segments(some)
         owned = nid != 0
-        for problem, wrong in ((problems.SIT_LEAKED, valid & ~owned), (problems.SIT_MISSING, owned & ~valid)):
+        for problem, wrong, plan in (
+            (problems.SIT_LEAKED, valid & ~owned, JudgeLeaked()), (problems.SIT_MISSING, owned & ~valid, REBUILD),
+        ):  # fmt: skip
             for i in np.flatnonzero(wrong.any(axis=1)).tolist():
                 at = int(wrong[i].argmax())
                 yield Finding(
                     problem, area="main", blkaddr=int(geo.start_block(int(some[i]))) + at, segno=int(some[i]),
-                    nid=int(nid[i, at]) or None, count=int(wrong[i].sum()), repair=REBUILD,
+                    nid=int(nid[i, at]) or None, count=int(wrong[i].sum()), repair=plan,
                 )  # fmt: skip
         is_node = owned & (ofs == NODE)
         types = sit.types[some]
@@ -102,7 +105,7 @@ def check_owners(scan: Scan) -> Iterator[Finding]:
             at = int(mixed[i].argmax())
             yield Finding(
                 problems.SIT_MIXED, area="main", blkaddr=int(geo.start_block(int(some[i]))) + at, segno=int(some[i]),
-                nid=int(nid[i, at]), found=CURSEG_NAMES[int(types[i])], count=int(mixed[i].sum()), repair=REBUILD,
+                nid=int(nid[i, at]), found=CURSEG_NAMES[int(types[i])], count=int(mixed[i].sum()), repair=Unmix(),
             )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ def check_logs(scan: Scan) -> Iterator[Finding]:
     assert image.pack is not None
     seen: dict[int, int] = {}
     for log in image.summaries.cursegs:
-        place = {"area": "main", "segno": log.segno, "repair": Repair("log", {"kind": log.kind})}
+        place = {"area": "main", "segno": log.segno, "repair": MoveLog(log.kind)}
         start = int(geo.start_block(log.segno))
         if log.segno in seen:
             yield Finding(

@@ -13,7 +13,8 @@ from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.owners import ALIAS, NODE
 from f2tools.fsck.facts.scan import Scan
-from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.findings import Finding, Problem
+from f2tools.fsck.plans import RewriteSummary
 
 STEP = 1024  # segments at a time
 
@@ -81,7 +82,7 @@ def _type(scan: Scan, segno: int, kind: int, node: NDArray[np.bool_], data: NDAr
         names = {SUM_TYPE_NODE: "nodes", SUM_TYPE_DATA: "data"}
         yield Finding(
             problems.SSA_TYPE, area="ssa", blkaddr=int(scan.image.summaries.ssa_place(segno)[0]), segno=segno,
-            found=names.get(kind, str(kind)), expected=names[expected], repair=Repair("ssa", {"segno": segno}),
+            found=names.get(kind, str(kind)), expected=names[expected], repair=RewriteSummary(segno),
         )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def _entry(
         expected += f", version {scan.version[row]}, ofs_in_node {ofs[at]}"
     return Finding(
         problem, area="main", blkaddr=int(scan.geo.start_block(segno)) + at, segno=segno, nid=int(nid[at]), found=found,
-        expected=expected, count=int(wrong.sum()), repair=Repair("ssa", {"segno": segno}),
+        expected=expected, count=int(wrong.sum()), repair=RewriteSummary(segno),
     )  # fmt: skip
 
 

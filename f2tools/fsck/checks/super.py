@@ -19,7 +19,8 @@ from f2tools.f2fs.volume.super import SuperCopy, unknown_features
 from f2tools.fsck import problems
 from f2tools.fsck.derive.derive import sample_of_inodes, with_extra_attr
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.findings import Finding, Repair
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import ClearQuotaIno, ClearRecords, CopySuperblock, Lengthen, SetEncoding, SetFeature
 
 NEED_EXTRA = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
 _RECORDS = ("s_stop_reason", "s_errors")  # written by a kernel in trouble, one copy at a time
@@ -28,7 +29,7 @@ _RECORDS = ("s_stop_reason", "s_errors")  # written by a kernel in trouble, one 
 def check_copies(image: Image) -> Iterator[Finding]:
     """Each copy starts with the magic, passes its checksum, and its fields hold together."""
     for copy in image.super_copies:
-        repair = Repair("superblock", {"copy": copy.index})
+        repair = CopySuperblock(copy.index)
         place = {"area": "sb", "blkaddr": copy.index, "repair": repair}
         for text in copy.problems:
             if "magic" in text:
@@ -45,11 +46,11 @@ def check_lost(image: Image) -> Iterator[Finding]:
         yield Finding(
             problems.SB_GEOMETRY, area="sb", blkaddr=image.super_index, found=image.doubted_block_size,
             expected=image.sb.log_blocksize, note="log_blocksize: no node is where the node address table says",
-            repair=Repair("superblock", {"copy": image.super_index}),
+            repair=CopySuperblock(image.super_index),
         )  # fmt: skip
     if image.super_derived:
         said = f"main area at {image.sb.main_blkaddr:#x}, {image.sb.segment_count_main} segments"
-        yield Finding(problems.SB_LOST, area="sb", blkaddr=0, note=said, repair=Repair("superblock", {"copy": 0}))
+        yield Finding(problems.SB_LOST, area="sb", blkaddr=0, note=said, repair=CopySuperblock(0))
 
 
 def check_agreement(image: Image) -> Iterator[Finding]:
@@ -60,7 +61,7 @@ def check_agreement(image: Image) -> Iterator[Finding]:
     differing = [name for name in _differing(first, second) if name not in _RECORDS]
     if differing:
         other = 1 - image.super_index
-        repair = Repair("superblock", {"copy": other})
+        repair = CopySuperblock(other)
         yield Finding(problems.SB_DIFFERS, area="sb", blkaddr=other, note=", ".join(differing), repair=repair)
 
 
@@ -87,7 +88,7 @@ def check_features(image: Image) -> Iterator[Finding]:
         if image.pack is not None:
             with_extra, inodes = with_extra_attr(sample_of_inodes(image.device, image.geo, image.nat))
         lost = with_extra > 0 and 2 * with_extra >= inodes
-        repair = Repair("feature", {"extra_attr": lost})
+        repair = SetFeature(lost)
         if lost:
             note = f"{with_extra} of {inodes} inodes looked at have extra attributes"
             yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
@@ -96,7 +97,9 @@ def check_features(image: Image) -> Iterator[Finding]:
                 note = f"{name} needs extra_attr"
                 yield Finding(problems.SB_FEATURE_CLASH, area="sb", blkaddr=copy, note=note, repair=repair)
     if sb.feature & F2FS_FEATURE_CASEFOLD and sb.s_encoding not in ENCODINGS.values():
-        yield Finding(problems.SB_ENCODING, area="sb", blkaddr=copy, found=sb.s_encoding, expected=1)
+        yield Finding(
+            problems.SB_ENCODING, area="sb", blkaddr=copy, found=sb.s_encoding, expected=1, repair=SetEncoding()
+        )
 
 
 def check_records(image: Image) -> Iterator[Finding]:
@@ -107,7 +110,7 @@ def check_records(image: Image) -> Iterator[Finding]:
     if reasons:
         yield Finding(
             problems.SB_STOPPED, area="sb", blkaddr=image.super_index, note=", ".join(reasons),
-            repair=Repair("clear-records"),
+            repair=ClearRecords(),
         )  # fmt: skip
 
 
@@ -117,7 +120,7 @@ def check_size(image: Image) -> Iterator[Finding]:
         have = (image.end_bytes - image.missing_bytes) // image.block_size
         yield Finding(
             problems.SB_CUT_OFF, area="sb", blkaddr=have, found=image.end_bytes - image.missing_bytes,
-            expected=image.end_bytes,
+            expected=image.end_bytes, repair=Lengthen(),
         )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ def check_quota_inos(image: Image) -> Iterator[Finding]:
         if number and (not has or not 3 < number < image.geo.max_nid or number in seen):
             yield Finding(
                 problems.SB_QUOTA_INO, area="sb", blkaddr=image.super_index, note=name, found=number,
-                repair=Repair("quota-ino", {"kind": name}),
+                repair=ClearQuotaIno(name),
             )  # fmt: skip
         seen.add(number)
 

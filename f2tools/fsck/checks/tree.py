@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -28,7 +29,21 @@ from f2tools.f2fs.volume.super import devices_of
 from f2tools.fsck import problems
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
 from f2tools.fsck.facts.scan import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE, Scan
-from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.findings import Finding, Problem
+from f2tools.fsck.plans import (
+    ClearClusters,
+    ClearExtent,
+    CopyBlock,
+    FillDirectory,
+    FindBlocks,
+    FindChild,
+    Plan,
+    ReattachNode,
+    SetAliasExtent,
+    SetBlocks,
+    SetField,
+    SetFieldLast,
+)
 
 _EDGE_PROBLEMS = {
     MISSING: problems.NODE_MISSING,
@@ -44,7 +59,7 @@ ALIAS_OFS = 0xFFFE  # from here on an ofs_in_node stands for a node or a device 
 def check_edges(scan: Scan) -> Iterator[Finding]:
     """A pointer to a node leads to a node of that file, of the right kind, that nobody else points to."""
     for parent, slot, nid, fault, found in chain.from_iterable(edges.tolist() for edges in scan.bad_edges):
-        repair = Repair("node-pointer", {"nid": int(scan.nid[parent]), "slot": slot, "child": nid})
+        repair = FindChild(int(scan.nid[parent]), slot, nid)
         yield Finding(
             _EDGE_PROBLEMS[fault], area="main", blkaddr=int(scan.addr[parent]), nid=int(scan.nid[parent]),
             ino=_ino(scan, parent), note=_pointer_name(scan, parent, slot), found=_edge_found(fault, nid, found),
@@ -83,10 +98,7 @@ def check_pointers(scan: Scan) -> Iterator[Finding]:
         node, ofs, addr = rows[start].tolist()
         if int(scan.inode_of[node]) in lost:
             continue
-        repair = Repair(
-            "data-pointers",
-            {"nid": int(scan.nid[node]), "ofs": rows[start:end, 1].tolist(), "addr": rows[start:end, 2].tolist()},
-        )
+        repair = FindBlocks(int(scan.nid[node]), rows[start:end, 1].tolist(), rows[start:end, 2].tolist())
         yield Finding(
             problems.BLOCK_OUTSIDE, area="main", blkaddr=int(scan.addr[node]), nid=int(scan.nid[node]),
             ino=_ino(scan, node), note=f"address {ofs}", found=f"{addr:#x}", count=end - start, repair=repair,
@@ -98,7 +110,7 @@ def check_pointers(scan: Scan) -> Iterator[Finding]:
         yield Finding(
             problems.INLINE_LOST, area="main", blkaddr=int(scan.addr[row["node"]]), ino=ino,
             found=f"{row['inline']:#x}", expected=f"{value:#x}", count=int(row["bad"]),
-            repair=Repair("inode-field", {"ino": ino, "field": "i_inline", "value": value}),
+            repair=SetField(ino, "i_inline", value),
         )  # fmt: skip
 
 
@@ -130,7 +142,7 @@ def check_clashes(scan: Scan) -> Iterator[Finding]:
             yield Finding(
                 problems.BLOCK_TWICE, area="main", blkaddr=blkaddr, nid=loser, ino=_ino(scan, row),
                 note=f"address {at} of nid {loser}; it is nid {winner}'s too, and the summary names nid {named[0]}",
-                repair=Repair("copy-block", {"nid": loser, "ofs": at, "blkaddr": blkaddr}),
+                repair=CopyBlock(loser, at, blkaddr),
             )  # fmt: skip
 
 
@@ -188,7 +200,9 @@ def check_blocks(scan: Scan) -> Iterator[Finding]:
     true = 1 + table["nodes"] + table["data"]
     odd = np.isin(table["mode"] & np.uint16(0xF000), (0,))
     for i in np.flatnonzero((table["blocks"] != true.astype(np.uint64)) & ~broken & ~odd).tolist():
-        yield from _inode(scan, i, problems.INODE_BLOCKS, int(table["blocks"][i]), int(true[i]), "i_blocks")
+        yield from _inode(
+            scan, i, problems.INODE_BLOCKS, int(table["blocks"][i]), int(true[i]), "i_blocks", plan=SetBlocks
+        )
 
 
 def _broken_trees(scan: Scan) -> NDArray[np.bool_]:
@@ -201,11 +215,12 @@ def _broken_trees(scan: Scan) -> NDArray[np.bool_]:
 
 
 def _inode(
-    scan: Scan, i: int, problem: Problem, found: Any, expected: Any = None, field: str = "", note: str = ""
-) -> Iterator[Finding]:
+    scan: Scan, i: int, problem: Problem, found: Any, expected: Any = None, field: str = "", note: str = "",
+    plan: type[SetField] = SetField,
+) -> Iterator[Finding]:  # fmt: skip
     node = scan.inodes["node"][i]
     ino = int(scan.nid[node])
-    repair = Repair("inode-field", {"ino": ino, "field": field, "value": expected}) if field else None
+    repair = plan(ino, field, expected) if field else None
     yield Finding(
         problem, area="main", blkaddr=int(scan.addr[node]), ino=ino, found=found, expected=expected, note=note,
         repair=repair,
@@ -261,7 +276,9 @@ def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
         words = int(row["inline_xattr"]) if row["inline"] & F2FS_INLINE_XATTR else 50
         yield from _inode(scan, i, problems.DIR_SIZE, int(row["size"]), int(room[i]) - 4 * words, "i_size")
     for i in np.flatnonzero(dirs & ~inline & (table["last"] < 0) & (table["bad"] == 0)).tolist():
-        yield from _inode(scan, i, problems.DIR_EMPTY_BLOCKS, None)
+        yield from (
+            replace(found, repair=FillDirectory()) for found in _inode(scan, i, problems.DIR_EMPTY_BLOCKS, None)
+        )
 
 
 def _dir_blocks(depth: int, dir_level: int) -> int:
@@ -282,7 +299,7 @@ def check_extents(scan: Scan) -> Iterator[Finding]:
         if row["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL):
             continue
         said = f"file block {row['ext_fofs']}, block {row['ext_blk']:#x}, length {row['ext_len']}"
-        yield from _inode(scan, i, problems.INODE_EXTENT, said, None, "i_ext")
+        yield from _inode(scan, i, problems.INODE_EXTENT, said, None, "i_ext", plan=ClearExtent)
 
 
 def check_aliases(scan: Scan) -> Iterator[Finding]:
@@ -302,12 +319,12 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
             taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
             near = [part for part in parts if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
             left = [part for part in near or parts if part not in taken and part[0] >= geo.main_blkaddr]
-            plan = None
+            repair: Plan | None = None
             if len(left) == 1:
-                plan = Repair("alias-extent", {"ino": ino, "blkaddr": left[0][0], "length": left[0][1]})
+                repair = SetAliasExtent(ino, *left[0])
             yield Finding(
                 problems.ALIAS, area="main", blkaddr=int(scan.addr[row["node"]]), ino=ino,
-                found=f"block {row['ext_blk']:#x}, length {row['ext_len']}", repair=plan,
+                found=f"block {row['ext_blk']:#x}, length {row['ext_len']}", repair=repair,
             )  # fmt: skip
 
 
@@ -316,13 +333,15 @@ def check_clusters(scan: Scan) -> Iterator[Finding]:
     table = scan.inodes
     for i in np.flatnonzero(table["bad_clusters"]).tolist():
         count = int(table["bad_clusters"][i])
-        yield from _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses", None, "clusters")
+        yield from _inode(scan, i, problems.CLUSTER_PLACE, f"{count} addresses", None, "clusters", plan=ClearClusters)
     for i in np.flatnonzero(table["empty_clusters"]).tolist():
-        yield from _inode(scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters", None, "clusters")
+        yield from _inode(
+            scan, i, problems.CLUSTER, f"{table['empty_clusters'][i]} clusters", None, "clusters", plan=ClearClusters
+        )
     wrong = table["compressed"] & (table["compr_blocks"] != table["saved"].astype(np.uint64)) & ~_broken_trees(scan)
     for i in np.flatnonzero(wrong).tolist():
         found, expected = int(table["compr_blocks"][i]), int(table["saved"][i])
-        yield from _inode(scan, i, problems.COMPRESS_BLOCKS, found, expected, "i_compr_blocks")
+        yield from _inode(scan, i, problems.COMPRESS_BLOCKS, found, expected, "i_compr_blocks", plan=SetFieldLast)
 
 
 def check_unreferenced(scan: Scan) -> Iterator[Finding]:
@@ -332,7 +351,7 @@ def check_unreferenced(scan: Scan) -> Iterator[Finding]:
             continue
         yield Finding(
             problems.UNREFERENCED_NODE, area="main", blkaddr=int(scan.addr[row]), nid=int(scan.nid[row]),
-            ino=int(scan.footer["ino"][row]), repair=Repair("reattach-node", {"nid": int(scan.nid[row])}),
+            ino=int(scan.footer["ino"][row]), repair=ReattachNode(int(scan.nid[row])),
         )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.scan import XATTR, InodeBatch, Scan
-from f2tools.fsck.findings import Finding, Problem, Repair
+from f2tools.fsck.findings import Finding, Problem
+from f2tools.fsck.plans import KeepSoundXattrs
 
 ACLS = (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT)
 INDEXES = (
@@ -157,7 +158,7 @@ def _finding(
     ino = int(inos[i])
     return Finding(
         problem, area="main", blkaddr=int(blkaddrs[i]), ino=ino, found=found, expected=expected, note=note,
-        repair=Repair("xattrs", {"ino": ino}),
+        repair=KeepSoundXattrs(ino),
     )  # fmt: skip
 
 

@@ -19,19 +19,18 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import merkle_tree, read_verity
 from f2tools.fsck.checks.contents import Readers
 from f2tools.fsck.findings import Finding
-from f2tools.fsck.repair.work import Work
+from f2tools.fsck.plans import RebuildMerkleTree, RepairCluster, RewriteBlock, SetAliasExtent
+from f2tools.fsck.repair.work import EXTENT, Work
 
 ZEROS_AT_END = 8  # bytes of compressed data that may be zeros, at most
 
 
-def cluster(work: Work, finding: Finding) -> bool:
+def cluster(work: Work, finding: Finding, plan: RepairCluster) -> bool:
     """The length in the cluster's header, or the algorithm of its file, where it can be decompressed with another."""
-    assert finding.repair is not None
-    data = finding.repair.data
     readers = Readers(work.scan)
-    inode = readers.nodes.inode(data["ino"])
+    inode = readers.nodes.inode(plan.ino)
     items = [item for item in readers.data.layout(inode) if isinstance(item, Cluster) and item.blkaddrs.size]
-    mine = next((item for item in items if item.fofs == data["fofs"]), None)
+    mine = next((item for item in items if item.fofs == plan.fofs), None)
     if mine is None:
         return False
     raws = [work.image.read(item.blkaddrs.astype(np.int64)).tobytes() for item in items]
@@ -39,7 +38,7 @@ def cluster(work: Work, finding: Finding) -> bool:
     for number in range(len(ALGORITHMS)):
         if number != now and all(_plain(work, raw, number, inode) is not None for raw in raws):
             work.note(finding, f"all clusters are {ALGORITHMS[number]}")
-            return work.surgery.set_field(data["ino"], "i_compress_algorithm", number)
+            return work.surgery.set_field(plan.ino, "i_compress_algorithm", number)
     raw = raws[items.index(mine)]
     sealed = bool(inode.extra["i_compress_flag"] & COMPRESS_CHKSUM_FLAG)
     for header in _headers(raw, sealed):
@@ -104,11 +103,10 @@ def _plain(work: Work, raw: bytes, algorithm: int, inode: Inode) -> bytes | None
         return None
 
 
-def seal(work: Work, finding: Finding) -> bool:
+def seal(work: Work, finding: Finding, plan: RebuildMerkleTree) -> bool:
     """The Merkle tree computed anew, where the content still leads to the root hash that was sealed."""
-    assert finding.repair is not None
     readers = Readers(work.scan)
-    inode = readers.nodes.inode(finding.repair.data["ino"])
+    inode = readers.nodes.inode(plan.ino)
     try:
         verity = read_verity(readers.nodes, readers.data, inode)
         if verity is None:
@@ -135,16 +133,14 @@ def seal(work: Work, finding: Finding) -> bool:
     return True
 
 
-def alias_extent(work: Work, finding: Finding) -> bool:
+def alias_extent(work: Work, finding: Finding, plan: SetAliasExtent) -> bool:
     """The extent of a file that stands for a device, from the device table."""
-    assert finding.repair is not None
-    data = finding.repair.data
-    raw = np.array([0, data["blkaddr"], data["length"]], "<u4").view(np.uint8)
-    work.note(finding, f"block {data['blkaddr']:#x}, length {data['length']}")
-    return work.surgery.edit_node(data["ino"], lambda block: block.__setitem__(slice(348, 360), raw))
+    raw = np.array([0, plan.blkaddr, plan.length], "<u4").view(np.uint8)
+    work.note(finding, f"block {plan.blkaddr:#x}, length {plan.length}")
+    return work.surgery.edit_node(plan.ino, lambda block: block.__setitem__(EXTENT, raw))
 
 
-def rewrite(work: Work, finding: Finding) -> bool:
+def rewrite(work: Work, finding: Finding, _plan: RewriteBlock) -> bool:
     """A block that can't be read is written, so that the device can put it elsewhere; with zeros, as it counts."""
     size = work.image.geo.block_size
     work.image.device.pwrite((finding.blkaddr or 0) * size, bytes(size))

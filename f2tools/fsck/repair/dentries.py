@@ -12,39 +12,52 @@ from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
     F2FS_FEATURE_CASEFOLD,
     F2FS_FT_DIR,
+    F2FS_INLINE_DENTRY,
     F2FS_NAME_LEN,
+    F2FS_ROOT_INO,
     F2FS_SLOT_LEN,
 )
 from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.facts.dentries import folded_hash
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import (
+    AddDots,
+    DropDots,
+    EntryPlan,
+    FillDirectory,
+    FindName,
+    MarkSlots,
+    MendName,
+    SetDotTarget,
+    SetHash,
+    SetTarget,
+    SetType,
+)
 from f2tools.fsck.repair.work import Work
 
 DOTS = (b".", b"..")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)  # slots
 
 
-def dentry_type(work: Work, finding: Finding) -> bool:
+def dentry_type(work: Work, finding: Finding, plan: SetType) -> bool:
     """The type from the inode."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
     work.note(finding, "type taken from the inode")
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
-        area.set_ino(slot, area.entry_at(slot)[1], data["type"])
+        area.set_ino(slot, area.entry_at(slot)[1], plan.type)
 
-    return work.edit_area(data, change)
+    return work.edit_area(plan, change)
 
 
-def dentry_target(work: Work, finding: Finding) -> bool:
+def dentry_target(work: Work, finding: Finding, plan: SetDotTarget | SetTarget) -> bool:
     """Let an entry lead where it must."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-    kind = data.get("type", F2FS_FT_DIR)  # `.` and `..` have no other
-    work.note(finding, f"leads to inode {data['target']} now")
-    return work.edit_area(data, lambda area, view, slot: area.set_ino(slot, data["target"], kind))
+    kind = plan.type if isinstance(plan, SetTarget) else F2FS_FT_DIR
+    work.note(finding, f"leads to inode {plan.target} now")
+    return work.edit_area(plan, lambda area, view, slot: area.set_ino(slot, plan.target, kind))
 
 
 def _names_at(size: int) -> int:
@@ -56,14 +69,12 @@ def _table_at(size: int) -> int:
     return bitmap_size(dentries_in(size)) + reserved_size(size)
 
 
-def dentry_name(work: Work, finding: Finding) -> bool:
+def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHash) -> bool:
     """The name that has the entry's hash: the inode's own, or what is there to another length, or but for a byte.
 
     Where no name has it, the hash is what is wrong; where the length can't be, nothing is known.
     """
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
-    row = work.scan.inode_row(data["dir"])
+    row = work.scan.inode_row(plan.dir)
     casefold = work.image.geo.feature & F2FS_FEATURE_CASEFOLD
     folded = bool(row >= 0 and casefold and work.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
     hash_of = folded_hash if folded else dentry_hash
@@ -91,13 +102,13 @@ def dentry_name(work: Work, finding: Finding) -> bool:
         if not 0 < length <= len(text):
             return
         name = text[:length]
-        if data.get("hash") is None:  # the name itself is impossible
+        if not isinstance(plan, SetHash):  # the name itself is impossible
             name = name.replace(b"/", b"_").replace(b"\0", b"_")
             view[at : at + length] = name
         struct.pack_into("<I", view, _table_at(view.nbytes) + SIZE_OF_DIR_ENTRY * slot, hash_of(name))
         work.note(finding, "hash computed anew")
 
-    return work.edit_area(data, change) and work.surgery.changed > before
+    return work.edit_area(plan, change) and work.surgery.changed > before
 
 
 def _start_of(area: DentryArea, view: memoryview, slot: int, hash_of: Callable[[bytes], int]) -> int | None:
@@ -157,26 +168,23 @@ def inode_name(work: Work, ino: int) -> bytes:
     if addr is None:
         return b""
     block = work.surgery.read(addr)
-    length = int.from_bytes(block[88:92].tobytes(), "little")
-    return block[92 : 92 + length].tobytes() if length <= 255 else b""
+    inode = InodeLayout.at(work.image.geo.block_size).table(block)[0]
+    length = int(inode["i_namelen"])
+    return bytes(inode["i_name"])[:length].ljust(length, b"\0") if length <= F2FS_NAME_LEN else b""
 
 
-def dentry_bits(work: Work, finding: Finding) -> bool:
+def dentry_bits(work: Work, finding: Finding, plan: MarkSlots) -> bool:
     """Mark all slots of a name."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
         _mark(view, slot, area.entry_at(slot)[2])
 
     work.note(finding, "slots marked")
-    return work.edit_area(data, change)
+    return work.edit_area(plan, change)
 
 
-def remove_dentry(work: Work, finding: Finding) -> bool:
+def remove_dentry(work: Work, finding: Finding, plan: EntryPlan) -> bool:
     """Free the slots of an entry."""
-    assert finding.repair is not None
-    data = dict(finding.repair.data)
 
     def change(area: DentryArea, view: memoryview, slot: int) -> None:
         length = area.entry_at(slot)[2]
@@ -185,4 +193,58 @@ def remove_dentry(work: Work, finding: Finding) -> bool:
             view[number // 8] &= ~(1 << number % 8) & 0xFF
 
     work.note(finding, "entry removed")
-    return work.edit_area(data, change)
+    return work.edit_area(plan, change)
+
+
+def add_dots(work: Work, finding: Finding, plan: AddDots | FillDirectory) -> bool:
+    """Put `.` and `..` into a directory, into its first block or the inode; a directory without a block gets one."""
+    ino = finding.ino or 0
+    row = work.scan.inode_row(ino)
+    addr = work.surgery.node_addr(ino)
+    if row < 0 or addr is None:
+        return False
+    blocks = work.lost_addresses(ino)
+    if isinstance(plan, FillDirectory) and blocks:
+        work.take_back(ino, blocks)
+        work.note(finding, f"{len(blocks)} lost blocks found by the summaries")
+        return True
+    inode = work.scan.inodes[row]
+    entry = int(work.tree.parent_entry[row])
+    parent = work.tree.ino(int(work.tree.entries["dir"][entry])) if entry >= 0 else int(inode["pino"])
+    parent = F2FS_ROOT_INO if ino == F2FS_ROOT_INO else parent
+    if inode["inline"] & F2FS_INLINE_DENTRY:
+        blkaddr = addr
+    else:
+        at = INODE_ADDR_OFFSET + 4 * int(inode["start"])
+        blkaddr = int(work.surgery.read(addr)[at : at + 4].view("<u4")[0])
+        if not work.image.geo.in_main(blkaddr):
+            blkaddr = work.free_block(node=False)
+            work.surgery.write(blkaddr, np.zeros(work.image.geo.block_size, np.uint8))
+            work.surgery.set_address(ino, 0, blkaddr, int(inode["start"]))
+            work.surgery.set_field(ino, "i_size", max(int(inode["size"]), work.image.geo.block_size))
+
+    def change(area: DentryArea, view: memoryview, slot: int) -> None:
+        have = {found.name for found in area.entries()}
+        for name, target in ((b".", ino), (b"..", parent)):
+            room = area.room_for(1)
+            if name not in have and room is not None:
+                area.put(room, name, 0, target, 2)
+                work.note(finding, f"{os.fsdecode(name)} added")
+
+    return work.edit_area(EntryPlan(ino, blkaddr, 0), change)
+
+
+def drop_dots(work: Work, finding: Finding, plan: DropDots) -> bool:
+    """Keep the first `.` and the first `..`; other names that stand twice are for the engine."""
+    row = work.scan.inode_row(plan.ino)
+    table = work.tree.entries
+    which = 1 if finding.note == "." else 2
+    for i in np.flatnonzero((table["dir"] == row) & (table["dots"] == which))[1:].tolist():
+        entry = EntryPlan(plan.ino, int(table["blkaddr"][i]), int(table["slot"][i]))
+
+        def change(area: DentryArea, view: memoryview, slot: int) -> None:
+            area.clear(slot)
+
+        work.edit_area(entry, change)
+    work.note(finding, "the further ones removed")
+    return True

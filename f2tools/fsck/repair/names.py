@@ -15,6 +15,8 @@ from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.facts.leaks import OldName
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import Reconnect
+from f2tools.fsck.problems import UNREACHABLE_DIR
 
 LOST_FOUND = b"lost+found"
 
@@ -26,11 +28,10 @@ class Names:
         self._vol = volume
         self._done = done
 
-    def reconnect(self, findings: list[Finding]) -> None:
+    def reconnect(self, lost: list[tuple[Finding, Reconnect]]) -> None:
         """Give inodes without a name the one they remember, in the directory they remember; else in lost+found."""
-        for finding in sorted(findings, key=lambda item: item.code != "U002"):
-            assert finding.repair is not None
-            ino, pino = finding.repair.data["ino"], finding.repair.data["pino"]
+        for finding, plan in sorted(lost, key=lambda item: item[0].problem is not UNREACHABLE_DIR):
+            ino, pino = plan.ino, plan.pino
             inode = self._vol.live(ino)
             name = inode.name
             folder = self._folder(pino, ino) if _possible(name) else None

@@ -8,7 +8,7 @@ through the engine once they don't.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,20 +28,10 @@ from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.findings import Finding, Severity
+from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
 from f2tools.fsck.repair.names import Names
-from f2tools.fsck.repair.structures import (
-    CORRECT,
-    COUNT,
-    FIND,
-    GIVE_UP,
-    SEALED,
-    TABLES,
-    WITHOUT_PLAN,
-    WITNESSED,
-    Handler,
-    drop_dots,
-    quota_file,
-)
+from f2tools.fsck.repair.phases import Phase, repair, serves
+from f2tools.fsck.repair.quota import quota_file
 from f2tools.fsck.repair.work import Guesses, Work
 
 MAX_ROUNDS = 400  # a lost tree comes back level by level
@@ -231,26 +221,25 @@ class Repairer:
         """Apply the first group that changes something."""
         assert report.tree is not None
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
-        cut = [finding for finding in todo if finding.code == "R002"]
-        if (cut and self._apply(image, report.tree, FIND, cut, "find")) or self._recover(report):
+        if self._apply(image, report.tree, Phase.END_CHAIN, todo) or self._recover(report):
             return True
         # many wrong checksums at once speak against the volume's identity, not against the inodes
-        torn = [finding for finding in todo if finding.code == "I014"]
-        few = 2 * len(torn) <= report.inodes and not self._unsealed
+        torn = sum(serves(Phase.UNSEAL, finding) for finding in todo)
+        few = 2 * torn <= report.inodes and not self._unsealed
         self._unsealed = True
-        if few and self._apply(image, report.tree, SEALED, torn, "correct"):
+        if few and self._apply(image, report.tree, Phase.UNSEAL, todo):
             return True
-        if self._apply(image, report.tree, WITNESSED, todo, "correct"):
-            return True
-        for name, group in (("find", FIND), ("correct", CORRECT), ("give up", {} if self._careful else GIVE_UP)):
-            if self._apply(image, report.tree, group, todo, name):
+        for phase in (Phase.EARLY, Phase.FIND, Phase.CORRECT, *(() if self._careful else (Phase.GIVE_UP,))):
+            if self._apply(image, report.tree, phase, todo):
                 return True
-        if any(finding.code in TABLES for finding in todo) and self._wanted("tables", todo, TABLES):
+        tables = [finding for finding in todo if serves(Phase.TABLES, finding)]
+        if tables and self._wanted(Phase.TABLES, tables):
             work = Work(image, report.tree, self.done, self._freed, self.guesses)
-            for code in sorted({finding.code for finding in todo if finding.code in TABLES}):
-                work.note(next(finding for finding in todo if finding.code == code), "computed anew")
-            dropped = [finding.ino for finding in todo if finding.code in ("O002", "O003")]
-            work.surgery.dropped_orphans.update(ino for ino in dropped if ino is not None)
+            for code in sorted({finding.code for finding in tables}):
+                work.note(next(finding for finding in tables if finding.code == code), "computed anew")
+            work.surgery.dropped_orphans.update(
+                plan.ino for finding in tables if isinstance(plan := finding.repair, DropOrphan)
+            )
             try:
                 work.surgery.rebuild()
             except OSError as error:  # not even a hole for a log
@@ -259,41 +248,36 @@ class Repairer:
             if work.surgery.changed:
                 return True
         # where entries may not be removed, a lost name may still be taken by the entry that is at fault
-        given_up = self._careful and any(finding.code in GIVE_UP for finding in todo)
+        given_up = self._careful and any(serves(Phase.GIVE_UP, finding) for finding in todo)
         if not given_up and self._through_engine(report.tree, todo):
             return True
-        if self._apply(image, report.tree, COUNT, todo, "count"):
+        if self._apply(image, report.tree, Phase.COUNT, todo):
             return True
         return self._quotas(report.tree, todo)
 
-    def _wanted(self, name: str, todo: list[Finding], group: Iterable[str]) -> bool:
-        """Whether a group of repairs is to be done: asked once for each."""
+    def _wanted(self, phase: Phase, findings: list[Finding]) -> bool:
+        """Whether what a phase does about these is to be done: asked once for each group of phases."""
         if self._ask is None:
             return True
-        if name not in self._answers:
-            here = [finding for finding in todo if finding.code in group]
-            if not here:
-                return True
-            self._answers[name] = self._ask(name, here)
-        return self._answers[name]
+        if phase.group not in self._answers and findings:
+            self._answers[phase.group] = self._ask(phase.group, findings)
+        return self._answers.get(phase.group, True)
 
-    def _apply(self, image: Image, tree: Tree, group: dict[str, Handler], todo: list[Finding], name: str) -> bool:
-        todo = [finding for finding in todo if finding.code in group]
-        if not todo or not self._wanted(name, todo, group):
+    def _apply(self, image: Image, tree: Tree, phase: Phase, todo: list[Finding]) -> bool:
+        todo = [finding for finding in todo if serves(phase, finding)]
+        if not todo or not self._wanted(phase, todo):
             return False
         work = Work(image, tree, self.done, self._freed, self.guesses)
         for finding in todo:
-            handler = group[finding.code]
-            if finding.repair is not None and finding.repair.name == "drop-dots":
-                handler = drop_dots
-            if finding.repair is not None or finding.code in WITHOUT_PLAN:
-                before = len(self.done)
-                try:
-                    if handler(work, finding) and finding.repair and finding.repair.data.get("field") == "i_size":
-                        self.guesses.sized.add(int(finding.ino or 0))
-                except OSError as error:  # no room for what would have to be made
-                    del self.done[before:]
-                    self.done.append(f"{finding.code} {finding.where}: not repaired: {error.strerror}")
+            before = len(self.done)
+            try:
+                done = repair(phase, work, finding)
+            except OSError as error:  # no room for what would have to be made
+                del self.done[before:]
+                self.done.append(f"{finding.code} {finding.where}: not repaired: {error.strerror}")
+                continue
+            if done and isinstance(finding.repair, SetField) and finding.repair.field == "i_size":
+                self.guesses.sized.add(finding.repair.ino)
         work.surgery.write_cleared()
         return bool(work.surgery.changed)
 
@@ -321,8 +305,8 @@ class Repairer:
 
     def _quotas(self, tree: Tree, todo: list[Finding]) -> bool:
         """Write the quota files anew that count wrongly, or can't be read; limits are kept where they can be read."""
-        wrong = [finding for finding in todo if finding.code in ("Q001", "Q002")]
-        if not wrong or not self._wanted("quota", wrong, ("Q001", "Q002")):
+        wrong = [finding for finding in todo if serves(Phase.QUOTA, finding)]
+        if not wrong or not self._wanted(Phase.QUOTA, wrong):
             return False
         inos = sorted({finding.ino for finding in wrong if finding.ino})
         try:
@@ -343,12 +327,14 @@ class Repairer:
         return True
 
     def _through_engine(self, tree: Tree, todo: list[Finding]) -> bool:
-        fewer = [finding for finding in todo if finding.code == "I002" and finding.ino and not self._remembered]
-        missing = {f.ino: int(f.found or 0) - int(f.expected or 0) for f in fewer if f.ino is not None}
+        here = [(finding, finding.repair) for finding in todo if serves(Phase.NAMES, finding)]
+        missing: dict[int, int] = {}
+        for finding, plan in here:
+            if isinstance(plan, SetLinks) and not self._remembered:
+                missing[plan.ino] = int(finding.found or 0) - int(plan.value or 0)
         missing = {ino: count for ino, count in missing.items() if 0 < count <= MOST_NAMES}
-        lost = [finding for finding in todo if finding.code in ("U001", "U002")]
-        plans = [finding.repair for finding in todo if finding.code in ("D006", "D008") and finding.repair]
-        mixed = sorted({plan.data["dir"] for plan in plans if "dir" in plan.data})
+        lost = [(finding, plan) for finding, plan in here if isinstance(plan, Reconnect)]
+        mixed = sorted({plan.dir for _, plan in here if isinstance(plan, MoveEntry | RenameTwin)})
         old: list[OldName] = []
         if missing and not lost and not mixed:  # what inodes remember comes first
             self._remembered = True
@@ -356,7 +342,7 @@ class Repairer:
             old = [entry for entry in old_names(tree.scan, self._filled) if entry.ino in missing]
         if not lost and not mixed and not old:
             return False
-        if not self._wanted("names", lost, ("U001", "U002", "D006", "D008")):
+        if not self._wanted(Phase.NAMES, [finding for finding, _ in here]):
             return False
         trial = Overlay(Kept(self.overlay))
         done: list[str] = []

@@ -1,7 +1,7 @@
 """One round of a repair: the findings' facts, what was lost, and the means to change nodes, tables and entries.
 
 `Work` knows how things are done to structures that several repairs need: to let the NAT lead to a lost node, to make an
-inode, to change the entries around one.  When which of it is done is for `repairs`.
+inode, to change the entries around one.  When which of it is done is for `phases`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from f2tools.f2fs.layout.constants import (
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.file_type import mode_of_type
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Extent, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea
@@ -37,8 +37,10 @@ from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.scan import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import EntryPlan
 from f2tools.fsck.repair.surgery import Surgery
 
+EXTENT = slice(at := InodeLayout.offset_of("i_ext"), at + Extent.size)  # of an inode block
 DIR_MODE = stat.S_IFDIR | 0o755
 
 
@@ -367,6 +369,16 @@ class Work:
         row = self.scan.inode_row(nid)
         return int(self.scan.inodes["start"][row]) if row >= 0 else 0
 
+    def node_words(self, nid: int) -> NDArray[np.uint32]:
+        """The addresses in an inode or a direct node, as they are now."""
+        blkaddr, row = self.surgery.node_addr(nid), self.scan.inode_row(nid)
+        if blkaddr is None:
+            return np.zeros(0, np.uint32)
+        start, count = 0, self.image.geo.addrs_per_block
+        if row >= 0:
+            start, count = INODE_ADDR_OFFSET + 4 * self.start_word(nid), int(self.scan.inodes["count"][row])
+        return self.surgery.read(blkaddr)[start : start + 4 * count].view("<u4")
+
     def free_block(self, node: bool = True) -> int:
         """A block of a segment that nobody uses, for nodes or for data."""
         spare = self._spare[node]
@@ -481,31 +493,31 @@ class Work:
         if blocks:
             self.take_back(ino, blocks)
 
-    def area_of(self, data: dict[str, Any]) -> tuple[int, int, int] | None:
+    def area_of(self, entry: EntryPlan) -> tuple[int, int, int] | None:
         """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
-        row = self.scan.inode_row(data["dir"])
+        row = self.scan.inode_row(entry.dir)
         if row < 0:
             return None
         inode = self.scan.inodes[row]
         if inode["inline"] & F2FS_INLINE_DENTRY:
             words = 50
             if self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-                block = self.surgery.read(data["blkaddr"])
+                block = self.surgery.read(entry.blkaddr)
                 words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
             start = int(inode["start"])
             size = 4 * (self.image.geo.addrs_per_inode - start - words - 1)
-            return data["blkaddr"], INODE_ADDR_OFFSET + 4 * start + 4, size
-        return data["blkaddr"], 0, self.image.geo.block_size
+            return entry.blkaddr, INODE_ADDR_OFFSET + 4 * start + 4, size
+        return entry.blkaddr, 0, self.image.geo.block_size
 
-    def edit_area(self, data: dict[str, Any], change: Callable[[DentryArea, memoryview, int], None]) -> bool:
+    def edit_area(self, entry: EntryPlan, change: Callable[[DentryArea, memoryview, int], None]) -> bool:
         """Change the entries around one; `change` gets the area, its bytes and the slot."""
-        place = self.area_of(data)
+        place = self.area_of(entry)
         if place is None:
             return False
         blkaddr, at, size = place
         block = self.surgery.read(blkaddr)
         area = block[at : at + size]
-        change(DentryArea(area), memoryview(area), data["slot"])  # type: ignore[arg-type]
+        change(DentryArea(area), memoryview(area), entry.slot)  # type: ignore[arg-type]
         if at:
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)

@@ -1,0 +1,555 @@
+"""Plans: what would put a finding right.  A check names the plan; `repair/phases.py` says who carries it out, and when.
+
+A plan's fields are all that a repair needs to know.  `name` and the fields are what JSON shows of it, so several plans
+may share a name: they set the same kind of thing, at another time or from other evidence.  A plan without a name is not
+shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+TableName = Literal[
+    "checkpoint-flags", "counts", "journal", "nat-bits", "next-free-nid", "orphans", "quota", "rewrite-checkpoint",
+    "sit", "user-blocks",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would put a finding right."""
+
+    name: ClassVar[str] = ""
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """Plain values under stable names, for JSON; None where the plan has no name."""
+        if not self.name:
+            return None
+        return {"name": self.name, **{item.name: getattr(self, item.name) for item in fields(self)}}
+
+
+# -- superblock -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CopySuperblock(Plan):
+    """Write both superblock copies from the one in use."""
+
+    name: ClassVar[str] = "superblock"
+    copy: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetFeature(Plan):
+    """Set the bit of extra_attr, or take away the features that need it."""
+
+    name: ClassVar[str] = "feature"
+    extra_attr: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetEncoding(Plan):
+    """Set the encoding of casefolded names to the only one in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearQuotaIno(Plan):
+    """Clear the number of a quota file."""
+
+    name: ClassVar[str] = "quota-ino"
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearRecords(Plan):
+    """Forget the errors that a kernel recorded."""
+
+    name: ClassVar[str] = "clear-records"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengthen(Plan):
+    """Make a file as long as the volume again, with zeros at its end."""
+
+
+# -- checkpoint and tables --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutTogetherPack(Plan):
+    """Put a checkpoint pack together from what is left of both, or from a scan."""
+
+    name: ClassVar[str] = "checkpoint"
+    pack: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePack(Plan):
+    """Write a checkpoint pack anew from the valid one."""
+
+    name: ClassVar[str] = "checkpoint"
+    pack: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAnew(Plan):
+    """Compute what follows from who owns which block: a table, a count, a list."""
+
+    what: TableName
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """What is computed is the name."""
+        return {"name": self.what}
+
+
+@dataclass(frozen=True, slots=True)
+class CountNodes(ComputeAnew):
+    """Look for as many nodes as the checkpoint counts and the table lacks; then count anew."""
+
+    what: TableName = "counts"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLeaked(ComputeAnew):
+    """Give blocks without an owner to the reserved places that their summaries name; then count anew."""
+
+    what: TableName = "sit"
+
+
+@dataclass(frozen=True, slots=True)
+class Unmix(ComputeAnew):
+    """Move the few blocks of the other kind out of a segment; then compute its entry anew."""
+
+    what: TableName = "sit"
+
+
+@dataclass(frozen=True, slots=True)
+class DropOrphan(Plan):
+    """Leave an entry out of the list of orphans."""
+
+    name: ClassVar[str] = "drop-orphan"
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteSummary(Plan):
+    """Write the summary of a segment anew from the owners of its blocks."""
+
+    name: ClassVar[str] = "ssa"
+    segno: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLog(Plan):
+    """Let a log go on in another segment."""
+
+    name: ClassVar[str] = "log"
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLogs(Plan):
+    """Let all logs go on where their zones allow it."""
+
+
+# -- node address table, nodes, pointers ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetNatAddress(Plan):
+    """Set the address in an entry of the node address table."""
+
+    name: ClassVar[str] = "nat-entry"
+    nid: int
+    block_addr: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetNatIno(Plan):
+    """Set the inode number in an entry of the node address table."""
+
+    name: ClassVar[str] = "nat-entry"
+    nid: int
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindNode(Plan):
+    """Look for a node's block by its footer; else clear its entry."""
+
+    name: ClassVar[str] = "find-node"
+    nid: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFooter(FindNode):
+    """Correct the footer of a node whose summary still names it; else look for the node elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindNatBlock(Plan):
+    """Look for all nodes of a block of the node address table."""
+
+    name: ClassVar[str] = "nat-block"
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetFooter(Plan):
+    """Set a field of a node's footer that follows from its place."""
+
+    name: ClassVar[str] = "footer"
+    nid: int
+    field: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetFooterOwner(SetFooter):
+    """Set a field of a node's footer that says whose the node is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindChild(Plan):
+    """Look for the node that a pointer should lead to; else make it anew of what it led to, or clear the pointer."""
+
+    name: ClassVar[str] = "node-pointer"
+    nid: int
+    slot: int
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReattachNode(Plan):
+    """Put a node that nothing points to back in its place; else free it."""
+
+    name: ClassVar[str] = "reattach-node"
+    nid: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutChain(Plan):
+    """Let the chain of fsync'ed nodes end with this block."""
+
+    name: ClassVar[str] = "cut-chain"
+    blkaddr: int
+
+
+# -- inodes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetField(Plan):
+    """Set a field of an inode; without a value, to one that can be."""
+
+    name: ClassVar[str] = "inode-field"
+    ino: int
+    field: str
+    value: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetFieldEarly(SetField):
+    """Set a field of an inode that misleads all who read the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetFieldLast(SetField):
+    """Set a field of an inode that follows from what the volume holds once all else is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLinks(SetField):
+    """Look for the names that a file lacks; then set the number of links."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetBlocks(SetField):
+    """Look for the blocks that a file lacks; then set i_blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearFirstAddress(SetField):
+    """Clear the address that is reserved in an inode with content of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearExtent(SetField):
+    """Clear the extent that an inode remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearNodePointers(SetField):
+    """Clear the pointers of an inode to nodes that it can't have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearClusters(SetField):
+    """Clear the addresses of clusters that can't be."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetParentName(SetField):
+    """Let a file remember its name and directory."""
+
+    name: ClassVar[str] = "inode-name"
+
+
+@dataclass(frozen=True, slots=True)
+class FindKind(Plan):
+    """Ask all who know what an inode is."""
+
+    name: ClassVar[str] = "inode-mode"
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetKind(Plan):
+    """Let an inode be what most say that it is."""
+
+    name: ClassVar[str] = "inode-mode"
+    ino: int
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearAdvise(Plan):
+    """Take a mark of i_advise away."""
+
+    name: ClassVar[str] = "inode-advise"
+    ino: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reseal(Plan):
+    """Look for the one wrong byte of an inode; else compute its checksum anew."""
+
+    name: ClassVar[str] = "inode-checksum"
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceBlank(Plan):
+    """Look for an older copy of an inode that is blank; else make it anew of what is left of it, or free it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSoundXattrs(Plan):
+    """Keep the attributes that are sound, clear the rest."""
+
+    name: ClassVar[str] = "xattrs"
+    ino: int
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FindBlocks(Plan):
+    """Look for blocks through the summaries; else clear the addresses."""
+
+    name: ClassVar[str] = "data-pointers"
+    nid: int
+    ofs: list[int]
+    addr: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBlock(Plan):
+    """Give one of two owners of a block its own: the one that its summary names, or a copy."""
+
+    name: ClassVar[str] = "copy-block"
+    nid: int
+    ofs: int
+    blkaddr: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAliasExtent(Plan):
+    """Set the extent of a file that stands for a device."""
+
+    name: ClassVar[str] = "alias-extent"
+    ino: int
+    blkaddr: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepairCluster(Plan):
+    """Find the length or the algorithm with which a compressed cluster can be read."""
+
+    name: ClassVar[str] = "cluster"
+    ino: int
+    fofs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildMerkleTree(Plan):
+    """Compute the tree of a sealed file anew."""
+
+    name: ClassVar[str] = "verity-tree"
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteBlock(Plan):
+    """Write a block that can't be read."""
+
+    name: ClassVar[str] = "rewrite-block"
+
+
+# -- directories ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlan(Plan):
+    """What is about one entry of a directory: its inode number, the block and the slot of the entry."""
+
+    dir: int
+    blkaddr: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindName(EntryPlan):
+    """Look for the name that has the entry's hash; else remove the entry."""
+
+    name: ClassVar[str] = "dentry"
+
+
+@dataclass(frozen=True, slots=True)
+class MendName(EntryPlan):
+    """Look for the name that has the entry's hash; else change the bytes that can't be in a name."""
+
+    name: ClassVar[str] = "dentry-name"
+
+
+@dataclass(frozen=True, slots=True)
+class SetHash(EntryPlan):
+    """Look for the name that has the entry's hash; else compute the hash anew."""
+
+    name: ClassVar[str] = "dentry-hash"
+    hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkSlots(EntryPlan):
+    """Mark all slots of a name."""
+
+    name: ClassVar[str] = "dentry-bits"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEntry(EntryPlan):
+    """Remove an entry."""
+
+    name: ClassVar[str] = "remove-dentry"
+
+
+@dataclass(frozen=True, slots=True)
+class SetType(EntryPlan):
+    """Set the type in an entry to that of its inode."""
+
+    name: ClassVar[str] = "dentry-type"
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindTarget(EntryPlan):
+    """Look for the inode of an entry; else make it anew of what is left of it, or remove the entry."""
+
+    name: ClassVar[str] = "dentry-target"
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetDotTarget(EntryPlan):
+    """Let `.` or `..` lead where it must."""
+
+    name: ClassVar[str] = "dentry-target"
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTarget(EntryPlan):
+    """Let an entry lead to the inode that remembers it."""
+
+    name: ClassVar[str] = "dentry-target"
+    target: int
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEntry(EntryPlan):
+    """Move an entry to the bucket that its hash leads to."""
+
+    name: ClassVar[str] = "move-dentry"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTwin(EntryPlan):
+    """Rename the second of two entries with one name, or remove it where both lead to one inode."""
+
+    name: ClassVar[str] = "dentry-duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class AddDots(Plan):
+    """Put `.` and `..` into a directory."""
+
+    name: ClassVar[str] = "add-dots"
+    ino: int
+    field: str = "dots"
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropDots(Plan):
+    """Keep the first `.` and the first `..` of a directory."""
+
+    name: ClassVar[str] = "drop-dots"
+    ino: int
+    field: str = "dots"
+    value: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FillDirectory(Plan):
+    """Look for the blocks of a directory that has none; else give it one with `.` and `..`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildRoot(Plan):
+    """Look for an older copy of the root; else make one for all that remember it."""
+
+    name: ClassVar[str] = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect(Plan):
+    """Give an inode the name that it remembers, in the directory that it remembers; else in lost+found."""
+
+    name: ClassVar[str] = "reconnect"
+    ino: int
+    pino: int
+
+
+# -- quota ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteQuotaFile(Plan):
+    """Write a quota file anew, with the limits that can still be read."""
+
+    name: ClassVar[str] = "quota"
+    ino: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountQuota(Plan):
+    """Count the use anew of which a quota file is wrong."""
+
+    name: ClassVar[str] = "quota"
+    kind: str

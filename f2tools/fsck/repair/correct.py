@@ -1,0 +1,268 @@
+"""Repairs of what is there and wrong: fields of inodes, addresses, attributes."""
+
+from __future__ import annotations
+
+import stat
+import struct
+
+import numpy as np
+
+from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    NULL_ADDR,
+    OFFSET_BIT_SHIFT,
+    XATTR_NODE_OFFSET,
+)
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
+from f2tools.f2fs.volume.acl import parse_disk
+from f2tools.fsck.facts.checksums import wrong_byte
+from f2tools.fsck.facts.scan import DIRECT, INODE
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import (
+    ClearAdvise,
+    ClearExtent,
+    ClearFirstAddress,
+    ClearNodePointers,
+    CopyBlock,
+    FindBlocks,
+    FindKind,
+    KeepSoundXattrs,
+    Reseal,
+    SetBlocks,
+    SetField,
+    SetKind,
+)
+from f2tools.fsck.repair.contents import lost_head, lost_heads
+from f2tools.fsck.repair.work import EXTENT, Work
+
+
+def restore_byte(work: Work, finding: Finding, plan: Reseal) -> bool:
+    """The one byte of an inode that makes its checksum right again."""
+    blkaddr = work.surgery.node_addr(plan.ino)
+    if blkaddr is None:
+        return False
+    block = work.surgery.read(blkaddr)
+    found = wrong_byte(work.image.sb.uuid, block)
+    if found is None:
+        return False
+    offset, value = found
+    work.note(finding, f"byte {offset} is {value:#04x} again: with it the checksum is right")
+    block[offset] = value
+    work.surgery.write(blkaddr, block)
+    return True
+
+
+def set_inode_field(work: Work, finding: Finding, plan: SetField) -> bool:
+    """Set a field to what it must be; where only that it is wrong is known, to what it can be."""
+    value = _other_value(work, plan.ino, plan.field) if plan.value is None else plan.value
+    if value is None:
+        return False
+    work.note(finding, f"{plan.field} = {value}")
+    return work.surgery.set_field(plan.ino, plan.field, int(value))
+
+
+def clear_first_address(work: Work, finding: Finding, plan: ClearFirstAddress) -> bool:
+    """Clear the address before the content of an inode that holds its own."""
+    if work.surgery.node_addr(plan.ino) is None:
+        return False
+    at = INODE_ADDR_OFFSET + 4 * work.start_word(plan.ino)
+    return _clear_bytes(work, finding, plan.ino, slice(at, at + 4))
+
+
+def clear_extent(work: Work, finding: Finding, plan: ClearExtent) -> bool:
+    """Clear the extent: it is only a cache."""
+    return _clear_bytes(work, finding, plan.ino, EXTENT)
+
+
+def clear_node_pointers(work: Work, finding: Finding, plan: ClearNodePointers) -> bool:
+    """Clear all five pointers to nodes."""
+    at = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
+    return _clear_bytes(work, finding, plan.ino, slice(at, at + 20), "pointers to nodes cleared")
+
+
+def _clear_bytes(work: Work, finding: Finding, ino: int, where: slice, said: str = "cleared") -> bool:
+    work.note(finding, said)
+    return work.surgery.edit_node(ino, lambda block: block.__setitem__(where, 0))
+
+
+def _other_value(work: Work, ino: int, name: str) -> int | None:
+    """A value for a field of which is only known that it is wrong."""
+    row = work.scan.inode_row(ino)
+    addr = work.surgery.node_addr(ino)
+    if row < 0 or addr is None:
+        return None
+    block = work.surgery.read(addr)
+    inode = work.scan.inodes[row]
+    if name in ("i_atime", "i_ctime", "i_mtime", "i_crtime"):
+        for other in ("i_ctime", "i_mtime", "i_atime"):
+            item = next(item for item in InodeLayout.fields if item.name == other)
+            seconds = int.from_bytes(block[item.offset : item.offset + 8].tobytes(), "little", signed=True)
+            if other != name and 0 < seconds < 1 << 34:
+                return seconds
+        return 0
+    if name == "i_compress_algorithm":
+        return 1
+    if name == "i_log_cluster_size":
+        return 2
+    if name == "i_size" and inode["mode"] >> 12 == stat.S_IFLNK >> 12:
+        at = INODE_ADDR_OFFSET + 4 * int(inode["start"]) + 4
+        if inode["inline"] & F2FS_INLINE_DATA:
+            text = block[at : at + 4000].tobytes()
+        else:
+            first = int.from_bytes(block[at - 4 : at].tobytes(), "little")
+            text = work.surgery.read(first).tobytes() if work.image.geo.in_main(first) else b""
+        return max(1, text.find(b"\0"))
+    if name == "i_inline":
+        kind = int(inode["mode"]) & 0xF000
+        gone = F2FS_INLINE_DATA | F2FS_INLINE_DENTRY
+        if kind == stat.S_IFDIR:
+            gone = F2FS_INLINE_DATA
+        elif kind in (stat.S_IFREG, stat.S_IFLNK):
+            gone = F2FS_INLINE_DENTRY
+        return int(block[3]) & ~gone
+    return None
+
+
+def inode_mode(work: Work, finding: Finding, plan: FindKind | SetKind) -> bool:
+    """The file type that its witnesses agree on; a regular file where there are none."""
+    ino = plan.ino
+    row = work.scan.inode_row(ino)
+    kind = plan.kind if isinstance(plan, SetKind) else work.tree.outvoted.get(row, stat.S_IFREG)
+    work.note(finding, "type taken from what all else says of it")
+    return work.surgery.set_field(ino, "i_mode", kind | int(work.scan.inodes["mode"][row]) & 0o7777)
+
+
+def inode_advise(work: Work, finding: Finding, plan: ClearAdvise) -> bool:
+    """Take a mark away."""
+    ino, bit = plan.ino, plan.bit
+    row = work.scan.inode_row(ino)
+    work.note(finding, "mark taken away")
+    return work.surgery.set_field(ino, "i_advise", int(work.scan.inodes["advise"][row]) & ~bit & ~0x08)
+
+
+def reseal(work: Work, finding: Finding, plan: Reseal) -> bool:
+    """Compute an inode's checksum anew."""
+    work.note(finding, "checksum computed anew")
+    return work.surgery.edit_node(plan.ino, lambda block: None)
+
+
+def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
+    """Addresses that lead nowhere: the blocks whose summaries name that place; what is not found is cleared."""
+    nid, found = plan.nid, 0
+    start = work.start_word(nid)
+    row = int(work.scan.inode_of[work.scan.row_of(nid)])
+    for ofs in plan.ofs:
+        lost = work.leaks.data.get((nid, ofs))
+        address = lost[0].blkaddr if lost else NULL_ADDR
+        if not lost and row >= 0 and lost_head(work, row, ofs, work.node_words(nid)[ofs:]):
+            address = COMPRESS_ADDR
+        found += address != NULL_ADDR
+        work.surgery.set_address(nid, ofs, address, start)
+    work.note(finding, f"{found} of {len(plan.ofs)} addresses found by the summaries, the others cleared")
+    return True
+
+
+def shared_block(work: Work, finding: Finding, plan: CopyBlock) -> bool:
+    """The block that the loser's summary names; where there is none, a copy is made of the shared one."""
+    lost = work.leaks.data.get((plan.nid, plan.ofs))
+    start = work.start_word(plan.nid)
+    if lost:
+        work.note(finding, f"its own block {lost[0].blkaddr:#x} found by the summary")
+        return work.surgery.set_address(plan.nid, plan.ofs, lost[0].blkaddr, start)
+    copy = work.free_block(node=False)
+    work.surgery.write(copy, work.surgery.read(plan.blkaddr))
+    work.note(finding, f"a copy made at {copy:#x}")
+    return work.surgery.set_address(plan.nid, plan.ofs, copy, start)
+
+
+def lost_pointers(work: Work, finding: Finding, plan: SetBlocks) -> bool:
+    """Addresses that were lost: i_blocks is too high by just as many blocks as the summaries name for this file.
+
+    Where the two do not agree nothing is believed, and i_blocks is counted anew later.
+    """
+    row = work.scan.inode_row(plan.ino)
+    missing = int(finding.found or 0) - int(finding.expected or 0)
+    if row < 0 or missing <= 0 or work.scan.inodes["inline"][row] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY):
+        return False
+    mine = (work.scan.inode_of == row) & np.isin(work.scan.kind, (INODE, DIRECT))
+    nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(mine).tolist()}
+    lost = [(nid, ofs, found[0]) for (nid, ofs), found in work.leaks.data.items() if nid in nids]
+    heads = [(nid, ofs) for nid in nids for ofs in _heads_of(work, row, nid)] if not lost else []
+    if len(heads) == missing:
+        for nid, ofs in heads:
+            work.surgery.set_address(nid, ofs, COMPRESS_ADDR, work.start_word(nid))
+        work.note(finding, f"{missing} compressed clusters found by what they hold")
+        return True
+    if len(lost) != missing or any(found.version != work.scan.version[nids[nid]] for nid, _, found in lost):
+        return False
+    for nid, ofs, found in lost:
+        work.surgery.set_address(nid, ofs, found.blkaddr, work.start_word(nid))
+    work.note(finding, f"{missing} lost blocks found by the summaries")
+    return True
+
+
+def _heads_of(work: Work, row: int, nid: int) -> list[int]:
+    """Places of a node of a compressed file where the mark of a cluster is lost."""
+    return lost_heads(work, row, work.node_words(nid)) if work.scan.inodes["compressed"][row] else []
+
+
+def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
+    """Keep the attributes that are sound, in order; everything else is zeroed."""
+    ino = plan.ino
+    row = work.scan.inode_row(ino)
+    addr = work.surgery.node_addr(ino)
+    if row < 0 or addr is None:
+        return False
+    inode = work.scan.inodes[row]
+    stray = work.scan.footer[work.scan.unreferenced]
+    waiting = (stray["ino"] == ino) & (stray["flag"] >> OFFSET_BIT_SHIFT == XATTR_NODE_OFFSET)
+    if not inode["xattr_nid"] and waiting.any():
+        return False  # once their node is back, the attributes are whole
+    end = INODE_ADDR_OFFSET + 4 * work.image.geo.addrs_per_inode
+    inline = 4 * int(inode["inline_xattr"])
+    block = work.surgery.read(addr)
+    area = block[end - inline : end].tobytes()
+    node = work.surgery.node_addr(int(inode["xattr_nid"])) if inode["xattr_nid"] else None
+    tail = work.surgery.read(node) if node is not None else None
+    if tail is not None:
+        area += tail[: -NodeFooter.size].tobytes()
+    clean = np.frombuffer(_sound_xattrs(area), np.uint8)
+    block[end - inline : end] = clean[:inline]
+    work.surgery.seal(block)
+    work.surgery.write(addr, block)
+    if tail is not None and node is not None:
+        tail[: -NodeFooter.size] = clean[inline:]
+        work.surgery.write(node, tail)
+    work.note(finding, "sound attributes kept, the rest cleared")
+    return True
+
+
+def _sound_xattrs(area: bytes) -> bytes:
+    kept = bytearray(struct.pack("<II", F2FS_XATTR_MAGIC, 1).ljust(XattrHeader.size, b"\0"))
+    at, seen = XattrHeader.size, set()
+    while at + 4 <= len(area) and area[at : at + 4] != bytes(4):
+        index, name_len, value_len = struct.unpack_from("<BBH", area, at)
+        end = at + 4 + name_len + value_len
+        if end > len(area):
+            break
+        name = area[at + 4 : at + 4 + name_len]
+        acl = index in (2, 3)
+        good = index in (1, 2, 3, 4, 5, 6, 7, 9, 10, 11) and acl == (not name) and (index, name) not in seen
+        if acl and good:
+            try:
+                parse_disk(area[at + 4 + name_len : end])
+            except F2fsError:
+                good = False
+        after = -(-end // 4) * 4
+        if good:
+            seen.add((index, name))
+            kept += area[at:end].ljust(after - at, b"\0")
+        at = after
+    if len(kept) == XattrHeader.size:
+        kept[:] = b""
+    return bytes(kept).ljust(len(area), b"\0")

@@ -1,0 +1,236 @@
+"""Repairs that look for what was lost: nodes by their footers, tables by their other copy; nothing is given up here."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    F2FS_FEATURE_RO,
+    F2FS_NAME_LEN,
+    NEW_ADDR,
+    OFFSET_BIT_SHIFT,
+)
+from f2tools.f2fs.layout.file_type import S_IFMTS
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.fsck.checks.summary import summaries_of
+from f2tools.fsck.facts.leaks import LostNode
+from f2tools.fsck.facts.scan import DIRECT, INODE
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import (
+    CountNodes,
+    CutChain,
+    FindChild,
+    FindNatBlock,
+    FindNode,
+    FindTarget,
+    JudgeFooter,
+    JudgeLeaked,
+    SetFooter,
+    SetNatAddress,
+    SetNatIno,
+)
+from f2tools.fsck.problems import NODE_MISSING, NODE_TWICE
+from f2tools.fsck.repair.work import Work
+
+
+def find_node(work: Work, finding: Finding, plan: FindNode | FindTarget) -> bool:
+    """Let the NAT lead to the node's block again."""
+    nid = plan.target if isinstance(plan, FindTarget) else plan.nid
+    if work.adopt(nid):
+        work.note(finding, f"nid {nid} found by its footer")
+        return True
+    return False
+
+
+def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
+    """A block whose footer is no longer that of its node: where the summary still names the node, the footer is wrong.
+
+    Otherwise the node is looked for elsewhere.
+    """
+    nid, blkaddr = plan.nid, finding.blkaddr or 0
+    segno, at = divmod(blkaddr - work.image.geo.main_blkaddr, work.image.geo.blocks_per_seg)
+    entries, _ = summaries_of(work.image, np.array([segno]))
+    row = work.scan.row_of(nid)
+    block = work.surgery.read(blkaddr)
+    own = block[-NodeFooter.size :].view(NodeFooter.dtype)[0]
+    other = work.scan.row_of(int(own["nid"]))
+    named = int(entries[0, at]["nid"]) == nid and row >= 0
+    taken = other >= 0 and work.scan.addr[other] == blkaddr
+    if not named or taken or not plausible(work, block, work.scan.nat_ino[row] == nid):
+        return find_node(work, finding, plan)
+    ino = int(work.scan.nat_ino[row])
+    work.surgery.set_footer(nid, "nid", nid)
+    work.note(finding, f"footer corrected: the summary names nid {nid} too")
+    return work.surgery.set_footer(nid, "ino", ino)
+
+
+def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
+    """Whether a block without a right footer may be the node that it is said to be: not blank, and no noise."""
+    if is_inode:
+        inode = InodeLayout.at(work.image.geo.block_size).table(block)[0]
+        signs = (
+            inode["i_mode"] & 0xF000 in S_IFMTS, 0 < inode["i_links"] < 1 << 20, inode["i_namelen"] <= F2FS_NAME_LEN,
+            inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
+        )  # fmt: skip
+        return sum(signs) >= len(signs) - 1
+    words = block[: 4 * work.image.geo.addrs_per_block].view("<u4").astype(np.int64)
+    words = words[words != 0]
+    good = work.image.geo.in_main(words) | (words >= COMPRESS_ADDR) | (words < work.image.geo.max_nid)
+    return bool(words.size and 2 * good.sum() > words.size)
+
+
+def find_nat_block(work: Work, finding: Finding, plan: FindNatBlock) -> bool:
+    """All lost nodes of a NAT block, and what its other copy still leads to."""
+    per, number = work.image.geo.nat_entries_per_block, plan.number
+    count = 0
+    for nid in range(max(3, number * per), min((number + 1) * per, work.image.geo.max_nid)):
+        if work.scan.row_of(nid) < 0 and nid not in work.adopted and work.adopt(nid):
+            count += 1
+    if number == 0:
+        for nid in (1, 2):
+            work.surgery.set_nat(nid, nid, 1)
+    if count:
+        work.note(finding, f"{count} entries rebuilt from the footers of their nodes")
+    return bool(count)
+
+
+def nat_entry(work: Work, finding: Finding, plan: SetNatAddress | SetNatIno) -> bool:
+    """Set fields of a NAT entry."""
+    if isinstance(plan, SetNatAddress):
+        work.surgery.set_nat(plan.nid, block_addr=plan.block_addr)
+    else:
+        work.surgery.set_nat(plan.nid, ino=plan.ino)
+    work.note(finding, "entry corrected")
+    return True
+
+
+def footer(work: Work, finding: Finding, plan: SetFooter) -> bool:
+    """Correct a node's footer."""
+    work.note(finding, f"{plan.field} corrected")
+    return work.surgery.set_footer(plan.nid, plan.field, plan.value)
+
+
+def find_child(work: Work, finding: Finding, plan: FindChild) -> bool:
+    """The right node for a pointer: where the NAT lost it; else a node that says of itself that it belongs there."""
+    parent, slot, child = plan.nid, plan.slot, plan.child
+    if finding.problem is NODE_TWICE:
+        parent, slot = _wrong_of_two(work, parent, slot, child)
+    if finding.problem is NODE_MISSING and work.adopt(child):
+        work.note(finding, f"nid {child} found by its footer")
+        return True
+    ino = finding.ino or 0
+    offset = work.child_offset(parent, slot)
+    for row in work.scan.unreferenced.tolist():
+        own = work.scan.footer[row]
+        if int(own["ino"]) == ino and int(own["flag"]) >> 3 == offset and own["nid"] == work.scan.nid[row]:
+            work.note(finding, f"nid {work.scan.nid[row]} belongs there")
+            return work.surgery.set_pointer(parent, slot, int(work.scan.nid[row]))
+    nid = work.leaks.of_inode(ino, offset)
+    if nid is not None and work.scan.row_of(nid) < 0 and work.adopt(nid):
+        work.note(finding, f"nid {nid} found by its footer")
+        return work.surgery.set_pointer(parent, slot, nid)
+    return False
+
+
+def _wrong_of_two(work: Work, parent: int, slot: int, child: int) -> tuple[int, int]:
+    """Which of two pointers (nid, slot) to a node is wrong: the other one, where the footer says that it is here."""
+    scan, row = work.scan, work.scan.row_of(child)
+    said = int(scan.footer["flag"][row]) >> OFFSET_BIT_SHIFT
+    if scan.parent[row] < 0 or said != work.child_offset(parent, slot) or said == scan.offset[row]:
+        return parent, slot
+    return int(scan.nid[scan.parent[row]]), int(scan.slot[row])
+
+
+def reserved_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
+    """Blocks without an owner whose summaries name a place that is only reserved: they are what was written there.
+
+    The first finding of a round does it for all.
+    """
+    if work.reserved_looked_at:
+        return False
+    work.reserved_looked_at = True
+    found = 0
+    for (nid, ofs), lost in work.leaks.data.items():
+        row = work.scan.row_of(nid)
+        if row < 0 or work.scan.kind[row] not in (INODE, DIRECT) or lost[0].version != work.scan.version[row]:
+            continue
+        words = work.node_words(nid)
+        if ofs < words.size and words[ofs] == NEW_ADDR:
+            found += work.surgery.set_address(nid, ofs, lost[0].blkaddr, work.start_word(nid))
+    if found:
+        work.note(finding, f"{found} written blocks found by their summaries where space was only reserved")
+    return bool(found)
+
+
+def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
+    """As many nodes as the checkpoint counts and the table lacks, of those whose footer and summary agree.
+
+    Valid blocks count first; then, where the segment table was lost too, any that the log has of the nids in a lost
+    block of the table.  Among those the ones that the table's other copy knows, whose parent is there, that are newer.
+    """
+    missing = int(finding.found or 0) - int(finding.expected or 0)
+    everything = work.image.pack_derived
+    if missing <= 0 and not everything:
+        return False
+    valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
+    most = len(valid) if everything else missing
+    count = _adopt_best(work, valid, most)
+    if count < most:
+        count += _adopt_best(work, valid, most - count, blank=True)
+    if count < missing:
+        old = {nid: node for nid, node in work.leaks.newest_old().items() if _in_lost_block(work, nid)}
+        count += _adopt_best(work, old, missing - count)
+        if count < missing:
+            count += _adopt_best(work, old, missing - count, blank=True)
+    if count:
+        work.note(finding, f"{count} lost nodes found by their footers and summaries")
+    return bool(count)
+
+
+def _in_lost_block(work: Work, nid: int) -> bool:
+    """Whether the block of the table with a nid has nothing, or what can't be; else a wrong count is no reason."""
+    number = nid // work.image.geo.nat_entries_per_block
+    return number not in work.used_nat_blocks or number in work.bad_nat_blocks
+
+
+def _adopt_best(work: Work, found: dict[int, LostNode], most: int, blank: bool = False) -> int:
+    """Let the NAT lead to at most so many of these nodes; the number of them.
+
+    Their summaries must name them; or, with `blank`, nobody.
+    """
+    lost = [nid for nid in found if work.scan.row_of(nid) < 0 and nid not in work.adopted]
+    named = summaries_of_blocks(work, [found[nid].blkaddr for nid in lost])
+    lost = [nid for nid, name in zip(lost, named, strict=True) if name == (0 if blank else nid)]
+
+    def rank(nid: int) -> tuple[bool, bool, int]:
+        node = found[nid]
+        known = work.other_nat_copy(nid)[1:] == (node.ino, node.blkaddr)
+        owned = node.ino != nid and (node.ino in found or work.scan.row_of(node.ino) >= 0)
+        return known, owned or nid == node.ino, node.cp_ver
+
+    return sum(work.take(nid, found[nid]) for nid in sorted(lost, key=rank, reverse=True)[:most])
+
+
+def summaries_of_blocks(work: Work, blkaddrs: list[int]) -> list[int]:
+    """The nids that the summaries name for these blocks."""
+    geo = work.image.geo
+    if geo.feature & F2FS_FEATURE_RO or not blkaddrs:
+        return [0] * len(blkaddrs)
+    segno, at = np.divmod(np.array(blkaddrs) - geo.main_blkaddr, geo.blocks_per_seg)
+    segnos, inverse = np.unique(segno, return_inverse=True)
+    entries, _ = summaries_of(work.image, segnos)
+    return entries["nid"][inverse, at].tolist()
+
+
+def cut_chain(work: Work, finding: Finding, plan: CutChain) -> bool:
+    """Let the chain of fsync'ed nodes end before it goes astray."""
+
+    def change(block: NDArray[np.uint8]) -> None:
+        block[-NodeFooter.size :].view(NodeFooter.dtype)["next_blkaddr"] = NEW_ADDR
+
+    work.surgery.edit(plan.blkaddr, change)
+    work.note(finding, "cut there")
+    return True

@@ -1,0 +1,71 @@
+"""Repairs of the superblock: both copies from the one in use, and single fields of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from f2tools.f2fs.layout.constants import (
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_SB_CHKSUM,
+    F2FS_SUPER_OFFSET,
+    FEATURES,
+    QUOTA_NAMES,
+)
+from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.fsck.checks.super import NEED_EXTRA
+from f2tools.fsck.findings import Finding
+from f2tools.fsck.plans import ClearQuotaIno, CopySuperblock, SetEncoding, SetFeature
+from f2tools.fsck.repair.work import Work
+
+
+def copy_superblock(work: Work, finding: Finding, _plan: CopySuperblock) -> bool:
+    """Both copies from the one in use."""
+    chosen = work.image.super_copies[work.image.super_index]
+    raw = bytearray(work.image.device.pread(chosen.offset, SuperBlock.size))
+    _seal(work, raw)
+    for offset in (F2FS_SUPER_OFFSET, work.image.geo.block_size + F2FS_SUPER_OFFSET):
+        if work.image.device.pread(offset, SuperBlock.size) != bytes(raw):
+            work.image.device.pwrite(offset, bytes(raw))
+            work.surgery.changed += 1
+    work.note(finding, f"both copies are as copy {chosen.index}")
+    return True
+
+
+def set_feature(work: Work, finding: Finding, plan: SetFeature) -> bool:
+    """Set the bit of extra_attr, or take those away that need it."""
+    without = sum(FEATURES[name] for name in NEED_EXTRA)
+
+    def change(word: int) -> int:
+        return word | F2FS_FEATURE_EXTRA_ATTR if plan.extra_attr else word & ~without
+
+    return _change_copies(work, finding, SuperBlock.offset_of("feature"), 4, change)
+
+
+def set_encoding(work: Work, finding: Finding, _plan: SetEncoding) -> bool:
+    """UTF-8 12.1: there is no other."""
+    return _change_copies(work, finding, SuperBlock.offset_of("s_encoding"), 2, lambda word: 1)
+
+
+def clear_quota_ino(work: Work, finding: Finding, plan: ClearQuotaIno) -> bool:
+    """No quota file of this kind."""
+    at = SuperBlock.offset_of("qf_ino") + 4 * QUOTA_NAMES.index(plan.kind)
+    return _change_copies(work, finding, at, 4, lambda word: 0)
+
+
+def _change_copies(work: Work, finding: Finding, at: int, size: int, change: Callable[[int], int]) -> bool:
+    for copy in work.image.super_copies:
+        if copy.sb is None:
+            continue
+        raw = bytearray(work.image.device.pread(copy.offset, SuperBlock.size))
+        raw[at : at + size] = change(int.from_bytes(raw[at : at + size], "little")).to_bytes(size, "little")
+        _seal(work, raw)
+        work.image.device.pwrite(copy.offset, bytes(raw))
+    work.surgery.changed += 1
+    work.note(finding, "set")
+    return True
+
+
+def _seal(work: Work, raw: bytearray) -> None:
+    if work.image.geo.feature & F2FS_FEATURE_SB_CHKSUM:
+        raw[-4:] = f2fs_crc32(bytes(raw[:-4])).to_bytes(4, "little")
