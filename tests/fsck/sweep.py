@@ -29,7 +29,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.scan import DIRECT, INODE, XATTR
+from f2tools.fsck.facts.nodes import DIRECT, INODE, XATTR
 from f2tools.fsck.repair.rounds import Kept, Repairer
 from tests.fsck.trees import shown
 from tests.images import reference

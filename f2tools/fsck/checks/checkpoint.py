@@ -24,7 +24,8 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.facts.scan import INODE, UNKNOWN, Scan
+from f2tools.fsck.facts.nodes import INODE, UNKNOWN
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import ComputeAnew, CountNodes, DropOrphan, PutTogetherPack, RewritePack
 

@@ -29,7 +29,8 @@ from f2tools.fsck import problems
 from f2tools.fsck.checks.checkpoint import orphans_of
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import SLOTS, folded_hash
-from f2tools.fsck.facts.scan import INODE, Scan
+from f2tools.fsck.facts.nodes import INODE
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.facts.witnesses import claimed_entries, outvoted_kinds, remembered_name
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (

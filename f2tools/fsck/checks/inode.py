@@ -43,7 +43,7 @@ from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
-from f2tools.fsck.facts.scan import EXTRA_SIZES, InodeBatch
+from f2tools.fsck.facts.inodes import EXTRA_SIZES, InodeBatch
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
     ClearFirstAddress,
@@ -100,7 +100,7 @@ def check_mode(batch: InodeBatch) -> Iterator[Finding]:
 
 def check_extra(batch: InodeBatch) -> Iterator[Finding]:
     """Extra attributes come with the feature, in a size that a kernel has written, and leave room for the rest."""
-    head, geo = batch.head, batch.scan.geo
+    head, geo = batch.head, batch.geo
     has = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
     if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:
         flags = head["i_inline"]
@@ -140,7 +140,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     bad = known & data & (dentry | ((kind != stat.S_IFREG) & (kind != stat.S_IFLNK)))
     bad |= known & dentry & (kind != stat.S_IFDIR)
     yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
-    effective = batch.scan.inodes["inline"][batch.rows]
+    effective = batch.inline
     wrongly = data & ~bad & (effective & F2FS_INLINE_DATA == 0)
     yield from _each(
         batch, wrongly, problems.INLINE_FLAGS, head["i_inline"], effective & np.uint8(~F2FS_DATA_EXIST & 0xFF),
@@ -206,7 +206,7 @@ def check_times(batch: InodeBatch) -> Iterator[Finding]:
     """Times lie within reason, and nanoseconds are less than a second."""
     for name in SAID_LEVELS:
         yield from _time(batch, name, np.ones(batch.nid.size, np.bool_))
-    if batch.scan.geo.feature & F2FS_FEATURE_INODE_CRTIME:
+    if batch.geo.feature & F2FS_FEATURE_INODE_CRTIME:
         yield from _time(batch, "i_crtime", batch.extra >= 24)
 
 
@@ -220,7 +220,7 @@ def _time(batch: InodeBatch, name: str, there: NDArray[np.bool_]) -> Iterator[Fi
 
 def check_flags(batch: InodeBatch) -> Iterator[Finding]:
     """Flags are known, and go with the kind of file and the features of the volume."""
-    head, kind, feature = batch.head, batch.kind, batch.scan.geo.feature
+    head, kind, feature = batch.head, batch.kind, batch.geo.feature
     flags = head["i_flags"]
     unknown = flags & np.uint32(~KNOWN_FLAGS & 0xFFFFFFFF)
     kept = flags & np.uint32(KNOWN_FLAGS)
@@ -254,14 +254,14 @@ def check_owner(batch: InodeBatch) -> Iterator[Finding]:
     for name in ("i_uid", "i_gid"):
         value = batch.head[name]
         yield from _each(batch, value == 0xFFFFFFFF, problems.INODE_OWNER, value, 0, name, name)
-    if not batch.scan.geo.feature & F2FS_FEATURE_PRJQUOTA:
+    if not batch.geo.feature & F2FS_FEATURE_PRJQUOTA:
         projid = np.where(batch.extra >= 8, batch.head["i_projid"], 0)
         yield from _each(batch, projid != 0, problems.INODE_PROJECT, projid, 0, "i_projid")
 
 
 def check_compression(batch: InodeBatch) -> Iterator[Finding]:
     """A compressed file has an algorithm and a cluster size that exist."""
-    if not batch.scan.geo.feature & F2FS_FEATURE_COMPRESSION:
+    if not batch.geo.feature & F2FS_FEATURE_COMPRESSION:
         return
     head = batch.head
     packed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
@@ -286,7 +286,7 @@ def check_symlinks(batch: InodeBatch) -> Iterator[Finding]:
     if not links.any():
         return
     size = batch.head["i_size"]
-    limit = batch.scan.geo.block_size
+    limit = batch.geo.block_size
     odd = links & ((size == 0) | (size > limit))
     yield from _each(batch, odd, problems.SYMLINK_SIZE, size, None, "i_size")
     length = size.copy()
@@ -297,11 +297,11 @@ def check_symlinks(batch: InodeBatch) -> Iterator[Finding]:
 
 def _text(batch: InodeBatch, i: int) -> bytes:
     """Where a link's target lies: the room of inline data, or its block; nothing where that is not to be had."""
-    if batch.scan.inodes["inline"][batch.rows[i]] & F2FS_INLINE_DATA:
+    if batch.inline[i] & F2FS_INLINE_DATA:
         at = int(batch.inline_at[i])
         return batch.blocks[i, at : at + int(batch.inline_size[i])].tobytes()
     first = int(_words_at(batch, np.array([i]), INODE_ADDR_OFFSET + batch.extra[[i]])[0])
-    return batch.scan.image.block(first).tobytes() if batch.scan.geo.in_main(first) else b""
+    return batch.image.block(first).tobytes() if batch.geo.in_main(first) else b""
 
 
 def text_length(area: bytes, size: int) -> int:
@@ -337,11 +337,11 @@ def check_gc_failures(batch: InodeBatch) -> Iterator[Finding]:
 
 def check_checksum(batch: InodeBatch) -> Iterator[Finding]:
     """With the feature inode_checksum every inode's CRC-32 is right."""
-    if not batch.scan.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
+    if not batch.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
         return
     have = np.flatnonzero(batch.extra >= 12)
     stored = batch.head["i_inode_checksum"][have].tolist()
-    uuid = batch.scan.image.sb.uuid
+    uuid = batch.image.sb.uuid
     blocks: Any = batch.blocks
     for i, value in zip(have.tolist(), stored, strict=True):
         crc = inode_checksum(uuid, blocks[i])

@@ -9,7 +9,8 @@ import numpy as np
 from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_META_INO, F2FS_NODE_INO, NEW_ADDR, OFFSET_BIT_SHIFT
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
-from f2tools.fsck.facts.scan import MISSING, UNKNOWN, Scan
+from f2tools.fsck.facts.nodes import MISSING, UNKNOWN
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import FindNatBlock, FindNode, JudgeFooter, SetFooter, SetFooterOwner, SetNatAddress, SetNatIno
 

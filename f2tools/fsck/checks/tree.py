@@ -28,7 +28,8 @@ from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.f2fs.volume.super import devices_of
 from f2tools.fsck import problems
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
-from f2tools.fsck.facts.scan import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE, Scan
+from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
     ClearClusters,

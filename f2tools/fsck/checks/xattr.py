@@ -30,7 +30,9 @@ from f2tools.f2fs.layout.xattr import (
 from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
-from f2tools.fsck.facts.scan import XATTR, InodeBatch, Scan
+from f2tools.fsck.facts.inodes import InodeBatch
+from f2tools.fsck.facts.nodes import XATTR
+from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import KeepSoundXattrs
 
@@ -45,11 +47,11 @@ _START = XattrHeader.size
 
 def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     """The attributes inside an inode are entries one after the other, then zeros."""
-    scan, head = batch.scan, batch.head
+    head = batch.head
     has = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (head["i_xattr_nid"] == 0) & (batch.inline_xattr > 6)
     if not has.any():
         return
-    end = INODE_ADDR_OFFSET + 4 * scan.geo.addrs_per_inode
+    end = INODE_ADDR_OFFSET + 4 * batch.geo.addrs_per_inode
     words = batch.blocks[:, :end].view("<u4")
     first = np.zeros(has.size, np.bool_)
     rows = np.flatnonzero(has)

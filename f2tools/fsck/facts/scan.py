@@ -2,17 +2,15 @@
 
 First the inodes, then, level by level, the nodes that inodes point to (an inode's tree has four levels, so this ends
 whatever the image holds), then what nothing points to.  A node's place in its file comes from who points to it, not
-from what its footer says.  Facts are columns; blocks themselves are gone after their batch.  `Scan` draws no conclusion
-beyond which of two contradicting statements it goes on with: a node counts as what the NAT says it is when at least one
-of nid and ino in its footer agrees.
+from what its footer says.  Facts are columns (`nodes`, `inodes`); blocks themselves are gone after their batch.  `Scan`
+draws no conclusion beyond which of two contradicting statements it goes on with: a node counts as what the NAT says it
+is when at least one of nid and ino in its footer agrees.
 """
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -21,107 +19,48 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
-    DEF_INLINE_RESERVED_SIZE,
-    DEFAULT_INLINE_XATTR_ADDRS,
-    F2FS_CASEFOLD_FL,
-    F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
-    F2FS_DATA_EXIST,
     F2FS_DEVICE_ALIAS_FL,
-    F2FS_EXTRA_ATTR,
-    F2FS_FEATURE_CASEFOLD,
-    F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_DEVICE_ALIAS,
-    F2FS_FEATURE_EXTRA_ATTR,
-    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
-    F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
-    F2FS_INLINE_XATTR,
     NEW_ADDR,
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.hashes import dentry_hashes_padded
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
-from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.dentries import Dentries
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.inodes import ROW, InodeBatch, NameHashes, batch_of, casefolded, fill, maps_blocks
+from f2tools.fsck.facts.nodes import (
+    DIRECT,
+    DOUBLE,
+    FOREIGN,
+    INDIRECT,
+    INODE,
+    KIND,
+    MISSING,
+    RANGE,
+    RESERVED_NIDS,
+    TWICE,
+    UNKNOWN,
+    XATTR,
+    NodeTable,
+    Progress,
+    no_progress,
+)
 from f2tools.fsck.facts.owners import ALIAS, BYTES_PER_SEGMENT, NODE, Clash, Owners
 from f2tools.fsck.findings import Finding
 
-UNKNOWN, INODE, DIRECT, INDIRECT, DOUBLE, XATTR = range(6)
-BATCH_BYTES = 4 << 20
-RESERVED_NIDS = 3
-EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
-HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
 LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
 OWN_BYTES = 64 << 20  # interpreter, modules, buffers
 BYTES_PER_NODE = 96  # columns of the table of nodes
 BYTES_PER_INODE = 400  # a row, an entry that leads to it, and what is made of both
-# kinds of a wrong pointer to a node
-MISSING, RANGE, TWICE, FOREIGN, KIND = range(5)
-
-_FIELDS = [item.name for item in InodeLayout.fields if item.offset < INODE_ADDR_OFFSET and item.name != "i_ext"]
-HEAD = np.dtype(
-    {
-        "names": [*_FIELDS, "ext_fofs", "ext_blk", "ext_len", *(item.name for item in InodeExtra.fields), "first"],
-        "formats": [
-            *(InodeLayout.dtype[name] for name in _FIELDS),
-            "<u4", "<u4", "<u4",
-            *(InodeExtra.dtype[item.name] for item in InodeExtra.fields),
-            "<u4",
-        ],
-        "offsets": [
-            *(InodeLayout.offset_of(name) for name in _FIELDS),
-            *(InodeLayout.offset_of("i_ext") + 4 * i for i in range(3)),
-            *(INODE_ADDR_OFFSET + item.offset for item in InodeExtra.fields),
-            INODE_ADDR_OFFSET + InodeExtra.size,
-        ],
-        "itemsize": HEAD_BYTES,
-    }
-)  # fmt: skip
-ROW = np.dtype(
-    [
-        ("node", "i4"), ("mode", "u2"), ("advise", "u1"), ("inline", "u1"), ("uid", "u4"), ("gid", "u4"),
-        ("projid", "u4"), ("links", "u4"), ("size", "u8"), ("blocks", "u8"), ("depth", "u4"), ("xattr_nid", "u4"),
-        ("flags", "u4"), ("pino", "u4"), ("namelen", "u4"), ("dir_level", "u1"), ("cluster", "u2"),
-        ("compr_blocks", "u8"), ("ext_fofs", "u4"), ("ext_blk", "u4"), ("ext_len", "u4"), ("name_hash", "u4"),
-        ("start", "u2"), ("count", "u2"), ("inline_xattr", "u2"), ("compressed", "?"),
-        # counted
-        ("data", "i8"), ("nodes", "i4"), ("last", "i8"), ("last_written", "i8"), ("ext_hits", "i8"), ("saved", "i8"),
-        ("bad", "i4"), ("bad_clusters", "i4"), ("empty_clusters", "i4"),
-    ]
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class InodeBatch:
-    """Some inodes at once: `rows` into the scan's inode table, columns of their fixed fields, and their blocks."""
-
-    scan: Scan
-    rows: NDArray[np.int64]
-    nid: NDArray[np.int64]
-    blkaddr: NDArray[np.int64]
-    head: NDArray[Any]  # dtype HEAD
-    blocks: NDArray[np.uint8]
-    extra: NDArray[np.int64]  # bytes of extra attributes, 0 where i_extra_isize can't be
-    inline_xattr: NDArray[np.int64]  # words
-    inline_at: NDArray[np.int64]  # bytes from the start of the block
-    inline_size: NDArray[np.int64]  # bytes that fit inline
-    lost_extra: NDArray[np.bool_]  # whether the flag of extra attributes was lost
-    lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
-
-    @cached_property
-    def kind(self) -> NDArray[np.uint16]:
-        """The file type bits of i_mode."""
-        return self.head["i_mode"] & np.uint16(0xF000)
-
 
 BatchCheck = Callable[[InodeBatch], Iterator[Finding]]
-Progress = Callable[[int], None]
 
 
 def needed_bytes(nodes: int, inodes: int) -> int:
@@ -129,29 +68,14 @@ def needed_bytes(nodes: int, inodes: int) -> int:
     return OWN_BYTES + nodes * BYTES_PER_NODE + inodes * BYTES_PER_INODE
 
 
-def _no_progress(_: int) -> None:
-    return
-
-
-class Scan:
+class Scan(NodeTable):
     """See the module's docstring."""
 
-    def __init__(self, image: Image, memory_bytes: int, progress: Progress = _no_progress) -> None:
-        self.image = image
-        self.geo = image.geo
-        self._progress = progress
-        self._batch = max(64, BATCH_BYTES // self.geo.block_size)
-        self._read_nat()
-        self.footer: NDArray[Any] = np.zeros(self.nid.size, NodeFooter.dtype)
-        self.kind = np.zeros(self.nid.size, np.uint8)
-        self.read = np.zeros(self.nid.size, np.bool_)
-        self.parent = np.full(self.nid.size, -1, np.int32)  # node row of who points to it
-        self.slot = np.zeros(self.nid.size, np.uint16)  # where in that node
-        self.inode_of = np.full(self.nid.size, -1, np.int32)  # inode row that the node belongs to
-        self.fofs = np.zeros(self.nid.size, np.int64)  # first file block below it
-        self.offset = np.zeros(self.nid.size, np.int64)  # what the footer's offset must be
+    def __init__(self, image: Image, memory_bytes: int, progress: Progress = no_progress) -> None:
+        super().__init__(image, progress)
         self.inodes: NDArray[Any] = np.zeros(max(16, int(self._inode_candidates().size)), ROW)
         self._inode_count = 0
+        self._names = NameHashes()
         self.bad_edges: list[NDArray[np.int64]] = []  # rows of (node row, slot, nid, kind of fault, found)
         self.bad_pointers: list[NDArray[np.int64]] = []  # rows of (node row, ofs, address)
         self.clashes: list[Clash] = []
@@ -164,28 +88,6 @@ class Scan:
         self.owners = self._owners_of(self._windows[0])
 
     # -- the table ----------------------------------------------------------------------------------------------
-
-    def _read_nat(self) -> None:
-        used = self.image.nat.used()
-        self.nat_reserved = self.image.nat.lookup(np.arange(min(RESERVED_NIDS, self.geo.max_nid)))
-        self.nid = used[used >= RESERVED_NIDS]
-        entries = self.image.nat.lookup(self.nid)
-        self.addr = entries["block_addr"].astype(np.int64)
-        self.nat_ino = entries["ino"].astype(np.int64)
-        self.version = entries["version"].copy()
-        self.usable = self.geo.in_main(self.addr)
-        self._row_of = np.zeros(self.geo.max_nid, np.int32)  # untouched pages cost nothing
-        self._row_of[self.nid] = np.arange(1, self.nid.size + 1, dtype=np.int32)
-
-    def rows_of(self, nids: NDArray[Any]) -> NDArray[np.int64]:
-        """Node rows of nids, -1 for those that are free or out of range."""
-        wanted = np.asarray(nids, np.int64)
-        inside = (wanted >= 0) & (wanted < self.geo.max_nid)
-        return np.where(inside, self._row_of[np.where(inside, wanted, 0)].astype(np.int64) - 1, -1)
-
-    def row_of(self, nid: int) -> int:
-        """Node row of one nid, or -1."""
-        return int(self.rows_of(np.array([nid]))[0])
 
     def inode_row(self, ino: int) -> int:
         """Inode row of an inode number, or -1."""
@@ -201,9 +103,6 @@ class Scan:
     def inode_addrs(self) -> NDArray[np.int64]:
         """Where the inodes lie, by inode row."""
         return self.addr[self.inodes["node"]]
-
-    def _inode_candidates(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.usable & (self.nat_ino == self.nid))
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -249,12 +148,12 @@ class Scan:
         rows, blocks, inode_rows = rows[known], blocks[known], inode_rows[known]
         owner = self.inodes[inode_rows]
         if kind == INODE:
-            at, ofs, addr = self._inode_addresses(blocks, owner)
+            at, ofs, addr = inode_addresses(self.geo, blocks, owner)
             aliases = np.flatnonzero(owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL))
             for i in aliases.tolist():
                 self._claim_alias(int(inode_rows[i]))
         else:
-            at, ofs, addr = self._direct_addresses(blocks, owner)
+            at, ofs, addr = direct_addresses(self.geo, blocks, owner)
         inside = self.geo.in_main(addr)
         at, ofs, addr = at[inside], ofs[inside], addr[inside]
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
@@ -275,23 +174,6 @@ class Scan:
         self.clashes = [self._without_strays(clash) for clash in self.clashes]
         self._read_dirs()
         self.dentries.finish()
-
-    def _batches(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-        """(rows, blocks) of nodes in address order.  The blocks are good until the next ones are asked for."""
-        rows = rows[np.argsort(self.addr[rows], kind="stable")]
-        if not rows.size:
-            return
-        buffer = np.empty((min(self._batch, rows.size), self.geo.block_size), np.uint8)
-        for first in range(0, rows.size, self._batch):
-            some = rows[first : first + self._batch]
-            yield some, self.image.read_rising(self.addr[some], buffer)
-            self._progress(some.size)
-
-    def _note_footers(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[Any]:
-        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
-        self.footer[rows] = footers
-        self.read[rows] = True
-        return footers
 
     def _claim_nodes(self) -> None:
         rows = np.flatnonzero(self.usable)
@@ -332,9 +214,8 @@ class Scan:
         return edges
 
     def _take_inodes(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> InodeBatch:
-        head = np.ascontiguousarray(blocks[:, :HEAD_BYTES]).view(HEAD)[:, 0]
-        batch = self._batch_of(rows, blocks, head)
         first = self._inode_count
+        batch = batch_of(self.image, first, self.nid[rows], self.addr[rows], blocks)
         self._inode_count += rows.size
         if self._inode_count > len(self.inodes):
             grown = np.zeros(max(self._inode_count, len(self.inodes) * 5 // 4), ROW)
@@ -343,175 +224,18 @@ class Scan:
         self.kind[rows] = INODE
         self.inode_of[rows] = batch.rows
         table = self.inodes[first : self._inode_count]
-        self._fill(table, batch, rows)
+        fill(table, batch, rows)
+        self._names.add(batch, self.inodes)
         self._inline_dirs(table, batch)
         self._take_data(table, batch, rows)
         self._node_edges(table, batch, rows)
         return batch
 
-    def _batch_of(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], head: NDArray[Any]) -> InodeBatch:
-        words = self.geo.addrs_per_inode
-        has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
-        if not self.geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and what follows is content
-            has_extra[:] = False
-        lost_extra = self._lost_extra(head, blocks, has_extra)
-        has_extra |= lost_extra
-        extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
-        odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
-        if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
-            usual = extra[has_extra & ~odd]
-            extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
-        inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
-        lost_xattr = self._lost_inline_xattr(head, blocks, extra)
-        inline |= lost_xattr
-        xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
-        if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-            xattr = np.where(extra >= 4, self._flexible_words(head, blocks, extra), xattr).astype(np.int64)
-        xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
-        at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
-        size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
-        numbers = np.arange(self._inode_count, self._inode_count + rows.size)
-        return InodeBatch(
-            self, numbers, self.nid[rows], self.addr[rows], head, blocks, extra, xattr, at, size, lost_extra, lost_xattr
-        )
-
-    def _lost_extra(
-        self, head: NDArray[Any], blocks: NDArray[np.uint8], has_extra: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Inodes without the flag of extra attributes that have them, as most others: a right size, and no addresses.
-
-        What has no extra attributes begins with addresses, or with a 0 where content is inside.
-        """
-        lost = np.zeros(has_extra.size, np.bool_)
-        others = 2 * np.count_nonzero(has_extra) >= has_extra.size - 1
-        if not self.geo.feature & F2FS_FEATURE_EXTRA_ATTR or not others:
-            return lost
-        alias = head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0  # mkfs.f2fs writes a size, and no flag
-        rows = np.flatnonzero(~has_extra & ~alias & np.isin(head["i_extra_isize"], EXTRA_SIZES))
-        if rows.size:
-            at, count = INODE_ADDR_OFFSET // 4, InodeExtra.size // 4
-            words = blocks.view("<u4")[rows, at : at + count].astype(np.int64)
-            within = np.arange(count) < head["i_extra_isize"][rows, None] // 4
-            no_address = (words != 0) & ~self.geo.in_main(words) & (words < COMPRESS_ADDR)
-            lost[rows] = (no_address & within).any(axis=1)
-        return lost
-
-    def _flexible_words(
-        self, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """i_inline_xattr_size; that of most inodes where it can't be, or where the header of attributes stands so."""
-        said, most = head["i_inline_xattr_size"].astype(np.int64), self.geo.addrs_per_inode - extra // 4 - 1
-        possible = said[(extra >= 4) & (said <= most)]
-        if not possible.size:
-            return said
-        usual = int(np.bincount(possible).argmax())
-        end = INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
-        words, rows = blocks.view("<u4"), np.arange(said.size)
-        stands = words[rows, end - np.minimum(said, most)] == F2FS_XATTR_MAGIC
-        shifted = (words[:, end - usual] == F2FS_XATTR_MAGIC) & ~stands & (head["i_inline"] & F2FS_INLINE_XATTR != 0)
-        return np.where((said > most) | shifted, usual, said)
-
-    def _fill(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
-        head = batch.head
-        table["node"] = rows
-        for name in ("mode", "advise", "inline", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",
-                     "namelen", "dir_level"):  # fmt: skip
-            table[name] = head[f"i_{name}"]
-        table["inline"][self._wrongly_inline(batch)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
-        table["inline"][batch.lost_xattr] |= np.uint8(F2FS_INLINE_XATTR)
-        table["depth"] = head["i_current_depth"]
-        table["ext_fofs"], table["ext_blk"], table["ext_len"] = head["ext_fofs"], head["ext_blk"], head["ext_len"]
-        table["projid"] = np.where(batch.extra >= 8, head["i_projid"], 0)
-        table["inline_xattr"] = np.where(table["inline"] & F2FS_INLINE_XATTR, batch.inline_xattr, 0)
-        compressed = np.zeros(rows.size, np.bool_)
-        if self.geo.feature & F2FS_FEATURE_COMPRESSION:
-            compressed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
-            compressed &= (head["i_log_cluster_size"] >= 2) & (head["i_log_cluster_size"] <= 8)
-            table["compr_blocks"] = np.where(compressed, head["i_compr_blocks"], 0)
-        table["compressed"] = compressed
-        cluster = np.where(compressed, 1 << np.minimum(head["i_log_cluster_size"], 8).astype(np.int64), 1)
-        table["cluster"] = cluster
-        count = np.maximum(self.geo.addrs_per_inode - batch.extra // 4 - batch.inline_xattr, 0)
-        table["start"] = batch.extra // 4
-        table["count"] = count - count % cluster
-        table["last"] = table["last_written"] = -1
-        self._hash_names(table, head)
-
-    def _wrongly_inline(self, batch: InodeBatch) -> NDArray[np.intp]:
-        """Files with the inline flag, and nodes or an address where inline data starts.
-
-        They have more bytes than fit, too, or i_blocks speaks of data.
-        """
-        head = batch.head
-        data = head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
-        counted = (head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)) & (head["i_inline"] & F2FS_DATA_EXIST == 0)
-        rows = np.flatnonzero(data & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
-        if rows.size:
-            words = batch.blocks.view("<u4")[rows]
-            first = words[np.arange(rows.size), (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
-            at = INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
-            rows = rows[self.geo.in_main(first) | words[:, at : at + 5].any(axis=1)]
-        return rows
-
-    def _lost_inline_xattr(
-        self, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
-    ) -> NDArray[Any]:
-        """Inodes without the flag of inline attributes that have them, or a hole of just that size before their nodes.
-
-        Without the flag the addresses in nodes would stand for other blocks of the file, and attributes behind the end
-        of a file inside its inode for bytes of it.
-        """
-        without = head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) == 0
-        rows = np.flatnonzero(without)
-        if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
-            return np.zeros(without.size, np.bool_)
-        end = INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
-        words = blocks.view("<u4")[rows]
-        room = words[:, end - DEFAULT_INLINE_XATTR_ADDRS : end]
-        before = words[:, end - DEFAULT_INLINE_XATTR_ADDRS - 1] != 0
-        hole = ~room.any(axis=1) & before & words[:, end : end + 5].any(axis=1)
-        content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
-        before_room = (
-            self.geo.addrs_per_inode - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE - extra[rows] // 4
-        )
-        content &= head["i_size"][rows] > (4 * before_room).astype(np.uint64)
-        without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
-        return without
-
-    def _hash_names(self, table: NDArray[Any], head: NDArray[Any]) -> None:
-        lengths = np.minimum(head["i_namelen"], 255).astype(np.int64)
-        pieces = (lengths + 15) // 16
-        for count in np.flatnonzero(np.bincount(pieces)).tolist():
-            if not count:
-                continue
-            which = np.flatnonzero(pieces == count)
-            wide = np.zeros((which.size, 16 * count), np.uint8)
-            taken = min(16 * count, 255)
-            wide[:, :taken] = head["i_name"][which, :taken]
-            wide[np.arange(16 * count) >= lengths[which][:, None]] = 0
-            self._pending_names(which + int(self.inode_of[int(table["node"][0])]), wide, lengths[which], count)
-
-    def _pending_names(self, rows: Any, names: NDArray[np.uint8], lengths: Any, count: int) -> None:
-        parts = self.__dict__.setdefault("_names", {})
-        parts.setdefault(count, []).append((rows, names, lengths))
-        self._name_bytes = getattr(self, "_name_bytes", 0) + names.size
-        if self._name_bytes > BATCH_BYTES:
-            self._flush_names()
-
-    def _flush_names(self) -> None:
-        for parts in self.__dict__.get("_names", {}).values():
-            rows = np.concatenate([part[0] for part in parts])
-            names = np.concatenate([part[1] for part in parts])
-            lengths = np.concatenate([part[2] for part in parts])
-            self.inodes["name_hash"][rows] = dentry_hashes_padded(names, lengths)
-        self.__dict__["_names"] = {}
-        self._name_bytes = 0
-
     def _inline_dirs(self, table: NDArray[Any], batch: InodeBatch) -> None:
         inline = np.flatnonzero((batch.kind == stat.S_IFDIR) & (table["inline"] & F2FS_INLINE_DENTRY != 0))
         if not inline.size:
             return
-        folded = self._folded(table)
+        folded = casefolded(self.geo, table)
         for size in distinct(batch.inline_size[inline]).tolist():
             for at in distinct(batch.inline_at[inline]).tolist():
                 some = inline[(batch.inline_size[inline] == size) & (batch.inline_at[inline] == at)]
@@ -519,50 +243,10 @@ class Scan:
                     areas = batch.blocks[some, at : at + size]
                     self.dentries.add(areas, batch.rows[some], batch.blkaddr[some], -1, at, folded[some])
 
-    def _folded(self, table: NDArray[Any]) -> NDArray[np.bool_]:
-        if not self.geo.feature & F2FS_FEATURE_CASEFOLD:
-            return np.zeros(len(table), np.bool_)
-        return (table["flags"] & F2FS_CASEFOLD_FL) != 0
-
     # -- addresses ----------------------------------------------------------------------------------------------
 
-    def _inode_addresses(
-        self, blocks: NDArray[np.uint8], owner: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(index in the batch, ofs_in_node, address) of every address in inodes that is not 0."""
-        mapped = _maps_blocks(owner)
-        if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
-            mapped &= owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) == 0
-        words = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode].view("<u4")
-        which = np.flatnonzero(mapped)
-        if 2 * which.size < len(words):
-            words = words[which]
-        else:
-            which = np.arange(len(words))
-        used = words != 0
-        used[~mapped[which]] = False
-        flat = np.flatnonzero(used)
-        at, column = np.divmod(flat, self.geo.addrs_per_inode)
-        ofs = column - owner["start"][which[at]]
-        fine = (ofs >= 0) & (ofs < owner["count"][which[at]])
-        at, column, ofs = at[fine], column[fine], ofs[fine]
-        return which[at], ofs, words[at, column].astype(np.int64)
-
-    def _direct_addresses(
-        self, blocks: NDArray[np.uint8], owner: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The same of direct nodes."""
-        per = self.geo.addrs_per_block
-        words = blocks[:, : 4 * per].view("<u4")
-        at, ofs = np.divmod(np.flatnonzero(words != 0), per)
-        cluster = owner["cluster"].astype(np.int64)
-        fine = ofs < (per - per % cluster)[at]
-        if not fine.all():
-            at, ofs = at[fine], ofs[fine]
-        return at, ofs, words[at, ofs].astype(np.int64)
-
     def _take_data(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
-        at, ofs, addr = self._inode_addresses(batch.blocks, table)
+        at, ofs, addr = inode_addresses(self.geo, batch.blocks, table)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
         if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
             for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
@@ -665,7 +349,7 @@ class Scan:
         """Note the pointers of inodes to their nodes: (node row of the inode, slot, nid); slot 5 is the xattr node."""
         at = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
         nids = batch.blocks[:, at : at + 20].view("<u4").astype(np.int64)
-        nids[~_maps_blocks(table)] = 0
+        nids[~maps_blocks(table)] = 0
         all_nids = np.concatenate([nids, table["xattr_nid"][:, None].astype(np.int64)], axis=1)
         which, slot = np.nonzero(all_nids)
         if which.size:
@@ -728,12 +412,6 @@ class Scan:
                 misled[i] |= magic != F2FS_XATTR_MAGIC
         return misled
 
-    def _read_footers(self, rows: NDArray[np.int64]) -> None:
-        """Footers of nodes that were not read yet: their blocks are read again when their kind is known."""
-        rows = distinct(rows[~self.read[rows]])
-        for some, blocks in self._batches(rows):
-            self._note_footers(some, blocks)
-
     def _places(self, parent: Any, slot: Any, inode_row: Any) -> NDArray[np.int64]:
         """Rows of kind, first file block and footer offset of the nodes in these places."""
         owner = self.inodes[inode_row]
@@ -795,7 +473,7 @@ class Scan:
 
     def _take_direct(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
         inode_rows = self.inode_of[rows]
-        at, ofs, addr = self._direct_addresses(blocks, self.inodes[inode_rows])
+        at, ofs, addr = direct_addresses(self.geo, blocks, self.inodes[inode_rows])
         self._take_addresses(rows, inode_rows, self.fofs[rows], at, ofs, addr, False)
 
     # -- what nothing points to ---------------------------------------------------------------------------------
@@ -814,7 +492,7 @@ class Scan:
             edges = self._inode_edges_done()
             while edges.size:
                 edges = self._level(edges)
-        self._flush_names()
+        self._names.flush(self.inodes)
         stray = np.flatnonzero(self.usable & (self.kind == UNKNOWN))
         self.unreferenced = stray
         self._claim_stray(stray)
@@ -851,15 +529,8 @@ class Scan:
         blocks = np.concatenate(self._dir_blocks)
         self._dir_blocks = []
         blocks = blocks[np.argsort(blocks[:, 2], kind="stable")]
-        folded = self._folded(self.inodes)
+        folded = casefolded(self.geo, self.inodes)
         for first in range(0, len(blocks), self._batch):
             inode_row, number, addr = blocks[first : first + self._batch].T
             areas = self.image.read(addr)
             self.dentries.add(areas, inode_row, addr, number.astype(np.int32), 0, folded[inode_row])
-
-
-def _maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
-    """Inodes whose addresses are those of blocks.  One without a known type counts as a file: it may have been one."""
-    kinds = table["mode"] & np.uint16(0xF000)
-    special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
-    return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)

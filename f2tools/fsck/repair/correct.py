@@ -21,7 +21,7 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
 from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck.facts.checksums import wrong_byte
-from f2tools.fsck.facts.scan import DIRECT, INODE
+from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
     ClearAdvise,

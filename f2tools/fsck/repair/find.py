@@ -17,7 +17,7 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.leaks import LostNode
-from f2tools.fsck.facts.scan import DIRECT, INODE
+from f2tools.fsck.facts.nodes import DIRECT, INODE
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
     CountNodes,

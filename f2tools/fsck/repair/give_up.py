@@ -19,8 +19,8 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import leads_to_nodes, place_of
+from f2tools.fsck.facts.nodes import UNKNOWN
 from f2tools.fsck.facts.owners import ALIAS, NODE
-from f2tools.fsck.facts.scan import UNKNOWN
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
     ClearClusters,

@@ -43,8 +43,9 @@ from f2tools.f2fs.write.node import seal_inode
 from f2tools.fsck.checks.checkpoint import orphans_of
 from f2tools.fsck.checks.device import zones_of
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.nodes import INODE, UNKNOWN
 from f2tools.fsck.facts.owners import ALIAS, NODE
-from f2tools.fsck.facts.scan import INODE, UNKNOWN, Scan
+from f2tools.fsck.facts.scan import Scan
 
 STEP = 1024
 

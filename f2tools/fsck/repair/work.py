@@ -35,7 +35,7 @@ from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
-from f2tools.fsck.facts.scan import DIRECT, DOUBLE, MISSING, UNKNOWN
+from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
 from f2tools.fsck.repair.surgery import Surgery

@@ -1,0 +1,293 @@
+"""Inodes by the batch: their fixed fields as columns, and what they are where a field that shifts the others is wrong.
+
+Nothing here reads: what comes in are blocks, what comes out follows from them and from the geometry.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.constants import (
+    COMPRESS_ADDR,
+    DEF_INLINE_RESERVED_SIZE,
+    DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_CASEFOLD_FL,
+    F2FS_COMPR_FL,
+    F2FS_DATA_EXIST,
+    F2FS_DEVICE_ALIAS_FL,
+    F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_CASEFOLD,
+    F2FS_FEATURE_COMPRESSION,
+    F2FS_FEATURE_EXTRA_ATTR,
+    F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_INLINE_DATA,
+    F2FS_INLINE_DENTRY,
+    F2FS_INLINE_XATTR,
+    F2FS_NAME_LEN,
+)
+from f2tools.f2fs.layout.hashes import dentry_hashes_padded
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.facts.image import Image
+
+EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
+HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
+NAMES_HELD = 4 << 20  # bytes of names that wait to be hashed together
+
+_FIELDS = [item.name for item in InodeLayout.fields if item.offset < INODE_ADDR_OFFSET and item.name != "i_ext"]
+HEAD = np.dtype(
+    {
+        "names": [*_FIELDS, "ext_fofs", "ext_blk", "ext_len", *(item.name for item in InodeExtra.fields), "first"],
+        "formats": [
+            *(InodeLayout.dtype[name] for name in _FIELDS),
+            "<u4", "<u4", "<u4",
+            *(InodeExtra.dtype[item.name] for item in InodeExtra.fields),
+            "<u4",
+        ],
+        "offsets": [
+            *(InodeLayout.offset_of(name) for name in _FIELDS),
+            *(InodeLayout.offset_of("i_ext") + 4 * i for i in range(3)),
+            *(INODE_ADDR_OFFSET + item.offset for item in InodeExtra.fields),
+            INODE_ADDR_OFFSET + InodeExtra.size,
+        ],
+        "itemsize": HEAD_BYTES,
+    }
+)  # fmt: skip
+ROW = np.dtype(
+    [
+        ("node", "i4"), ("mode", "u2"), ("advise", "u1"), ("inline", "u1"), ("uid", "u4"), ("gid", "u4"),
+        ("projid", "u4"), ("links", "u4"), ("size", "u8"), ("blocks", "u8"), ("depth", "u4"), ("xattr_nid", "u4"),
+        ("flags", "u4"), ("pino", "u4"), ("namelen", "u4"), ("dir_level", "u1"), ("cluster", "u2"),
+        ("compr_blocks", "u8"), ("ext_fofs", "u4"), ("ext_blk", "u4"), ("ext_len", "u4"), ("name_hash", "u4"),
+        ("start", "u2"), ("count", "u2"), ("inline_xattr", "u2"), ("compressed", "?"),
+        # counted
+        ("data", "i8"), ("nodes", "i4"), ("last", "i8"), ("last_written", "i8"), ("ext_hits", "i8"), ("saved", "i8"),
+        ("bad", "i4"), ("bad_clusters", "i4"), ("empty_clusters", "i4"),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InodeBatch:
+    """Some inodes at once: `rows` of the table of inodes, columns of their fixed fields, and their blocks."""
+
+    image: Image
+    rows: NDArray[np.int64]
+    nid: NDArray[np.int64]
+    blkaddr: NDArray[np.int64]
+    head: NDArray[Any]  # dtype HEAD
+    blocks: NDArray[np.uint8]
+    extra: NDArray[np.int64]  # bytes of extra attributes, 0 where i_extra_isize can't be
+    inline_xattr: NDArray[np.int64]  # words
+    inline_at: NDArray[np.int64]  # bytes from the start of the block
+    inline_size: NDArray[np.int64]  # bytes that fit inline
+    lost_extra: NDArray[np.bool_]  # whether the flag of extra attributes was lost
+    lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
+
+    @property
+    def geo(self) -> Geometry:
+        """The geometry of the volume."""
+        return self.image.geo
+
+    @cached_property
+    def inline(self) -> NDArray[np.uint8]:
+        """i_inline, with the flags put right that contradict what lies in the inode."""
+        flags = self.head["i_inline"].copy()
+        flags[_wrongly_inline(self)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
+        flags[self.lost_xattr] |= np.uint8(F2FS_INLINE_XATTR)
+        return flags
+
+    @cached_property
+    def kind(self) -> NDArray[np.uint16]:
+        """The file type bits of i_mode."""
+        return self.head["i_mode"] & np.uint16(0xF000)
+
+
+def batch_of(
+    image: Image, first: int, nid: NDArray[np.int64], blkaddr: NDArray[np.int64], blocks: NDArray[np.uint8]
+) -> InodeBatch:
+    """Inodes from their blocks; `first` is the row of the first one in the table."""
+    geo = image.geo
+    head = np.ascontiguousarray(blocks[:, :HEAD_BYTES]).view(HEAD)[:, 0]
+    words = geo.addrs_per_inode
+    has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
+    if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and what follows is content
+        has_extra[:] = False
+    lost_extra = _lost_extra(geo, head, blocks, has_extra)
+    has_extra |= lost_extra
+    extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
+    odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
+    if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
+        usual = extra[has_extra & ~odd]
+        extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
+    inline = (head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY)) != 0
+    lost_xattr = _lost_inline_xattr(geo, head, blocks, extra)
+    inline |= lost_xattr
+    xattr = np.where(inline, DEFAULT_INLINE_XATTR_ADDRS, 0).astype(np.int64)
+    if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+        xattr = np.where(extra >= 4, _flexible_words(geo, head, blocks, extra), xattr).astype(np.int64)
+    xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
+    at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
+    size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
+    numbers = np.arange(first, first + nid.size)
+    return InodeBatch(image, numbers, nid, blkaddr, head, blocks, extra, xattr, at, size, lost_extra, lost_xattr)
+
+
+def _lost_extra(
+    geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], has_extra: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Inodes without the flag of extra attributes that have them, as most others: a right size, and no addresses.
+
+    What has no extra attributes begins with addresses, or with a 0 where content is inside.
+    """
+    lost = np.zeros(has_extra.size, np.bool_)
+    others = 2 * np.count_nonzero(has_extra) >= has_extra.size - 1
+    if not geo.feature & F2FS_FEATURE_EXTRA_ATTR or not others:
+        return lost
+    alias = head["i_flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0  # mkfs.f2fs writes a size, and no flag
+    rows = np.flatnonzero(~has_extra & ~alias & np.isin(head["i_extra_isize"], EXTRA_SIZES))
+    if rows.size:
+        at, count = INODE_ADDR_OFFSET // 4, InodeExtra.size // 4
+        words = blocks.view("<u4")[rows, at : at + count].astype(np.int64)
+        within = np.arange(count) < head["i_extra_isize"][rows, None] // 4
+        no_address = (words != 0) & ~geo.in_main(words) & (words < COMPRESS_ADDR)
+        lost[rows] = (no_address & within).any(axis=1)
+    return lost
+
+
+def _flexible_words(
+    geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """i_inline_xattr_size; that of most inodes where it can't be, or where the header of attributes stands so."""
+    said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
+    possible = said[(extra >= 4) & (said <= most)]
+    if not possible.size:
+        return said
+    usual = int(np.bincount(possible).argmax())
+    end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
+    words, rows = blocks.view("<u4"), np.arange(said.size)
+    stands = words[rows, end - np.minimum(said, most)] == F2FS_XATTR_MAGIC
+    shifted = (words[:, end - usual] == F2FS_XATTR_MAGIC) & ~stands & (head["i_inline"] & F2FS_INLINE_XATTR != 0)
+    return np.where((said > most) | shifted, usual, said)
+
+
+def _lost_inline_xattr(
+    geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Inodes without the flag of inline attributes that have them, or a hole of just that size before their nodes.
+
+    Without the flag the addresses in nodes would stand for other blocks of the file, and attributes behind the end
+    of a file inside its inode for bytes of it.
+    """
+    without = head["i_inline"] & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) == 0
+    rows = np.flatnonzero(without)
+    if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
+        return np.zeros(without.size, np.bool_)
+    end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
+    words = blocks.view("<u4")[rows]
+    room = words[:, end - DEFAULT_INLINE_XATTR_ADDRS : end]
+    before = words[:, end - DEFAULT_INLINE_XATTR_ADDRS - 1] != 0
+    hole = ~room.any(axis=1) & before & words[:, end : end + 5].any(axis=1)
+    content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
+    before_room = geo.addrs_per_inode - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE - extra[rows] // 4
+    content &= head["i_size"][rows] > (4 * before_room).astype(np.uint64)
+    without[rows] = ((room[:, 0] == F2FS_XATTR_MAGIC) & ~content) | hole
+    return without
+
+
+def fill(table: NDArray[Any], batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
+    """Rows of the table of inodes, of dtype ROW, from a batch; `nodes` are their rows in the table of nodes."""
+    geo, head = batch.geo, batch.head
+    table["node"] = nodes
+    for name in ("mode", "advise", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",
+                 "namelen", "dir_level"):  # fmt: skip
+        table[name] = head[f"i_{name}"]
+    table["inline"] = batch.inline
+    table["depth"] = head["i_current_depth"]
+    table["ext_fofs"], table["ext_blk"], table["ext_len"] = head["ext_fofs"], head["ext_blk"], head["ext_len"]
+    table["projid"] = np.where(batch.extra >= 8, head["i_projid"], 0)
+    table["inline_xattr"] = np.where(table["inline"] & F2FS_INLINE_XATTR, batch.inline_xattr, 0)
+    compressed = np.zeros(nodes.size, np.bool_)
+    if geo.feature & F2FS_FEATURE_COMPRESSION:
+        compressed = (head["i_flags"] & F2FS_COMPR_FL != 0) & (batch.kind == stat.S_IFREG) & (batch.extra >= 36)
+        compressed &= (head["i_log_cluster_size"] >= 2) & (head["i_log_cluster_size"] <= 8)
+        table["compr_blocks"] = np.where(compressed, head["i_compr_blocks"], 0)
+    table["compressed"] = compressed
+    cluster = np.where(compressed, 1 << np.minimum(head["i_log_cluster_size"], 8).astype(np.int64), 1)
+    table["cluster"] = cluster
+    count = np.maximum(geo.addrs_per_inode - batch.extra // 4 - batch.inline_xattr, 0)
+    table["start"] = batch.extra // 4
+    table["count"] = count - count % cluster
+    table["last"] = table["last_written"] = -1
+
+
+def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
+    """Files with the inline flag, and nodes or an address where inline data starts.
+
+    They have more bytes than fit, too, or i_blocks speaks of data.
+    """
+    geo, head = batch.geo, batch.head
+    data = head["i_inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == F2FS_INLINE_DATA
+    counted = (head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)) & (head["i_inline"] & F2FS_DATA_EXIST == 0)
+    rows = np.flatnonzero(data & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
+    if rows.size:
+        words = batch.blocks.view("<u4")[rows]
+        first = words[np.arange(rows.size), (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
+        at = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
+        rows = rows[geo.in_main(first) | words[:, at : at + 5].any(axis=1)]
+    return rows
+
+
+def casefolded(geo: Geometry, table: NDArray[Any]) -> NDArray[np.bool_]:
+    """Directories whose names are casefolded."""
+    if not geo.feature & F2FS_FEATURE_CASEFOLD:
+        return np.zeros(len(table), np.bool_)
+    return (table["flags"] & F2FS_CASEFOLD_FL) != 0
+
+
+def maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
+    """Inodes whose addresses are those of blocks.  One without a known type counts as a file: it may have been one."""
+    kinds = table["mode"] & np.uint16(0xF000)
+    special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
+    return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
+
+
+class NameHashes:
+    """Hashes of the names that inodes remember: collected by length, hashed many at a time."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]]] = {}
+        self._bytes = 0
+
+    def add(self, batch: InodeBatch, table: NDArray[Any]) -> None:
+        """Take the names of a batch; `table` gets hashes once there are many."""
+        lengths = np.minimum(batch.head["i_namelen"], F2FS_NAME_LEN).astype(np.int64)
+        pieces = (lengths + 15) // 16
+        for count in np.flatnonzero(np.bincount(pieces)).tolist():
+            if not count:
+                continue
+            which = np.flatnonzero(pieces == count)
+            wide = np.zeros((which.size, 16 * count), np.uint8)
+            taken = min(16 * count, F2FS_NAME_LEN)
+            wide[:, :taken] = batch.head["i_name"][which, :taken]
+            wide[np.arange(16 * count) >= lengths[which][:, None]] = 0
+            self._parts.setdefault(count, []).append((batch.rows[which], wide, lengths[which]))
+            self._bytes += wide.size
+        if self._bytes > NAMES_HELD:
+            self.flush(table)
+
+    def flush(self, table: NDArray[Any]) -> None:
+        """Write the hashes of what is collected into the table of inodes."""
+        for parts in self._parts.values():
+            rows, names, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+            table["name_hash"][rows] = dentry_hashes_padded(names, lengths)
+        self._parts.clear()
+        self._bytes = 0

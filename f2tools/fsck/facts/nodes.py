@@ -1,0 +1,98 @@
+"""The table of nodes: every nid that the NAT knows, with its entry, its footer and its place, as columns.
+
+A row is a nid in use.  What stands in the NAT is there from the beginning; footers come as blocks are read, places as
+who points to a node is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.image import Image
+
+UNKNOWN, INODE, DIRECT, INDIRECT, DOUBLE, XATTR = range(6)
+BATCH_BYTES = 4 << 20
+RESERVED_NIDS = 3
+# kinds of a wrong pointer to a node
+MISSING, RANGE, TWICE, FOREIGN, KIND = range(5)
+
+
+Progress = Callable[[int], None]
+
+
+def no_progress(_: int) -> None:
+    """For who does not want to know."""
+    return
+
+
+class NodeTable:
+    """Every nid in use; blocks are read in address order and many at a time."""
+
+    def __init__(self, image: Image, progress: Progress = no_progress) -> None:
+        self.image = image
+        self.geo = image.geo
+        self._progress = progress
+        self._batch = max(64, BATCH_BYTES // self.geo.block_size)
+        self._read_nat()
+        self.footer: NDArray[Any] = np.zeros(self.nid.size, NodeFooter.dtype)
+        self.kind = np.zeros(self.nid.size, np.uint8)
+        self.read = np.zeros(self.nid.size, np.bool_)
+        self.parent = np.full(self.nid.size, -1, np.int32)  # node row of who points to it
+        self.slot = np.zeros(self.nid.size, np.uint16)  # where in that node
+        self.inode_of = np.full(self.nid.size, -1, np.int32)  # inode row that the node belongs to
+        self.fofs = np.zeros(self.nid.size, np.int64)  # first file block below it
+        self.offset = np.zeros(self.nid.size, np.int64)  # what the footer's offset must be
+
+    def _read_nat(self) -> None:
+        used = self.image.nat.used()
+        self.nat_reserved = self.image.nat.lookup(np.arange(min(RESERVED_NIDS, self.geo.max_nid)))
+        self.nid = used[used >= RESERVED_NIDS]
+        entries = self.image.nat.lookup(self.nid)
+        self.addr = entries["block_addr"].astype(np.int64)
+        self.nat_ino = entries["ino"].astype(np.int64)
+        self.version = entries["version"].copy()
+        self.usable = self.geo.in_main(self.addr)
+        self._row_of = np.zeros(self.geo.max_nid, np.int32)  # untouched pages cost nothing
+        self._row_of[self.nid] = np.arange(1, self.nid.size + 1, dtype=np.int32)
+
+    def rows_of(self, nids: NDArray[Any]) -> NDArray[np.int64]:
+        """Node rows of nids, -1 for those that are free or out of range."""
+        wanted = np.asarray(nids, np.int64)
+        inside = (wanted >= 0) & (wanted < self.geo.max_nid)
+        return np.where(inside, self._row_of[np.where(inside, wanted, 0)].astype(np.int64) - 1, -1)
+
+    def row_of(self, nid: int) -> int:
+        """Node row of one nid, or -1."""
+        return int(self.rows_of(np.array([nid]))[0])
+
+    def _inode_candidates(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.usable & (self.nat_ino == self.nid))
+
+    def _batches(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+        """(rows, blocks) of nodes in address order.  The blocks are good until the next ones are asked for."""
+        rows = rows[np.argsort(self.addr[rows], kind="stable")]
+        if not rows.size:
+            return
+        buffer = np.empty((min(self._batch, rows.size), self.geo.block_size), np.uint8)
+        for first in range(0, rows.size, self._batch):
+            some = rows[first : first + self._batch]
+            yield some, self.image.read_rising(self.addr[some], buffer)
+            self._progress(some.size)
+
+    def _note_footers(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[Any]:
+        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        self.footer[rows] = footers
+        self.read[rows] = True
+        return footers
+
+    def _read_footers(self, rows: NDArray[np.int64]) -> None:
+        """Footers of nodes that were not read yet: their blocks are read again when their kind is known."""
+        rows = distinct(rows[~self.read[rows]])
+        for some, blocks in self._batches(rows):
+            self._note_footers(some, blocks)
