@@ -34,12 +34,12 @@ from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
-    from f2tools.device.changes.overlay import Overlay
     from f2tools.f2fs.volume.layouts import Layout
     from f2tools.fsck.check import Report
     from f2tools.fsck.fates import Fates
     from f2tools.fsck.findings import Finding
     from f2tools.fsck.repair.rounds import Outcome
+    from f2tools.fsck.salvage import Preparation, Salvage
 
 DONE_SHOWN = 30
 CODE = re.compile(r"[A-Z]\d{3}")
@@ -151,7 +151,8 @@ def fsck(
     if layout is not None and not rescue and salvage_to is None:
         raise click.UsageError("--layout goes with --rescue or --salvage")
     if salvage_to is not None:
-        ctx.exit(_salvaged(image, devices, salvage_to, keep, memory, rescue, layout, as_json, verbose))
+        result = _salvaged(image, devices, salvage_to, keep, memory, _preparation(rescue, layout))
+        ctx.exit(_say_salvaged(result, as_json, verbose))
     repairing = yes or preen or auto or interactive
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
@@ -416,22 +417,32 @@ def _command(*words: str) -> str:
     return f"`{command_line('f2tools', *words)}`"
 
 
-def _salvaged(
-    path: str, devices: tuple[str, ...], target: str, keep: Keep, memory: int, rescue: bool, layout: Layout | None,
-    as_json: bool, verbose: bool,
-) -> int:  # fmt: skip
-    """Copy out what is readable; the exit code: 0 when nothing is missing, else 4."""
-    from f2tools.device import open_device
+def _preparation(rescue: bool, layout: Layout | None) -> Preparation:
+    """What is done to the overlay before files are copied out."""
     from f2tools.fsck.rescue import lay_out, prepare
-    from f2tools.fsck.salvage import lines_of, salvage
-    from f2tools.options import print_json
 
-    def ready(overlay: Overlay, memory: int) -> list[str]:
-        return prepare(overlay, memory, layout) if rescue else lay_out(overlay, layout)
+    if rescue:
+        return lambda overlay, memory: prepare(overlay, memory, layout)
+    return lambda overlay, memory: lay_out(overlay, layout)
+
+
+def _salvaged(
+    path: str, devices: tuple[str, ...], target: str, keep: Keep, memory: int, preparation: Preparation
+) -> Salvage:
+    """Copy out what is readable."""
+    from f2tools.device import open_device
+    from f2tools.fsck.salvage import salvage
 
     with open_device(path, extra=list(devices)) as device:
         _say_what_is_above(device, path)
-        result = salvage(device, path, target, keep=keep, memory_bytes=memory, prepare=ready)
+        return salvage(device, path, target, keep=keep, memory_bytes=memory, prepare=preparation)
+
+
+def _say_salvaged(result: Salvage, as_json: bool, verbose: bool) -> int:
+    """What was copied out; the exit code: 0 when nothing is missing, else 4."""
+    from f2tools.fsck.salvage import lines_of
+    from f2tools.options import print_json
+
     if as_json:
         print_json(result.as_dict())
     else:

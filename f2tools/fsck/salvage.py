@@ -34,6 +34,8 @@ from f2tools.text import printable
 
 FILES, REPORT_JSON, REPORT_TEXT = "files", "report.json", "report.txt"
 SHOWN = 20
+# changes the overlay within so much memory, before anything is copied; says what it did
+Preparation = Callable[[Overlay, int], list[str]]
 
 
 @dataclass
@@ -123,7 +125,7 @@ def salvage(
     *,
     keep: Keep = NOTHING,
     memory_bytes: int = DEFAULT_MEMORY,
-    prepare: Callable[[Overlay, int], list[str]] | None = None,
+    prepare: Preparation | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Salvage:
     """Copy what can be read on `device` into the new or empty folder `target`; `device` is never written to.
@@ -150,7 +152,7 @@ def _salvage(
     target: str,
     keep: Keep,
     memory_bytes: int,
-    prepare: Callable[[Overlay, int], list[str]] | None,
+    prepare: Preparation | None,
     advance: Callable[[int], None] | None,
 ) -> Salvage:
     real_size = device.size_bytes
