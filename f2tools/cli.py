@@ -22,6 +22,7 @@ TOOLS = {
     "vsl": ("f2tools.vsl.cli:vsl", "A sparse space of blocks over an append-only log, in an image."),
     "dfs": ("f2tools.dfs.cli:dfs", "The Direct File System over such a space: make, check, look."),
     "experiment": ("f2tools.experiment.cli:main", "The evaluations of the papers, by command."),
+    "dffs": ("f2tools.dffs.cli:dffs", "The Direct Flash File System on raw NAND: make, mount, check, look."),
     "recover": ("f2tools.recover.cli:recover", "Explain what a crash left, and bring back what was fsync'ed."),
     "clean": ("f2tools.clean.cli:clean", "Win free sections, and show what it takes."),
     "resize": ("f2tools.resize.cli:resize", "Let a volume grow or shrink, safely."),
@@ -59,7 +60,7 @@ TOOLS = {
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
-    "Make and look": ("mkfs", "dump", "trace", "ftl", "vsl", "dfs", "experiment", "links"),
+    "Make and look": ("mkfs", "dump", "trace", "ftl", "vsl", "dfs", "dffs", "experiment", "links"),
     "Use": ("mount", "umount"),
     "Check and rescue": ("fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),

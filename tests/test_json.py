@@ -75,6 +75,18 @@ def test_a_command_on_a_direct_file_system_prints_the_names_of_the_page(command:
     assert set(first(done.out.decode())) == set(top.split())
 
 
+@pytest.mark.parametrize(
+    "command", ["dffs fsck", "dffs dump info", "dffs dump ls", "dffs dump stat", "dffs dump extract", "dffs dump page"]
+)
+def test_a_command_on_a_direct_flash_file_system_prints_the_names_of_the_page(command: str, tmp_path: Path) -> None:
+    image = tmp_path / "card.nand"
+    assert f2("dffs", "mkfs", image, "--size", "8M").code == 0
+    words = {"stat": ["/"], "page": ["2"], "extract": ["-o", tmp_path / "out"]}
+    done = f2(*command.split(), image, *words.get(command.split()[-1], []), "--json")
+    top = re.findall(r"`([^`]*)`", ROWS[command].split(";")[0])[0]
+    assert set(first(done.out.decode())) == set(top.split())
+
+
 LIKE_EDIT = set("cp edit mv rm rmdir mkdir ln mknod chmod chown touch truncate setfattr setfacl chattr".split())  # noqa: SIM905
 
 

@@ -43,6 +43,7 @@ OPEN_FIRST = {
 }
 READ_BY = {
     "DFS (Direct File System)": "`f2tools dfs dump info`",
+    "Direct Flash File System": "`f2tools dffs dump info`",
     "ext2": "e2fsck -fn",
     "ext3": "e2fsck -fn",
     "ext4": "e2fsck -fn",

@@ -41,6 +41,7 @@ class Signature:
 MAGICS: tuple[tuple[str, int, bytes], ...] = (
     *(("F2FS", place, F2FS_MAGIC) for place in SUPERBLOCK_PLACES),
     ("DFS (Direct File System)", 8192, b"F2DFSIMG"),
+    ("Direct Flash File System", 0, b"F2DFFSIM"),
     ("XFS", 0, b"XFSB"),
     ("Btrfs", 0x10040, b"_BHRfS_M"),
     ("bcachefs or bcache", 4096 + 24, bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")),

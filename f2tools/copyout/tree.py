@@ -1,0 +1,148 @@
+"""What a file system offers whose trees are to be listed, archived and copied out: paths, children, content.
+
+The walk believes nothing of names and shape, needs no recursion, and keeps of each directory the names alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Lost, name_problem, shortened, too_deep
+from f2tools.errors import F2fsError
+
+
+class Node(Protocol):
+    """An inode; times are nanoseconds since 1970, a device's major number is the upper half of `rdev`."""
+
+    ino: int
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    links: int
+    rdev: int
+    atime: int
+    mtime: int
+    ctime: int
+    crtime: int
+    xattrs: dict[str, bytes]
+
+    @property
+    def kind(self) -> str:
+        """file, dir, symlink, char, block, fifo or socket."""
+        ...
+
+    @property
+    def is_dir(self) -> bool: ...
+
+    @property
+    def is_file(self) -> bool: ...
+
+    @property
+    def is_link(self) -> bool: ...
+
+
+class Tree(Protocol):
+    """A volume."""
+
+    @property
+    def root(self) -> Any: ...
+
+    def at_path(self, path: bytes, *, follow: bool = True) -> Any:
+        """The inode behind a path; OSError where there is none."""
+        ...
+
+    def names_in(self, folder: Any, problems: list[str]) -> Iterable[tuple[bytes, int]]:
+        """(name, key) of all but `.` and `..` in a directory; what can't be used is noted."""
+        ...
+
+    def opened(self, key: int) -> Any:
+        """The inode that a key leads to; F2fsError."""
+        ...
+
+    def data_ranges(self, inode: Any) -> Iterator[tuple[int, int]]:
+        """(offset, length) in a file of what is no hole."""
+        ...
+
+    def read_content(self, inode: Any, offset: int, length: int) -> bytes: ...
+
+    def readlink(self, inode: Any) -> bytes: ...
+
+    def bytes_taken(self, inode: Any) -> int:
+        """How much room a file takes."""
+        ...
+
+
+def children(volume: Tree, folder: Node, path: bytes, lost: list[Lost]) -> list[tuple[bytes, int]]:
+    """(name, key) of what is in a directory, sorted by name; what can't be used is noted."""
+    problems: list[str] = []
+    names: dict[bytes, int] = {}
+    try:
+        for name, key in volume.names_in(folder, problems):
+            problem = name_problem(name)
+            if problem is not None:
+                lost.append(Lost(path, problem))
+            elif name in names:
+                lost.append(Lost(under(path, name), SECOND_ENTRY))
+            else:
+                names[name] = key
+    except F2fsError as error:
+        problems.append(str(error))
+    lost += [Lost(path, text) for text in problems]
+    return sorted(names.items())
+
+
+def walk(volume: Tree, top: Node, path: bytes, lost: list[Lost]) -> Iterator[tuple[bytes, Any]]:
+    """(path, inode) of everything from `top` on, a directory right before all that is in it."""
+    yield path, top
+    if not top.is_dir:
+        return
+    todo: list[tuple[bytes, int]] = [(under(path, name), key) for name, key in children(volume, top, path, lost)[::-1]]
+    met: set[int] = {top.ino}
+    copied: set[int] = set()
+    while todo:
+        here, key = todo.pop()
+        try:
+            inode = volume.opened(key)
+        except F2fsError as error:
+            lost.append(Lost(here, str(error)))
+            continue
+        if inode.is_dir and inode.ino in met:
+            lost.append(Lost(here, "the directory stands at a second place; not followed"))
+            continue
+        if not inode.is_dir and inode.links < 2 and inode.ino in copied:
+            lost.append(Lost(here, MORE_NAMES))
+            continue
+        (met if inode.is_dir else copied).add(inode.ino)
+        yield here, inode
+        if not inode.is_dir:
+            continue
+        reason = too_deep(here)
+        if reason is not None:
+            lost.append(Lost(shortened(here), reason))
+            continue
+        todo += [(under(here, name), below) for name, below in children(volume, inode, here, lost)[::-1]]
+
+
+def listed(
+    volume: Tree, paths: Iterable[bytes], recursive: bool, lost: list[Lost]
+) -> Iterator[tuple[bytes, Any]]:  # fmt: skip
+    """(path, inode) of what `ls` shows of these paths."""
+    for path in paths:
+        top = volume.at_path(path)
+        if recursive:
+            yield from walk(volume, top, path, lost)
+        elif not top.is_dir:
+            yield path, top
+        else:
+            for name, key in children(volume, top, path, lost):
+                try:
+                    yield under(path, name), volume.opened(key)
+                except F2fsError as error:
+                    lost.append(Lost(under(path, name), str(error)))
+
+
+def under(path: bytes, name: bytes) -> bytes:
+    """The path of a name in a directory."""
+    return path + name if path.endswith(b"/") else path + b"/" + name

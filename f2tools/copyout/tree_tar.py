@@ -1,0 +1,158 @@
+"""A `Tree` as a tar archive: pax with times to the nanosecond, extended attributes, holes and hard links; a stream."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import IO
+
+from f2tools.copyout.tree import Node, Tree, walk
+from f2tools.copyout.walk import Lost
+from f2tools.errors import F2fsError
+
+PIECE = 1 << 20
+BLOCK = 512  # of an archive
+_TYPES = {
+    "dir": tarfile.DIRTYPE, "file": tarfile.REGTYPE, "symlink": tarfile.SYMTYPE, "char": tarfile.CHRTYPE,
+    "block": tarfile.BLKTYPE, "fifo": tarfile.FIFOTYPE,
+}  # fmt: skip
+
+
+@dataclass
+class TarReport:
+    """What went into the archive and what did not."""
+
+    entries: int = 0
+    sockets: int = 0
+    lost: list[Lost] = field(default_factory=list)
+
+
+class _Content(io.RawIOBase):
+    """Parts of a file one after the other, behind a head; what can't be read is zeros, and noted."""
+
+    def __init__(self, volume: Tree, inode: Node, head: bytes, runs: list[tuple[int, int]]) -> None:
+        self.volume = volume
+        self.inode = inode
+        self.problem = ""
+        self._ready = head
+        self._runs = runs[::-1]
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts: list[bytes] = []
+        missing = size
+        while missing > 0:
+            if not self._ready and not self._next():
+                break
+            part, self._ready = self._ready[:missing], self._ready[missing:]
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def _next(self) -> bool:
+        if not self._runs:
+            return False
+        offset, length = self._runs.pop()
+        take = min(length, PIECE)
+        if take < length:
+            self._runs.append((offset + take, length - take))
+        self._ready = self._piece(offset, take)
+        return True
+
+    def _piece(self, offset: int, length: int) -> bytes:
+        try:
+            return self.volume.read_content(self.inode, offset, length)
+        except F2fsError as error:
+            if length <= BLOCK:
+                self.problem = self.problem or str(error)
+                return bytes(length)
+        # block by block it comes out which can't be read
+        return b"".join(
+            self._piece(at, min(BLOCK, offset + length - at)) for at in range(offset, offset + length, BLOCK)
+        )
+
+
+def write_tar(
+    volume: Tree, out: IO[bytes], paths: tuple[str, ...] = (), advance: Callable[[int], None] = lambda _: None
+) -> TarReport:
+    """Write the archive; names are relative to the root of the volume."""
+    report = TarReport()
+    linked: dict[int, str] = {}
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
+        for path in paths or ("/",):
+            raw = os.fsencode(path)
+            for found, inode in walk(volume, volume.at_path(raw, follow=False), _absolute(raw), report.lost):
+                try:
+                    _add(volume, archive, found, inode, linked, report)
+                except F2fsError as error:
+                    report.lost.append(Lost(found, str(error)))
+                advance(1)
+    return report
+
+
+def _absolute(path: bytes) -> bytes:
+    return path if path.startswith((b"/", b"ino:")) else b"/" + path
+
+
+def _add(
+    volume: Tree, archive: tarfile.TarFile, path: bytes, inode: Node, linked: dict[int, str], report: TarReport
+) -> None:  # fmt: skip
+    if inode.kind == "socket":
+        report.sockets += 1
+        return
+    name = (path.strip(b"/") or b".").decode("utf-8", "surrogateescape")
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.uid, info.gid = _TYPES[inode.kind], inode.mode & 0o7777, inode.uid, inode.gid
+    info.mtime = inode.mtime // 1_000_000_000
+    info.pax_headers = {
+        key: _time(value) for key, value in (("mtime", inode.mtime), ("atime", inode.atime), ("ctime", inode.ctime))
+    }
+    report.entries += 1
+    if inode.links > 1 and not inode.is_dir:
+        if inode.ino in linked:
+            info.type, info.linkname = tarfile.LNKTYPE, linked[inode.ino]
+            archive.addfile(info)
+            return
+        linked[inode.ino] = name
+    for key, value in inode.xattrs.items():
+        escaped = key.replace("%", "%25").replace("=", "%3D")
+        info.pax_headers[f"SCHILY.xattr.{escaped}"] = value.decode("utf-8", "surrogateescape")
+    if inode.is_link:
+        info.linkname = volume.readlink(inode).decode("utf-8", "surrogateescape")
+    info.devmajor, info.devminor = inode.rdev >> 32, inode.rdev & 0xFFFFFFFF
+    if not inode.is_file:
+        archive.addfile(info)
+        return
+    runs, head = list(volume.data_ranges(inode)), b""
+    used = sum(length for _, length in runs)
+    if used != inode.size:
+        head = _sparse_map(runs, inode.size)
+        info.pax_headers |= {
+            "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": name,
+            "GNU.sparse.realsize": str(inode.size),
+        }  # fmt: skip
+        folder, _, last = name.rpartition("/")
+        info.name = (folder + "/" if folder else "") + "GNUSparseFile.0/" + last
+    info.size = len(head) + used
+    content = _Content(volume, inode, head, runs)
+    archive.addfile(info, content)  # type: ignore[arg-type]
+    if content.problem:
+        report.lost.append(Lost(path, f"{content.problem}; what could not be read is zeros"))
+
+
+def _sparse_map(runs: list[tuple[int, int]], size: int) -> bytes:
+    """The table in front of the data of a sparse file, GNU format 1.0: decimal numbers, a line each."""
+    if not runs or sum(runs[-1]) < size:
+        runs = [*runs, (size, 0)]
+    table = b"%d\n" % len(runs) + b"".join(b"%d\n%d\n" % run for run in runs)
+    return table.ljust(-(-len(table) // BLOCK) * BLOCK, b"\0")
+
+
+def _time(ns: int) -> str:
+    seconds, rest = divmod(abs(ns), 1_000_000_000)
+    return f"{'-' if ns < 0 else ''}{seconds}.{rest:09d}"

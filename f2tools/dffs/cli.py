@@ -1,0 +1,108 @@
+"""The `f2tools dffs` group: volumes of the Direct Flash File System made, checked, mounted, and looked into."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from f2tools.dffs.dump_cli import dump
+from f2tools.dffs.mount_cli import mount
+from f2tools.options import FINDINGS_LEFT, CheckCommand, Size, human_size, json_option, print_json, progress
+from f2tools.text import printable
+
+
+@click.group()
+def dffs() -> None:
+    """The Direct Flash File System on raw NAND: dumps of pages, each with its spare area, as nanddump writes them.
+
+    \b
+    Example:
+      f2tools dffs mkfs card.nand --size 256M
+      f2tools dffs mount card.nand /mnt/card
+    """
+
+
+@dffs.command()
+@click.argument("flash", type=click.Path(path_type=str))
+@click.option("--size", type=Size(), required=True, help="Size of the chip without spare areas, for example 256M.")
+@click.option("--pages", type=Size(), default="2K", show_default=True, help="Bytes of a page without its spare area.")
+@click.option("--block", type=Size(), default="128K", show_default=True, help="Bytes of an erase block.")
+@click.option("--spare", type=Size(), help="Bytes of a spare area.  [default: 64 for each 2K of a page]")
+@click.option("--bad", type=int, multiple=True, metavar="BLOCK", help="Mark this erase block bad (repeatable).")
+def mkfs(flash: str, size: int, pages: int, block: int, spare: int | None, bad: tuple[int, ...]) -> None:
+    """Make a new dump of a chip with an empty volume.  It can be written to flash with `nandwrite -o`.
+
+    \b
+    Examples:
+      f2tools dffs mkfs card.nand --size 256M
+      f2tools dffs mkfs card.nand --size 1G --pages 4K --block 256K --bad 17
+    """
+    from f2tools.dffs.mkfs import make_image, shape_for
+
+    shape = shape_for(size, pages, block, spare)
+    for number in bad:
+        if not 0 <= number < shape.blocks:
+            raise click.BadParameter(f"there is no erase block {number}; {shape.blocks} there are", param_hint="--bad")
+    make_image(flash, shape, bad=bad)
+    click.echo(
+        f"{printable(flash)}: {shape.blocks} erase blocks, pages of {shape.page_size}+{shape.spare_size} bytes; files "
+        f"up to {human_size(min(shape.max_size, size))}, {shape.ids - 2} directories at most"
+    )
+
+
+@dffs.command(cls=CheckCommand)
+@click.argument("flash", type=click.Path(path_type=str))
+@json_option
+def fsck(flash: str, as_json: bool) -> None:
+    """Check a volume, all content included; say what is wrong and where.  Nothing is written.
+
+    Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 4 for a damaged one; 8 where it can't
+    be checked; 16 wrong usage; 32 interrupted.
+
+    \b
+    Example:
+      f2tools dffs fsck card.nand
+    """
+    from f2tools.dffs.check import check
+    from f2tools.dffs.volume import open_volume
+
+    with open_volume(flash) as volume, progress("pages", None) as bar:
+        report = check(volume, bar.advance)
+    if as_json:
+        print_json({"image": flash, **report.as_dict()})
+    else:
+        for finding in report.findings:
+            click.echo(printable(str(finding)))
+        for line in _said_of(report):
+            click.echo(f"{printable(flash)}: {line}")
+        verdict = "sound" if report.sound else f"damaged, {len(report.findings) + report.left_out} findings"
+        click.echo(
+            f"{printable(flash)}: {verdict}; {report.directories} directories, {report.files} other files, "
+            f"{report.pages_used} pages used"
+        )
+    if not report.sound:
+        sys.exit(FINDINGS_LEFT)
+
+
+def _said_of(report: Any) -> list[str]:
+    """What is no damage and good to know."""
+    lines: list[str] = []
+    if not report.clean:
+        lines.append("not closed; the next opening for writing puts it in order")
+    if not report.spare:
+        lines.append(
+            "without spare areas nothing vouches for content, and what followed the last checkpoint is unknown"
+        )
+    if report.committed_since:
+        lines.append(f"{report.committed_since} pages of the log were committed after the last checkpoint, and count")
+    if report.uncommitted:
+        lines.append(f"{report.uncommitted} pages were written and never committed")
+    if report.bits_put_right:
+        lines.append(f"{report.bits_put_right} pages have wrong bits that their code puts right")
+    return lines
+
+
+dffs.add_command(dump)
+dffs.add_command(mount)

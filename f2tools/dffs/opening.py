@@ -1,0 +1,57 @@
+"""Opening for writing: where the log goes on, and how what a power cut left is put in order."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from f2tools.dffs.derive import Walk
+from f2tools.dffs.layout import SPACE
+from f2tools.errors import Corrupt, DeviceError, Where
+
+if TYPE_CHECKING:
+    from f2tools.dffs.engine import Engine
+
+SEQ_STEP = 1 << 20  # behind what a power cut left; more than any chain has pages
+
+
+def go_on(engine: Engine) -> None:
+    """Let the log go on, but not on a page that a cut may have begun to write."""
+    log, chip = engine.log, engine.log.chip
+    if chip.next_page(log.block) != log.next:
+        log.next = engine.shape.pages_per_block
+    if chip.next_page(log.cp_block) != log.cp_page + 1:
+        log.cp_page = engine.shape.pages_per_block
+
+
+def recover(engine: Engine) -> None:
+    """After a power cut: what can be reached is in use, the log goes on elsewhere, a checkpoint says so."""
+
+    def tell(code: str, detail: str, ino: int | None, page: int | None) -> None:
+        raise Corrupt(Where(ino=ino), f"{code}: {detail}; `f2tools dffs fsck` says more")
+
+    reached = Walk(engine, tell).run()
+    rolled, log, space = engine.rolled, engine.log, engine.space
+    named = [page for page in (*engine.state.table, *engine.state.space) if page]
+    try:
+        space.load([engine.pages.read(page, (SPACE,))[0] for page in engine.state.space if page], [])
+    except (Corrupt, DeviceError, ValueError):
+        space.erases[:] = 0
+    space.live[:] = reached.live
+    space.live[named] = True
+    space.count_anew()
+    for block in rolled.blocks:
+        space.erases[block] += 1
+    engine.forget_log(reached.ids, max(rolled.last_ino, reached.last_ino) + 1)
+    log.seq = rolled.seq + SEQ_STEP
+    # what the log went through since the checkpoint has to stay until there is a new one
+    log.chain = space.chain(space.free([log.block, *rolled.blocks]))
+    log.next = log.cp_page = engine.shape.pages_per_block
+    engine.checkpoint()
+
+
+def right_table(engine: Engine, which: int, ids: dict[int, int]) -> array[int] | None:
+    """A page of the mapping table with the ids that are in use; None where it is that already."""
+    per = engine.shape.pointers
+    right = array("I", [ids.get(number, 0) for number in range(which * per, (which + 1) * per)])
+    return None if right == engine.table_page(which) else right

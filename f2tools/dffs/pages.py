@@ -1,0 +1,230 @@
+"""Pages of a volume: read, put right by the code in the spare area, held against their tags; and where the volume lies.
+
+A dump may have come without spare areas.  Then there is nothing to put a wrong bit right with, and nothing that says
+what was written after the last checkpoint; all else is read as ever.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from f2tools.device.base import Device
+from f2tools.device.containers.partition import Slice
+from f2tools.dffs.layout import PAGE_KINDS, SUPER_MAGIC, VERSION, Checkpoint, Shape, Superblock, Tag
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Where
+from f2tools.flash import hamming
+from f2tools.flash.checksums import crc32, mended
+from f2tools.flash.nand import Geometry, Nand
+
+_TAG = Tag.unpacker()[0]
+_CRC = struct.Struct("<I")
+_BEFORE_CRC = Tag.size - _CRC.size
+PAGE_SIZES = (2048, 4096, 8192, 16384)
+BLOCK_PAGES = (16, 32, 64, 128, 256)
+SEARCHED_BLOCKS = 8
+MOST_BLOCKS = 1 << 17
+MOST_PAGES = 1 << 24
+LEAST_BLOCKS = 16
+
+
+class NotDffs(F2fsError):
+    """There is no Direct Flash File System here."""
+
+
+class Tagged(NamedTuple):
+    """A tag: see layout.Tag."""
+
+    kind: int
+    flags: int
+    id: int
+    parent: int
+    hash: int
+    offset: int
+    ino: int
+    seq: int
+    data_crc: int
+
+    @property
+    def said(self) -> str:
+        """What the page is, in words."""
+        return PAGE_KINDS.get(self.kind, f"kind {self.kind}")
+
+
+def parse_tag(spare: bytes) -> Tagged | None:
+    """The tag in a spare area, one wrong bit put right; None where there is none."""
+    raw = spare[hamming.MARK_BYTES : hamming.MARK_BYTES + Tag.size]
+    body = mended(raw[:_BEFORE_CRC], _CRC.unpack_from(raw, _BEFORE_CRC)[0])
+    if body is None:
+        return None
+    values = _TAG.unpack(body + raw[_BEFORE_CRC:])
+    return Tagged(*values[:-1]) if values[0] in PAGE_KINDS else None
+
+
+def build_spare(shape: Shape, tag: Tagged, data: bytes) -> bytes:
+    """The spare area of a page: no bad block mark, the tag, and at the end the code of the content."""
+    body = _TAG.pack(*tag, 0)[:_BEFORE_CRC]
+    head = b"\xff" * hamming.MARK_BYTES + body + _CRC.pack(crc32(body))
+    code = hamming.code(data)
+    return head.ljust(shape.spare_size - len(code), b"\xff") + code
+
+
+class Pages:
+    """The pages of a volume, on a chip or in a dump without spare areas."""
+
+    def __init__(self, shape: Shape, chip: Nand | None, bare: Device | None = None) -> None:
+        self.shape = shape
+        self.chip = chip
+        self._bare = bare
+        place = chip if chip is not None else bare
+        assert place is not None
+        self.name = place.name
+        self.reads = 0
+        self.spare_reads = 0
+        self.writes = 0
+        self.put_right = 0
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether there are spare areas."""
+        return self.chip is not None
+
+    def read(self, page: int, kinds: tuple[int, ...]) -> tuple[bytes, Tagged | None]:
+        """A page that is of one of these kinds, with its tag if there are tags; Corrupt where it is not."""
+        where = Where(area=f"page {page}")
+        if not 0 < page < self.shape.pages:
+            raise Corrupt(where, f"there is no such page for a {PAGE_KINDS[kinds[0]]}")
+        self.reads += 1
+        if self.chip is None:
+            assert self._bare is not None
+            return self._bare.pread(page * self.shape.page_size, self.shape.page_size), None
+        data, spare = self.chip.read(page)
+        tag = parse_tag(spare)
+        if tag is None:
+            raise Corrupt(where, "its spare area has no tag that is whole")
+        if tag.kind not in kinds:
+            raise Corrupt(where, f"it is a page of kind {tag.said}, where one of kind {PAGE_KINDS[kinds[0]]} is needed")
+        return self.right(data, spare, tag, where), tag
+
+    def content(self, page: int) -> bytes:
+        """The content of a page, whatever it is, with bits put right where its spare area allows it."""
+        if self.chip is None:
+            assert self._bare is not None
+            return self._bare.pread(page * self.shape.page_size, self.shape.page_size)
+        data, spare = self.chip.read(page)
+        tag = parse_tag(spare)
+        return data if tag is None else self.right(data, spare, tag, Where(area=f"page {page}"))
+
+    def right(self, data: bytes, spare: bytes, tag: Tagged, where: Where) -> bytes:
+        """Content as it was programmed; Corrupt where more bits are wrong than the code bears."""
+        if crc32(data) == tag.data_crc:
+            return data
+        fixed = hamming.mended(data, spare[-hamming.code_bytes(self.shape.page_size) :])
+        if fixed is None or crc32(fixed) != tag.data_crc:
+            raise Corrupt(where, "more bits are wrong than can be put right")
+        self.put_right += 1
+        return fixed
+
+    def tag(self, page: int) -> Tagged | None:
+        """The tag of a page; None where there is none that is whole."""
+        if self.chip is None or not 0 <= page < self.shape.pages:
+            return None
+        self.spare_reads += 1
+        try:
+            return parse_tag(self.chip.read_spare(page))
+        except DeviceError:
+            return None
+
+    def is_bad(self, block: int) -> bool:
+        """Whether a block is marked bad; a dump without spare areas doesn't say."""
+        return self.chip is not None and self.chip.is_bad(block)
+
+    def close(self) -> None:
+        for place in (self.chip, self._bare):
+            if place is not None:
+                place.close()
+
+
+def parse_super(data: bytes, name: str) -> Superblock | None:
+    """The superblock at the beginning of a page; None where there is none that is whole."""
+    sb = Superblock.parse(data)
+    if sb.magic != SUPER_MAGIC or sb.crc != crc32(sb.build()[: -_CRC.size]):
+        return None
+    if sb.version != VERSION:
+        raise Unsupported(f"{name}: version {sb.version} of the format; {VERSION} is known here")
+    return sb
+
+
+def shape_of(sb: Superblock) -> Shape:
+    """The shape of the chip; Corrupt where none can have it."""
+    shape = Shape(sb.blocks, sb.page_size, sb.spare_size, sb.pages_per_block)
+    problem = shape_problem(shape)
+    if problem:
+        raise Corrupt(Where(area="superblock"), problem)
+    return shape
+
+
+def shape_problem(shape: Shape) -> str | None:
+    """Why no volume can be on such a chip; None where one can."""
+    if shape.page_size not in PAGE_SIZES:
+        return f"pages of {shape.page_size} bytes; {', '.join(map(str, PAGE_SIZES))} can be"
+    if shape.pages_per_block not in BLOCK_PAGES:
+        return f"erase blocks of {shape.pages_per_block} pages; {', '.join(map(str, BLOCK_PAGES))} can be"
+    need = hamming.MARK_BYTES + Tag.size + hamming.code_bytes(shape.page_size)
+    if not need <= shape.spare_size <= shape.page_size:
+        return f"spare areas of {shape.spare_size} bytes; {need} are needed"
+    room = (shape.page_size - Checkpoint.size) // 4
+    if not LEAST_BLOCKS <= shape.blocks <= MOST_BLOCKS or shape.pages > MOST_PAGES:
+        most = min(MOST_BLOCKS, MOST_PAGES // shape.pages_per_block)
+        return f"{shape.blocks} erase blocks; {LEAST_BLOCKS} to {most} can be"
+    if shape.table_pages + shape.space_pages > room:
+        most = (room - shape.table_pages) * shape.records_per_page
+        return f"{shape.blocks} erase blocks of such pages; a checkpoint has room for {most}"
+    return None
+
+
+def find_super(device: Device) -> Superblock | None:
+    """The superblock of a volume on a chip whose shape nobody has said; None where there is none."""
+    found = _super_at(device, 0)
+    if found is not None:
+        return found
+    met: set[int] = set()
+    for page_size in PAGE_SIZES:
+        for per_block in BLOCK_PAGES:
+            for raw in (page_size + page_size // 32, page_size):
+                for block in range(1, SEARCHED_BLOCKS):
+                    at = block * per_block * raw
+                    if at not in met:
+                        met.add(at)
+                        found = _super_at(device, at)
+                        if found is not None:
+                            return found
+    return None
+
+
+def _super_at(device: Device, at: int) -> Superblock | None:
+    if at + Superblock.size > device.size_bytes:
+        return None
+    return parse_super(device.pread(at, Superblock.size), device.name)
+
+
+def open_pages(device: Device) -> tuple[Superblock, Pages]:
+    """The volume on a device, which this then owns: a dump with spare areas or without; NotDffs where there is none."""
+    sb = find_super(device)
+    if sb is None:
+        raise NotDffs(f"{device.name}: no Direct Flash File System; `f2tools dffs mkfs` makes one")
+    shape = shape_of(sb)
+    geometry = Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block)
+    if device.size_bytes >= geometry.raw_bytes:
+        return sb, Pages(shape, Nand(geometry, _cut(device, geometry.raw_bytes)))
+    if device.size_bytes >= geometry.data_bytes:
+        return sb, Pages(shape, None, _cut(device, geometry.data_bytes))
+    raise Corrupt(
+        Where(area="superblock"),
+        f"{device.name} has {device.size_bytes} bytes; the volume takes {geometry.raw_bytes} with spare areas and "
+        f"{geometry.data_bytes} without",
+    )
+
+
+def _cut(device: Device, size: int) -> Device:
+    return device if device.size_bytes == size else Slice(device, 0, size)

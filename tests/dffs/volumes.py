@@ -1,0 +1,125 @@
+"""Small volumes for tests, in memory; what a volume holds as plain values; and what a power cut leaves of a chip."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count, islice
+
+from f2tools.device.changes.record import Event, Recorder
+from f2tools.dffs.check import Report, check
+from f2tools.dffs.layout import ROOT_ID, Shape
+from f2tools.dffs.mkfs import format_chip
+from f2tools.dffs.nodes import Directory, name_hash
+from f2tools.dffs.volume import Volume
+from f2tools.dffs.write import WritableVolume
+from f2tools.flash.nand import Geometry, Nand
+from tests.device.memory import Memory
+
+SMALL = Geometry(blocks=48, page_size=2048, spare_size=64, pages_per_block=16)
+TIGHT = Geometry(blocks=40, page_size=2048, spare_size=64, pages_per_block=16)
+WIDE = Geometry(blocks=128, page_size=2048, spare_size=64, pages_per_block=16)
+
+
+def clock() -> Callable[[], int]:
+    """A clock that goes on by a second each time it is looked at."""
+    ticks = count(1_000)
+    return lambda: next(ticks) * 1_000_000_000
+
+
+def formatted(geometry: Geometry = SMALL, bad: tuple[int, ...] = ()) -> bytes:
+    """The dump of a chip with an empty volume."""
+    device = Memory(b"\xff" * geometry.raw_bytes)
+    chip = Nand(geometry, device)
+    for block in bad:
+        chip.mark_bad(block)
+    format_chip(chip, uuid=bytes(16), now=0)
+    return bytes(device.content)
+
+
+def reading(image: bytes, **more: int) -> Volume:
+    return Volume(Memory(image), **more)
+
+
+def writing(image: bytes, **more: int) -> WritableVolume:
+    return WritableVolume(Memory(image), clock=clock(), **more)  # type: ignore[arg-type]
+
+
+def volume(geometry: Geometry = SMALL, **more: int) -> WritableVolume:
+    """An empty volume, to be changed."""
+    return writing(formatted(geometry), **more)
+
+
+def device_of(made: Volume) -> Memory:
+    """The device in memory that a volume is in."""
+    return made.pages.chip._store._device  # type: ignore[union-attr]
+
+
+def content(of: Volume) -> bytes:
+    """The dump that a volume is in, as it is."""
+    return bytes(device_of(of).content)
+
+
+def colliding(count: int, bucket: int = 7) -> list[bytes]:
+    """Names that fall into one bucket of a directory."""
+    buckets = Shape(SMALL.blocks, SMALL.page_size, SMALL.spare_size, SMALL.pages_per_block).buckets
+    names = (b"n%d" % n for n in range(1 << 20))
+    return list(islice((name for name in names if name_hash(name) % buckets == bucket), count))
+
+
+def recorded(geometry: Geometry = TIGHT, filled: int = 110) -> tuple[WritableVolume, Recorder, bytes]:
+    """A volume with so many pages of content, whose device records what is done from now on, and what it holds now."""
+    made = volume(geometry)
+    for number in range(filled):
+        made.write(made.create(ROOT_ID, b"cold%d" % number, 0o644), 0, b"cold" * 300)
+    made.close()
+    before = bytes(device_of(made).content)
+    recorder = Recorder(Memory(before))
+    return WritableVolume(recorder, clock=clock()), recorder, before
+
+
+def report(image: bytes) -> Report:
+    return check(reading(image))
+
+
+def codes(image: bytes) -> set[str]:
+    """The codes of what a check finds."""
+    return {finding.code for finding in report(image).findings}
+
+
+def tree(of: Volume) -> dict[bytes, object]:
+    """By path: the bytes of files, the target of links, the number of links of directories."""
+    found: dict[bytes, object] = {}
+    todo: list[tuple[bytes, int]] = [(b"", ROOT_ID)]
+    while todo:
+        path, number = todo.pop()
+        directory = of.directory(number)
+        found[path or b"/"] = directory.links
+        for entry in of.entries(directory):
+            below = path + b"/" + entry.name
+            if isinstance(entry.inode, Directory):
+                todo.append((below, entry.inode.id))
+            elif entry.inode.is_link:
+                found[below] = (of.readlink(entry.inode),)
+            else:
+                found[below] = of.read_content(entry.inode, 0, entry.inode.size)
+    return found
+
+
+def torn(image: bytearray, event: Event, geometry: Geometry, chance: random.Random) -> None:
+    """Do half of what was being done when the power went: some bytes of a page, some pages of an erased block."""
+    end = event.offset + event.length
+    old, new = bytes(image[event.offset : end]), bytes(event.data)
+    if event.length == geometry.raw_page:
+        whole = chance.randrange(len(new) + 1)
+        partly = min(len(new), whole + chance.randrange(64))
+        middle = bytes(byte | chance.randrange(256) for byte in new[whole:partly])
+        image[event.offset : end] = new[:whole] + middle + old[partly:]
+        return
+    for at in range(0, event.length, geometry.raw_page):
+        page = slice(event.offset + at, event.offset + at + geometry.raw_page)
+        fate = chance.random()
+        if fate < 0.4:
+            image[page] = b"\xff" * geometry.raw_page
+        elif fate < 0.7:
+            image[page] = bytes(a | b for a, b in zip(image[page], chance.randbytes(geometry.raw_page), strict=True))
