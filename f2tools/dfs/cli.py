@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -53,21 +54,41 @@ def dfs() -> None:
               help="Files up to this size share chunks; a larger one has its own.")  # fmt: skip
 @click.option("--op", type=Share(), default="10%", show_default=True, metavar="PERCENT",
               help="Over-provisioning: so much more than --size, for cleaning to be cheap.")  # fmt: skip
-def mkfs(image: str, size: int, chunk: int, small_file: int, op: float) -> None:
-    """Make a new image with an empty volume.  The file is sparse: it takes what is written to it.
+@click.option("--from", "source", metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin.")
+@click.option("--no-xattrs", is_flag=True, help="With --from: leave out extended attributes and ACLs.")
+def mkfs(
+    image: str, size: int, chunk: int, small_file: int, op: float, source: str | None, no_xattrs: bool
+) -> None:  # fmt: skip
+    """Make a new image with a volume, empty or filled.  The file is sparse: it takes what is written to it.
 
     \b
     Examples:
       f2tools dfs mkfs card.dfs --size 256M
       f2tools dfs mkfs card.dfs --size 64M --chunk 1G --small-file 4K
+      f2tools dfs mkfs card.dfs --size 1G --from photos
     """
     from f2tools.dfs.mkfs import make_image
 
-    geo = make_image(image, size, chunk_bytes=chunk, slot_bytes=small_file, overprovision=op)
+    if no_xattrs and source is None:
+        raise Usage("--no-xattrs goes with --from")
+    report = None
+    shape: dict[str, Any] = {"chunk_bytes": chunk, "slot_bytes": small_file, "overprovision": op}
+    if source is None:
+        geo = make_image(image, size, **shape)
+    else:
+        from f2tools.dfs.fill import make_filled_image, read_source
+
+        with closing(read_source(source, xattrs=not no_xattrs)) as tree:
+            with progress("filling", len(tree.entries)) as bar:
+                geo, report = make_filled_image(image, size, tree, bar.advance, **shape)
+            for note in tree.notes:
+                click.echo(f"f2tools: note: {printable(note)}", err=True)
     click.echo(
         f"{printable(image)}: holds {human_size(size)}; files up to {human_size(geo.max_size)}, {geo.max_ino} of them "
         "at most"
     )
+    if report is not None:
+        click.echo(f"filled with {report.files} files and {report.directories} directories, {human_size(report.bytes)}")
 
 
 @dfs.command(cls=CheckCommand)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from zlib import crc32
 
 from f2tools.dfs.dentries import first_block
@@ -87,14 +88,18 @@ def make_image(
     chunk_bytes: int | None = None,
     slot_bytes: int | None = None,
     overprovision: float = OVERPROVISION,
+    filled: Callable[[Vsl], None] | None = None,
 ) -> Geometry:
-    """Make an image file with an empty volume that holds so much; nothing is left of it where that fails."""
+    """Make an image file with an empty volume that holds so much; nothing is left of it where that fails.
+
+    `filled` is called with the layer, to put files into the volume, and closes it.
+    """
     shape = shape_for(size_bytes, overprovision=overprovision)
     geo = geometry_for(size_bytes // BLOCK, chunk_bytes, slot_bytes)
     layer = create_vsl(path, size_bytes, space_blocks=WHOLE_SPACE, shape=shape)
     try:
         format_layer(layer, geo)
-        layer.close()
+        (filled or Vsl.close)(layer)
     except BaseException:
         layer.abandon()
         os.unlink(path)

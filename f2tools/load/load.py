@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from f2tools.copyin.source import shown
 from f2tools.edit.errors import EditFailed
 from f2tools.edit.transaction import Edit
 from f2tools.errors import F2fsError, Usage
@@ -23,7 +24,6 @@ from f2tools.f2fs.write.bulk.plan import compresses
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.segment import Policy
 from f2tools.mkfs.populate import Fill, Filling, filling_of, needed_features, read_source, set_times, without_collector
-from f2tools.mkfs.source import shown
 from f2tools.options import source_date_epoch
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from f2tools.copyin.select import lines_of
 from f2tools.errors import Usage
 from f2tools.f2fs.write.bulk.tree import SourceEntry
-from f2tools.mkfs.select import lines_of
 
 SELINUX = "security.selinux"
 CAPABILITY = "security.capability"

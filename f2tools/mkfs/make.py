@@ -40,8 +40,8 @@ from f2tools.mkfs.sizing import Free, smallest_size
 from f2tools.options import human_size
 
 if TYPE_CHECKING:
+    from f2tools.copyin.source import Tree
     from f2tools.mkfs.format import Volume
-    from f2tools.mkfs.source import Tree
 
 ANDROID_FEATURES = ("encrypt", "quota", "project_quota", "extra_attr", "verity")
 FIXED_CHECKPOINT_VER = 0x6B8B4567  # the first rand() of glibc after srand(0), which mkfs.f2fs -r takes

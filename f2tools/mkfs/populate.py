@@ -21,12 +21,12 @@ from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size, progress
 
 if TYPE_CHECKING:
+    from f2tools.copyin.source import Tree
     from f2tools.device import Device
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
     from f2tools.f2fs.write.segment import Policy
     from f2tools.mkfs.format import Volume
     from f2tools.mkfs.plan import Plan
-    from f2tools.mkfs.source import Tree
 
 MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
 _LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
@@ -113,8 +113,8 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_folder: str | Non
 
     SourceError naming what can't be read or can't be in a volume; Usage for options that can't be followed.
     """
-    from f2tools.mkfs.select import Excludes, OwnerMap, in_order, lines_of, parse_owner_rule
-    from f2tools.mkfs.source import checked, read_directory
+    from f2tools.copyin.select import Excludes, OwnerMap, in_order, lines_of, parse_owner_rule
+    from f2tools.copyin.source import checked, read_directory
 
     patterns = [os.fsencode(text) for text in fill.exclude]
     for path in fill.exclude_from:
@@ -130,7 +130,7 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_folder: str | Non
             skip=_identities(writing),
         )
     else:
-        from f2tools.mkfs.source_tar import read_tar
+        from f2tools.copyin.source_tar import read_tar
 
         tree = read_tar(
             fill.source,

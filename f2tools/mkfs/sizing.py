@@ -24,11 +24,11 @@ from f2tools.options import human_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from f2tools.copyin.source import Tree
     from f2tools.f2fs.volume.geometry import Geometry
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
     from f2tools.mkfs.plan import Plan
     from f2tools.mkfs.populate import Fill
-    from f2tools.mkfs.source import Tree
 
 MOST_BYTES = 16 << 40
 SIZES_BELOW = 64  # metadata grows in steps, so that a size may do though a larger one did not

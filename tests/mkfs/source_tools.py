@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from f2tools.copyin.source import Tree
 from f2tools.f2fs.write.bulk.tree import SourceEntry
-from f2tools.mkfs.source import Tree
 
 ROOT = os.geteuid() == 0
 SECOND = 1_000_000_000

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.copyin.select import Excludes, OwnerMap, in_order, parse_owner_rule
+from f2tools.copyin.source import read_directory
 from f2tools.errors import Usage
 from f2tools.f2fs.write.bulk.tree import SourceEntry
-from f2tools.mkfs.select import Excludes, OwnerMap, in_order, parse_owner_rule
-from f2tools.mkfs.source import read_directory
 from tests.mkfs.source_tools import ACL
 
 

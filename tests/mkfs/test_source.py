@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.copyin.source import FILES_AHEAD, SourceError, Tree, checked, order_of, read_ahead, read_directory
 from f2tools.f2fs.write.bulk.tree import SourceEntry
-from f2tools.mkfs.source import FILES_AHEAD, SourceError, Tree, checked, order_of, read_ahead, read_directory
 from tests.mkfs.source_tools import WHEN, content_of, facts, populate
 
 

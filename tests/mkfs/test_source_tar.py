@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.copyin.select import Excludes
+from f2tools.copyin.source import SourceError, Tree, checked, read_directory
+from f2tools.copyin.source_tar import read_tar
 from f2tools.errors import F2fsError
-from f2tools.mkfs.select import Excludes
-from f2tools.mkfs.source import SourceError, Tree, checked, read_directory
-from f2tools.mkfs.source_tar import read_tar
 from tests.judges import missing_judge
 from tests.mkfs.source_tools import ACL, content_of, facts, populate, run
 from tests.mkfs.tools import f2mkfs
@@ -227,7 +227,7 @@ def test_a_plain_archive_that_was_cut_short(plain: Path, tmp_path: Path) -> None
 
 SCRIPT = """
 import sys
-from f2tools.mkfs.source_tar import read_tar
+from f2tools.copyin.source_tar import read_tar
 tree = read_tar("-")
 print(len(tree.entries), sum(e.size for e in tree.entries))
 """
@@ -593,7 +593,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     """Ten thousand headers that say much, all of which is forgotten."""
     code = """
 import resource, sys
-from f2tools.mkfs.source_tar import read_tar
+from f2tools.copyin.source_tar import read_tar
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 tree = read_tar(sys.argv[1])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, len(tree.entries))

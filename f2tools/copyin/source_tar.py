@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 from urllib.parse import unquote_to_bytes
 
+from f2tools.copyin.archive import Archive, SparseContent, StoredContent, open_archive
+from f2tools.copyin.source import ACLS, SourceError, Tree, further_name, keeps, order_of, shown
 from f2tools.f2fs.write.bulk.tree import SourceEntry
-from f2tools.mkfs.archive import Archive, SparseContent, StoredContent, open_archive
-from f2tools.mkfs.source import ACLS, SourceError, Tree, further_name, keeps, order_of, shown
 
 BLOCK = 512
 MOST_HEADER = 16 << 20  # bytes of a pax header, or of all global ones: a sparse map may be long
@@ -304,7 +304,7 @@ class _TarReader:
                 entry.xattrs = found
 
     def _attributes(self, entry: SourceEntry) -> dict[str, bytes]:
-        from f2tools.mkfs.select import acl_bytes
+        from f2tools.copyin.select import acl_bytes
 
         records = {**self._globals, **self._local} if self._globals else self._local
         found: dict[str, bytes] = {}

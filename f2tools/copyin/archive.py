@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NoReturn, Protocol
 
-from f2tools.mkfs.source import SourceError, shown
+from f2tools.copyin.source import SourceError, shown
 
 PIECE = 1 << 20
 XZ_MEMORY = 512 << 20
