@@ -69,8 +69,10 @@ class Experiments(click.Group):
 
 
 def _command(name: str, about: str) -> click.Command:
-    def call(**given: Any) -> None:
-        _run(name, **given)
+    def call(scale: Fraction, on: str, fs: str, seed: int, **given: Any) -> None:
+        from f2tools.experiment.model import Setting
+
+        _run(name, Setting(scale, on, _file_systems(fs), seed), **given)
 
     function: Callable[..., Any] = call
     for option in reversed(OPTIONS):
@@ -112,17 +114,14 @@ def list_experiments(as_json: bool) -> None:
 
 
 def _run(
-    name: str, scale: Fraction, on: str, fs: str, seed: int, overwrite: bool, jobs: int | None, output: str | None,
-    as_json: bool,
+    name: str, setting: Setting, overwrite: bool, jobs: int | None, output: str | None, as_json: bool
 ) -> None:  # fmt: skip
-    from f2tools.experiment.model import Setting
     from f2tools.experiment.report import document, lines_of, write
     from f2tools.experiment.run import Store, run
 
-    setting = Setting(scale, on, _file_systems(fs), seed)
     chosen = _chosen(name, setting)
     if setting.place == "mounted":
-        _may_be_overwritten(on, overwrite)
+        _may_be_overwritten(setting.on, overwrite)
         jobs = 1  # what else goes on would be in the trace
     store = Store(Path(output) if output is not None else None)
     reports: list[Report] = run(

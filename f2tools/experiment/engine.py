@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.experiment.disk import BLOCK, Disk
-from f2tools.experiment.loads import Files
+from f2tools.experiment.files import Files
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 from f2tools.mkfs.format import build, write
 from f2tools.mkfs.plan import make_plan

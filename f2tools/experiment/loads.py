@@ -1,10 +1,10 @@
 """The loads of the papers' evaluations, for any file system that has the few calls of `Files`.
 
-Everything here is the standard library's: this one file is also run as a program, by the Python of a guest or of this
-machine, on a directory (`python loads.py PREPARE|RUN LOAD PARAMETERS DIRECTORY`).  Threads of the papers' tools are
-taken in turns, so that a load is the same calls in the same order for every file system and depends on nothing but its
-seed.  A load has two halves that may run in two processes: `prepare` makes what is there before, `run` is what is
-measured.
+Everything here and in `files` is the standard library's: it is also run as a program, by the Python of a guest or of
+this machine, on a directory (`python -m f2tools.experiment.loads PREPARE|RUN LOAD PARAMETERS DIRECTORY`).  Threads of
+the papers' tools are taken in turns, so that a load is the same calls in the same order for every file system and
+depends on nothing but its seed.  A load has two halves that may run in two processes: `prepare` makes what is there
+before, `run` is what is measured.
 """
 
 from __future__ import annotations
@@ -14,148 +14,17 @@ import json
 import os
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from f2tools.experiment.files import BLOCK, PIECE, Directory, Files, Rounds, Watch
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-BLOCK = 4096
 BATCH = 64  # single blocks that are handed over together
 SYNC_EVERY = 4096  # blocks, where a load is said to be made safe now and then
-PIECE = 1 << 20  # of a long write
 BIGGEST = 64 * MIB  # of the files that only fill the volume
 SLACK = 0.004  # of the room, left for directories and nodes when a volume is filled
-
-
-class Files:
-    """What a load asks of a file system, and a count of it.  `made` is called where the loads say so."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-
-    def mkdir(self, path: str) -> None:
-        """A directory."""
-        raise NotImplementedError
-
-    def create(self, path: str) -> int:
-        """A new file, open; what stands for it."""
-        raise NotImplementedError
-
-    def open(self, path: str) -> int:
-        """A file that is there."""
-        raise NotImplementedError
-
-    def close(self, file: int) -> None:
-        """Nobody needs it now."""
-        raise NotImplementedError
-
-    def write(self, file: int, offset: int, size: int) -> None:
-        """So many bytes at an offset; OSError ENOSPC."""
-        raise NotImplementedError
-
-    def overwrite(self, file: int, blocks: list[int]) -> None:
-        """Blocks of 4 KiB of a file that has them already, one after the other."""
-        for block in blocks:
-            self.write(file, block * BLOCK, BLOCK)
-
-    def read(self, file: int, offset: int, size: int) -> None:
-        """So many bytes."""
-        raise NotImplementedError
-
-    def fsync(self, file: int) -> None:
-        """Make a file safe."""
-        raise NotImplementedError
-
-    def unlink(self, path: str) -> None:
-        """Remove a file."""
-        raise NotImplementedError
-
-    def sync(self) -> None:
-        """Make everything safe."""
-        raise NotImplementedError
-
-    def size(self, file: int) -> int:
-        """How long a file is."""
-        raise NotImplementedError
-
-    def free(self) -> int:
-        """Bytes that files may still take."""
-        raise NotImplementedError
-
-    def note(self, call: str, size: int = 0) -> None:
-        """Count a call."""
-        self.calls[call] += 1
-        if size:
-            self.calls[f"{call}_bytes"] += size
-
-
-class Directory(Files):
-    """The files below a directory of this machine."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__()
-        self.root = root
-        self._zeroes = memoryview(bytes(PIECE))
-
-    def _at(self, path: str) -> str:
-        return os.path.join(self.root, path)
-
-    def mkdir(self, path: str) -> None:
-        self.note("mkdir")
-        os.mkdir(self._at(path))
-
-    def create(self, path: str) -> int:
-        self.note("create")
-        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-
-    def open(self, path: str) -> int:
-        return os.open(self._at(path), os.O_RDWR | os.O_NOFOLLOW)
-
-    def close(self, file: int) -> None:
-        os.close(file)
-
-    def write(self, file: int, offset: int, size: int) -> None:
-        self.note("write", size)
-        end = offset + size
-        while offset < end:
-            offset += os.pwrite(file, self._zeroes[: end - offset], offset)
-
-    def read(self, file: int, offset: int, size: int) -> None:
-        self.note("read", size)
-        while size > 0:
-            got = len(os.pread(file, min(size, PIECE), offset))
-            if not got:
-                return
-            offset, size = offset + got, size - got
-
-    def fsync(self, file: int) -> None:
-        self.note("fsync")
-        os.fsync(file)
-
-    def unlink(self, path: str) -> None:
-        self.note("unlink")
-        os.unlink(self._at(path))
-
-    def sync(self) -> None:
-        os.sync()
-
-    def size(self, file: int) -> int:
-        return os.fstat(file).st_size
-
-    def free(self) -> int:
-        told = os.statvfs(self.root)
-        return told.f_bavail * told.f_frsize
-
-
-class Watch:
-    """Who wants to know how far a load is, and when a round of it has ended."""
-
-    def advance(self, share: float) -> None:
-        """So much of the run, of 1, is done besides."""
-
-    def round(self) -> None:
-        """A round has ended, and all of it is on the device."""
 
 
 Params = dict[str, Any]
@@ -591,20 +460,6 @@ LOADS: dict[str, type[Load]] = {
     "varmail": Varmail, "oltp": Oltp, "multihead": Multihead, "cleaning": Cleaning,
     "adaptive-fileserver": AdaptiveFileserver, "adaptive-iozone": AdaptiveIozone, "fsync": Fsync,
 }  # fmt: skip
-
-
-class Rounds(Watch):
-    """Counters of a block device at the end of each round, from /sys/dev/block/MAJOR:MINOR/stat."""
-
-    def __init__(self, stat: str | None) -> None:
-        self.stat = stat
-        self.kept: list[list[int]] = []
-        self.round(first=True)
-
-    def round(self, first: bool = False) -> None:
-        if self.stat is not None:
-            with open(self.stat) as file:
-                self.kept.append([int(word) for word in file.read().split()])
 
 
 def main(words: list[str]) -> int:

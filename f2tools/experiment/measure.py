@@ -12,7 +12,8 @@ import numpy as np
 
 from f2tools.experiment.disk import Disk
 from f2tools.experiment.engine import EngineFiles, fresh
-from f2tools.experiment.loads import LOADS, Watch
+from f2tools.experiment.files import Watch
+from f2tools.experiment.loads import LOADS
 from f2tools.experiment.model import Advance, Numbers, Work
 from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.write.volume import Policy, WritableVolume

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from f2tools.device.media.mounted import in_use
 from f2tools.errors import DeviceError, Usage
-from f2tools.experiment import loads
 from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Work
 from f2tools.experiment.onguest import TOOLS, between
@@ -28,6 +27,7 @@ from f2tools.guest.build import NoGuest, which
 from f2tools.options import human_size
 from f2tools.trace.record.capture import Recording, record
 
+LOADS = (sys.executable, "-m", "f2tools.experiment.loads")
 MOST = 4  # times what an experiment wants that a device may have: more is no share of the paper's
 
 
@@ -85,7 +85,7 @@ def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size
         number = os.stat(device).st_rdev
         counters = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat"
         # a shell, as what is recorded prints to our own standard output, which is for the report
-        words = [sys.executable, loads.__file__, "RUN", load, given, root, counters]
+        words = [*LOADS, "RUN", load, given, root, counters]
         state = record(
             Recording(device, kept, ["sh", "-c", 'out=$1; shift; "$@" > "$out"', "sh", str(printed), *words])
         )
@@ -106,7 +106,7 @@ def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size
 
 
 def _prepare(load: str, given: str, root: str) -> Numbers:
-    words = [sys.executable, loads.__file__, "PREPARE", load, given, root]
+    words = [*LOADS, "PREPARE", load, given, root]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise DeviceError(f"{load} could not be prepared in {root}: {done.stderr.strip()[-500:]}")

@@ -21,7 +21,7 @@ import zstandard
 
 from f2tools import newfile
 from f2tools.errors import DeviceError
-from f2tools.experiment import loads
+from f2tools.experiment import files, loads
 from f2tools.experiment.loads import GIB, MIB
 from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Work
@@ -58,7 +58,10 @@ echo $DIRTY > /proc/sys/vm/dirty_bytes
 echo 500 > /proc/sys/vm/dirty_expire_centisecs
 eval "$MKFS /dev/vda" > $OUT/mkfs.txt 2>&1 || { cat $OUT/mkfs.txt; exit 7; }
 mount -i -t $FS -o $MOUNT /dev/vda /mnt || { dmesg | tail; exit 7; }
-python3 /share/loads.py PREPARE $LOAD "$GIVEN" /mnt > $OUT/prepare.json || exit 8
+mkdir -p /tmp/ours/f2tools/experiment
+cp /share/*.py /tmp/ours/f2tools/experiment
+export PYTHONPATH=/tmp/ours
+python3 -m f2tools.experiment.loads PREPARE $LOAD "$GIVEN" /mnt > $OUT/prepare.json || exit 8
 sync
 mkdir /tmp/trace
 blktrace -d /dev/vda -D /tmp/trace -o trace -b 2048 -n 8 -a queue -a issue -a complete -a requeue \\
@@ -67,7 +70,7 @@ tracer=$!
 while ! [ -e /sys/kernel/debug/block/vda/trace0 ]; do sleep 0.1; done
 sleep 2
 cat $disk/stat > $OUT/before
-python3 /share/loads.py RUN $LOAD "$GIVEN" /mnt $disk/stat > $OUT/run.json; state=$?
+python3 -m f2tools.experiment.loads RUN $LOAD "$GIVEN" /mnt $disk/stat > $OUT/run.json; state=$?
 sync
 umount /mnt
 cat $disk/stat > $OUT/after
@@ -91,7 +94,7 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
         with image.open("wb") as file:
             file.truncate(size)
         result = Guest.ready(place).run(
-            SCRIPT, [image], timeout=TIMEOUT, memory_mib=MEMORY_MIB, files={"loads.py": _source()},
+            SCRIPT, [image], timeout=TIMEOUT, memory_mib=MEMORY_MIB, files=_sources(),
             env={
                 "FS": fs, "MKFS": f"{program} {options}", "MOUNT": ",".join(filter(None, (mounted, mount))),
                 "BACKGROUND": str(setting.bytes(BACKGROUND, MIB)), "DIRTY": str(setting.bytes(DIRTY, 2 * MIB)),
@@ -106,8 +109,8 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
 
 
 @cache
-def _source() -> str:
-    return inspect.getsource(loads)
+def _sources() -> dict[str, str]:
+    return {f"{module.__name__.rsplit('.')[-1]}.py": inspect.getsource(module) for module in (files, loads)}
 
 
 def _numbers(work: Work, result: Result, size: int) -> Numbers:

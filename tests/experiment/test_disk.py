@@ -11,7 +11,8 @@ from f2tools.device import Device
 from f2tools.errors import DeviceError
 from f2tools.experiment.disk import BLOCK, Disk
 from f2tools.experiment.engine import EngineFiles, fresh
-from f2tools.experiment.loads import LOADS, Watch
+from f2tools.experiment.files import Watch
+from f2tools.experiment.loads import LOADS
 from f2tools.experiment.requests import MAX_REQUEST
 from f2tools.f2fs.write.volume import Policy
 from f2tools.fsck.check import check

@@ -65,7 +65,8 @@ def test_random_writes_reach_the_device_as_large_ones() -> None:
 @pytest.mark.parametrize("real", [False, True])
 def test_sqlite_is_asked_for_in_frames_of_its_log(real: bool, tmp_path: Path) -> None:
     """The calls that stand for SQLite's own: as many frames as it writes itself, within a tenth."""
-    from f2tools.experiment.loads import Directory, Files, Sqlite, Watch
+    from f2tools.experiment.files import Directory, Files, Watch
+    from f2tools.experiment.loads import Sqlite
 
     class Counting(Files):
         frames = 0
