@@ -30,7 +30,7 @@ TOOLS = {
     "label": ("f2tools.tune.cli:label", "Print or set the label of a volume."),
     "tune": ("f2tools.tune.cli:tune", "Show or change UUID, features and extension lists of a volume."),
     "edit": ("f2tools.edit.cli:edit", "Change many files in an image as one step."),
-    "cp": ("f2tools.edit.cli:cp", "Copy files into an image, or inside it."),
+    "cp": ("f2tools.edit.cli:cp", "Copy files into an image, out of it, or inside it."),
     "load": ("f2tools.load.cli:load", "Put a tree of files into an image."),
     "mv": ("f2tools.edit.cli:mv", "Rename or move files in an image."),
     "rm": ("f2tools.edit.cli:rm", "Remove files from an image."),

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
-SIZE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SIZE_UNITS = {"": 1, "b": 1, "s": 512, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class LazyGroup(click.Group):
@@ -39,6 +39,16 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._lazy)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of a name, with `IMAGE:/PATH` among its words taken apart where it takes them apart; else Usage,
+        with what may have been meant."""
+        if args and args[0] not in self._lazy and not args[0].startswith("-"):
+            raise Usage(f"there is no command {args[0]!r}{_meant(ctx, args[0], self._lazy)}")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rest if command is None else _taken_apart(command, rest)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._lazy:
@@ -106,8 +116,54 @@ class Share(click.ParamType):
         return share / 100
 
 
+# what users of other tools look for, and where it is
+KNOWN_ELSEWHERE = {
+    "ls": "dump ls", "cat": "dump cat", "tree": "dump tree", "stat": "dump stat", "info": "dump info",
+    "extract": "dump extract", "tar": "dump tar", "inode": "dump inode", "block": "dump block", "map": "dump map",
+    "verify": "dump verify", "unmount": "umount", "format": "mkfs", "check": "fsck", "repair": "fsck -y",
+    "sload": "load", "rename": "mv", "recover-deleted": "undelete", "grow": "resize", "shrink": "resize",
+}  # fmt: skip
+
+
+def _meant(ctx: click.Context, word: str, known: Iterable[str]) -> str:
+    """What may have been meant by an unknown command."""
+    from difflib import get_close_matches
+
+    elsewhere = KNOWN_ELSEWHERE.get(word)
+    close = [elsewhere] if elsewhere and ctx.parent is None else get_close_matches(word, known, 2, 0.6)
+    if not close:
+        return f"; `{ctx.command_path} -h` lists them"
+    return "; " + " or ".join(f"`{ctx.command_path} {name}`" for name in close) + "?"
+
+
+def _taken_apart(command: click.Command, words: list[str]) -> list[str]:
+    """`IMAGE:/PATH` as IMAGE and /PATH, for commands that take an image and then paths in it.
+
+    The first such word names the image; further ones, in the same image, are paths.
+    """
+    arguments = [parameter.name for parameter in command.params if isinstance(parameter, click.Argument)]
+    if arguments[:1] != ["image"] or not {"path", "paths", "which", "what"} & set(arguments[1:]):
+        return words
+    found: list[str] = []
+    image = None
+    for at, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[at:]]
+        end = word.find(":/")
+        if end <= 0 or word.startswith("-") or os.path.lexists(word) or not os.path.lexists(word[:end]):
+            found.append(word)
+        elif image is None and word[:end] not in found:
+            image = word[:end]
+            found += [image, word[end + 1 :]]
+        elif word[:end] in (image, *found):
+            found.append(word[end + 1 :])
+        else:
+            raise Usage(f"all paths must be in one image; {word} is in another than {image}")
+    return found
+
+
 class Size(click.ParamType):
-    """A number of bytes: `4096`, `512K`, `64MiB`, `1G`, `0x1000`."""
+    """A number of bytes: `4096`, `512K`, `64MiB`, `1G`, `0x1000`, or `2048s` in sectors of 512."""
 
     name = "size"
 
@@ -121,13 +177,13 @@ class Size(click.ParamType):
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `4096`, `512K`, `1.5G`, `64MiB`; powers of 1024; ValueError otherwise."""
+    """Bytes of `4096`, `512K`, `1.5G`, `64MiB`, in powers of 1024, and `2048s` in sectors; ValueError otherwise."""
     if re.fullmatch(r"0[xX][0-9a-fA-F]+", text.strip()):
         return int(text, 16)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?\s*", text)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?(?:i?[bB])?|s)\s*", text)
     if match is None:
         raise ValueError(f"{text!r} is not a size; write it like 512M or 1GiB")
-    value = float(match[1]) * SIZE_UNITS[match[2].lower()]
+    value = float(match[1]) * SIZE_UNITS[match[2][:1].lower()]
     if value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(value)
@@ -316,6 +372,28 @@ def key_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Machine-readable output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")(command)
+
+
+class Taken(F2fsError):
+    """What a command was to write is there already."""
+
+    exit_code = 1
+
+
+def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Write over what is there."""
+    return click.option("--force", is_flag=True, help="Write over a file, or into a directory that holds something.")(
+        command
+    )
+
+
+def must_be_free(path: str | None, force: bool) -> None:
+    """Taken where a file has this name, or a directory of this name is not empty, unless that is `force`d."""
+    if path is None or path == "-" or force:
+        return
+    if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
+        what = "is there already" if os.path.isfile(path) else "holds files already"
+        raise Taken(f"{path}: {what}; --force writes all the same")
 
 
 def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write docs/cli.md from the commands' own help, docs/layout.md and docs/problems.md from what the code declares.
+"""Write docs/cli.md from the commands' own help, docs/layout.md and docs/problems.md from what the code declares;
+and the manual pages.
 
 Run it after a command, a structure or a problem has changed: .venv/bin/python scripts/make_cli_docs.py
 tests/test_docs.py fails while a file is not what this script would write.
@@ -231,5 +232,9 @@ def write() -> list[str]:
 
 
 if __name__ == "__main__":
+    import make_man
+
     for changed in write():
         print(f"docs/{changed}", file=sys.stderr)
+    for changed in make_man.write():
+        print(f"man/{changed}", file=sys.stderr)

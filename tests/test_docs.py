@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ import pytest
 import f2tools
 from f2tools.f2fs.layout.node import NodeFooter
 from tests.images import CLEAN, copy_sparse, reference
+from tests.judges import find_tool, missing_judge
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -40,6 +42,33 @@ def test_the_generated_pages_are_current(name: str) -> None:
     wanted = script("make_cli_docs").PAGES[name]()
     found = (DOCS / name).read_text(encoding="utf-8")
     assert found == wanted, f"docs/{name} is old; run .venv/bin/python scripts/make_cli_docs.py"
+
+
+def test_the_manual_pages_are_current() -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        wanted = script("make_man").pages()
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "man").iterdir()}
+    assert sorted(found) == sorted(wanted)
+    old = [name for name, text in wanted.items() if found[name] != text]
+    assert old == [], "these are old; run .venv/bin/python scripts/make_cli_docs.py"
+
+
+def test_the_manual_pages_are_installed_and_troff_takes_them() -> None:
+    import tomllib
+
+    installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
+    listed = {path.name for patterns in installed.values() for text in patterns for path in ROOT.glob(text)}
+    assert listed == {path.name for path in (ROOT / "man").iterdir()}
+    groff = find_tool("groff")
+    if groff is None:
+        missing_judge("groff", "whether troff takes the manual pages")
+    done = subprocess.run(
+        [groff, "-man", "-ww", "-z", *sorted((ROOT / "man").iterdir())], capture_output=True, text=True, timeout=300
+    )
+    assert done.stderr == ""
 
 
 def headings(page: Path) -> set[str]:

@@ -58,8 +58,9 @@ def extract(
 ) -> Report:
     """Copy `paths` (all of the volume if none are given) below the folder `target`, under their paths in the image.
 
-    A `File` among the paths is put into `target` itself under its own name.  Folders that are there keep their mode and
-    owner; a new target is for its owner alone.  `keep`: what of the image's power the copy gets, `ALL` for all of it.
+    A `File` among the paths is put into `target` itself, under the last name of its path or the one its inode has.
+    Folders that are there keep their mode and owner; a new target is for its owner alone.  `keep`: what of the image's
+    power the copy gets, `ALL` for all of it.
     `force`: replace what is in the way, except folders.  `exclude`: patterns of fnmatch for paths or names.
     TargetFull when there is no room left; all else that goes wrong is in the report.
     """
@@ -156,7 +157,7 @@ class _Run:
     def _singles(self, top: _Folder, files: list[File]) -> None:
         folders: list[tuple[bytes, int]] = []
         for file in files:
-            name = file.inode.name
+            name = (file.path or b"").rpartition(b"/")[2] or file.inode.name
             if not name or name_problem(name):
                 name = b"ino-%d" % file.inode.ino
             if file.inode.is_dir:

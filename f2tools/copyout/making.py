@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
-from f2tools.copyout.walk import MAX_REASONS, Lost, mapped, shown
+from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
@@ -26,7 +26,6 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
 
-THERE_ALREADY = "something of that name is there already; --force replaces files"
 SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does not stay in the fast caches
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.inode import Inode
     from f2tools.f2fs.volume.volume import File, Volume
 
+THERE_ALREADY = "something of that name is there already; --force replaces files"
 MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
 MAX_DEPTH = 4096  # folders below each other; likewise

@@ -157,12 +157,13 @@ def _defrag(
 ) -> None:  # fmt: skip
     from f2tools.defrag.defrag import Defrag
     from f2tools.defrag.files import chosen_files
+    from f2tools.f2fs.volume.glob import expand_all
 
     listed = _read_list(access_list) if access_list else None
     problems: list[tuple[bytes, str]] = []
     with unfinished(svg) as picture, _opened(where) as volume:
         if listed is None:
-            files = chosen_files(volume, paths, problems)
+            files = chosen_files(volume, expand_all(volume, paths), problems)
             files.sort(key=(lambda file: (file.i_size, file.path)) if sort == "size" else (lambda file: file.path))
         else:
             files = _those_listed(volume, listed, problems)

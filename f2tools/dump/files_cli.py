@@ -14,15 +14,18 @@ import click
 
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
+from f2tools.copyout.walk import THERE_ALREADY
 from f2tools.errors import F2fsError
 from f2tools.options import (
     as_of_option,
     checkpoint_option,
     device_option,
+    force_option,
     human_size,
     image_argument,
     json_option,
     key_option,
+    must_be_free,
     print_json,
     progress,
     recovered_option,
@@ -143,7 +146,10 @@ def ls(
         for line in lines or listing.short_lines(chosen, inodes=inodes):
             click.echo(line)
 
+    from f2tools.f2fs.volume.glob import expand_all
+
     with _open(image, opening) as volume:
+        paths = expand_all(volume, paths)
         several = len(paths) > 1 or recursive
         first = True
         for path in paths or ("/",):
@@ -244,7 +250,10 @@ def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) ->
     from f2tools.dump import listing
 
     found: list[dict[str, Any]] = []
+    from f2tools.f2fs.volume.glob import expand_all
+
     with _open(image, opening) as volume:
+        paths = expand_all(volume, paths)
         for index, path in enumerate(paths):
             facts = listing.facts(listing.file_at(volume, path, follow=False))
             found.append(facts)
@@ -285,7 +294,10 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
 
     failed = False
     found: list[dict[str, Any]] = []
+    from f2tools.f2fs.volume.glob import expand_all
+
     with _open(image, opening) as volume:
+        paths = expand_all(volume, paths)
         for path in paths:
             try:
                 file = listing.file_at(volume, path, follow=True)
@@ -350,7 +362,10 @@ def extract(
     from f2tools.dump.listing import file_at
 
     started = time.monotonic()
+    from f2tools.f2fs.volume.glob import expand_all
+
     with _open(image, opening) as volume:
+        paths = expand_all(volume, paths)
         tops = [file_at(volume, path, follow=False) if path.startswith("ino:") else path for path in paths]
         with progress("extracting", _count(volume)) as bar:
             report = run(volume, target, tops, keep=keep, force=force, exclude=exclude, advance=bar.advance)
@@ -361,7 +376,8 @@ def extract(
         for line in _extract_lines(report, taken):
             click.echo(line)
         _say_lost(report.partial, "only partly: ")
-        _say_lost(report.lost, "lost: ")
+        _say_lost([item for item in report.lost if item.reason != THERE_ALREADY], "lost: ")
+        _say_lost([item for item in report.lost if item.reason == THERE_ALREADY], "not copied: ")
     if not report.complete:
         _partly()
 
@@ -384,8 +400,11 @@ def _extract_lines(report: Any, taken: float) -> Iterable[str]:
         yield f"{count} extended attribute{'s were' if count > 1 else ' was'} not set ({reason})"
     if report.times_not_set:
         yield f"{report.times_not_set} have times that can't be set"
-    if report.partial or report.lost:
-        yield f"{len(report.lost)} lost, {len(report.partial)} only partly"
+    there = sum(item.reason == THERE_ALREADY for item in report.lost)
+    if there:
+        yield f"{there} not copied, as something of that name is there already; --force replaces files"
+    if report.partial or len(report.lost) > there:
+        yield f"{len(report.lost) - there} lost, {len(report.partial)} only partly"
 
 
 def _count(volume: Volume) -> int:
@@ -396,11 +415,13 @@ def _count(volume: Volume) -> int:
 @image_argument
 @_paths("/")
 @click.option("-o", "--output", metavar="FILE", help="Write here; .gz and .zst are compressed.  [default: stdout]")
+@force_option
 @_volume_options
 def tar(
     image: str,
     paths: tuple[str, ...],
     output: str | None,
+    force: bool,
     opening: Opening,
     as_json: bool,
 ) -> None:
@@ -416,7 +437,11 @@ def tar(
     from f2tools.dump.tar import open_archive, write_tar
 
     require(not (as_json and output in (None, "-")), "--json and the archive can't both go to stdout; give -o FILE")
+    must_be_free(output, force)
+    from f2tools.f2fs.volume.glob import expand_all
+
     with _open(image, opening) as volume:
+        paths = expand_all(volume, paths)
         for path in paths:  # a wrong path must not cost an output file
             file_at(volume, path, follow=False)
         with open_archive(output) as out, progress("archiving", _count(volume)) as bar:
@@ -443,8 +468,9 @@ def tar(
 @image_argument
 @click.argument("path", default="/")
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@force_option
 @_volume_options
-def manifest(image: str, path: str, output: str | None, opening: Opening, as_json: bool) -> None:
+def manifest(image: str, path: str, output: str | None, force: bool, opening: Opening, as_json: bool) -> None:
     """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON.
 
     \b
@@ -453,6 +479,7 @@ def manifest(image: str, path: str, output: str | None, opening: Opening, as_jso
     """
     from f2tools.dump.manifest import write_manifest
 
+    must_be_free(output, force)
     with _open(image, opening) as volume:
         volume.path(path, follow=False)  # a wrong path must not cost an output file
         with (
@@ -478,8 +505,10 @@ def verify(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) 
     """
     from f2tools.dump.listing import file_at
     from f2tools.dump.verify import verify as run
+    from f2tools.f2fs.volume.glob import expand_all
 
     with _open(image, opening) as volume:
+        paths = expand_all(volume, paths)
         tops = [file_at(volume, path, follow=False) for path in paths or ("/",)]
         with progress("verifying", _count(volume)) as bar:
             report = run(volume, tops, advance=bar.advance)

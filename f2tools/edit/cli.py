@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.edit.errors import EditFailed
-from f2tools.edit.paths import SCRIPT, Inside
+from f2tools.edit.paths import SCRIPT, Inside, Outside
 from f2tools.edit.verbs import VERBS, Verb
 from f2tools.edit.words import words_of
 from f2tools.errors import F2fsError, Usage
@@ -47,12 +47,38 @@ def command_of(verb: Verb) -> click.Command:
 
     def run(**given: Any) -> None:
         common = {name: given.pop(name) for name in COMMON}
+        if isinstance(given.get("target"), Outside):
+            _copy_out(given, common)
+            return
         with_image = verb.paths(given)
         image = _one_image(with_image)
         _change(image, common, lambda here: verb.body(here, **given))
 
     command = click.Command(verb.name, params=list(verb.params), callback=run, help=verb.text)
     return _common(command)
+
+
+def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
+    """`cp` whose target is on the host: nothing in the image changes."""
+    from f2tools.edit.copy_out import copy_out
+
+    if common["dry_run"] or common["undo"] or given["new_owner"]:
+        raise Usage("--dry-run, --undo and --owner are for changes of an image; this copies out of one")
+    keep = given["archive"]
+    reports, notes = copy_out(
+        given["sources"], given["target"].path, common["devices"], recursive=given["recursive"] or keep, keep=keep
+    )
+    for note in notes:
+        click.echo(f"f2tools: note: {printable(note)}", err=True)
+    for report in reports:
+        if common["as_json"]:
+            print_json(report.as_dict())
+        elif common["verbose"]:
+            click.echo(f"{report.files} files, {report.directories} directories, {human_size(report.bytes)} copied")
+        for item in (*report.partial, *report.lost):
+            click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
+    if not all(report.complete for report in reports):
+        click.get_current_context().exit(1)
 
 
 def _one_image(paths: Iterable[Inside]) -> str:

@@ -99,13 +99,10 @@ class CopyTarget(InsidePath):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         scripted = ctx is not None and ctx.obj == SCRIPT
-        if isinstance(value, str) and not scripted and isinstance(parse_path(value), Outside):
-            self.fail(
-                f"{value!r} is no path in an image; write it as IMAGE:/PATH.  What copies out of an image is f2tools "
-                "dump extract IMAGE PATH -o FOLDER",
-                param,
-                ctx,
-            )
+        if isinstance(value, Outside):
+            return value
+        if isinstance(value, str) and not scripted and isinstance(place := parse_path(value), Outside):
+            return place
         return super().convert(value, param, ctx)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +44,19 @@ class Session:
             return self.live(self._ino(path.path, follow))
         except FileNotFoundError:
             return None
+
+    def matching(self, paths: Sequence[Any]) -> tuple[Any, ...]:
+        """The paths that patterns in this image mean, as a shell has it: one that matches nothing stays as it is, and
+        so does what is on the host, in another image or no path."""
+        from f2tools.f2fs.volume.glob import expand
+
+        found: list[Any] = []
+        for path in paths:
+            if not isinstance(path, Inside) or path.image not in ("", self.image):
+                found.append(path)
+                continue
+            found += [Inside(path.image, one) for one in expand(self.volume, path.path) or [path.path]]
+        return tuple(found)
 
     def parent(self, path: Inside) -> tuple[int, bytes]:
         """(directory, name) of a path whose last part need not be there."""

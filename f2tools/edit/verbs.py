@@ -72,13 +72,19 @@ def verb(name: str, *params: click.Parameter, makes: bool = False) -> Callable[[
     """Declare a verb; the docstring of its body is its help.  One that makes files has --owner."""
 
     def declare(body: Body) -> Body:
+        def matched(session: Session, **given: Any) -> None:
+            for name in ("paths", "sources", "words"):
+                if name in given:
+                    given[name] = session.matching(given[name])
+            body(session, **given)
+
         def owned(session: Session, new_owner: str | None, **given: Any) -> None:
             before = session.owner
             session.owner = before if new_owner is None else parse_new_owner(new_owner)
-            body(session, **given)
+            matched(session, **given)
             session.owner = before
 
-        chosen = owned if makes else body
+        chosen = owned if makes else matched
         VERBS[name] = Verb(name, chosen, (*params, OWNER) if makes else params, inspect.cleandoc(body.__doc__ or ""))
         return body
 
@@ -105,17 +111,17 @@ PATHS = argument("paths", nargs=-1, metavar="IMAGE:/PATH...")
 @verb(
     "cp",
     argument("sources", type=AnyPath(), nargs=-1, metavar="SOURCE..."),
-    argument("target", type=CopyTarget(), metavar="IMAGE:/PATH"),
+    argument("target", type=CopyTarget(), metavar="TARGET"),
     flag("-r", "-R", "--recursive", help="Directories with all that is in them; links stay links."),
     flag("-a", "--archive", help="As -r, and keep owners, modes, times, attributes, ACLs, hard links, devices."),
     makes=True,
 )
 def cp(session: Session, sources: tuple[Any, ...], target: Inside, recursive: bool, archive: bool) -> None:
-    """Copy files from the host, from the standard input (-), or from an image, into an image.
+    """Copy files into an image, inside it, from another one, or out of it.
 
-    A source is in an image when it is written IMAGE:/PATH; :/PATH is in the one that is copied to.  Holes stay holes.
-    A file that is there is emptied and filled again.  Modes lose the bits of the umask, unless -a keeps them.  To copy
-    out of an image there is f2tools dump extract.
+    What is written IMAGE:/PATH is in an image; :/PATH is in the one that is copied to, anything else on the host, and -
+    is the standard input.  Holes stay holes.  A file that is there is emptied and filled again.  Modes lose the bits of
+    the umask, unless -a keeps them.  For whole trees with a report on what can't be read there is f2tools dump extract.
 
     \b
     Examples:
@@ -123,6 +129,7 @@ def cp(session: Session, sources: tuple[Any, ...], target: Inside, recursive: bo
       f2tools cp -a rootfs/. card.img:/
       date | f2tools cp - card.img:/etc/build-date
       f2tools cp -a old.img:/home card.img:/
+      f2tools cp 'card.img:/DCIM/*.jpg' pictures/
     """
     from f2tools.edit.copy import Copier
 

@@ -14,11 +14,13 @@ from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
 from f2tools.options import (
     device_option,
+    force_option,
     human_size,
     image_argument,
     json_option,
     key_option,
     layout_option,
+    must_be_free,
     print_json,
     progress,
     require,
@@ -73,8 +75,11 @@ def _indexed(
 )  # fmt: skip
 @device_option
 @layout_option
+@force_option
 @json_option
-def scan(image: str, output: str | None, devices: tuple[str, ...], layout: Layout | None, as_json: bool) -> None:
+def scan(
+    image: str, output: str | None, devices: tuple[str, ...], layout: Layout | None, force: bool, as_json: bool
+) -> None:  # fmt: skip
     """Find every node and directory block of IMAGE, live or not, and keep them in an index.
 
     The index is an SQLite database; undelete, history and timeline take it with --index.
@@ -88,13 +93,17 @@ def scan(image: str, output: str | None, devices: tuple[str, ...], layout: Layou
     from f2tools.forensics.index import build_index, figures
 
     path = output or _here(image)
+    must_be_free(path, force)
+    fresh = f"{path}.new" if os.path.exists(path) else path
     started = time.monotonic()
     with _open(image, devices, (), layout) as volume:
         geo = volume.geo
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
-            index = build_index(volume, path, bar.advance)
+            index = build_index(volume, fresh, bar.advance)
         with index:
             found = figures(index)
+    if fresh != path:
+        os.replace(fresh, path)
     if as_json:
         print_json({"index": path, **found})
         return
@@ -132,11 +141,12 @@ def _here(image: str) -> str:
 @index_option
 @key_option
 @device_option
+@force_option
 @layout_option
 def undelete(
     image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, keep: Keep,
     as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
-    layout: Layout | None,
+    layout: Layout | None, force: bool,
 ) -> None:  # fmt: skip
     """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
 
@@ -156,6 +166,8 @@ def undelete(
       f2tools undelete card.img 'DCIM/*.jpg' -o rescued
     """
     require(not (listing and target), "--list and -o DIR contradict each other")
+    require(pattern is None or not os.path.isfile(pattern), f"{pattern} is a file of its own: one image at a time")
+    must_be_free(target, force)
     from f2tools.forensics.restore import Restorer
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
 
@@ -172,6 +184,9 @@ def undelete(
                     run.digest(found)
                 counts[found.grade] += 1
                 click.echo(json.dumps(as_dict(found)) if as_json else _line(found))
+    nothing = pattern is not None and not any(counts.values())
+    if nothing:
+        click.echo(f"f2tools: nothing that was deleted is called {printable(pattern or '')}", err=True)
     if not as_json:
         click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()), err=True)
     if restorer is not None:
@@ -179,8 +194,8 @@ def undelete(
             click.echo(f"f2tools: {restorer.report.left_out}", err=True)
         for item in (*restorer.report.lost, *restorer.report.partial):
             click.echo(f"f2tools: {printable(item.as_dict()['path'])}: {printable(item.reason)}", err=True)
-        if not restorer.report.complete:
-            click.get_current_context().exit(1)
+    if nothing or not (restorer is None or restorer.report.complete):
+        click.get_current_context().exit(1)
 
 
 def _found(run: Undelete, versions: bool) -> Iterator[Found]:
@@ -210,10 +225,12 @@ def _line(found: Found) -> str:
 @key_option
 @device_option
 @layout_option
+@force_option
 @json_option
 def history(
     image: str, what: str, wanted: str | None, output: str | None, pair: tuple[str, str] | None,
-    index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...], layout: Layout | None, as_json: bool,
+    index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...], layout: Layout | None, force: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """All versions of a file or directory that are left, oldest first, and what changed.
 
@@ -227,6 +244,7 @@ def history(
     """
     require(not (wanted and pair), "--extract and --diff contradict each other")
     require(not output or wanted is not None, "-o FILE goes with --extract")
+    must_be_free(output, force)
     from f2tools.forensics.history import History
     from f2tools.forensics.undelete import Undelete
 
@@ -265,7 +283,7 @@ def _extract(found: History, version: Version, output: str | None) -> None:
     chosen = found.found(version)
     assert chosen.inode is not None
     click.echo(f"f2tools: {chosen.grade}: {'; '.join(chosen.reasons)}", err=True)
-    with open(newfile.create(output), "wb") if output else nullcontext(sys.stdout.buffer) as out:
+    with newfile.replacing(output) if output else nullcontext(sys.stdout.buffer) as out:
         at = 0
         for offset, data in found.content(chosen):
             _pad(out, offset - at, bool(output))
@@ -299,11 +317,12 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 @index_option
 @key_option
 @device_option
+@force_option
 @layout_option
 def timeline(
     image: str, form: str, output: str | None, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
-    layout: Layout | None,
-) -> None:
+    layout: Layout | None, force: bool,
+) -> None:  # fmt: skip
     """When files were made, written, changed and deleted: living and deleted ones, and older versions.
 
     Each line says which of these it is.
@@ -312,6 +331,7 @@ def timeline(
     Example:
       f2tools timeline card.img --format bodyfile | mactime -b - -d
     """
+    must_be_free(output, force)
     from f2tools.forensics.timeline import write
     from f2tools.forensics.undelete import Undelete
 

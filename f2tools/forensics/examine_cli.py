@@ -13,11 +13,13 @@ import click
 from f2tools import newfile
 from f2tools.options import (
     device_option,
+    force_option,
     human_size,
     image_argument,
     json_option,
     key_option,
     layout_option,
+    must_be_free,
     print_json,
     progress,
     say_waiting,
@@ -84,10 +86,11 @@ def _say_unreadable(unreadable: list[int]) -> None:
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @device_option
+@force_option
 @layout_option
 def carve(
     image: str, target: str | None, types: tuple[str, ...], index_path: str | None, as_json: bool,
-    devices: tuple[str, ...], layout: Layout | None,
+    devices: tuple[str, ...], layout: Layout | None, force: bool,
 ) -> None:  # fmt: skip
     """Find files by what they begin with, in blocks that no living file owns.
 
@@ -99,6 +102,7 @@ def carve(
       f2tools carve card.img
       f2tools carve card.img --type jpg --type video -o carved
     """
+    must_be_free(target, force)
     from f2tools.forensics.carve import Carver
 
     with _remembered(image, devices, (), index_path, layout) as (volume, remembered):
@@ -222,10 +226,11 @@ def strings(
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @device_option
 @key_option
+@force_option
 @json_option
 def report(
     image: str, target: str, no_hashes: bool, index_path: str | None, devices: tuple[str, ...], keys: tuple[str, ...],
-    as_json: bool,
+    force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a report on IMAGE: hashes, geometry, encryption policies, findings of fsck, deleted files, a timeline.
 
@@ -237,8 +242,9 @@ def report(
     """
     from f2tools.forensics.report import examine, write_report
 
+    must_be_free(target, force)
     found = examine(image, devices, keys, index_path, hashes=not no_hashes)
-    paths = write_report(found, target)
+    paths = write_report(found, target, force)
     deleted: dict[str, Any] = found["deleted"]["grades"]
     if as_json:
         print_json({"files": [str(path) for path in paths], "deleted": deleted})

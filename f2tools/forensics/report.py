@@ -191,18 +191,16 @@ def _hashes(device: Device) -> dict[str, str]:
 # -- the files --------------------------------------------------------------------------------------------------------
 
 
-def write_report(found: dict[str, Any], folder: str) -> list[str]:
+def write_report(found: dict[str, Any], folder: str, replace: bool = False) -> list[str]:
     """Put report.json and report.html into a folder, which is made if need be; their paths.
 
-    OSError where a report is there already.
+    OSError where a report is there already, unless it is to be replaced.
     """
     newfile.create_folder(folder)
     paths = [os.path.join(folder, name) for name in ("report.json", "report.html")]
-    with open(newfile.create(paths[0]), "w", encoding="utf-8") as out:
-        json.dump(found, out, indent=1)
-        out.write("\n")
-    with open(newfile.create(paths[1]), "w", encoding="utf-8") as out:
-        out.write(page(found))
+    for path, text in zip(paths, (json.dumps(found, indent=1) + "\n", page(found)), strict=True):
+        with newfile.text_output(path) if replace else open(newfile.create(path), "w", encoding="utf-8") as out:
+            out.write(text)
     return paths
 
 

@@ -33,6 +33,7 @@ from f2tools.forensics.undelete import NAME_ONLY, Found
 from f2tools.newfile import open_folder
 
 NAME_MAX = 255
+EXTENSION_MAX = 16
 MAX_LEVELS = 200
 TRIES = 10_000
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -262,4 +263,8 @@ def _below(above: bytes, name: bytes) -> bytes:
 
 
 def _suffixed(name: bytes, suffix: bytes) -> bytes:
-    return name[: NAME_MAX - len(suffix)] + suffix
+    """A name with something before its extension, which says what the file is."""
+    stem, extension = os.path.splitext(name)
+    if len(extension) > EXTENSION_MAX:
+        stem, extension = name, b""
+    return stem[: NAME_MAX - len(suffix) - len(extension)] + suffix + extension

@@ -199,11 +199,41 @@ def test_an_image_is_not_copied_into_itself(tmp_path: Path) -> None:
     assert [change["path"] for change in report["changes"]] == ["/all", "/all/other"]
 
 
-def test_out_of_an_image_is_what_extract_is_for(tmp_path: Path) -> None:
+def test_cp_copies_out_as_well(tmp_path: Path) -> None:
     image = fresh(tmp_path)
-    result = f2("cp", f"{image}:/etc", tmp_path)
-    assert result.code == 2
-    assert "dump extract" in result.err
+    (tmp_path / "in").mkdir()
+    for name in ("a.jpg", "b.jpg", "c.txt"):
+        (tmp_path / "in" / name).write_bytes(name.encode() * 3000)
+    done("cp", "-r", tmp_path / "in", f"{image}:/pictures")
+    out = tmp_path / "out"
+    out.mkdir()
+    done("cp", f"{image}:/pictures/a.jpg", out / "named")
+    done("cp", f"{image}:/pictures/*.jpg", out)
+    done("cp", "-r", f"{image}:/pictures", out)
+    assert (out / "named").read_bytes() == b"a.jpg" * 3000
+    assert sorted(os.listdir(out)) == ["a.jpg", "b.jpg", "named", "pictures"]
+    assert sorted(os.listdir(out / "pictures")) == ["a.jpg", "b.jpg", "c.txt"]
+    for words, code in (
+        (("cp", f"{image}:/pictures", out), 1), (("cp", f"{image}:/none", out), 1), (("cp", "here", out), 2),
+        (("cp", f"{image}:/pictures/*.jpg", out / "not there"), 1),
+        (("cp", "--dry-run", f"{image}:/pictures/a.jpg", out), 2),
+    ):  # fmt: skip
+        assert f2(*words).code == code
+
+
+def test_patterns_name_files_in_the_image(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    lines(image, "mkdir /d", "touch /d/a1 /d/a2 /d/b1 /d/.a3 '/d/*'")
+    assert f2("rm", f"{image}:/d/z*").code == 1
+    assert f2("rm", "-f", f"{image}:/d/z*").code == 0
+    done("chmod", "600", f"{image}:/?/a[12]")
+    done("rm", f"{image}:/d/*")  # there is a file of that name
+    with f2tools.open(image) as volume:
+        assert sorted(entry.name for entry in volume.listdir(volume.path("/d").inode)) == [b".a3", b"a1", b"a2", b"b1"]
+        assert [volume.path(f"/d/{name}").inode.i_mode & 0o777 for name in ("a1", "a2", "b1")] == [0o600, 0o600, 0o644]
+    done("rm", f"{image}:/d/[ab]*")
+    with f2tools.open(image) as volume:
+        assert [entry.name for entry in volume.listdir(volume.path("/d").inode)] == [b".a3"]
 
 
 def test_set_id_bits_go_with_the_owner(tmp_path: Path) -> None:

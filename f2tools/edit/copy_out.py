@@ -1,0 +1,72 @@
+"""What `cp` copies out of an image: files to the host, as cp(1) names them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from f2tools.copyout.extract import extract
+from f2tools.copyout.keep import ALL, NOTHING
+from f2tools.edit.errors import EditFailed
+from f2tools.edit.paths import Inside, Outside
+from f2tools.errors import Usage
+from f2tools.f2fs.volume.glob import expand
+from f2tools.f2fs.volume.volume import Volume, open_volume
+from f2tools.options import progress, said_of_waiting
+
+if TYPE_CHECKING:
+    from f2tools.copyout.making import Report
+    from f2tools.f2fs.volume.volume import File
+
+
+def copy_out(
+    sources: Sequence[Inside | Outside], target: str, devices: Sequence[str] = (), *, recursive: bool, keep: bool
+) -> tuple[list[Report], list[str]]:
+    """(what was copied, what a user should know): into `target` where it is a directory, else, a single file, as it.
+
+    Files that are there are replaced.  `keep`: owners, all modes, attributes and devices too.  Usage, EditFailed.
+    """
+    inside = [source for source in sources if isinstance(source, Inside)]
+    images = {source.image for source in inside}
+    if len(inside) < len(sources) or len(images) != 1:
+        raise Usage("one side of a copy is one image: IMAGE:/PATH to the host, or from the host to IMAGE:/PATH")
+    image = images.pop()
+    with open_volume(image, devices) as volume:
+        files = [file for source in inside for file in _files(volume, source, recursive)]
+        waiting = said_of_waiting(volume, image)
+        notes = [*volume.warnings, *([waiting] if waiting else [])]
+        within = os.path.isdir(target)
+        if not within and (len(files) > 1 or target.endswith("/")):
+            raise EditFailed(f"{target}: no directory, into which these could be copied")
+        folder, name = (target, "") if within else os.path.split(target.rstrip("/"))
+        if not within and not os.path.isdir(folder or "."):
+            raise EditFailed(f"{folder}: no such directory")
+        chosen: list[str | File] = []
+        for file in files:
+            own = os.fsencode(name) or (file.path or b"").rstrip(b"/").rpartition(b"/")[2]
+            if not own:
+                raise EditFailed(f"{image}:/ has no name; name the copy")
+            chosen.append(replace(file, path=b"/" + own))
+        with progress("copying", len(chosen)) as bar:
+            report = extract(
+                volume, folder or ".", chosen, keep=ALL if keep else NOTHING, force=True, advance=bar.advance
+            )
+    return [report], notes
+
+
+def _files(volume: Volume, source: Inside, recursive: bool) -> list[File]:
+    """The files that a path or a pattern means."""
+    found: list[File] = []
+    for path in expand(volume, source.path):
+        try:
+            file = volume.path(path, follow=not recursive)
+        except OSError as error:
+            raise EditFailed(f"{source.image}:{os.fsdecode(path)}: {error.strerror or error}") from None
+        if file.inode.is_dir and not recursive:
+            raise EditFailed(f"{source.image}:{os.fsdecode(path)}: is a directory; -r copies it with all in it")
+        found.append(replace(file, path=path))
+    if not found:
+        raise EditFailed(f"{source}: nothing is called so")
+    return found

@@ -1,0 +1,63 @@
+"""Patterns for paths on a volume, as a shell has them: `*`, `?` and `[...]` match within one name.
+
+A name that starts with a dot is matched only by a pattern that does.  What is really called like a pattern is meant.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from f2tools.errors import F2fsError
+
+if TYPE_CHECKING:
+    from f2tools.f2fs.volume.volume import Volume
+
+_MAGIC = re.compile(rb"[*?[]")
+
+
+def expand(volume: Volume, pattern: bytes) -> list[bytes]:
+    """The paths that a pattern means, sorted; a path without a wildcard as it is, and nothing where none matches."""
+    if _MAGIC.search(pattern) is None or _is_there(volume, pattern):
+        return [pattern]
+    found = [b"/"] if pattern.startswith(b"/") else [b""]
+    for part in filter(None, pattern.split(b"/")):
+        if _MAGIC.search(part) is None:
+            paths = (_under(folder, part) for folder in found)
+            found = [path for path in paths if _is_there(volume, path)]
+            continue
+        found = [_under(folder, name) for folder in found for name in _names(volume, folder, part)]
+    return sorted(found)
+
+
+def expand_all(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for paths of a command line; one that matches nothing stays, to be reported as not there."""
+    return tuple(
+        os.fsdecode(path) for text in paths for path in expand(volume, os.fsencode(text)) or [os.fsencode(text)]
+    )
+
+
+def _names(volume: Volume, folder: bytes, pattern: bytes) -> list[bytes]:
+    """Names in a directory that match; none where it is no directory, or can't be read."""
+    with suppress(OSError, F2fsError):
+        inode = volume.path(folder or b"/").inode
+        if inode.is_dir:
+            names = [entry.name for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
+            hidden = pattern.startswith(b".")
+            return [name for name in names if fnmatch.fnmatchcase(name, pattern) and (hidden or name[:1] != b".")]
+    return []
+
+
+def _is_there(volume: Volume, path: bytes) -> bool:
+    try:
+        volume.path(path, follow=False)
+    except (OSError, F2fsError):
+        return False
+    return True
+
+
+def _under(folder: bytes, name: bytes) -> bytes:
+    return folder + name if folder.endswith(b"/") or not folder else folder + b"/" + name

@@ -1,0 +1,120 @@
+"""One way to do each thing: paths in images, patterns, words that are meant, what is there already."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from f2tools.cli import main
+from f2tools.errors import F2fsError
+from f2tools.options import parse_size
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def said(*words: object) -> str:
+    """What a command prints that must succeed."""
+    done = run(*words)
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one_way")
+    (folder / "in").mkdir()
+    for name in ("one.txt", "two.txt", "three.jpg"):
+        (folder / "in" / name).write_text(f"{name}\n")
+    said("mkfs", "-q", folder / "image", "--size", "64M", "--from", folder)
+    return folder / "image"
+
+
+def test_a_path_in_an_image_is_written_alike_everywhere(image: Path) -> None:
+    for words in (("dump", "cat"), ("dump", "stat"), ("dump", "inode"), ("dump", "map"), ("dump", "ls", "-l")):
+        assert said(*words, f"{image}:/in/one.txt") == said(*words, image, "/in/one.txt")
+    assert said("dump", "cat", f"{image}:/in/one.txt", f"{image}:/in/two.txt", "/in/one.txt") == (
+        "one.txt\ntwo.txt\none.txt\n"
+    )
+    with pytest.raises(F2fsError, match="in one image"):
+        raised(run("dump", "cat", f"{image}:/in/one.txt", f"{image.parent / 'in/one.txt'}:/x"))
+
+
+def raised(result: Result) -> None:
+    assert result.exception is not None, result.output
+    raise result.exception
+
+
+def test_a_pattern_is_quoted_once(image: Path, tmp_path: Path) -> None:
+    assert said("dump", "cat", f"{image}:/in/*.txt") == "one.txt\ntwo.txt\n"
+    assert said("dump", "cat", image, "/i?/[ot]*.txt") == "one.txt\ntwo.txt\n"
+    said("dump", "extract", f"{image}:/in/*.jpg", "-o", tmp_path / "out")
+    assert os.listdir(tmp_path / "out/in") == ["three.jpg"]
+    assert run("dump", "cat", f"{image}:/in/*.png").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("ls", "dump ls"), ("info", "dump info"), ("dmp", "dump"), ("dump extrct", "dump extract"), ("umont", "umount")],
+)
+def test_an_unknown_command_is_told_what_may_be_meant(words: str, meant: str) -> None:
+    with pytest.raises(F2fsError, match=f"`[a-z0-9 ]*{meant}`") as told:
+        raised(run(*words.split()))
+    assert told.value.exit_code == 2
+
+
+def test_sizes_may_be_in_sectors() -> None:
+    assert [parse_size(text) for text in ("2048s", "1M", "8K", "1.5KiB", "0x200", "7")] == [
+        1 << 20, 1 << 20, 8192, 1536, 512, 7
+    ]  # fmt: skip
+    for wrong in ("1.3s", "7sB", "s", "1x"):
+        with pytest.raises(ValueError, match=r"size|whole"):
+            parse_size(wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["timeline {i} -o {f}", "dump tar {i} -o {f}", "dump manifest {i} -o {f}", "scan {i} -o {f}", "report {i} -o {d}",
+     "carve {i} -o {d}", "undelete {i} -o {d}", "history {i} /in/one.txt --extract 1 -o {f}"],
+)  # fmt: skip
+def test_what_is_there_is_not_written_over(line: str, image: Path, tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    folder.mkdir()
+    for path in (file, folder / "kept"):
+        path.write_text("somebody's own")
+    words = line.format(i=image, f=file, d=folder).split()
+    with pytest.raises(F2fsError, match="--force writes all the same") as told:
+        raised(run(*words))
+    assert told.value.exit_code == 1
+    assert file.read_text() == (folder / "kept").read_text() == "somebody's own"
+    assert os.listdir(folder) == ["kept"]
+    done = run(*words, "--force")
+    assert not isinstance(done.exception, F2fsError), done.exception
+    assert (folder / "kept").read_text() == "somebody's own"
+
+
+def test_files_that_are_in_the_way_are_not_called_lost(image: Path, tmp_path: Path) -> None:
+    said("dump", "extract", image, "-o", tmp_path)
+    done = run("dump", "extract", image, "-o", tmp_path)
+    assert done.exit_code == 1
+    assert "lost" not in done.output
+    assert "not copied" in done.output
+
+
+def test_a_name_that_is_taken_keeps_its_extension() -> None:
+    from f2tools.forensics.restore import _suffixed
+
+    assert _suffixed(b"IMG.jpg", b"~2") == b"IMG~2.jpg"
+    assert _suffixed(b".profile", b"~2") == b".profile~2"
+    assert len(_suffixed(b"x" * 255, b"~2")) == 255
+    assert _suffixed(b"y" * 250 + b".jpeg", b"~12").endswith(b"~12.jpeg")
+
+
+def test_undelete_takes_one_image_and_says_when_nothing_matches(image: Path, tmp_path: Path) -> None:
+    with pytest.raises(F2fsError, match="one image at a time"):
+        raised(run("undelete", image, image))
+    assert run("undelete", image, "no such name").exit_code == 1
