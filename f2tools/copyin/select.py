@@ -199,7 +199,7 @@ class OwnerMap:
         entry.xattrs = changed
 
     def _acl(self, value: bytes, entry: SourceEntry) -> bytes:
-        from f2tools.f2fs.volume.acl import ACL_GROUP, ACL_USER, parse_xattr
+        from f2tools.acl import ACL_GROUP, ACL_USER, parse_xattr
 
         try:
             entries = parse_xattr(value)

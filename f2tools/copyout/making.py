@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
 from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
-from f2tools.f2fs.volume.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume

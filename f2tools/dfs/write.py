@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable
 
+from f2tools.dfs.acls import ACLS, after_chmod, inherited, with_acl
 from f2tools.dfs.dentries import Dentry
 from f2tools.dfs.engine import Engine
 from f2tools.dfs.inode import SPARE, Inode, xattr_bytes, xattr_room
@@ -97,7 +98,7 @@ class WritableVolume(Engine):
         if stat.S_IFMT(mode) in (stat.S_IFDIR, stat.S_IFLNK):
             raise fail(errno.EINVAL, name)
         with self._operation(3):
-            inode = self._make(parent, name, mode & ~umask, uid, gid)
+            inode = self._make(parent, name, mode, uid, gid, umask)
             if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
                 inode.rdev = rdev[0] << 32 | rdev[1]
                 self._put(inode)
@@ -106,7 +107,7 @@ class WritableVolume(Engine):
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int = 0, gid: int = 0, umask: int = 0) -> int:
         """A new directory; its inode number.  EMLINK too."""
         with self._operation(4):
-            return self._make(parent, name, stat.S_IFDIR | stat.S_IMODE(mode) & ~umask, uid, gid).ino
+            return self._make(parent, name, stat.S_IFDIR | stat.S_IMODE(mode), uid, gid, umask).ino
 
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int = 0, gid: int = 0) -> int:
         """A new symbolic link; ENOENT for an empty target, ENAMETOOLONG for one that is too long."""
@@ -254,6 +255,7 @@ class WritableVolume(Engine):
             inode = self.inode(ino)
             if mode is not None:
                 inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
+                inode.xattrs = after_chmod(inode)
             inode.uid = inode.uid if uid is None else uid
             inode.gid = inode.gid if gid is None else gid
             inode.atime = inode.atime if atime_ns is None else atime_ns
@@ -270,10 +272,14 @@ class WritableVolume(Engine):
                 raise fail(errno.EEXIST, name)
             if flags & XATTR_REPLACE and name not in inode.xattrs:
                 raise fail(errno.ENODATA, name)
-            wanted = {**inode.xattrs, name: bytes(value)}
+            mode, wanted = inode.mode, {**inode.xattrs, name: bytes(value)}
+            if name in ACLS:
+                mode, wanted = with_acl(inode, name, bytes(value))
+            elif name.startswith("user.") and not (inode.is_file or inode.is_dir):
+                raise fail(errno.EPERM, name)
             if len(value) > SPARE or len(xattr_bytes(wanted)) > xattr_room(inode):
                 raise fail(errno.ENOSPC, name)
-            inode.xattrs = wanted
+            inode.mode, inode.xattrs = mode, wanted
             self._stamp(inode, self.clock())
 
     def removexattr(self, ino: int, name: str) -> None:
@@ -286,12 +292,15 @@ class WritableVolume(Engine):
             inode.xattrs = {key: value for key, value in inode.xattrs.items() if key != name}
             self._stamp(inode, self.clock())
 
-    def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> Inode:
+    def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, umask: int = 0) -> Inode:
         folder = self._folder(parent)
         self._check_new(folder, name)
         is_dir = stat.S_ISDIR(mode)
         if is_dir and folder.links >= LINK_MAX:
             raise fail(errno.EMLINK, name)
+        mode, acls = inherited(folder, mode, umask)
+        if len(xattr_bytes(acls)) > SPARE:
+            raise fail(errno.ENOSPC, name)
         if folder.mode & stat.S_ISGID:
             gid = folder.gid
             mode |= stat.S_ISGID if is_dir else 0
@@ -303,7 +312,7 @@ class WritableVolume(Engine):
             base = self.geo.slot(ino)
         inode = Inode(
             ino, base, mode, 2 if is_dir else 1, uid=uid, gid=gid, generation=self._generation & 0xFFFFFFFF, atime=now,
-            mtime=now, ctime=now, crtime=now,
+            mtime=now, ctime=now, crtime=now, xattrs=acls,
         )  # fmt: skip
         self.inodes_used += 1
         self._put(inode)
@@ -483,6 +492,8 @@ class WritableVolume(Engine):
 
 
 def _check_xattr_name(name: str) -> None:
+    if name in ACLS:
+        return
     space = next((space for space in NAME_SPACES if name.startswith(space)), None)
     if space is None:
         raise fail(errno.EOPNOTSUPP, name)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 from f2tools import newfile
+from f2tools.acl import acl_text, parse_xattr
 from f2tools.copyout.making import has_xattrs
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
-from f2tools.f2fs.volume.acl import acl_text, parse_xattr
 from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume

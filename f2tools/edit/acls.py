@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from f2tools.acl import AclEntry, parse_xattr
 from f2tools.errors import Usage
-from f2tools.f2fs.volume.acl import AclEntry, acl_to_xattr, build_disk, parse_xattr
+from f2tools.f2fs.volume.acl import acl_to_xattr, build_disk
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.volume import WritableVolume
 

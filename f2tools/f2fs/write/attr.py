@@ -8,6 +8,7 @@ import stat
 
 import numpy as np
 
+from f2tools.acl import chmod_acl
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
     F2FS_CASEFOLD_FL,
@@ -21,7 +22,7 @@ from f2tools.f2fs.layout.constants import (
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS
-from f2tools.f2fs.volume.acl import build_disk, chmod_acl, parse_disk
+from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.xattr import raw_xattrs, visible_xattrs, xattrs_of
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.orphan import Orphans

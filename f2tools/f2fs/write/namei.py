@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+from f2tools.acl import AclEntry, inherit
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
@@ -16,7 +17,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS, file_type
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT
-from f2tools.f2fs.volume.acl import AclEntry, build_disk, inherit, parse_disk
+from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.dentries import Dentry
 from f2tools.f2fs.volume.xattr import xattrs_of
 from f2tools.f2fs.write.file import Content

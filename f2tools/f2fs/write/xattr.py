@@ -11,6 +11,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 
+from f2tools.acl import kept_acl
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import F2FS_NAME_LEN
 from f2tools.f2fs.layout.node import NodeFooter
@@ -26,7 +27,7 @@ from f2tools.f2fs.layout.xattr import (
     XattrEntry,
     XattrHeader,
 )
-from f2tools.f2fs.volume.acl import build_disk, given_acl, mode_of_acl, require_valid
+from f2tools.f2fs.volume.acl import build_disk
 
 XATTR_CREATE, XATTR_REPLACE = 1, 2  # flags of setxattr
 
@@ -79,17 +80,7 @@ def stored_value(index: int, value: bytes | None, mode: int) -> tuple[int, bytes
         raise _error(errno.EPERM)
     if index not in _ACLS:
         return mode, value
-    acl = given_acl(value) if value is not None else []
-    if stat.S_ISLNK(mode):
-        raise _error(errno.EOPNOTSUPP)
-    if acl and index == XATTR_INDEX_POSIX_ACL_DEFAULT and not stat.S_ISDIR(mode):
-        raise _error(errno.EACCES)
-    if not acl:
-        return mode, None
-    require_valid(acl)
-    if index == XATTR_INDEX_POSIX_ACL_DEFAULT:
-        return mode, build_disk(acl)
-    mode, kept = mode_of_acl(acl, mode)
+    mode, kept = kept_acl(value, mode, default=index == XATTR_INDEX_POSIX_ACL_DEFAULT)
     return mode, None if kept is None else build_disk(kept)
 
 

@@ -11,21 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from f2tools.acl import ACL_GROUP, ACL_GROUP_OBJ, ACL_MASK, ACL_OTHER, ACL_USER, ACL_USER_OBJ, AclEntry, parse_xattr
 from f2tools.errors import Corrupt
-from f2tools.f2fs.volume.acl import (
-    ACL_GROUP,
-    ACL_GROUP_OBJ,
-    ACL_MASK,
-    ACL_OTHER,
-    ACL_USER,
-    ACL_USER_OBJ,
-    AclEntry,
-    acl_from_xattr,
-    acl_to_xattr,
-    build_disk,
-    parse_disk,
-    parse_xattr,
-)
+from f2tools.f2fs.volume.acl import acl_from_xattr, acl_to_xattr, build_disk, parse_disk
 
 VECTORS = json.loads((Path(__file__).parent / "data/acls.json").read_text())
 

@@ -18,9 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import f2tools
-from f2tools.errors import Corrupt, Where
-from f2tools.f2fs.layout.node import NodeFooter
-from f2tools.f2fs.volume.acl import (
+from f2tools.acl import (
     ACL_GROUP,
     ACL_GROUP_OBJ,
     ACL_MASK,
@@ -29,12 +27,13 @@ from f2tools.f2fs.volume.acl import (
     ACL_USER,
     ACL_USER_OBJ,
     AclEntry,
-    build_disk,
     chmod_acl,
     inherit,
     mode_of_acl,
-    parse_disk,
 )
+from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.volume.acl import build_disk, parse_disk
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.volume.xattr import parse_xattrs, raw_xattrs, xattrs_of
