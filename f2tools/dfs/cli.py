@@ -244,5 +244,40 @@ def _path(path: str | None) -> str:
     return "" if path is None else f" ({path})"
 
 
+@dfs.command()
+@json_option
+def report(as_json: bool) -> None:
+    """What the article claims, measured on small volumes that are made for it in a temporary directory.
+
+    \b
+    Example:
+      f2tools dfs report
+    """
+    from f2tools.dfs.report import measure
+
+    claims = measure()
+    if as_json:
+        print_json(claims.as_dict())
+        return
+    click.echo(f"requests to open a file in the root: {claims.reads_to_open} reads, of root, its entries and the inode")
+    click.echo(f"\n{'offset in the file':>20} {'reads':>6} {'nodes that F2FS reads first':>28}")
+    for offset, reads in claims.reads_per_block.items():
+        click.echo(f"{offset:>20,} {reads:>6} {claims.f2fs_node_reads[offset]:>28}")
+    click.echo(
+        f"\na file of {human_size(claims.sparse_size)} with {claims.sparse_blocks} blocks written takes these and its "
+        f"inode: {claims.mapped_by_file} blocks; deleting it gave back {claims.given_back_by_delete}"
+    )
+    click.echo(f"\n{'load':<26} {'asked':>12} {'requests':>9} {'written':>12} {'flushes':>8}")
+    for load in claims.loads:
+        click.echo(
+            f"{load.name:<26} {load.asked_bytes:>12,} {load.requests:>9,} {load.written_bytes:>12,} {load.flushes:>8,}"
+        )
+    lines = claims.lines
+    click.echo(
+        f"\nlines of code: {lines['dfs']:,}, and {lines['layer']:,} of the layer below; of F2FS in f2tools "
+        f"{lines['f2fs']:,}, {lines['f2fs'] / lines['dfs']:.1f} times as many"
+    )
+
+
 dfs.add_command(dump)
 dfs.add_command(mount)

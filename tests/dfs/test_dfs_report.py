@@ -1,0 +1,30 @@
+"""What the article claims holds of what is here."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from f2tools.dfs.report import OFFSETS, f2fs_nodes
+from tests.dump.craft import f2
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
+
+
+def test_a_block_at_any_offset_is_one_read_and_deleting_gives_back_what_was_mapped() -> None:
+    found = json.loads(f2("dfs", "report", "--json").text)
+    assert found["reads_per_block"] == {str(offset): 1 for offset in OFFSETS}
+    assert found["reads_to_open"] == 3
+    assert (found["sparse_size"], found["sparse_blocks"]) == (1 << 41, len(OFFSETS))
+    assert found["given_back_by_delete"] == found["mapped_by_file"] == len(OFFSETS) + 1
+    assert all(load["written_bytes"] > load["asked_bytes"] for load in found["loads"])
+    assert found["lines"]["f2fs"] > 4 * found["lines"]["dfs"]
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith("| `dfs report` |"))
+    assert set(found) == set(re.findall(r"`([^`]*)`", row.split("|")[3])[0].split())
+
+
+def test_the_nodes_of_f2fs_are_counted_as_its_tree_has_them() -> None:
+    edges = (923, 923 + 2 * 1018, 923 + 2 * 1018 + 2 * 1018**2)
+    assert [f2fs_nodes(edge * 4096) - f2fs_nodes(edge * 4096 - 1) for edge in edges] == [1, 1, 1]
+    assert f2fs_nodes(0) == 0
