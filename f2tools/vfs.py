@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 DAY_NS = 86_400_000_000_000
+MOST_ID = 0xFFFFFFFE  # of users and groups; the one above means nobody at all to the kernel
 
 
 class Attributes(NamedTuple):

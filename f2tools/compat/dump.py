@@ -16,6 +16,7 @@ from f2tools import newfile
 from f2tools.compat.common import Program, Words, done_line, state_line, volume_lines
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def _tables(program: Program, words: Words, volume: Volume) -> None:
 def _nat_lines(volume: Volume, start: int, end: int) -> Iterator[str]:
     """As nat_dump() of fsck/dump.c."""
     from f2tools.dump.tables import nat_rows
-    from f2tools.f2fs.volume.node import footers_of
 
     per_block = volume.geo.nat_entries_per_block
     wanted = volume.nat.used()
@@ -212,7 +212,6 @@ def _name(inode: Inode) -> bytes:
 
 def _everywhere(volume: Volume, nid: int) -> Iterator[int]:
     """Blocks of the main area whose footer says that they are this node, old copies included."""
-    from f2tools.f2fs.volume.node import footers_of
 
     geo, piece = volume.geo, 512
     for start in range(geo.main_blkaddr, geo.end_blkaddr, piece):

@@ -19,9 +19,9 @@ from typing import NoReturn
 from f2tools.errors import F2fsError
 from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.text import printable
+from f2tools.vfs import MOST_ID
 
 ACLS = ("system.posix_acl_access", "system.posix_acl_default")
-MOST_ID = 0xFFFFFFFE  # the one above means nobody at all to the kernel
 MOST_NAME = 255
 FILES_AHEAD = 48  # open at a time
 BYTES_AHEAD = 1 << 20  # of each of them

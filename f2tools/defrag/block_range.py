@@ -23,7 +23,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_PIN_FILE,
     NR_CURSEG_DATA_TYPE,
 )
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.write.node import seal_inode
 from f2tools.f2fs.write.volume import WritableVolume
@@ -178,7 +178,7 @@ class _RangeMover:
             here = np.flatnonzero(nids == nid)
             ino = int(volume.nat.get(nid)[1])
             inode = volume.live(ino)
-            addrs = inode.addrs if nid == ino else volume.nodes.block(nid, ino)[: -NodeFooter.size].view("<u4")
+            addrs = inode.addrs if nid == ino else body_of(volume.nodes.block(nid, ino)).view("<u4")
             places = owners["ofs_in_node"][here].astype(np.int64)
             if (places >= addrs.size).any() or (addrs[places] != old[here]).any():
                 where = Where(area="ssa", nid=nid, blkaddr=int(old[here][0]))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from f2tools.defrag.files import KINDS
 from f2tools.errors import Corrupt, Where
-from f2tools.f2fs.layout.constants import CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, CURSEG_COLD_DATA, F2FS_PIN_FILE, NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.inode import Inode
@@ -207,7 +207,7 @@ class _Longest:
     def add(self, first: int, addrs: NDArray[Any]) -> None:
         """The addresses of file blocks from `first` on."""
         wide = addrs.astype(np.int64)
-        offsets = np.flatnonzero((wide != 0) & (wide < 0xFFFFFFFE))
+        offsets = np.flatnonzero((wide != 0) & (wide < COMPRESS_ADDR))
         if not offsets.size:
             return
         wide = wide[offsets]

@@ -12,6 +12,7 @@ from f2tools.dump.structures import pack_contents, superblock_fields
 from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.f2fs.layout.checkpoint import Checkpoint, OrphanBlock
 from f2tools.f2fs.layout.constants import CURSEG_NAMES, F2FS_FEATURE_RO, SUM_TYPE_NODE
+from f2tools.f2fs.layout.footers import footer_of
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock
@@ -241,7 +242,7 @@ def _content(vol: Volume, blkaddr: int, raw: NDArray[np.uint8], owner: Owner | N
     if not raw.any():
         return "block of zeros", {}
     is_node = owner.kind == "node" if owner else None
-    footer = NodeFooter.parse(raw[-NodeFooter.size :])
+    footer = footer_of(raw)
     if is_node or (is_node is None and _looks_like_node(vol, footer)):
         try:
             found = node_block(vol, raw, blkaddr)

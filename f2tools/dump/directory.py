@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.casefold import casefold
 from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.dentry import (
+    DirEntry,
+    dentry_shape,
+)
 from f2tools.f2fs.layout.hashes import dentry_hashes
 
 if TYPE_CHECKING:
@@ -82,11 +85,8 @@ def slots(
     """
     import numpy as np
 
-    count = dentries_in(area.size)
-    map_size = bitmap_size(count)
+    count, map_size, table_at, names_at, _ = dentry_shape(area.size)
     used = np.unpackbits(area[:map_size], bitorder="little")[:count].tolist()
-    table_at = map_size + reserved_size(area.size)
-    names_at = table_at + SIZE_OF_DIR_ENTRY * count
     rows = area[table_at:names_at].view(DirEntry.dtype).tolist()
     names = area[names_at : names_at + F2FS_SLOT_LEN * count].tobytes()
     found: list[dict[str, Any]] = []

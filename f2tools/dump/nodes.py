@@ -24,9 +24,9 @@ from f2tools.f2fs.layout.constants import (
     flag_names,
 )
 from f2tools.f2fs.layout.dentry import dentries_in
+from f2tools.f2fs.layout.footers import body_of, footer_of
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import Inode as InodeLayout
-from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.layout.node_tree import kind_of_node
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def node(vol: Volume, nid: int) -> dict[str, Any]:
 
 def node_block(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> dict[str, Any]:
     """What a node block says, whether or not anything points to it."""
-    raw = NodeFooter.parse(block[-NodeFooter.size :])
+    raw = footer_of(block)
     ofs = raw.flag >> OFFSET_BIT_SHIFT
     kind = "inode" if raw.nid == raw.ino else kind_of_node(ofs, vol.geo.addrs_per_block)
     shown: dict[str, Any] = {
@@ -84,7 +84,7 @@ def node_block(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> dict[str,
 
         head = int(body[0])
         shown["xattr_magic"] = head == F2FS_XATTR_MAGIC
-        shown["used_bytes"] = len(block[: -NodeFooter.size].tobytes().rstrip(b"\0"))
+        shown["used_bytes"] = len(body_of(block).tobytes().rstrip(b"\0"))
     elif kind == "direct":
         shown |= _direct(vol, raw.ino, ofs, body)
     else:

@@ -19,7 +19,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     SUM_TYPE_NODE,
 )
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import footer_of
 from f2tools.f2fs.layout.node_tree import kind_of_node, number_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _judge_data(vol: Volume, owner: Owner, blkaddr: int, nat_version: int, addre
     except F2fsError as error:
         owner.why = str(error)
         return
-    footer = NodeFooter.parse(block[-NodeFooter.size :])
+    footer = footer_of(block)
     owner.ino = footer.ino
     addrs, first = addresses_in(vol, block, address)
     found = int(addrs[owner.ofs_in_node]) if owner.ofs_in_node < addrs.size else None
@@ -132,7 +132,7 @@ def addresses_in(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> tuple[N
     """(data block addresses of a node block, file block of the first; None where it maps none or that isn't known)."""
     from f2tools.f2fs.volume.inode import Inode
 
-    footer = NodeFooter.parse(block[-NodeFooter.size :])
+    footer = footer_of(block)
     if footer.nid == footer.ino:
         try:
             return Inode(vol.geo, block, footer.ino, blkaddr).addrs, 0

@@ -11,10 +11,10 @@ from f2tools.errors import Usage
 from f2tools.f2fs.volume.acl import acl_to_xattr, build_disk
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.vfs import MOST_ID
 
 ACCESS_ACL, DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
 
-MOST_ID = 0xFFFFFFFE  # the one above means nobody at all to the kernel
 NOBODY = 0xFFFFFFFF
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32  # ACL_* of the kernel
 _TAGS = {

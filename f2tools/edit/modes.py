@@ -18,13 +18,13 @@ from f2tools.f2fs.layout.constants import (
     F2FS_PROJINHERIT_FL,
     F2FS_SYNC_FL,
 )
+from f2tools.vfs import MOST_ID
 
 FLAG_LETTERS = {
     "a": F2FS_APPEND_FL, "i": F2FS_IMMUTABLE_FL, "A": F2FS_NOATIME_FL, "d": F2FS_NODUMP_FL, "c": F2FS_COMPR_FL,
     "m": F2FS_NOCOMP_FL, "S": F2FS_SYNC_FL, "D": F2FS_DIRSYNC_FL, "F": F2FS_CASEFOLD_FL, "P": F2FS_PROJINHERIT_FL,
 }  # fmt: skip
 SETTABLE_FLAGS = sum(FLAG_LETTERS.values())
-MOST_ID = 0xFFFFFFFE  # the one above means nobody at all to the kernel
 _CLAUSE = re.compile(r"([ugoa]*)((?:[-+=](?:[ugo]|[rwxXst]*))+)")
 _ACTION = re.compile(r"([-+=])([ugo]|[rwxXst]*)")
 _SHIFTS = {"u": 6, "g": 3, "o": 0}

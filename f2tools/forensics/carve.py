@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from f2tools import newfile
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import SUM_TYPE_NODE
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
@@ -127,7 +128,7 @@ class Carver:
 
     def _nodes(self, types: NDArray[np.uint8], entries: NDArray[Any], content: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which blocks are nodes: by the summary and by their footers."""
-        footers = content[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        footers = footers_of(content)
         return (types == SUM_TYPE_NODE) & (entries["nid"] == footers["nid"]) & (entries["nid"] != 0)
 
     def _begins(self, content: NDArray[np.uint8], i: int) -> Any:

@@ -18,11 +18,10 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
 )
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
+from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET
 from f2tools.forensics.past import Past
 
 BATCH = 1024
-_INLINE_AT = 3
 
 
 class Claims:
@@ -59,7 +58,7 @@ def _addresses(
     start = np.zeros(len(blocks), np.int64)
     end = np.full(len(blocks), geo.addrs_per_block, np.int64)
     base = INODE_ADDR_OFFSET // 4
-    inline = blocks[:, _INLINE_AT]
+    inline = blocks[:, I_INLINE_OFFSET]
     has_extra = inodes & (inline & F2FS_EXTRA_ATTR != 0)
     extra = np.where(has_extra, (words[:, base] & 0xFFFF).astype(np.int64) // 4, 0)
     fixed = inline & (F2FS_INLINE_XATTR | F2FS_INLINE_DENTRY) != 0

@@ -24,10 +24,10 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
     SUM_TYPE_DATA,
 )
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node_tree import branches
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.node import footers_of
 from f2tools.f2fs.volume.recovery import ended_cleanly
 from f2tools.forensics.claims import Claims
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, PastVolume

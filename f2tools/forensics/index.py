@@ -24,6 +24,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_ENCRYPT,
     F2FS_FEATURE_INODE_CHKSUM,
+    F2FS_FEATURE_INODE_CRTIME,
     F2FS_INLINE_DENTRY,
     NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
@@ -310,7 +311,8 @@ class _Builder:
         )[:, 0]
         has_extra = heads["i_inline"] & F2FS_EXTRA_ATTR != 0
         end_of_crtime = InodeExtra.offset_of("i_crtime_nsec") + 4
-        has_crtime = has_extra & (extras["i_extra_isize"] >= end_of_crtime) & bool(self.geo.feature & 0x100)
+        has_crtime = has_extra & (extras["i_extra_isize"] >= end_of_crtime)
+        has_crtime &= bool(self.geo.feature & F2FS_FEATURE_INODE_CRTIME)
         end_of_sum = InodeExtra.offset_of("i_inode_checksum") + 4
         has_sum = has_extra & (extras["i_extra_isize"] >= end_of_sum)
         has_sum &= bool(self.geo.feature & F2FS_FEATURE_INODE_CHKSUM)

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, FSYNC_BIT_SHIFT, XATTR_NODE_OFFSET
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node_tree import are_dnodes
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.node import footers_of
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.index import Index
 from f2tools.forensics.order import age, log_kind

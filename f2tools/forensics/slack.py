@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, FT_NAMES, NEW_ADDR
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_SLOT_LEN, FT_NAMES, NEW_ADDR
+from f2tools.f2fs.layout.dentry import dentry_shape
+from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.node import NodeFooter
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XATTR_ALIGN, XattrEntry, XattrHeader
+from f2tools.f2fs.layout.xattr import XattrHeader, has_xattrs, xattr_places
 from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume, join
@@ -202,7 +203,7 @@ class _Finder:
         node = None
         if inode.i_xattr_nid:
             node = self._volume.nodes.read([inode.i_xattr_nid], inode.ino)[0]
-            area = np.concatenate((inline, node[: -NodeFooter.size]))
+            area = np.concatenate((inline, body_of(node)))
         end = _end_of_xattrs(area.tobytes())
         if end is None:
             return
@@ -227,18 +228,14 @@ class _Finder:
 
 def _name_at(area_size: int, slot: int) -> int:
     """Where in an area the name of a slot is."""
-    slots = dentries_in(area_size)
-    return bitmap_size(slots) + reserved_size(area_size) + SIZE_OF_DIR_ENTRY * slots + 8 * slot
+    return dentry_shape(area_size).names_at + F2FS_SLOT_LEN * slot
 
 
 def _end_of_xattrs(area: bytes) -> int | None:
     """Where the list of attributes ends; None where there is none, or it can't be followed."""
-    if len(area) < XattrHeader.size or int.from_bytes(area[:4], "little") != F2FS_XATTR_MAGIC:
+    if not has_xattrs(area):
         return None
     at = XattrHeader.size
-    while at + 4 <= len(area) and area[at : at + 4] != bytes(4):
-        length = XattrEntry.size + area[at + 1] + int.from_bytes(area[at + 2 : at + 4], "little")
-        at += -(-length // XATTR_ALIGN) * XATTR_ALIGN
-        if at > len(area):
-            return None
-    return min(len(area), at + 4)
+    for place in xattr_places(area):
+        at = place.following
+    return min(len(area), at + 4) if at <= len(area) else None

@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.dentry import (
+    DirEntry,
+    dentry_shape,
+)
 from f2tools.f2fs.volume.dentries import name_hash, name_hashes
 
 DOTS = (b".", b"..")
@@ -36,10 +39,7 @@ def read_slots(area: NDArray[np.uint8], max_nid: int, folding: bool = True, *, l
 
     `folding`: names may be hashed without regard to case.  With `live_only` hashes are not looked at.
     """
-    slots = dentries_in(area.size)
-    map_size = bitmap_size(slots)
-    table_at = map_size + reserved_size(area.size)
-    names_at = table_at + SIZE_OF_DIR_ENTRY * slots
+    slots, map_size, table_at, names_at, _ = dentry_shape(area.size)
     used = np.unpackbits(area[:map_size], bitorder="little")[:slots]
     table: Any = area[table_at:names_at].view(DirEntry.dtype)
     lengths = table["name_len"]
@@ -90,9 +90,7 @@ def directory_blocks(blocks: NDArray[np.uint8], max_nid: int) -> NDArray[np.int6
     that can be.  A block of zeros does not count.
     """
     size = blocks.shape[1]
-    slots = dentries_in(size)
-    map_size = bitmap_size(slots)
-    table_at = map_size + reserved_size(size)
+    slots, map_size, table_at, names_at, _ = dentry_shape(size)
     fit = ~blocks[:, map_size:table_at].any(axis=1)
     if slots % 8:
         fit &= blocks[:, map_size - 1] >> (slots % 8) == 0
@@ -100,7 +98,6 @@ def directory_blocks(blocks: NDArray[np.uint8], max_nid: int) -> NDArray[np.int6
     if not rows.size:
         return rows
     # the first slot alone sets most of what is left apart: data that begins with zeros
-    names_at = table_at + SIZE_OF_DIR_ENTRY * slots
     tables = np.ascontiguousarray(blocks[rows, table_at:names_at]).view(DirEntry.dtype)
     lengths, types = tables["name_len"], tables["file_type"]
     good = (lengths <= F2FS_NAME_LEN).all(axis=1) & (types < len(FT_NAMES)).all(axis=1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from f2tools.errors import Usage
+from f2tools.vfs import MOST_ID
 
 # what the kernel or mount(8) knows and passes on in an fstab line; no affair of ours
 IGNORED = {
@@ -94,7 +95,7 @@ def _with_value(name: str, value: str) -> dict[str, object]:
             number = int(value, 8 if name == "umask" else 10)
         except ValueError:
             number = -1
-        if not 0 <= number <= (0o777 if name == "umask" else 0xFFFFFFFE):
+        if not 0 <= number <= (0o777 if name == "umask" else MOST_ID):
             raise Usage(f"-o {name}={value}: a number is needed")
         return {name: number}
     raise Usage(f"-o {name}: there is no such option")

@@ -25,11 +25,10 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import body_of, footers_of
 from f2tools.f2fs.layout.node_tree import kind_of_node
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.node import footers_of
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
 from f2tools.recover.plan import path_of
@@ -143,7 +142,7 @@ class _Judge:
         none = np.zeros(0, "<u4")
         if nid != ino:
             holds = kind_of_node(offset, self._geo.addrs_per_block) == "direct"
-            return block[: -NodeFooter.size].view("<u4")[: self._geo.addrs_per_block] if holds else none
+            return body_of(block).view("<u4")[: self._geo.addrs_per_block] if holds else none
         inode = Inode(self._geo, block, ino, blkaddr)
         if inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             self._aliases = True

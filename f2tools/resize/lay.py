@@ -33,10 +33,11 @@ from f2tools.f2fs.layout.sit import SIT_VBLOCKS_SHIFT, SitBlock
 from f2tools.f2fs.layout.summary import journal_size
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.areas import Reserve
+from f2tools.f2fs.volume.checkpoint import build_head, stored_crc
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.super import CRC_OFFSET, devices_of
 from f2tools.f2fs.volume.volume import RESERVED_NODES
-from f2tools.f2fs.write.checkpoint import head_of, nat_bits_blocks, nat_bits_of
+from f2tools.f2fs.write.checkpoint import nat_bits_blocks, nat_bits_of
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.resize.plan import device_segments
 
@@ -219,10 +220,10 @@ def _lay_pack(
 ) -> None:
     device, size = volume.device, after.block_size
     blkaddr = after.cp_blkaddr + index * BLOCKS_PER_SEG
-    head = head_of(after, cp, np.zeros(after.sit_blocks, np.bool_), np.zeros(after.nat_blocks, np.bool_))
+    head = build_head(after, cp, np.zeros(after.sit_blocks, np.bool_), np.zeros(after.nat_blocks, np.bool_))
     device.pwrite(blkaddr * size, head + summaries.tobytes() + head[:size])
     if cp.ckpt_flags & CP_NAT_BITS_FLAG:
-        crc = int.from_bytes(head[cp.checksum_offset : cp.checksum_offset + 4], "little")
+        crc = stored_crc(cp, head)
         used = np.zeros((after.nat_blocks, after.nat_entries_per_block), np.bool_)
         both = min(volume.geo.nat_blocks, after.nat_blocks)
         used[:both] = volume.nat.in_use()[:both]

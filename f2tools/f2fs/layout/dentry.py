@@ -1,9 +1,10 @@
 """Directory blocks: a bitmap of used slots (least significant bit first), fixed entries, and names in slots of 8 bytes.
 
-Inline directories have the same four parts, sized by the space in the inode: see `inline_dentry_sizes`.
+Inline directories have the same four parts, sized by the space in the inode: see `dentry_shape`.
 """
 
-from typing import Annotated
+from functools import lru_cache
+from typing import Annotated, NamedTuple
 
 from f2tools.codec import Array, Bytes, Layout, Rows, field, u8, u16, u32
 from f2tools.f2fs.layout.constants import F2FS_SLOT_LEN
@@ -25,6 +26,25 @@ def reserved_size(size_bytes: int) -> int:
     """Bytes between bitmap and entries."""
     slots = dentries_in(size_bytes)
     return size_bytes - (SIZE_OF_DIR_ENTRY + F2FS_SLOT_LEN) * slots - bitmap_size(slots)
+
+
+class DentryShape(NamedTuple):
+    """Where the parts of an area lie, in bytes from its beginning."""
+
+    slots: int
+    bitmap_size: int
+    table_at: int  # the entries
+    names_at: int
+    all_used: int  # the bitmap as a number, each slot in use
+
+
+@lru_cache(maxsize=256)
+def dentry_shape(size_bytes: int) -> DentryShape:
+    """The shape of a block or an inline area of that many bytes."""
+    slots = dentries_in(size_bytes)
+    map_size = bitmap_size(slots)
+    table_at = map_size + reserved_size(size_bytes)
+    return DentryShape(slots, map_size, table_at, table_at + SIZE_OF_DIR_ENTRY * slots, (1 << slots) - 1)
 
 
 class DirEntry(Layout):

@@ -7,6 +7,7 @@ from f2tools.f2fs.layout.constants import F2FS_NAME_LEN
 
 NODE_FOOTER_SIZE = 24
 INODE_ADDR_OFFSET = 360  # i_addr in the block
+I_INLINE_OFFSET = 3  # i_inline in the block
 
 
 def addrs_per_inode(block_size: int) -> int:

@@ -3,7 +3,8 @@
 They lie at the end of the inode's i_addr (inline) and go on in a node of their own; the two parts are one sequence.
 """
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
 
 from f2tools.codec import Array, Bytes, Ints, Layout, field, u8, u16, u32, u64
 
@@ -43,6 +44,37 @@ class XattrEntry(Layout):
     e_name_index: u8 = field("name space: 1 user, 2 and 3 ACL, 4 trusted, 6 security, 9 encryption, 11 verity")
     e_name_len: u8 = field("bytes of the name, without the prefix of its name space")
     e_value_size: u16 = field("bytes of the value")
+
+
+class XattrPlace(NamedTuple):
+    """Where an attribute lies in its area, by its own words: `end` and `following` may be past the area."""
+
+    at: int
+    index: int
+    name_at: int
+    value_at: int
+    end: int
+    following: int  # where the next one begins, or the list ends
+
+
+_ENTRY, _ = XattrEntry.unpacker()
+
+
+def has_xattrs(area: bytes) -> bool:
+    """Whether an area begins as one with attributes; the kernel takes one without the magic for one never used."""
+    return len(area) >= XattrHeader.size and int.from_bytes(area[:4], "little") == F2FS_XATTR_MAGIC
+
+
+def xattr_places(area: bytes) -> Iterator[XattrPlace]:
+    """The attributes of an area in their order, up to the end of the list or the first one that runs past the area."""
+    at = XattrHeader.size
+    while at + XattrEntry.size <= len(area) and area[at : at + XattrEntry.size] != bytes(XattrEntry.size):
+        index, name_len, value_size = _ENTRY.unpack_from(area, at)
+        name_at = at + XattrEntry.size
+        end = name_at + name_len + value_size
+        following = at + -(-(end - at) // XATTR_ALIGN) * XATTR_ALIGN
+        yield XattrPlace(at, index, name_at, name_at + name_len, end, following)
+        at = following
 
 
 class AclHeader(Layout):

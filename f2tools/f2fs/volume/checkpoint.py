@@ -105,7 +105,7 @@ def _read_pack(device: Device, geo: Geometry, index: int) -> Pack:
     problems = list(_head_problems(cp, head[:size], geo))
     crc = 0
     if not problems:
-        crc = _stored_crc(cp, head)
+        crc = stored_crc(cp, head)
         problems += _tail_problems(device, geo, cp, crc, blkaddr)
     sit_bitmap = nat_bitmap = empty
     if not problems:
@@ -126,8 +126,34 @@ def checkpoint_crc(block: bytes, checksum_offset: int) -> int:
     return crc
 
 
-def _stored_crc(cp: Checkpoint, block: bytes) -> int:
-    return int.from_bytes(block[cp.checksum_offset : cp.checksum_offset + 4], "little")
+def stored_crc(cp: Checkpoint, head: bytes) -> int:
+    """The checksum that a pack's head or tail carries."""
+    return int.from_bytes(head[cp.checksum_offset : cp.checksum_offset + 4], "little")
+
+
+def seal_head(cp: Checkpoint, head: bytearray, block_size: int) -> None:
+    """Put the checksum into a pack's head or tail."""
+    crc = checkpoint_crc(bytes(head[:block_size]), cp.checksum_offset)
+    head[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
+
+
+def build_head(geo: Geometry, cp: Checkpoint, sit: NDArray[np.bool_], nat: NDArray[np.bool_]) -> bytes:
+    """Head block and payload of a pack, with version bitmaps (a bit per block of a table) and checksum."""
+    raw = bytearray((1 + geo.cp_payload) * geo.block_size)
+    raw[: Checkpoint.size] = cp.build()
+    sit_bytes, nat_bytes = (np.packbits(bitmap).tobytes() for bitmap in (sit, nat))  # most significant bit first
+    if cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG:
+        nat_at = BITMAP_OFFSET + 4
+        sit_at = nat_at + cp.nat_ver_bitmap_bytesize
+    elif geo.cp_payload:
+        nat_at, sit_at = BITMAP_OFFSET, geo.block_size
+    else:
+        sit_at = BITMAP_OFFSET
+        nat_at = sit_at + cp.sit_ver_bitmap_bytesize
+    raw[sit_at : sit_at + len(sit_bytes)] = sit_bytes
+    raw[nat_at : nat_at + len(nat_bytes)] = nat_bytes
+    seal_head(cp, raw, geo.block_size)
+    return bytes(raw)
 
 
 def _head_problems(cp: Checkpoint, block: bytes, geo: Geometry) -> Iterator[str]:
@@ -137,7 +163,7 @@ def _head_problems(cp: Checkpoint, block: bytes, geo: Geometry) -> Iterator[str]
     if cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG and cp.checksum_offset != BITMAP_OFFSET:
         yield f"checksum_offset {cp.checksum_offset} with large_nat_bitmap; the layout is deprecated"
         return
-    if checkpoint_crc(block, cp.checksum_offset) != _stored_crc(cp, block):
+    if checkpoint_crc(block, cp.checksum_offset) != stored_crc(cp, block):
         yield "checksum of the head is wrong"
         return
     if not 2 + geo.cp_payload < cp.cp_pack_total_block_count <= geo.blocks_per_seg:
@@ -154,7 +180,7 @@ def _tail_problems(device: Device, geo: Geometry, cp: Checkpoint, crc: int, blka
     tail = Checkpoint.parse(block)
     if tail.checkpoint_ver != cp.checkpoint_ver:
         yield f"head has version {cp.checkpoint_ver:#x}, tail {tail.checkpoint_ver:#x}"
-    elif tail.checksum_offset != cp.checksum_offset or checkpoint_crc(block, cp.checksum_offset) != _stored_crc(
+    elif tail.checksum_offset != cp.checksum_offset or checkpoint_crc(block, cp.checksum_offset) != stored_crc(
         cp, block
     ):
         yield "checksum of the tail is wrong"

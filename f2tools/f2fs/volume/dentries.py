@@ -9,8 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_DIR_BUCKETS,
     MAX_DIR_HASH_DEPTH,
 )
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, dentry_shape
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes
 
 _ENTRY = struct.Struct("<IIHB")
@@ -113,25 +112,9 @@ def bucket_blocks(level: int, dir_level: int, code: int) -> tuple[int, int]:
 # -- one area -------------------------------------------------------------------------------------------------------
 
 
-class _Shape(NamedTuple):
-    slots: int
-    map_size: int
-    table_at: int
-    names_at: int
-    all_used: int
-
-
-@lru_cache(maxsize=256)
-def _shape(size: int) -> _Shape:
-    slots = dentries_in(size)
-    map_size = bitmap_size(slots)
-    table_at = map_size + reserved_size(size)
-    return _Shape(slots, map_size, table_at, table_at + SIZE_OF_DIR_ENTRY * slots, (1 << slots) - 1)
-
-
 def slots_in(size: int) -> int:
     """How many slots an area of that many bytes has."""
-    return _shape(size).slots
+    return dentry_shape(size).slots
 
 
 class DentryArea:
@@ -144,7 +127,7 @@ class DentryArea:
 
     def __init__(self, area: Any) -> None:
         self._view = memoryview(area)
-        self._shape = _shape(self._view.nbytes)
+        self._shape = dentry_shape(self._view.nbytes)
 
     @property
     def slots(self) -> int:
@@ -155,7 +138,7 @@ class DentryArea:
     def used(self) -> int:
         """The bitmap of used slots as an integer, slot 0 the lowest bit."""
         shape = self._shape
-        return int.from_bytes(self._view[: shape.map_size], "little") & shape.all_used
+        return int.from_bytes(self._view[: shape.bitmap_size], "little") & shape.all_used
 
     @property
     def free_slots(self) -> int:
@@ -194,14 +177,14 @@ class DentryArea:
             view[length_at : length_at + 2] = b"\0\0"
         name_at = shape.names_at + F2FS_SLOT_LEN * slot
         view[name_at : name_at + length] = name
-        self._write_map(int.from_bytes(view[: shape.map_size], "little") | ((1 << count) - 1) << slot)
+        self._write_map(int.from_bytes(view[: shape.bitmap_size], "little") | ((1 << count) - 1) << slot)
 
     def clear(self, slot: int) -> None:
         """Free the slots of the entry at `slot`; entry and name stay there, as in the kernel."""
         shape, view = self._shape, self._view
         length = self.entry_at(slot)[2]
         count = (length + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN
-        self._write_map(int.from_bytes(view[: shape.map_size], "little") & ~(((1 << count) - 1) << slot))
+        self._write_map(int.from_bytes(view[: shape.bitmap_size], "little") & ~(((1 << count) - 1) << slot))
 
     def set_ino(self, slot: int, ino: int, file_type: int) -> None:
         """Let the entry at `slot` name another inode."""
@@ -256,102 +239,13 @@ class DentryArea:
         return at == slot
 
     def _write_map(self, used: int) -> None:
-        size = self._shape.map_size
+        size = self._shape.bitmap_size
         self._view[:size] = used.to_bytes(size, "little")
-
-
-class Room(NamedTuple):
-    """Where an entry goes; the block may be one that there isn't yet."""
-
-    block: int
-    slot: int
-    i_current_depth: int  # of the directory then
-
-
-class HashIndex:
-    """Which hashes are in a directory of many blocks, and which of the blocks were seen to have no room.
-
-    Whoever changes the directory tells: `added` after each put, `removed` after each clear.
-    """
-
-    __slots__ = ("_count", "_full")
-
-    def __init__(self, hashes: Iterable[int]) -> None:
-        self._count = Counter(hashes)
-        self._full: dict[int, int] = {}
-
-    def __contains__(self, hash_code: int) -> bool:
-        return hash_code in self._count
-
-    def added(self, hash_code: int) -> None:
-        """An entry with this hash was put into some block."""
-        self._count[hash_code] += 1
-
-    def removed(self, hash_code: int, block: int) -> None:
-        """An entry with this hash was cleared in that block."""
-        left = self._count[hash_code] - 1
-        if left > 0:
-            self._count[hash_code] = left
-        else:
-            del self._count[hash_code]
-        self._full.pop(block, None)
-
-    def is_full(self, block: int, slots: int) -> bool:
-        """Whether that many slots were seen not to fit."""
-        return self._full.get(block, slots + 1) <= slots
-
-    def note_full(self, block: int, slots: int) -> None:
-        """That many slots don't fit into the block."""
-        self._full[block] = min(slots, self._full.get(block, slots))
-
-
-def search(
-    area_of: Callable[[int], DentryArea | None],
-    i_current_depth: int,
-    dir_level: int,
-    name: bytes,
-    hash_code: int,
-    *,
-    same: Callable[[bytes], bool] | None = None,
-    index: HashIndex | None = None,
-) -> tuple[Dentry | None, Room | None]:
-    """(the entry, None) or, where there is none with this name, (None, where the kernel would put it).
-
-    `area_of` gives a block of the directory, None for a hole and past its end: a new block begins as zeros, and i_size
-    reaches to its end at least.  (None, None): no level has room, which is ENOSPC.  An index of the directory saves
-    looking into most blocks.
-    """
-    slots = (len(name) + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN
-    looking = index is None or hash_code in index
-    room: Room | None = None
-    for level in range(min(i_current_depth, MAX_DIR_HASH_DEPTH)):
-        first, count = bucket_blocks(level, dir_level, hash_code)
-        for block in range(first, first + count):
-            if not looking and index is not None and index.is_full(block, slots):
-                continue
-            area = area_of(block)
-            if area is None:
-                room = room or Room(block, 0, i_current_depth)
-                continue
-            found = area.find(name, hash_code, block, same=same) if looking else None
-            if found is not None:
-                return found, None
-            if room is None:
-                slot = area.room_for(slots)
-                if slot is not None:
-                    room = Room(block, slot, i_current_depth)
-                elif index is not None:
-                    index.note_full(block, slots)
-        if room is not None and not looking:
-            return None, room
-    if i_current_depth >= MAX_DIR_HASH_DEPTH:
-        return None, None
-    return None, room or Room(bucket_blocks(i_current_depth, dir_level, hash_code)[0], 0, i_current_depth + 1)
 
 
 def parse_dentries(area: NDArray[np.uint8], block: int, problems: list[str]) -> list[Dentry]:
     """The entries of a directory block or of an inline area, in the order of the slots."""
-    slots, map_size, table_at, names_at, _ = _shape(area.size)
+    slots, map_size, table_at, names_at, _ = dentry_shape(area.size)
     used = np.flatnonzero(np.unpackbits(area[:map_size], bitorder="little")[:slots]).tolist()
     if not used:
         return []
@@ -451,9 +345,9 @@ def inline_to_block(area: NDArray[np.uint8], block_size: int = 4096) -> NDArray[
 
     i_current_depth becomes 1 and i_size one block; see f2fs_move_inline_dirents() in fs/f2fs/inline.c.
     """
-    old, new = _shape(area.size), _shape(block_size)
+    old, new = dentry_shape(area.size), dentry_shape(block_size)
     block = np.zeros(block_size, np.uint8)
-    block[: old.map_size] = area[: old.map_size]
+    block[: old.bitmap_size] = area[: old.bitmap_size]
     table = old.names_at - old.table_at
     block[new.table_at : new.table_at + table] = area[old.table_at : old.names_at]
     names = F2FS_SLOT_LEN * old.slots
@@ -569,10 +463,10 @@ def _first_fit(slots: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
 
 def _filled(entries: _Entries, filled: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
     """Areas of `size` bytes that hold the entries one after the other, `filled` slots in each."""
-    shape = _shape(size)
+    shape = dentry_shape(size)
     areas = np.zeros((len(filled), size), np.uint8)
     taken = np.arange(shape.slots) < filled[:, None]
-    areas[:, : shape.map_size] = np.packbits(taken, axis=1, bitorder="little")
+    areas[:, : shape.bitmap_size] = np.packbits(taken, axis=1, bitorder="little")
     rows = np.zeros(len(entries.names), DirEntry.dtype)
     rows["hash_code"], rows["ino"], rows["file_type"] = entries.hashes, entries.inos, entries.file_types
     rows["name_len"] = np.fromiter(map(len, entries.names), np.int64, len(entries.names))

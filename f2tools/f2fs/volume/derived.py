@@ -40,6 +40,7 @@ from f2tools.f2fs.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.nat import NatBlock, NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -47,7 +48,15 @@ from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SitBlock
 from f2tools.f2fs.layout.summary import SummaryBlock
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.blocks import read_table
-from f2tools.f2fs.volume.checkpoint import Pack, checkpoint_crc, choose_pack, read_packs
+from f2tools.f2fs.volume.checkpoint import (
+    Pack,
+    build_head,
+    checkpoint_crc,
+    choose_pack,
+    read_packs,
+    seal_head,
+    stored_crc,
+)
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.nat import live_blkaddrs as nat_blkaddrs
@@ -78,7 +87,7 @@ def known_nodes(
     readable = (addrs > 0) & ((addrs + 1) * geo.block_size <= device.size_bytes)
     nids, addrs = nids[readable], addrs[readable]
     blocks = device.read_blocks(addrs, geo.block_size)
-    return nids, addrs, blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0], blocks
+    return nids, addrs, footers_of(blocks), blocks
 
 
 def features_in_use(device: Device, sb: SuperBlock) -> int:
@@ -199,7 +208,7 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
         for at in range(first, last, SAMPLE // 4):
             blkaddrs = np.arange(at, min(at + SAMPLE // 4, last), dtype=np.int64)
             blocks = device.read_blocks(blkaddrs, geo.block_size)
-            footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+            footers = footers_of(blocks)
             nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
             fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (footers["cp_ver"] != 0)
             fine &= (nid != ino) | blocks[:, :2].any(axis=1)
@@ -245,18 +254,7 @@ def _pack(
     device: Device, cp: Checkpoint, geo: Geometry, sit_bitmap: NDArray[np.bool_], nat_bitmap: NDArray[np.bool_]
 ) -> bytes:
     size = geo.block_size
-    head = bytearray((1 + geo.cp_payload) * size)
-    head[: Checkpoint.size] = cp.build()
-    sit, nat = np.packbits(sit_bitmap).tobytes(), np.packbits(nat_bitmap).tobytes()
-    if geo.cp_payload:
-        nat_at, sit_at = Checkpoint.size, size
-    else:
-        sit_at = Checkpoint.size
-        nat_at = sit_at + cp.sit_ver_bitmap_bytesize
-    head[sit_at : sit_at + len(sit)] = sit
-    head[nat_at : nat_at + len(nat)] = nat
-    crc = checkpoint_crc(bytes(head[:size]), cp.checksum_offset)
-    head[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
+    head = build_head(geo, cp, sit_bitmap, nat_bitmap)
     layout = SummaryBlock.at(geo.sum_block_size)
     summaries = b""
     for kind in range(NR_CURSEG_TYPE):
@@ -294,7 +292,7 @@ def _nat_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], int, 
         nids, where = nids[inside], where[inside]
         for first in range(0, nids.size, SAMPLE):
             some, at = nids[first : first + SAMPLE], where[first : first + SAMPLE]
-            footers = device.read_blocks(at, geo.block_size)[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+            footers = footers_of(device.read_blocks(at, geo.block_size))
             right = footers["nid"] == some
             low = (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
             numbers = some[right] // geo.nat_entries_per_block
@@ -341,8 +339,7 @@ def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, by
             return [(start * size, block)]
     if geo.cp_payload + 2 < head.cp_pack_total_block_count <= geo.blocks_per_seg and _plausible(head, geo):
         raw = bytearray(blocks[0].tobytes())
-        crc = checkpoint_crc(bytes(raw), head.checksum_offset)
-        raw[head.checksum_offset : head.checksum_offset + 4] = crc.to_bytes(4, "little")
+        seal_head(head, raw, size)
         return [(start * size, bytes(raw)), ((start + head.cp_pack_total_block_count - 1) * size, bytes(raw))]
     return []
 
@@ -350,8 +347,7 @@ def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, by
 def crc_right(block: bytes, cp: Checkpoint) -> bool:
     if not Checkpoint.size <= cp.checksum_offset <= len(block) - 4:
         return False
-    stored = int.from_bytes(block[cp.checksum_offset : cp.checksum_offset + 4], "little")
-    return checkpoint_crc(block, cp.checksum_offset) == stored
+    return checkpoint_crc(block, cp.checksum_offset) == stored_crc(cp, block)
 
 
 def _plausible(cp: Checkpoint, geo: Geometry) -> bool:

@@ -31,8 +31,9 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DENTRY,
     OFFSET_BIT_SHIFT,
 )
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.nat import NatEntry
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter, addrs_per_block
+from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET, NodeFooter, addrs_per_block
 from f2tools.f2fs.layout.node_tree import leads_to_nodes
 from f2tools.f2fs.layout.sit import SitBlock
 from f2tools.f2fs.layout.summary import SummaryBlock
@@ -109,7 +110,7 @@ def find_nodes(device: Device, size: int) -> Nodes | None:
         first, last = offset // size, min(-(-(offset + length) // size), most)
         for at in range(first, last, PIECE):
             blocks = _read(device, at, min(PIECE, last - at), size)
-            tails = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+            tails = footers_of(blocks)
             own = np.arange(at, at + len(blocks), dtype=np.int64)
             nid, ino = tails["nid"].astype(np.int64), tails["ino"].astype(np.int64)
             fine = (tails["next_blkaddr"] == own + 1) & (nid > 2) & (ino > 2) & (nid < MOST_NID) & (ino < MOST_NID)
@@ -148,11 +149,11 @@ def _addresses(blocks: NDArray[np.uint8], footers: NDArray[Any], size: int) -> N
     per = addrs_per_block(size)
     inode = footers["nid"] == footers["ino"]
     mapping = np.isin(blocks[:, 1] >> 4, (stat.S_IFREG >> 12, stat.S_IFDIR >> 12, stat.S_IFLNK >> 12))
-    inline = blocks[:, 3] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
+    inline = blocks[:, I_INLINE_OFFSET] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
     end = size - NodeFooter.size - 20 - 4 * DEFAULT_INLINE_XATTR_ADDRS
     nids, offsets = footers["nid"].tolist(), (footers["flag"] >> OFFSET_BIT_SHIFT).tolist()
     for i in np.flatnonzero(inode & mapping & ~inline).tolist():
-        extra = int(blocks[i, INODE_ADDR_OFFSET]) if blocks[i, 3] & F2FS_EXTRA_ATTR else 0
+        extra = int(blocks[i, INODE_ADDR_OFFSET]) if blocks[i, I_INLINE_OFFSET] & F2FS_EXTRA_ATTR else 0
         found.append(_owned(blocks[i, INODE_ADDR_OFFSET + extra // 4 * 4 : end], nids[i]))
     direct = [i for i in np.flatnonzero(~inode).tolist() if not leads_to_nodes(offsets[i], per)]
     found += [_owned(blocks[i, : 4 * per], nids[i]) for i in direct]

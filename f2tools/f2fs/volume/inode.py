@@ -21,6 +21,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
+    F2FS_FEATURE_INODE_CRTIME,
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
@@ -260,7 +261,7 @@ class Inode:
     @property
     def crtime_ns(self) -> int | None:
         """Creation time, where the volume keeps it."""
-        if "i_crtime_nsec" not in self.extra or not self.geo.feature & 0x100:
+        if "i_crtime_nsec" not in self.extra or not self.geo.feature & F2FS_FEATURE_INODE_CRTIME:
             return None
         return _ns(self.extra["i_crtime"], self.extra["i_crtime_nsec"])
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import Nat
@@ -116,8 +116,3 @@ class NodeReader:
         if addr == NEW_ADDR:
             return Corrupt(Where(nid=nid), "the node was never written")
         return Corrupt(Where(nid=nid), f"the NAT gives block {addr:#x}, outside the main area")
-
-
-def footers_of(blocks: NDArray[np.uint8]) -> NDArray[Any]:
-    """The node footers of blocks of shape (n, block_size), dtype NodeFooter.dtype, shape (n,)."""
-    return blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]

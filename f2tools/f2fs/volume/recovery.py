@@ -25,6 +25,7 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
 )
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.checkpoint import choose_pack
 from f2tools.f2fs.volume.inode import Inode
@@ -168,7 +169,7 @@ def _walk(volume: Volume, start: int) -> Iterator[ChainNode | tuple[int, str, bo
             except F2fsError as error:
                 yield blkaddr, f"block {blkaddr:#x} can't be read: {error}", False
                 return
-            window = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+            window = footers_of(blocks)
         nid, ino, flag, cp_ver, following = window[blkaddr - first].item()
         if not _of_this_checkpoint(volume, cp_ver):
             yield blkaddr, f"block {blkaddr:#x} was not written after this checkpoint", False

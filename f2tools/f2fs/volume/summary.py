@@ -22,7 +22,7 @@ from f2tools.f2fs.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.summary import (
     SUM_FOOTER_SIZE,
     NatJournal,
@@ -145,7 +145,7 @@ class Summaries:
         """Owners of a node segment's blocks from their footers; see f2fs_restore_node_summary()."""
         geo = self._geo
         blocks = self._device.read_range(geo.start_block(segno), geo.blocks_per_seg, geo.block_size)
-        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        footers = footers_of(blocks)
         entries = np.zeros(geo.blocks_per_seg, Summary.dtype)
         entries["nid"] = footers["nid"]
         return entries

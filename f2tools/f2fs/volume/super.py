@@ -11,6 +11,7 @@ from f2tools.device.known import describe
 from f2tools.errors import DeviceError, NotF2fs, Unsupported, Usage
 from f2tools.f2fs.layout.constants import (
     F2FS_EXTENSION_LEN,
+    F2FS_FEATURE_PACKED_SSA,
     F2FS_FEATURE_RO,
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_MAX_EXTENSION,
@@ -157,7 +158,7 @@ def _boundaries(sb: SuperBlock) -> Iterator[str]:
     sit_needs = -(-sb.segment_count_main // ((1 << sb.log_blocksize) // 74))
     if sit_needs > sb.segment_count_sit // 2 << 9:
         yield f"SIT area too small: {sit_needs} blocks needed"
-    per_block = (1 << sb.log_blocksize) // 4096 if sb.feature & 0x10000 else 1
+    per_block = (1 << sb.log_blocksize) // 4096 if sb.feature & F2FS_FEATURE_PACKED_SSA else 1
     if not sb.feature & F2FS_FEATURE_RO and -(-sb.segment_count_main // per_block) > sb.segment_count_ssa << 9:
         yield "SSA area too small"
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from f2tools.errors import Corrupt, Where
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.xattr import (
-    F2FS_XATTR_MAGIC,
-    XATTR_ALIGN,
     XATTR_INDEX_ENCRYPTION,
     XATTR_INDEX_POSIX_ACL_ACCESS,
     XATTR_INDEX_POSIX_ACL_DEFAULT,
     XATTR_PREFIXES,
-    XattrEntry,
-    XattrHeader,
+    has_xattrs,
+    xattr_places,
 )
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
-
-_ENTRY = struct.Struct("<BBH")
 
 
 class Xattr(NamedTuple):
@@ -49,27 +44,18 @@ def raw_xattrs(nodes: NodeReader, inode: Inode) -> bytes:
     area = inode.inline_xattr_area.tobytes()
     if inode.i_xattr_nid:
         block = nodes.read([inode.i_xattr_nid], inode.ino)[0]
-        area += block[: -NodeFooter.size].tobytes()
+        area += body_of(block).tobytes()
     return area
 
 
 def parse_xattrs(area: bytes, where: Where) -> Iterator[Xattr]:
     """The entries of an attribute area; Corrupt where one runs past it."""
-    if len(area) < XattrHeader.size:
+    if not has_xattrs(area):
         return
-    # the kernel takes an area without the magic for one that was never used
-    if int.from_bytes(area[:4], "little") != F2FS_XATTR_MAGIC:
-        return
-    at = XattrHeader.size
-    while at + 4 <= len(area) and area[at : at + 4] != bytes(4):
-        index, name_len, value_size = _ENTRY.unpack_from(area, at)
-        name_at = at + XattrEntry.size
-        value_at = name_at + name_len
-        end = value_at + value_size
-        if end > len(area):
-            raise Corrupt(where, f"xattr entry at {at} runs {end - len(area)} bytes past its area")
-        yield Xattr(index, area[name_at:value_at], area[value_at:end])
-        at += -(-(end - at) // XATTR_ALIGN) * XATTR_ALIGN
+    for place in xattr_places(area):
+        if place.end > len(area):
+            raise Corrupt(where, f"xattr entry at {place.at} runs {place.end - len(area)} bytes past its area")
+        yield Xattr(place.index, area[place.name_at : place.value_at], area[place.value_at : place.end])
 
 
 def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:

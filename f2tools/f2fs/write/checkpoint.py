@@ -20,7 +20,6 @@ from f2tools.f2fs.layout.constants import (
     CP_COMPACT_SUM_FLAG,
     CP_CRC_RECOVERY_FLAG,
     CP_FASTBOOT_FLAG,
-    CP_LARGE_NAT_BITMAP_FLAG,
     CP_NAT_BITS_FLAG,
     CP_NOCRC_RECOVERY_FLAG,
     CP_ORPHAN_PRESENT_FLAG,
@@ -41,7 +40,7 @@ from f2tools.f2fs.layout.summary import (
     nat_journal_entries,
     sit_journal_entries,
 )
-from f2tools.f2fs.volume.checkpoint import BITMAP_OFFSET, Pack, checkpoint_crc
+from f2tools.f2fs.volume.checkpoint import Pack, build_head, stored_crc
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.sit import live_blkaddrs
@@ -256,7 +255,7 @@ class Committer:
         return cp
 
     def _head(self, cp: Checkpoint) -> bytes:
-        return head_of(self._geo, cp, self._sit.bitmap, self._nat.bitmap)
+        return build_head(self._geo, cp, self._sit.bitmap, self._nat.bitmap)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class Committer:
         geo, size = self._geo, self._geo.block_size
         index = 1 - self.pack.index
         blkaddr = geo.cp_blkaddr + index * geo.blocks_per_seg
-        crc = int.from_bytes(head[cp.checksum_offset : cp.checksum_offset + 4], "little")
+        crc = stored_crc(cp, head)
         self._device.pwrite(blkaddr * size, head + b"".join(orphan_blocks) + summaries.tobytes())
         if cp.ckpt_flags & CP_NAT_BITS_FLAG:
             self._write_nat_bits(blkaddr, crc, cp.checkpoint_ver)
@@ -282,26 +281,6 @@ class Committer:
         geo = self._geo
         raw = nat_bits_of(geo, self._nat.in_use(), crc, version)
         self._device.pwrite((blkaddr + geo.blocks_per_seg - nat_bits_blocks(geo)) * geo.block_size, raw)
-
-
-def head_of(geo: Geometry, cp: Checkpoint, sit: NDArray[np.bool_], nat: NDArray[np.bool_]) -> bytes:
-    """Head block and payload of a pack, with version bitmaps (a bit per block of a table) and checksum."""
-    raw = bytearray((1 + geo.cp_payload) * geo.block_size)
-    raw[: Checkpoint.size] = cp.build()
-    sit_bytes, nat_bytes = _bytes_of(sit), _bytes_of(nat)
-    if cp.ckpt_flags & CP_LARGE_NAT_BITMAP_FLAG:
-        nat_at = BITMAP_OFFSET + 4
-        sit_at = nat_at + cp.nat_ver_bitmap_bytesize
-    elif geo.cp_payload:
-        nat_at, sit_at = BITMAP_OFFSET, geo.block_size
-    else:
-        sit_at = BITMAP_OFFSET
-        nat_at = sit_at + cp.sit_ver_bitmap_bytesize
-    raw[sit_at : sit_at + len(sit_bytes)] = sit_bytes
-    raw[nat_at : nat_at + len(nat_bytes)] = nat_bytes
-    crc = checkpoint_crc(bytes(raw[: geo.block_size]), cp.checksum_offset)
-    raw[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
-    return bytes(raw)
 
 
 def nat_bits_blocks(geo: Geometry) -> int:
@@ -323,11 +302,6 @@ def nat_bits_of(geo: Geometry, used: NDArray[np.bool_], crc: int, version: int) 
     raw[8 : 8 + each] = np.packbits(full, bitorder="little").tobytes()
     raw[8 + each : 8 + 2 * each] = np.packbits(empty, bitorder="little").tobytes()
     return bytes(raw)
-
-
-def _bytes_of(bits: NDArray[np.bool_]) -> bytes:
-    """A version bitmap: most significant bit first."""
-    return np.packbits(bits).tobytes()
 
 
 def _fewest_first(blocks: NDArray[np.int64], room: int) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from f2tools.f2fs.layout.constants import (
     NR_CURSEG_DATA_TYPE,
     SUM_TYPE_NODE,
 )
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.node import LiveInode, NodeManager
@@ -313,7 +313,7 @@ class Cleaner(SectionCleaner):
         if nid == inode.ino:
             return inode.addrs
         block = self._nodes.block(nid, inode.ino)
-        return block[: -NodeFooter.size].view("<u4")
+        return body_of(block).view("<u4")
 
     def _check_nids(self, segno: int, nids: NDArray[np.int64]) -> None:
         bad = (nids <= 0) | (nids >= self.geo.max_nid)

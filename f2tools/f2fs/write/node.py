@@ -19,21 +19,23 @@ from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import (
     COLD_BIT_SHIFT,
     DENT_BIT_SHIFT,
+    F2FS_EXTRA_ATTR,
     F2FS_FEATURE_INODE_CHKSUM,
     FSYNC_BIT_SHIFT,
     NEW_ADDR,
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
 )
+from f2tools.f2fs.layout.footers import footers_in
 from f2tools.f2fs.layout.hashes import inode_checksum
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import is_dnode
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import LiveNat
-from f2tools.f2fs.volume.node import BATCH, NodeReader, footers_of
+from f2tools.f2fs.volume.node import BATCH, NodeReader
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 
@@ -285,7 +287,7 @@ class NodeManager(NodeReader):
     def _write_some(self, kind: int, nids: list[int], mark: bool, dentry: bool) -> None:
         blocks = np.stack([self._blocks[nid] for nid in nids])
         wanted = np.array(nids, np.int64)
-        footers = _footers(blocks)
+        footers = footers_in(blocks)
         footers["flag"] &= ~np.uint32(1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT)
         if mark:
             footers["flag"][-1] |= 1 << FSYNC_BIT_SHIFT | (1 << DENT_BIT_SHIFT if dentry else 0)
@@ -303,7 +305,7 @@ class NodeManager(NodeReader):
         owners = np.zeros(nids.size, Summary.dtype)
         owners["nid"] = nids
         blkaddrs = self._segments.allocate(kind, owners)
-        footers = _footers(blocks)
+        footers = footers_in(blocks)
         footers["cp_ver"] = self._cp_ver()
         footers["next_blkaddr"][:-1] = blkaddrs[1:]
         footers["next_blkaddr"][-1] = self._segments.next_blkaddr(kind)
@@ -344,14 +346,9 @@ class NodeManager(NodeReader):
             self._inodes.pop(nid, None)
 
 
-def _footers(blocks: NDArray[np.uint8]) -> NDArray[Any]:
-    """The footers of node blocks, shape (n,), to be changed in place."""
-    return blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
-
-
 def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:
     """Put the checksum into an inode block that has room for one."""
-    if not block[3] & 0x20:  # i_inline: F2FS_EXTRA_ATTR
+    if not block[I_INLINE_OFFSET] & F2FS_EXTRA_ATTR:
         return
     size = int(block[INODE_ADDR_OFFSET]) | int(block[INODE_ADDR_OFFSET + 1]) << 8
     if INODE_ADDR_OFFSET + size < _CHECKSUM_OFFSET + 4:
@@ -360,4 +357,4 @@ def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:
     block[_CHECKSUM_OFFSET : _CHECKSUM_OFFSET + 4].view("<u4")[0] = crc
 
 
-__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "footers_of", "seal_inode"]
+__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "seal_inode"]

@@ -34,7 +34,8 @@ from f2tools.f2fs.layout.constants import (
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.file_type import file_type
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.footers import body_of
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import direct_nodes, is_dnode, number_of
 from f2tools.f2fs.layout.summary import Summary
@@ -237,7 +238,7 @@ class _Applier:
         else:
             nid, mine = nodes.new_node(inode, XATTR_NODE_OFFSET)
             inode.set(i_xattr_nid=nid)
-        mine[: -NodeFooter.size] = block[: -NodeFooter.size]
+        body_of(mine)[:] = body_of(block)
         nodes.mark_dirty(nid, inode.ino)
 
     def _inline_data(self, node: ChainNode, inode: LiveInode, source: Inode | None) -> bool:

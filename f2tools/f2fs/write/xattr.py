@@ -26,6 +26,8 @@ from f2tools.f2fs.layout.xattr import (
     XATTR_INDEX_USER,
     XattrEntry,
     XattrHeader,
+    has_xattrs,
+    xattr_places,
 )
 from f2tools.f2fs.volume.acl import build_disk
 
@@ -33,7 +35,6 @@ XATTR_CREATE, XATTR_REPLACE = 1, 2  # flags of setxattr
 
 _ENTRY = struct.Struct("<BBH")
 _HEADER = XattrHeader(h_magic=F2FS_XATTR_MAGIC, h_refcount=1, h_reserved=[0] * 4).build()
-_MAGIC = _HEADER[:4]
 _ACLS = (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT)
 _NAMESPACES = (
     (b"user.", XATTR_INDEX_USER),
@@ -175,20 +176,16 @@ def _entry(index: int, name: bytes, value: bytes) -> bytes:
 
 def _parts(area: bytes, where: Where) -> tuple[bytes, list[bytes]]:
     """Header and entries, padding included; a new header where the area was never used."""
-    if area[:4] != _MAGIC or len(area) < XattrHeader.size:
+    if not has_xattrs(area):
         return _HEADER, []
     return area[: XattrHeader.size], list(_padded_entries(area, where))
 
 
 def _padded_entries(area: bytes, where: Where) -> Iterator[bytes]:
-    at = XattrHeader.size
-    while at + XattrEntry.size <= len(area) and area[at : at + XattrEntry.size] != b"\0\0\0\0":
-        _, name_len, value_size = _ENTRY.unpack_from(area, at)
-        end = at + -(-(XattrEntry.size + name_len + value_size) // XATTR_ALIGN) * XATTR_ALIGN
-        if end > len(area):
-            raise Corrupt(where, f"xattr entry at {at} runs {end - len(area)} bytes past its area")
-        yield area[at:end]
-        at = end
+    for place in xattr_places(area):
+        if place.following > len(area):
+            raise Corrupt(where, f"xattr entry at {place.at} runs {place.following - len(area)} bytes past its area")
+        yield area[place.at : place.following]
 
 
 def _error(number: int, name: bytes | None = None) -> OSError:

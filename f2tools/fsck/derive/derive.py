@@ -30,8 +30,9 @@ from f2tools.f2fs.layout.constants import (
     F2FS_SUPER_MAGIC,
     F2FS_SUPER_OFFSET,
 )
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.derived import best_pack, crc_right, derived_pack, features_in_use, known_nodes
 from f2tools.f2fs.volume.geometry import Geometry
@@ -272,7 +273,7 @@ def sample_of_inodes(device: Device, geo: Geometry, nat: Nat) -> NDArray[np.uint
     addrs = nat.lookup(some)["block_addr"].astype(np.int64)
     some, addrs = some[geo.in_main(addrs)], addrs[geo.in_main(addrs)]
     blocks = device.read_blocks(addrs, geo.block_size)
-    footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+    footers = footers_of(blocks)
     return blocks[(footers["nid"] == some) & (footers["ino"] == some)]
 
 

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.casefold import casefold
 from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.dentry import (
+    DirEntry,
+    dentry_shape,
+)
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.fsck.facts.arrays import distinct
 
@@ -61,10 +64,9 @@ class Dentries:
     ) -> None:
         """Take the entries of areas of one size, shape (n, size): of directory `dirs[i]`, lying in `blkaddrs[i]`."""
         size = areas.shape[1]
-        slots = dentries_in(size)
+        slots, map_size, table_at, names_at, _ = dentry_shape(size)
         if slots < 1:
             return
-        map_size = bitmap_size(slots)
         used = np.unpackbits(areas[:, :map_size], axis=1, bitorder="little")[:, :slots].astype(np.bool_)
         busy = used.any(axis=1)
         if not busy.all():
@@ -73,8 +75,6 @@ class Dentries:
             area_at = area_at[busy] if isinstance(area_at, np.ndarray) else area_at
             if not len(areas):
                 return
-        table_at = map_size + reserved_size(size)
-        names_at = table_at + SIZE_OF_DIR_ENTRY * slots
         rows = np.ascontiguousarray(areas[:, table_at:names_at]).view(DirEntry.dtype)
         row, slot = self._starts(used, rows["name_len"], dirs, blkaddrs)
         if not row.size:

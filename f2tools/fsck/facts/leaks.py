@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.footers import footer_in, footers_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.checks.summary import summaries_of
@@ -84,7 +85,7 @@ def old_names(scan: Scan, filled: NDArray[np.int64]) -> Iterator[OldName]:
             if folder not in dirs or (folder, number) in places:
                 continue
             block = image.block(int(geo.start_block(segno)) + at)
-            if block[-NodeFooter.size :].view(NodeFooter.dtype)[0]["nid"] == entries[0]["nid"][at]:
+            if footer_in(block)["nid"] == entries[0]["nid"][at]:
                 continue  # a node of the directory
             for entry in DentryArea(block.copy()).entries():
                 if entry.name not in (b".", b".."):
@@ -145,7 +146,7 @@ class Leaks:
 
     def _add_nodes(self, image: Image, blkaddrs: NDArray[np.int64], named: NDArray[np.int64]) -> None:
         blocks = image.read(blkaddrs)
-        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        footers = footers_of(blocks)
         blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
         agrees = named == footers["nid"]
         for i in np.flatnonzero(~blank).tolist():
@@ -202,7 +203,7 @@ class Leaks:
         geo = self._image.geo
         version = self._image.cp.checkpoint_ver & 0xFFFFFFFF
         blocks = self._image.read(blkaddrs)
-        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        footers = footers_of(blocks)
         nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
         age = (version - (footers["cp_ver"].astype(np.int64) & 0xFFFFFFFF)) & 0xFFFFFFFF
         fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (age < MOST_VERSIONS)

@@ -17,7 +17,11 @@ from f2tools.f2fs.layout.constants import (
     F2FS_ROOT_INO,
     F2FS_SLOT_LEN,
 )
-from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, bitmap_size, dentries_in, reserved_size
+from f2tools.f2fs.layout.dentry import (
+    SIZE_OF_DIR_ENTRY,
+    DirEntry,
+    dentry_shape,
+)
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -60,15 +64,6 @@ def dentry_target(work: Work, finding: Finding, plan: SetDotTarget | SetTarget) 
     return work.edit_area(plan, lambda area, view, slot: area.set_ino(slot, plan.target, kind))
 
 
-def _names_at(size: int) -> int:
-    slots = dentries_in(size)
-    return bitmap_size(slots) + reserved_size(size) + SIZE_OF_DIR_ENTRY * slots
-
-
-def _table_at(size: int) -> int:
-    return bitmap_size(dentries_in(size)) + reserved_size(size)
-
-
 def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHash) -> bool:
     """The name that has the entry's hash: the inode's own, or what is there to another length, or but for a byte.
 
@@ -87,7 +82,8 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
                 _mark(view, start, 1)
                 work.note(finding, f"slot {start} marked: a name begins there that has its entry's hash")
             return
-        at, end = _names_at(view.nbytes) + F2FS_SLOT_LEN * slot, _names_at(view.nbytes) + F2FS_SLOT_LEN * area.slots
+        names_at = dentry_shape(view.nbytes).names_at
+        at, end = names_at + F2FS_SLOT_LEN * slot, names_at + F2FS_SLOT_LEN * area.slots
         text = bytes(view[at : min(at + F2FS_NAME_LEN, end)])
         own = inode_name(work, ino)
         lengths = [length, *range(1, len(text) + 1)]
@@ -105,7 +101,7 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
         if not isinstance(plan, SetHash):  # the name itself is impossible
             name = name.replace(b"/", b"_").replace(b"\0", b"_")
             view[at : at + length] = name
-        struct.pack_into("<I", view, _table_at(view.nbytes) + SIZE_OF_DIR_ENTRY * slot, hash_of(name))
+        struct.pack_into("<I", view, dentry_shape(view.nbytes).table_at + SIZE_OF_DIR_ENTRY * slot, hash_of(name))
         work.note(finding, "hash computed anew")
 
     return work.edit_area(plan, change) and work.surgery.changed > before
@@ -118,7 +114,7 @@ def _start_of(area: DentryArea, view: memoryview, slot: int, hash_of: Callable[[
     """
     for start in range(slot - 1, max(-1, slot - _LONGEST), -1):
         code, _, length, _ = area.entry_at(start)
-        at = _names_at(view.nbytes) + F2FS_SLOT_LEN * start
+        at = dentry_shape(view.nbytes).names_at + F2FS_SLOT_LEN * start
         if start + -(-length // F2FS_SLOT_LEN) > slot and _is(bytes(view[at : at + length]), code, hash_of):
             return start
         if not _is_marked(view, start):
@@ -150,10 +146,10 @@ def wrong_byte_of(name: bytes, code: int) -> bytes | None:
 
 def _put_name(area: DentryArea, view: memoryview, slot: int, name: bytes) -> None:
     """Give an entry a name, in slots that are its own by now."""
-    at = _names_at(view.nbytes) + F2FS_SLOT_LEN * slot
+    at = dentry_shape(view.nbytes).names_at + F2FS_SLOT_LEN * slot
     view[at : at + len(name)] = name
-    struct.pack_into("<H", view, _table_at(view.nbytes) + SIZE_OF_DIR_ENTRY * slot + DirEntry.offset_of("name_len"),
-                     len(name))  # fmt: skip
+    entry_at = dentry_shape(view.nbytes).table_at + SIZE_OF_DIR_ENTRY * slot
+    struct.pack_into("<H", view, entry_at + DirEntry.offset_of("name_len"), len(name))
     _mark(view, slot, len(name))
 
 

@@ -33,12 +33,13 @@ from f2tools.f2fs.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
+from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_SHIFT, SitEntry
 from f2tools.f2fs.layout.summary import NatJournal, SitJournal, Summary, SummaryBlock, journal_size
-from f2tools.f2fs.volume.checkpoint import checkpoint_crc
+from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.f2fs.write.node import seal_inode
 from f2tools.fsck.checks.checkpoint import orphans_of
 from f2tools.fsck.checks.device import zones_of
@@ -180,7 +181,7 @@ class Surgery:
             return False
         block = self.read(blkaddr)
         change(block)
-        footer = block[-NodeFooter.size :].view(NodeFooter.dtype)[0]
+        footer = footer_in(block)
         if footer["nid"] == footer["ino"]:
             self.seal(block)
         self.write(blkaddr, block)
@@ -215,7 +216,7 @@ class Surgery:
             return False
         self.edit(blkaddr, change)
         block = self.read(blkaddr)
-        footer = block[-NodeFooter.size :].view(NodeFooter.dtype)[0]
+        footer = footer_in(block)
         if footer["nid"] == footer["ino"]:
             self.seal(block)
             self.write(blkaddr, block)
@@ -441,8 +442,7 @@ class _Tables:
         assert self.image.pack is not None
         head = bytearray(self.image.pack.head)
         head[: Checkpoint.size] = cp.build()
-        crc = checkpoint_crc(bytes(head[:size]), cp.checksum_offset)
-        head[cp.checksum_offset : cp.checksum_offset + 4] = crc.to_bytes(4, "little")
+        seal_head(cp, head, size)
         whole = bytes(head) + middle + bytes(head[:size])
         for number, block in enumerate(np.frombuffer(whole, np.uint8).reshape(-1, size)):
             self.surgery.write(blkaddr + number, block)

@@ -7,6 +7,7 @@ import json
 import random
 import string
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.dentries import (
     Dentry,
     DentryArea,
-    HashIndex,
+    bucket_blocks,
     build_directory,
     build_inline,
     hashed_name,
@@ -33,7 +34,6 @@ from f2tools.f2fs.volume.dentries import (
     name_hash,
     name_hashes,
     parse_dentries,
-    search,
     slots_for,
     slots_in,
 )
@@ -263,9 +263,8 @@ def test_a_name_that_runs_past_the_area_is_refused() -> None:
 class Directory:
     """A directory that grows and shrinks entry by entry, as the kernel's does: first inline, then in blocks."""
 
-    def __init__(self, area_size: int | None, dir_level: int, own: int, parent: int, indexed: bool = False) -> None:
+    def __init__(self, area_size: int | None, dir_level: int, own: int, parent: int) -> None:
         self.dir_level, self.depth = dir_level, 1
-        self.index = HashIndex((0, 0)) if indexed else None
         self.inline = None if area_size is None else np.zeros(area_size, np.uint8)
         self.blocks = {} if area_size else {0: np.zeros(4096, np.uint8)}
         self.size = area_size or 4096
@@ -287,14 +286,22 @@ class Directory:
             built = inline_to_blocks(self.inline, self.dir_level)
             self.blocks = dict(zip(built.indices.tolist(), built.blocks, strict=True))
             self.inline, self.depth, self.size = None, built.i_current_depth, max(built.i_size, self.size)
-        found, room = search(self.area_of, self.depth, self.dir_level, name, hash_code, index=self.index)
-        assert found is None
-        assert room is not None
-        block = self.blocks.setdefault(room.block, np.zeros(4096, np.uint8))
-        DentryArea(block).put(room.slot, name, hash_code, ino, 1)
-        self.depth, self.size = room.i_current_depth, max(self.size, 4096 * (room.block + 1))
-        if self.index:
-            self.index.added(hash_code)
+        index, slot = self.room_for(name, hash_code)
+        block = self.blocks.setdefault(index, np.zeros(4096, np.uint8))
+        DentryArea(block).put(slot, name, hash_code, ino, 1)
+        self.size = max(self.size, 4096 * (index + 1))
+
+    def room_for(self, name: bytes, hash_code: int) -> tuple[int, int]:
+        """(block, slot): the first that has room in the buckets of its hash, level after level."""
+        for level in count():
+            self.depth = max(self.depth, level + 1)
+            first, blocks = bucket_blocks(level, self.dir_level, hash_code)
+            for index in range(first, first + blocks):
+                area = self.area_of(index)
+                slot = 0 if area is None else area.room_for(slots_for(name))
+                if slot is not None:
+                    return index, slot
+        raise AssertionError
 
     def remove(self, name: bytes, hash_code: int) -> None:
         if self.inline is not None:
@@ -303,15 +310,12 @@ class Directory:
             assert found is not None
             area.clear(found.slot)
             return
-        found, room = search(self.area_of, self.depth, self.dir_level, name, hash_code, index=self.index)
-        assert room is None
-        assert found is not None
-        area = DentryArea(self.blocks[found.block])
+        where = [(index, DentryArea(block).find(name, hash_code)) for index, block in self.blocks.items()]
+        [(index, found)] = [(index, found) for index, found in where if found is not None]
+        area = DentryArea(self.blocks[index])
         area.clear(found.slot)
         if area.is_unused():
-            del self.blocks[found.block]
-        if self.index:
-            self.index.removed(hash_code, found.block)
+            del self.blocks[index]
 
 
 @st.composite
@@ -326,13 +330,13 @@ def populations(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
     return made, codes
 
 
-@given(populations(), st.integers(0, 4), st.booleans())
+@given(populations(), st.integers(0, 4))
 @settings(max_examples=40, deadline=None)
 def test_at_once_is_what_one_after_the_other_gives(
-    population: tuple[list[bytes], list[int]], dir_level: int, indexed: bool
+    population: tuple[list[bytes], list[int]], dir_level: int
 ) -> None:
     made, codes = population
-    directory = Directory(None, dir_level, SELF, PARENT, indexed)
+    directory = Directory(None, dir_level, SELF, PARENT)
     for ino, (name, code) in enumerate(zip(made, codes, strict=True), 100):
         directory.add(name, code, ino)
     inos, types = range(100, 100 + len(made)), [1] * len(made)
@@ -345,27 +349,25 @@ def test_at_once_is_what_one_after_the_other_gives(
 
 @given(populations(), st.integers(0, 3), st.sampled_from(SIZES[:3]), st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_an_index_changes_nothing(
+def test_an_inline_directory_and_one_of_blocks_hold_the_same_names(
     population: tuple[list[bytes], list[int]], dir_level: int, area_size: int, rng: random.Random
 ) -> None:
     made, codes = population
-    plain, indexed = Directory(None, dir_level, SELF, PARENT), Directory(None, dir_level, SELF, PARENT, True)
+    plain = Directory(None, dir_level, SELF, PARENT)
     inline = Directory(area_size, dir_level, SELF, PARENT)
     there: list[tuple[bytes, int]] = []
     for ino, entry in enumerate(zip(made, codes, strict=True), 100):
-        for directory in (plain, indexed, inline):
+        for directory in (plain, inline):
             directory.add(*entry, ino)
         there.append(entry)
         while rng.random() < 0.45 and there:
             gone = there.pop(rng.randrange(len(there)))
-            for directory in (plain, indexed, inline):
+            for directory in (plain, inline):
                 directory.remove(*gone)
-    assert plain.blocks.keys() == indexed.blocks.keys()
-    assert all((plain.blocks[index] == indexed.blocks[index]).all() for index in plain.blocks)
-    assert (plain.depth, plain.size) == (indexed.depth, indexed.size)
-    areas = list(inline.blocks.values()) if inline.inline is None else [inline.inline]
-    kept = {entry.name for area in areas for entry in parse_dentries(area, 0, [])}
-    assert kept == {b".", b"..", *(name for name, _ in there)}
+    for directory in (plain, inline):
+        areas = list(directory.blocks.values()) if directory.inline is None else [directory.inline]
+        kept = {entry.name for area in areas for entry in parse_dentries(area, 0, [])}
+        assert kept == {b".", b"..", *(name for name, _ in there)}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -438,12 +440,6 @@ def test_a_hash_table_that_is_full_is_said() -> None:
     with pytest.raises(OSError, match="full") as caught:
         build_directory(made, range(1300), [1] * 1300, [5] * 1300, self_ino=SELF, parent_ino=PARENT)
     assert caught.value.errno == errno.ENOSPC
-    full = DentryArea(bytearray(b"\xff" * 27 + bytes(4069)))
-    assert search(lambda _: full, 63, 0, b"x", 5) == (None, None)
-    found, room = search(lambda _: full, 62, 0, b"x", 5)
-    assert found is None
-    assert room is not None
-    assert room.i_current_depth == 63
 
 
 @pytest.mark.parametrize(("name", "number"), [(b"x" * 256, errno.ENAMETOOLONG), (b"", errno.ENOENT)])

@@ -30,7 +30,8 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_XATTR,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.footers import footers_in
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.dentries import build_directory, build_inline, name_hashes
@@ -165,7 +166,7 @@ class _Loader:
             rows[f"i_{name}"], rows[f"i_{name}_nsec"] = seconds.view(np.uint64), nsec
         if self.target.extra:
             self._extra_fields(files, blocks)
-        footers = blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
+        footers = footers_in(blocks)
         footers["nid"] = footers["ino"] = [file.ino for file in files]
         footers["flag"] = np.where(is_dir, 0, 1 << COLD_BIT_SHIFT)
         inline = [file.inline or b"" for file in files]

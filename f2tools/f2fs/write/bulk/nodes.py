@@ -16,8 +16,8 @@ from f2tools.f2fs.layout.constants import (
     NEW_ADDR,
     OFFSET_BIT_SHIFT,
 )
+from f2tools.f2fs.layout.footers import footers_in
 from f2tools.f2fs.layout.node import Inode as InodeLayout
-from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.layout.node_tree import is_dnode, path_of
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.write.bulk.plan import BLOCKS_AT_ONCE, NewFile, node_paths
@@ -150,7 +150,7 @@ class LargeFile:
 def set_footers(
     rows: NDArray[np.uint8], nids: NDArray[np.int64], ino: int, offsets: NDArray[np.int64], directory: bool
 ) -> None:
-    footers = rows[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
+    footers = footers_in(rows)
     footers["nid"], footers["ino"] = nids, ino
     footers["flag"] = offsets << OFFSET_BIT_SHIFT & 0xFFFFFFFF | (0 if directory else 1 << COLD_BIT_SHIFT)
 
