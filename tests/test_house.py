@@ -11,15 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "f2tools").rglob("*.py"))
 MOST_LINES, MOST_METHODS, MOST_PARAMETERS = 600, 40, 8
-# Tables, and what is still too large: it may shrink, not grow.
-LONG = {
-    "f2tools/experiment/loads.py": 640,
-    "f2tools/fsck/facts/scan.py": 880,
-    "f2tools/fsck/problems.py": 820,
-    "f2tools/fsck/repair/structures.py": 980,
-}
-MANY_METHODS = {"f2tools/fsck/facts/scan.py: Scan": 52}
-MANY_PARAMETERS = {"f2tools/fsck/cli.py: _salvaged": 9, "f2tools/fsck/checks/dir.py: _inode": 9}
+TABLES = {"f2tools/fsck/problems.py"}  # as long as they have rows
+STILL_LARGE = {"f2tools/dffs/engine.py: Engine": 54}  # may shrink, not grow
 STRICT = {"f2tools/f2fs", "f2tools/device", "f2tools/blktrace", "f2tools/codec.py", "f2tools/vfs.py"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -52,7 +45,7 @@ def functions(node: ast.AST, in_class: bool = False) -> Iterator[tuple[Function,
 
 def test_no_module_is_longer_than_one_can_read() -> None:
     lines = {module: (ROOT / module).read_text().count("\n") for module in MODULES}
-    assert {module: count for module, count in lines.items() if count > LONG.get(module, MOST_LINES)} == {}
+    assert {module: count for module, count in lines.items() if count > MOST_LINES and module not in TABLES} == {}
 
 
 def test_no_class_has_more_methods_than_one_can_keep_in_mind() -> None:
@@ -62,7 +55,7 @@ def test_no_class_has_more_methods_than_one_can_keep_in_mind() -> None:
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.ClassDef)
     }
-    assert {name: count for name, count in methods.items() if count > MANY_METHODS.get(name, MOST_METHODS)} == {}
+    assert {name: count for name, count in methods.items() if count > STILL_LARGE.get(name, MOST_METHODS)} == {}
 
 
 def test_no_function_takes_more_parameters_than_one_can_tell_apart() -> None:
@@ -72,12 +65,7 @@ def test_no_function_takes_more_parameters_than_one_can_tell_apart() -> None:
         for function, in_class in functions(tree_of(module))
         if not is_of_click(function)
     }
-    assert {name: count for name, count in taken.items() if count > MANY_PARAMETERS.get(name, MOST_PARAMETERS)} == {}
-
-
-def test_what_is_excused_is_there() -> None:
-    named = {entry.split(": ")[0] for entry in (*LONG, *MANY_METHODS, *MANY_PARAMETERS)}
-    assert named <= set(MODULES)
+    assert {name: count for name, count in taken.items() if count > MOST_PARAMETERS} == {}
 
 
 def test_the_types_of_what_others_stand_on_are_checked_strictly() -> None:

@@ -50,7 +50,7 @@ class XattrPlace(NamedTuple):
     """Where an attribute lies in its area, by its own words: `end` and `following` may be past the area."""
 
     at: int
-    index: int
+    name_index: int
     name_at: int
     value_at: int
     end: int

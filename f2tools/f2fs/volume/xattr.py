@@ -55,7 +55,7 @@ def parse_xattrs(area: bytes, where: Where) -> Iterator[Xattr]:
     for place in xattr_places(area):
         if place.end > len(area):
             raise Corrupt(where, f"xattr entry at {place.at} runs {place.end - len(area)} bytes past its area")
-        yield Xattr(place.index, area[place.name_at : place.value_at], area[place.value_at : place.end])
+        yield Xattr(place.name_index, area[place.name_at : place.value_at], area[place.value_at : place.end])
 
 
 def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.image import Image
@@ -86,7 +87,7 @@ class NodeTable:
             self._progress(some.size)
 
     def _note_footers(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[Any]:
-        footers = blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+        footers = footers_of(blocks)
         self.footer[rows] = footers
         self.read[rows] = True
         return footers

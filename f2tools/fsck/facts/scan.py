@@ -27,7 +27,8 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.footers import footer_in
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
@@ -184,7 +185,7 @@ class Scan(NodeTable):
     def _settle(self, clash: Clash) -> None:
         """Nodes that share a block: it belongs to the one that its footer names; the others have none."""
         for blkaddr in distinct(clash.blkaddr).tolist():
-            footer = self.image.block(blkaddr)[-NodeFooter.size :].copy().view(NodeFooter.dtype)[0]
+            footer = footer_in(self.image.block(blkaddr))
             rows = np.flatnonzero(self.usable & (self.addr == blkaddr))
             right = rows[self.nid[rows] == footer["nid"]]
             winner = int(right[0]) if right.size else int(rows[0])

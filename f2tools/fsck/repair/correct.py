@@ -16,7 +16,8 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
+from f2tools.f2fs.layout.footers import body_of
+from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC, XattrHeader
 from f2tools.f2fs.volume.acl import parse_disk
@@ -230,13 +231,13 @@ def xattrs(work: Work, finding: Finding, plan: KeepSoundXattrs) -> bool:
     node = work.surgery.node_addr(int(inode["xattr_nid"])) if inode["xattr_nid"] else None
     tail = work.surgery.read(node) if node is not None else None
     if tail is not None:
-        area += tail[: -NodeFooter.size].tobytes()
+        area += body_of(tail).tobytes()
     clean = np.frombuffer(_sound_xattrs(area), np.uint8)
     block[end - inline : end] = clean[:inline]
     work.surgery.seal(block)
     work.surgery.write(addr, block)
     if tail is not None and node is not None:
-        tail[: -NodeFooter.size] = clean[inline:]
+        body_of(tail)[:] = clean[inline:]
         work.surgery.write(node, tail)
     work.note(finding, "sound attributes kept, the rest cleared")
     return True

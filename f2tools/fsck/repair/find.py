@@ -13,8 +13,8 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
+from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node import Inode as InodeLayout
-from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
@@ -55,7 +55,7 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
     entries, _ = summaries_of(work.image, np.array([segno]))
     row = work.scan.row_of(nid)
     block = work.surgery.read(blkaddr)
-    own = block[-NodeFooter.size :].view(NodeFooter.dtype)[0]
+    own = footer_in(block)
     other = work.scan.row_of(int(own["nid"]))
     named = int(entries[0, at]["nid"]) == nid and row >= 0
     taken = other >= 0 and work.scan.addr[other] == blkaddr
@@ -229,7 +229,7 @@ def cut_chain(work: Work, finding: Finding, plan: CutChain) -> bool:
     """Let the chain of fsync'ed nodes end before it goes astray."""
 
     def change(block: NDArray[np.uint8]) -> None:
-        block[-NodeFooter.size :].view(NodeFooter.dtype)["next_blkaddr"] = NEW_ADDR
+        footer_in(block)["next_blkaddr"] = NEW_ADDR
 
     work.surgery.edit(plan.blkaddr, change)
     work.note(finding, "cut there")
