@@ -87,6 +87,12 @@ def test_a_command_on_a_direct_flash_file_system_prints_the_names_of_the_page(co
     assert set(first(done.out.decode())) == set(top.split())
 
 
+def test_the_figures_of_a_direct_flash_file_system_have_the_names_of_the_page() -> None:
+    done = f2("dffs", "report", "--size", "64M", "--scale", 50, "--json")
+    top = re.findall(r"`([^`]*)`", ROWS["dffs report"].split(";")[0])[0]
+    assert set(first(done.out.decode())) == set(top.split())
+
+
 LIKE_EDIT = set("cp edit mv rm rmdir mkdir ln mknod chmod chown touch truncate setfattr setfacl chattr".split())  # noqa: SIM905
 
 

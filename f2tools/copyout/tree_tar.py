@@ -120,6 +120,9 @@ def _add(
             return
         linked[inode.ino] = name
     for key, value in inode.xattrs.items():
+        if any("\udc80" <= c <= "\udcff" for c in key):
+            report.lost.append(Lost(path, "an extended attribute whose name is no UTF-8, which an archive can't hold"))
+            continue
         escaped = key.replace("%", "%25").replace("=", "%3D")
         info.pax_headers[f"SCHILY.xattr.{escaped}"] = value.decode("utf-8", "surrogateescape")
     if inode.is_link:

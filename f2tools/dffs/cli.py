@@ -9,6 +9,7 @@ import click
 
 from f2tools.dffs.dump_cli import dump
 from f2tools.dffs.mount_cli import mount
+from f2tools.dffs.report_cli import report
 from f2tools.options import FINDINGS_LEFT, CheckCommand, Size, human_size, json_option, print_json, progress
 from f2tools.text import printable
 
@@ -69,20 +70,20 @@ def fsck(flash: str, as_json: bool) -> None:
     from f2tools.dffs.volume import open_volume
 
     with open_volume(flash) as volume, progress("pages", None) as bar:
-        report = check(volume, bar.advance)
+        found = check(volume, bar.advance)
     if as_json:
-        print_json({"image": flash, **report.as_dict()})
+        print_json({"image": flash, **found.as_dict()})
     else:
-        for finding in report.findings:
+        for finding in found.findings:
             click.echo(printable(str(finding)))
-        for line in _said_of(report):
+        for line in _said_of(found):
             click.echo(f"{printable(flash)}: {line}")
-        verdict = "sound" if report.sound else f"damaged, {len(report.findings) + report.left_out} findings"
+        verdict = "sound" if found.sound else f"damaged, {len(found.findings) + found.left_out} findings"
         click.echo(
-            f"{printable(flash)}: {verdict}; {report.directories} directories, {report.files} other files, "
-            f"{report.pages_used} pages used"
+            f"{printable(flash)}: {verdict}; {found.directories} directories, {found.files} other files, "
+            f"{found.pages_used} pages used"
         )
-    if not report.sound:
+    if not found.sound:
         sys.exit(FINDINGS_LEFT)
 
 
@@ -106,3 +107,4 @@ def _said_of(report: Any) -> list[str]:
 
 dffs.add_command(dump)
 dffs.add_command(mount)
+dffs.add_command(report)

@@ -39,6 +39,7 @@ from f2tools.dffs.space import Policy, Space
 from f2tools.dffs.state import Rolled, checkpoint_blocks
 from f2tools.dffs.volume import KEPT_NODES, Volume, fail
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Where
+from f2tools.flash.nand import Nand
 
 KEPT_PLACES = 16384
 MOST_FRESH = 512  # pages of content that wait in memory
@@ -57,7 +58,7 @@ class Engine(Volume):
 
     def __init__(
         self,
-        device: Device,
+        device: Device | Nand,
         *,
         clock: Callable[[], int] = time.time_ns,
         keep_nodes: int = KEPT_NODES,
@@ -332,6 +333,9 @@ class Engine(Volume):
             self._changed = self._inside = True
             try:
                 yield
+            except Corrupt as error:  # half of the change may be made
+                self._broken = self._broken or str(error)
+                raise
             finally:
                 self._inside = False
                 while len(self._nodes) > self.keep_nodes:

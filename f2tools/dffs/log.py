@@ -16,6 +16,7 @@ from f2tools.errors import DeviceError
 from f2tools.flash.checksums import crc32
 from f2tools.flash.nand import EraseFailed, Nand, ProgramFailed
 
+MOST_AGE = (1 << 32) - 1
 NOTHING = Tagged(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -79,7 +80,7 @@ class Log:
         self.pages.writes += 1
         self.written[kind] = self.written.get(kind, 0) + 1
         self.space.take(page)
-        self.space.age[self.block] = self.seq // self.shape.pages_per_block
+        self.space.age[self.block] = min(self.seq // self.shape.pages_per_block, MOST_AGE)
         return page
 
     def _enter_next(self) -> None:

@@ -44,6 +44,7 @@ _VIRTUAL = VirtualHead.unpacker()[0]
 _LINK = LinkPage.unpacker()[0]
 _XATTR = XattrRecord.unpacker()[0]
 _CRC_AT = InodeHead.offset_of("i_crc")  # of all three
+MOST_COUNTED = 1 << 30
 _MASK = (1 << 64) - 1  # times before 1970 are stored as two's complement
 assert VirtualHead.offset_of("v_crc") == LinkPage.offset_of("l_crc") == _CRC_AT
 
@@ -112,9 +113,9 @@ class Inode:
         """The head of its page, without the checksum."""
         return _HEAD.pack(
             INODE_MAGIC, 0, self.id, self.parent, len(self.name), len(xattr_bytes(self.xattrs)), self.ino, self.mode,
-            flags, self.links, self.uid, self.gid, self.size, self.rdev,
+            flags, max(0, self.links), self.uid, self.gid, self.size, self.rdev,
             *(time & _MASK for time in (self.atime, self.mtime, self.ctime, self.crtime)),
-            self.generation, self.pages, first, b"",
+            self.generation, max(0, self.pages), first, b"",
         )  # fmt: skip
 
 
@@ -283,6 +284,8 @@ def _inode(shape: Shape, data: bytes) -> Directory | File:
         raise Malformed("name and extended attributes take more than there is room")
     at = InodeHead.size
     name, rest = data[at : at + name_len], data[at + name_len : at + name_len + xattr_len]
+    if max(links, pages) > MOST_COUNTED or (stat.S_ISDIR(mode) and size > MOST_COUNTED):
+        raise Malformed("it counts more links, pages or children than there can be")
     problem = _name_problem(name) if name else None
     if problem:
         raise Malformed(problem)

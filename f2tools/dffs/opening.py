@@ -32,7 +32,7 @@ def recover(engine: Engine) -> None:
 
     reached = Walk(engine, tell).run()
     rolled, log, space = engine.rolled, engine.log, engine.space
-    named = [page for page in (*engine.state.table, *engine.state.space) if page]
+    named = [page for page in (*engine.state.table, *engine.state.space) if 0 < page < engine.shape.pages]
     try:
         space.load([engine.pages.read(page, (SPACE,))[0] for page in engine.state.space if page], [])
     except (Corrupt, DeviceError, ValueError):

@@ -208,22 +208,40 @@ def _super_at(device: Device, at: int) -> Superblock | None:
     return parse_super(device.pread(at, Superblock.size), device.name)
 
 
-def open_pages(device: Device) -> tuple[Superblock, Pages]:
-    """The volume on a device, which this then owns: a dump with spare areas or without; NotDffs where there is none."""
-    sb = find_super(device)
+def open_pages(place: Device | Nand) -> tuple[Superblock, Pages]:
+    """The volume on a chip or in a dump, with spare areas or without, which this then owns; NotDffs where none is."""
+    if isinstance(place, Nand):
+        return _open_chip(place)
+    sb = find_super(place)
     if sb is None:
-        raise NotDffs(f"{device.name}: no Direct Flash File System; `f2tools dffs mkfs` makes one")
+        raise NotDffs(f"{place.name}: no Direct Flash File System; `f2tools dffs mkfs` makes one")
     shape = shape_of(sb)
     geometry = Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block)
-    if device.size_bytes >= geometry.raw_bytes:
-        return sb, Pages(shape, Nand(geometry, _cut(device, geometry.raw_bytes)))
-    if device.size_bytes >= geometry.data_bytes:
-        return sb, Pages(shape, None, _cut(device, geometry.data_bytes))
+    if place.size_bytes >= geometry.raw_bytes:
+        return sb, Pages(shape, Nand(geometry, _cut(place, geometry.raw_bytes)))
+    if place.size_bytes >= geometry.data_bytes:
+        return sb, Pages(shape, None, _cut(place, geometry.data_bytes))
     raise Corrupt(
         Where(area="superblock"),
-        f"{device.name} has {device.size_bytes} bytes; the volume takes {geometry.raw_bytes} with spare areas and "
+        f"{place.name} has {place.size_bytes} bytes; the volume takes {geometry.raw_bytes} with spare areas and "
         f"{geometry.data_bytes} without",
     )
+
+
+def _open_chip(chip: Nand) -> tuple[Superblock, Pages]:
+    """The volume on a chip, whose shape is known; a wrong bit of its superblock is put right."""
+    geometry = chip.geometry
+    shape = Shape(geometry.blocks, geometry.page_size, geometry.spare_size, geometry.pages_per_block)
+    pages = Pages(shape, chip)
+    for block in range(min(SEARCHED_BLOCKS, shape.blocks)):
+        try:
+            sb = parse_super(pages.content(block * shape.pages_per_block), chip.name)
+        except (Corrupt, DeviceError):
+            continue
+        pages.reads += 1
+        if sb is not None and shape_of(sb) == shape:
+            return sb, pages
+    raise NotDffs(f"{chip.name}: no Direct Flash File System; `f2tools dffs mkfs` makes one")
 
 
 def _cut(device: Device, size: int) -> Device:

@@ -6,7 +6,6 @@ power cut might bring back is ever overwritten.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import Literal
 
@@ -14,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.dffs.layout import MOST_CHAIN, Shape, SpaceRecord
+from f2tools.errors import Corrupt, Where
 
+SAYS_MORE = "`f2tools dffs fsck` says more"
 Policy = Literal["greedy", "cost-benefit"]
-WORN_APART = 24
+WORN_APART = 8
 """Erases between the least and the most worn block from which on the least worn one is emptied, to be worn too."""
 
 
@@ -37,7 +38,8 @@ class Space:
 
     def take(self, page: int) -> None:
         """A page is in use."""
-        assert not self.live[page]
+        if self.live[page]:
+            raise Corrupt(Where(area=f"page {page}"), f"it was written anew, and is in use; {SAYS_MORE}")
         self.live[page] = True
         self.counts[page // self.shape.pages_per_block] += 1
         self.used += 1
@@ -46,7 +48,8 @@ class Space:
         """A page is not in use any more; 0 is none."""
         if not page:
             return
-        assert self.live[page]
+        if not (0 < page < self.shape.pages and self.live[page]):
+            raise Corrupt(Where(area=f"page {page}"), f"it is given back, and is not in use; {SAYS_MORE}")
         self.live[page] = False
         self.counts[page // self.shape.pages_per_block] -= 1
         self.used -= 1
@@ -110,7 +113,7 @@ class Space:
     def build(self, without: Iterable[int]) -> list[bytes]:
         """The pages of the space table; `without` are pages in use that the checkpoint itself names."""
         live = self.live.copy()
-        live[[page for page in without if page]] = False
+        live[[page for page in without if 0 < page < self.shape.pages]] = False
         shape, size = self.shape, self.shape.space_record
         rows = np.zeros((shape.blocks, size), np.uint8)
         rows[:, :4] = self.erases.astype("<u4").view(np.uint8).reshape(-1, 4)
@@ -131,10 +134,5 @@ class Space:
         self.age[:] = rows[:, 4 : SpaceRecord.size].copy().view("<u4").reshape(-1)
         bits = np.unpackbits(rows[:, SpaceRecord.size :], axis=1, bitorder="little")[:, : shape.pages_per_block]
         self.live[:] = bits.reshape(-1).astype(np.bool_)
-        self.live[[page for page in also if page]] = True
+        self.live[[page for page in also if 0 < page < shape.pages]] = True
         self.count_anew()
-
-
-def table_of(pages: list[int]) -> array[int]:
-    """Addresses as a checkpoint has them."""
-    return array("I", pages)

@@ -27,6 +27,7 @@ from f2tools.dffs.layout import (
 from f2tools.dffs.pages import Pages, Tagged
 from f2tools.errors import Corrupt, DeviceError, Where
 
+MOST_WRITTEN = 1 << 56  # pages and checkpoints that no flash lives to see
 _CRC_AT = Checkpoint.offset_of("crc")
 
 
@@ -75,6 +76,8 @@ def parse_checkpoint(shape: Shape, sb: Superblock, page: int, data: bytes) -> St
     if head.magic != CHECKPOINT_MAGIC or head.uuid != sb.uuid:
         return None
     if crc32(data[:_CRC_AT] + bytes(4) + data[_CRC_AT + 4 :]) != head.crc:
+        return None
+    if max(head.seq, head.number) >= MOST_WRITTEN:
         return None
     if head.log_block >= shape.blocks or head.log_page > shape.pages_per_block:
         return None

@@ -40,6 +40,7 @@ from f2tools.dffs.nodes import Directory, File, Inode, Link, Malformed, Node, Vi
 from f2tools.dffs.pages import open_pages, shape_of
 from f2tools.dffs.state import Rolled, newest, roll_forward
 from f2tools.errors import Corrupt, F2fsError, Where
+from f2tools.flash.nand import Nand
 
 KEPT_NODES = 1024
 KEPT_INDEX = 64
@@ -65,7 +66,7 @@ def fail(number: int, name: bytes | str | None = None) -> OSError:
 class Volume:
     """A Direct Flash File System on a device, which it owns; see the module's docstring."""
 
-    def __init__(self, device: Device, *, keep_nodes: int = KEPT_NODES) -> None:
+    def __init__(self, device: Device | Nand, *, keep_nodes: int = KEPT_NODES) -> None:
         self.sb, self.pages = open_pages(device)
         self.name = device.name
         self.shape = shape_of(self.sb)

@@ -17,6 +17,7 @@ from f2tools.dffs.layout import IN_MEMORY, LINK_MAX, NAME_LEN, POINTER_BITS, TAR
 from f2tools.dffs.nodes import Directory, File, Inode, Link, name_hash, new_directory, xattr_bytes
 from f2tools.dffs.space import Policy
 from f2tools.dffs.volume import KEPT_NODES, Entry, fail
+from f2tools.flash.nand import Nand
 
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
 XATTR_CREATE, XATTR_REPLACE = 1, 2
@@ -470,7 +471,11 @@ def _check_xattr_name(name: str) -> None:
 
 
 def open_for_writing(
-    device: Device, *, clock: Callable[[], int] = time.time_ns, keep_nodes: int = KEPT_NODES, policy: Policy = "greedy"
+    device: Device | Nand,
+    *,
+    clock: Callable[[], int] = time.time_ns,
+    keep_nodes: int = KEPT_NODES,
+    policy: Policy = "greedy",
 ) -> WritableVolume:
     """The Direct Flash File System on a device, which the volume then owns; what a power cut left is put in order."""
     return WritableVolume(device, clock=clock, keep_nodes=keep_nodes, policy=policy)

@@ -53,7 +53,7 @@ PROGRAMS_WELCOME = (
 ROOT_DISK_MODULES = "crc32c_generic virtio_pci virtio_blk ext4 9pnet_virtio 9p".split()
 MODULES = (
     "f2fs loop null_blk zram dm_mod dm_log_writes dm_flakey dm_zero dm_linear dm_snapshot quota_v2 quota_tree nls_utf8 "
-    "configfs virtio_scsi sd_mod scsi_debug fuse btrfs nilfs2"
+    "configfs virtio_scsi sd_mod scsi_debug fuse btrfs nilfs2 nandsim jffs2 mtdblock"
 ).split()
 # Small, and asked for by name when a compressed, encrypted or verified file is opened
 MODULE_FOLDERS = "kernel/crypto kernel/lib kernel/arch/x86/crypto kernel/fs/unicode kernel/fs/nls".split()

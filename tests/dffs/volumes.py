@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import count, islice
+from zlib import crc32
 
+from f2tools.codec import Layout
 from f2tools.device.changes.record import Event, Recorder
 from f2tools.dffs.check import Report, check
-from f2tools.dffs.layout import ROOT_ID, Shape
+from f2tools.dffs.layout import CHECKPOINT_MAGIC, INODE_MAGIC, LINK_MAGIC, ROOT_ID, VIRTUAL_MAGIC, Shape
 from f2tools.dffs.mkfs import format_chip
 from f2tools.dffs.nodes import Directory, name_hash
+from f2tools.dffs.pages import build_spare, parse_tag
 from f2tools.dffs.volume import Volume
 from f2tools.dffs.write import WritableVolume
 from f2tools.flash.nand import Geometry, Nand
@@ -123,3 +126,37 @@ def torn(image: bytearray, event: Event, geometry: Geometry, chance: random.Rand
             image[page] = b"\xff" * geometry.raw_page
         elif fate < 0.7:
             image[page] = bytes(a | b for a, b in zip(image[page], chance.randbytes(geometry.raw_page), strict=True))
+
+
+def change_page(image: bytes, page: int, change: Callable[[bytearray], object], geometry: Geometry = SMALL) -> bytes:
+    """A dump in which a page's content is changed, and every checksum of it right again."""
+    raw = bytearray(image)
+    at = page * geometry.raw_page
+    data, spare = raw[at : at + geometry.page_size], bytes(raw[at + geometry.page_size : at + geometry.raw_page])
+    before = bytes(data)
+    change(data)
+    assert bytes(data) != before
+    magic = int.from_bytes(data[:4], "little")
+    if magic in (INODE_MAGIC, VIRTUAL_MAGIC, LINK_MAGIC):
+        data[4:8] = crc32(bytes(data[:4]) + bytes(4) + bytes(data[8:])).to_bytes(4, "little")
+    elif data[:8] == CHECKPOINT_MAGIC:
+        data[8:12] = crc32(bytes(data[:8]) + bytes(4) + bytes(data[12:])).to_bytes(4, "little")
+    tag = parse_tag(spare)
+    assert tag is not None
+    shape = Shape(geometry.blocks, geometry.page_size, geometry.spare_size, geometry.pages_per_block)
+    raw[at : at + geometry.raw_page] = bytes(data) + build_spare(shape, tag._replace(data_crc=crc32(data)), bytes(data))
+    return bytes(raw)
+
+
+def field(layout: type[Layout], name: str, value: int) -> Callable[[bytearray], None]:
+    """Set a field of the structure that a page begins with."""
+
+    def change(data: bytearray) -> None:
+        form, names = layout.unpacker()
+        size = form.size
+        values = dict(zip(names, form.unpack_from(bytes(data)), strict=True))
+        assert values[name] != value
+        values[name] = value
+        data[:size] = form.pack(*values.values())
+
+    return change
