@@ -10,7 +10,7 @@ help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
 	@echo "make demo    the main job on real images"
 	@echo "make test    all tests, with the C tools and the real kernel as judges"
-	@echo "make nightly 100,000 random operations, every power cut, 60 crashes of the kernel, ten times the volume overwritten, 100 kills of a mount, a million operations of fsx: some hours"
+	@echo "make nightly 100,000 random operations, every power cut, 60 crashes of the kernel, ten times the volume overwritten, 100 kills of a mount, a million operations of fsx, the papers' evaluations: some hours"
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
 	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60"
@@ -39,7 +39,10 @@ nightly: guest suites
 	F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 F2_CRASHES=60 F2_CLEAN_CUTS=100000 \
 		F2_RESIZE_SEQUENCES=60 F2_RESIZE_STEPS=8 F2_RESIZE_CUTS=300 F2_RESIZE_KERNEL=24 F2_DEFRAG_SEEDS=200 F2_FORENSIC_DAMAGES=300 F2_FORENSIC_LIVES=200 F2_FORENSIC_SECONDS=120 F2_TUNE_SWITCHES=all F2_FSCK_FUZZ=400 F2_FSCK_EVERY=1 F2_START_GONE=1 F2_TRACE_SEEDS=20 F2_FTL_BLOCKS=8192 F2_REAL_DEVICES=all F2_SUITE_FACTOR=25 \
 		$(PYTEST) tests/stateful tests/power tests/f2fs/write tests/recover tests/clean tests/defrag tests/resize tests/tune tests/forensics \
-		tests/fsck tests/trace tests/ftl tests/kernel tests/mount
+		tests/fsck tests/trace tests/ftl tests/kernel tests/mount tests/experiment
+	rm -rf .cache/experiments
+	.venv/bin/f2tools experiment all --scale 1/64 -o .cache/experiments/engine
+	.venv/bin/f2tools experiment all --scale 1/64 --on guest -o .cache/experiments/guest
 
 check: setup
 	@failed=0; for tool in "ruff check" basedpyright lint-imports; do \

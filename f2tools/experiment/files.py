@@ -6,6 +6,7 @@ The standard library's alone, as the guest runs it too.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 
 BLOCK = 4096
@@ -77,9 +78,11 @@ class Files:
 class Directory(Files):
     """The files below a directory of this machine."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, sync_each: bool = False, pause: float = 0.0) -> None:
+        """`sync_each`: all is made safe where a file is to be.  `pause`: seconds after each of that."""
         super().__init__()
         self.root = root
+        self._sync_each, self._pause = sync_each, pause
         self._zeroes = memoryview(bytes(PIECE))
 
     def _at(self, path: str) -> str:
@@ -115,7 +118,12 @@ class Directory(Files):
 
     def fsync(self, file: int) -> None:
         self.note("fsync")
-        os.fsync(file)
+        if self._sync_each:
+            os.sync()
+        else:
+            os.fsync(file)
+        if self._pause:
+            time.sleep(self._pause)
 
     def unlink(self, path: str) -> None:
         self.note("unlink")

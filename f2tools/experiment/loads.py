@@ -467,7 +467,7 @@ def main(words: list[str]) -> int:
     half, name, text, root, *stat = words
     given = json.loads(text)
     load = LOADS[name](given["params"], given["seed"])
-    files = Directory(root)
+    files = Directory(root, given["params"].get("sync_each", False), given["params"].get("pause", 0.0))
     if half == "PREPARE":
         ended = False
         try:

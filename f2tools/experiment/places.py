@@ -9,10 +9,10 @@ from f2tools.experiment.model import Numbers, Part, Setting, Work
 
 CHECKPOINTS = "f2fs-checkpoint"  # F2FS whose every fsync is a checkpoint
 APPENDING = "f2fs-append"  # F2FS that never fills holes
-# How a variant of F2FS is had: of the engine its policy, of the kernel an option of mount.
-VARIANTS: dict[str, tuple[Numbers, str]] = {
-    CHECKPOINTS: ({"checkpoint_each": True}, "fastboot"),
-    APPENDING: ({"policy": {"adaptive": False}}, "mode=lfs"),
+# How a variant of F2FS is had: of the engine its policy, of the kernel an option of mount, and what the load does.
+VARIANTS: dict[str, tuple[Numbers, str, Numbers]] = {
+    CHECKPOINTS: ({"checkpoint_each": True}, "", {"sync_each": True}),
+    APPENDING: ({"policy": {"adaptive": False}}, "mode=lfs", {}),
 }
 
 
@@ -23,7 +23,7 @@ def load_parts(
     given = {"load": load, "params": params, "size": size}
     if setting.on == "engine":
         return [
-            Part(name, _on_engine, {**given, "engine": {**engine, **VARIANTS.get(name, ({}, ""))[0]}})
+            Part(name, _on_engine, {**given, "engine": {**engine, **VARIANTS.get(name, ({}, "", {}))[0]}})
             for name in ("f2fs", *variants)
         ]
     function = _on_guest
@@ -35,8 +35,9 @@ def load_parts(
         names = names if is_device(setting.on) else ("f2fs",)
     parts = []
     for name in names:
-        fs, mount = ("f2fs", VARIANTS[name][1]) if name in VARIANTS else (name, "")
-        parts.append(Part(name, function, {**given, "fs": fs, "mount": mount}))
+        _, mount, more = VARIANTS.get(name, ({}, "", {}))
+        fs = "f2fs" if name in VARIANTS else name
+        parts.append(Part(name, function, {**given, "params": params | more, "fs": fs, "mount": mount}))
     return parts
 
 

@@ -47,6 +47,10 @@ def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_pat
     refused = f2("experiment", "cleaning", "--on", "nowhere", "-o", tmp_path / "out")
     assert refused.code == 2
     assert not (tmp_path / "out").exists()
+    refused = f2("experiment", "iozone", "--on", "/proc", "-o", tmp_path / "out")
+    assert (refused.code, "a directory on F2FS is wanted" in refused.err) == (2, True)
+    refused = f2("experiment", "iozone", "--on", "guest", "--fs", "ext4")
+    assert (refused.code, "f2fs, and beside it" in refused.err) == (2, True)
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "to-mother").write_text("dear")
     refused = f2("experiment", "iozone", "-o", tmp_path / "letters")

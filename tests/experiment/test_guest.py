@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from f2tools.experiment import onguest
 from f2tools.experiment.model import Setting, Work
-from f2tools.experiment.places import CHECKPOINTS, VARIANTS, load_parts
+from f2tools.experiment.places import APPENDING, CHECKPOINTS, VARIANTS, load_parts
 from f2tools.guest.build import NoGuest
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.kernel.guest import Guest
@@ -22,7 +23,9 @@ SETTING = Setting(Fraction(1, 64), "guest")
 def test_a_file_system_has_a_part_of_its_own_and_f2fs_its_variants() -> None:
     parts = load_parts(SETTING, "fsync", {}, 64 * MIB, (CHECKPOINTS,))
     assert [part.name for part in parts] == ["f2fs", "ext4", "btrfs", "nilfs2", CHECKPOINTS]
-    assert parts[-1].given["mount"] == VARIANTS[CHECKPOINTS][1] == "fastboot"
+    assert parts[-1].given["params"] == VARIANTS[CHECKPOINTS][2] == {"sync_each": True}
+    append = load_parts(SETTING, "fsync", {}, 64 * MIB, (APPENDING,))[-1]
+    assert (append.name, append.given["fs"], append.given["mount"]) == (APPENDING, "f2fs", "mode=lfs")
 
 
 def test_what_the_host_lacks_is_named_before_anything_is_booted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +51,31 @@ def test_bytes_of_the_trace_are_those_that_the_disk_of_the_guest_counted(
     assert kept["writes"]["bytes"] == found["trace"]["writes"]["bytes"]
     assert json.loads((tmp_path / "run.json").read_text())["calls"] == found["calls"]
     assert shares == [1.0]
+
+
+@pytest.mark.skipif(os.environ.get("F2_REAL_DEVICES") != "all", reason="most of a minute under emulation: make nightly")
+def test_a_spare_device_is_overwritten_only_on_request_and_counts_what_is_traced(guest: Guest, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with disk.open("wb") as file:
+        file.truncate(256 * MIB)
+    script = """
+        mkfs.ext4 -q /dev/vda && sha256sum /dev/vda > /tmp/before
+        f2tools experiment iozone --on /dev/vda --scale 1/512 < /dev/null; echo $? > $OUT/refused
+        sha256sum -c -s /tmp/before || exit 3
+        small="--scale 1/512 --json"
+        f2tools experiment iozone --on /dev/vda --fs f2fs,ext4 $small --overwrite > $OUT/found.json || exit 4
+        mkfs.f2fs -f /dev/vda > /dev/null && mount -t f2fs /dev/vda /mnt
+        f2tools experiment iozone --on /mnt $small > $OUT/directory.json || exit 5
+        ls /mnt > $OUT/left
+    """
+    result = guest.run(script, [disk], with_f2tools=True, timeout=600).must_succeed()
+    assert (result.out / "refused").read_text() == "2\n"
+    assert "ALL THAT IS ON IT IS LOST" in result.stderr
+    assert "holds ext4" in result.stderr
+    assert (result.out / "left").read_text() == "", "the directory of the load is gone"
+    for name, systems in (("found.json", {"f2fs", "ext4"}), ("directory.json", {"f2fs"})):
+        parts = result.json(name)["parts"]
+        assert set(parts) == systems
+        for numbers in parts.values():
+            assert numbers["run"]["write_bytes"] == numbers["trace"]["writes"]["bytes"] >= 16 * MIB
+            assert numbers["trace"]["lost_events"] == 0

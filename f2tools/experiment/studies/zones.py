@@ -17,7 +17,7 @@ from f2tools.pictures.svg import Line, Picture
 MODELS = ("set", "fast", "bast")
 ZONES = (1, 6)
 PAGE = 4096
-VOLUME, WRITTEN = 8 * GIB, 20 * GIB  # so that segments are used again
+VOLUME, WRITTEN = 8 * GIB, 10 * GIB  # so that segments are used again
 
 
 def part(work: Work) -> Numbers:
