@@ -91,6 +91,7 @@ class StreamAhead(Stream):
             self.trace.names.update(self._end.names)
             self.trace.pages.update(self._end.pages)
             self.trace.selection |= self._end.selection
+            self.trace.disordered |= self._end.disordered
 
 
 def _decode(

@@ -101,7 +101,17 @@ class SequenceCheck:
     from_one: bool = True
     several: bool = False  # whether the stream has more than one CPU
     _too_many: bool = False
+    first: dict[tuple[int, int], int] = field(default_factory=dict)  # where it may begin anywhere: what it began with
     _last: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (device, cpu): sequence, time
+
+    @property
+    def last(self) -> dict[tuple[int, int], int]:
+        """The last sequence number of each device and CPU."""
+        return {key: sequence for key, (sequence, _) in self._last.items()}
+
+    def go_on(self, later: SequenceCheck) -> None:
+        """What comes next in the stream was followed by another one."""
+        self._last |= later._last
 
     def feed(
         self,
@@ -145,11 +155,13 @@ class SequenceCheck:
 
     def _begin(self, device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> None:
         """Take the first number of a CPU as it is."""
-        key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
-        for row in np.unique(key, return_index=True)[1].tolist():
+        packed = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
+        for row in np.unique(packed, return_index=True)[1].tolist():
             if len(self._last) >= MOST_FOLLOWED:
                 return
-            self._last.setdefault((int(device[row]), int(cpu[row])), (int(sequence[row]) - 1, 0))
+            key = int(device[row]), int(cpu[row])
+            self.first.setdefault(key, int(sequence[row]))
+            self._last.setdefault(key, (int(sequence[row]) - 1, 0))
 
     def _plain(self, device: int, cpu: int, sequence: NDArray[Any]) -> bool:
         """Whether the numbers just go on; then that is all there is to know."""

@@ -8,6 +8,7 @@ bios that tile one request - and are paired by array operations; the rest goes t
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Gap
+from f2tools.blktrace.paired import Bios, Requests
 from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X
 
 Ints = NDArray[np.int64]
@@ -25,47 +27,6 @@ WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit 
 MAX_PENDING = 1 << 16
 MAX_SEARCH = 256  # entries looked through for an odd match; more only a forged trace has
 KIND_Q, KIND_D, KIND_C, KIND_ODD = 0, 1, 2, 3
-
-
-@dataclass
-class Requests:
-    """Finished requests, in no order: columns of equal length."""
-
-    issued: Ints
-    completed: Ints
-    sector: Ints
-    bytes: Ints
-    cls: NDArray[np.uint8]
-
-    @classmethod
-    def of(cls, parts: list[tuple[Any, ...]]) -> Requests:
-        return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.uint8)))
-
-
-@dataclass
-class Bios:
-    """Bios whose request was finished."""
-
-    queued: Ints
-    issued: Ints
-    completed: Ints
-    sector: Ints
-    bytes: Ints
-    cls: NDArray[np.uint8]
-
-    @classmethod
-    def of(cls, parts: list[tuple[Any, ...]]) -> Bios:
-        return cls(*_columns(parts, (np.int64, np.int64, np.int64, np.int64, np.int64, np.uint8)))
-
-
-def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDArray[Any]]:
-    if not parts:
-        return [np.zeros(0, dtype) for dtype in dtypes]
-    if len(parts) == 1:
-        found = [np.atleast_1d(column) for column in parts[0]]
-    else:
-        found = [np.concatenate([np.atleast_1d(part[n]) for part in parts]) for n in range(len(dtypes))]
-    return [column.astype(dtype, copy=False) for column, dtype in zip(found, dtypes, strict=True)]
 
 
 @dataclass
@@ -103,6 +64,14 @@ class PairingCounts:
     spanning_gap: int = 0
     exact: int = 0  # events that went the slow way
 
+    def add(self, more: PairingCounts) -> None:
+        """Add those of another stretch of the trace."""
+        for name, count in vars(more).items():
+            setattr(self, name, getattr(self, name) + count)
+
+
+Pending = tuple[dict[int, list[QueuedPiece]], dict[int, list[LiveRequest]]]  # by device
+
 
 class Pairer:
     """Feed it events in order of time; it gives back what has been finished and remembers what has not."""
@@ -126,6 +95,22 @@ class Pairer:
     def pending(self) -> tuple[int, int]:
         """(bios not issued, requests not completed)."""
         return sum(map(len, self._queued.values())), sum(map(len, self._live.values()))
+
+    def border(self) -> Pending:
+        """What is under way here, which is all that what follows depends on while nothing was lost; put in order."""
+        for pieces in self._queued.values():
+            pieces.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
+        for lives in self._live.values():
+            lives.sort(key=lambda live: (live.issued, live.start, live.end, live.cls, live.sector))
+            for live in lives:
+                live.bios.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
+        queued = {device: pieces for device, pieces in sorted(self._queued.items()) if pieces}
+        live = {device: lives for device, lives in sorted(self._live.items()) if lives}
+        return copy.deepcopy((queued, live))
+
+    def go_on(self, pending: Pending) -> None:
+        """Begin where something is under way."""
+        self._queued, self._live = copy.deepcopy(pending)
 
     def finish(self) -> None:
         """The trace is over: what is left stays without an end."""

@@ -96,6 +96,7 @@ class Scanner:
         wanted: NDArray[np.bool_] | None = None,
         payloads: bool = False,
         lean: bool = False,
+        from_one: bool = True,
     ) -> None:
         self._readinto = readinto
         self._name = name
@@ -105,7 +106,7 @@ class Scanner:
         self._payloads = payloads
         self._lean = lean
         self._format: RecordFormat | None = None
-        self._sequences = SequenceCheck(name, damage)
+        self.numbers = SequenceCheck(name, damage, from_one)
         self._base = 0  # offset in the stream of the buffer's first byte
         self._bad_since: int | None = None
         self.notes: list[Note] = []
@@ -268,7 +269,7 @@ class Scanner:
             action, category, offsets = action[~note], category[~note], offsets[~note]
         cpu = rest.u32(form.device + 1)
         whole = rest
-        self._sequences.feed(rest.u32(form.device), cpu, rest.u32(1), lambda: whole.u64(2), self._base + offsets)
+        self.numbers.feed(rest.u32(form.device), cpu, rest.u32(1), lambda: whole.u64(2), self._base + offsets)
         op = action.astype(np.uint8)  # the low byte
         self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:
@@ -299,7 +300,7 @@ class Scanner:
             has = np.flatnonzero(grouped & (pdu >= 8))
             cgroup[has] = column.at(has).u64(form.header // 4).view(np.uint64)
         sector = column.u64(4)
-        lean = self._lean and not self._sequences.several  # CPUs tell what is out of order
+        lean = self._lean and not self.numbers.several  # CPUs tell what is out of order
         events = Events(
             time, sector, column.u32(6).astype(np.int64), category, action.astype(np.uint8),
             column.u32(form.pid), column.u32(form.device), cpu[:0] if lean else cpu, error.astype(np.uint16),

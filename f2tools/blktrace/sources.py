@@ -20,7 +20,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.damage import Damage
+from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.ranges import FileRange
 from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
 from f2tools.blktrace.scan import WINDOW, Note, Scanner, sniff
 from f2tools.blktrace.text import PageWrites, TextReader
@@ -54,6 +55,9 @@ class Trace:
     _note_bytes: int = 0
     selection: bool = False  # a text from which events were left out on purpose
     pages: PageWrites = field(default_factory=PageWrites)
+    disordered: bool = False  # whether a stream is not in order of time
+    numbers: dict[str, SequenceCheck] = field(default_factory=dict)  # by file; of binary ones
+    _named: dict[int, int] = field(default_factory=dict)  # when each process had its name
 
     def events(
         self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1
@@ -88,12 +92,21 @@ class Trace:
         """Names of processes, messages; bounded, as a trace can be nothing but messages."""
         for note in notes:
             if note.op == NOTIFY_PROCESS:
-                if len(self.names) < MAX_NOTES or note.pid in self.names:
+                known = self._named.get(note.pid, -1)
+                if (len(self.names) < MAX_NOTES or note.pid in self.names) and note.time >= known:
+                    self._named[note.pid] = note.time
                     self.names[note.pid] = note.payload.split(b"\0")[0][:MAX_NAME].decode("utf-8", "replace")
             elif len(self.notes) < MAX_NOTES and self._note_bytes + len(note.payload) <= MAX_NOTE_BYTES:
                 self._note_bytes += len(note.payload)
                 self.notes.append(note)
         notes.clear()
+
+    def join_notes(self, later: Trace) -> None:
+        """What was noted in a later part of the same trace."""
+        for pid, name in later.names.items():
+            if later._named[pid] >= self._named.get(pid, -1):
+                self.names[pid], self._named[pid] = name, later._named[pid]
+        self.notes += later.notes
 
     @property
     def messages(self) -> list[Note]:
@@ -161,8 +174,9 @@ class Stream:
         self._reader: Scanner | TextReader
         if sniff(head) is not None or not _is_text(head):
             self._reader = Scanner(
-                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads, lean=lean
-            )
+                self._file.readinto, name, trace.damage, window=window, wanted=wanted, payloads=payloads, lean=lean,
+                from_one=not isinstance(path, FileRange) or not path.start,
+            )  # fmt: skip
         else:
             self._reader = TextReader(self._file.read, name, trace.damage)
         self._source = iter(self._reader)
@@ -184,6 +198,9 @@ class Stream:
         self.trace.add_notes(self._reader.notes)
         self.trace.records += self._reader.records
         self.trace.operations += self._reader.operations
+        self.trace.disordered |= self._mixed
+        if isinstance(self._reader, Scanner):
+            self.trace.numbers[self._name] = self._reader.numbers
         if isinstance(self._reader, TextReader):
             self.trace.names.update(self._reader.names)
             self.trace.pages.update(self._reader.pages)
@@ -352,11 +369,35 @@ class _Prefixed(io.RawIOBase):
         super().close()
 
 
+class _Part(io.RawIOBase):
+    """Some of the bytes of a file."""
+
+    def __init__(self, part: FileRange) -> None:
+        self._file = open(part, "rb", buffering=0)  # noqa: SIM115 (closed in close)
+        self._file.seek(part.start)
+        self._left = part.end - part.start
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)[: self._left]
+        count = self._file.readinto(view) or 0
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def open_stream(path: str) -> tuple[_Prefixed, bytes]:
     """A file decompressed, and its first bytes."""
     try:
         opened: object
-        if is_url(path):
+        if isinstance(path, FileRange):
+            opened = _Part(path)
+        elif is_url(path):
             opened = DeviceFile(open_remote(path))
         else:
             opened = sys.stdin.buffer.raw if path == "-" else open(path, "rb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115

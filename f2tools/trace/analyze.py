@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from f2tools.blktrace.pairing import Pairer
+from f2tools.blktrace.ranges import Cuts, cuts_of, in_pieces
 from f2tools.blktrace.records import WRITES, C, D, Q, R, X, classes
 from f2tools.blktrace.sources import Trace, open_trace
 from f2tools.device.media.remote import is_url
@@ -23,6 +24,7 @@ from f2tools.trace.measure.histogram import Raster
 from f2tools.trace.measure.measure import METRIC_OPS, Measures
 from f2tools.trace.metrics import catalogue
 from f2tools.trace.metrics.metric import Measured
+from f2tools.trace.pieces import Piece, Whole, counted, task_of
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -132,8 +134,13 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
         raise Usage("the two images are of different volumes: their geometry differs")
     _keep_freed_memory()
     trace = open_trace(request.trace)
-    windows = trace.events(ISSUE_OPS if request.issue_only else (*METRIC_OPS, X), lean=True, jobs=request.jobs)
+    wanted = ISSUE_OPS if request.issue_only else (*METRIC_OPS, X)
     some = after or before
+    cuts = cuts_of(trace.files)
+    if some is None and cuts is not None and request.jobs > 1:
+        with suppress(Whole):
+            return _analyze_in_pieces(request, trace, cuts, wanted)
+    windows = trace.events(wanted, lean=True, jobs=request.jobs)
     areas = None
     held = []
     if some is not None:
@@ -144,7 +151,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     measures = Measures(areas, not request.issue_only)
     pairer = Pairer(not request.issue_only)
     spools = _WriteSpools() if some is not None else None
-    for events in chain(held, windows):
+    for events, border in in_pieces(chain(held, windows), () if cuts is None else cuts.times):
         cls = classes(events.category, events.bytes)
         gaps = trace.damage.gaps
         if gaps:
@@ -155,6 +162,8 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
         measures.feed(events, cls, requests, bios, pairer.partial)
         if spools is not None:
             spools.add(events, cls)
+        if border:
+            pairer.border()
     pairer.finish()
     attribution, raster, per_log = None, None, None
     if spools is not None and areas is not None:
@@ -165,6 +174,25 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     )  # fmt: skip
     names = RASTER_NAMES if raster is not None else ()
     return Analysis(catalogue.report_of(measured), measures, trace, areas, raster, names)
+
+
+def _analyze_in_pieces(request: AnalysisRequest, trace: Trace, cuts: Cuts, wanted: tuple[int, ...]) -> Analysis:
+    """The same by several processes, each of which counts a part of the trace; Whole where that can't be."""
+    piece = counted(task_of(trace, cuts, wanted, not request.issue_only), request.jobs)
+    piece.trace.files = trace.files
+    return analysis_of(piece, request)
+
+
+def analysis_of(piece: Piece, request: AnalysisRequest) -> Analysis:
+    """What is known when all pieces are one."""
+    pairer = Pairer(not request.issue_only)
+    pairer.counts = piece.counts
+    pairer.go_on(piece.end.pending)
+    pairer.finish()
+    measured = Measured(
+        piece.trace, piece.measures, pairer, app_bytes=request.app_bytes, counters=request.counters, top=request.top
+    )
+    return Analysis(catalogue.report_of(measured), piece.measures, piece.trace, None)
 
 
 class _WriteSpools:

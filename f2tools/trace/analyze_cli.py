@@ -53,7 +53,7 @@ strict_option = click.option(
 @click.option("--top", type=int, default=20, show_default=True, help="How many files and processes; 0 for all.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Processes: one pairs and measures, each further one decodes a file of the trace.",
+    help="Processes, each of which counts a part of the trace; the report is the same.",
 )  # fmt: skip
 @json_option
 @click.option("--csv", "csv_directory", metavar="DIR", help="Write the tables as CSV files.")

@@ -214,7 +214,7 @@ class Raster:
         self.start: int | None = None
         self.time_shift = 20
         self.place_shift = 3
-        self.sums = np.zeros((rows, self.HIGH, self.WIDE), np.float32)
+        self.sums = np.zeros((rows, self.HIGH, self.WIDE))  # of whole numbers, so exact in any order
 
     def begin(self, time: int) -> None:
         """Say when time begins; the first call counts."""
@@ -254,7 +254,7 @@ class Raster:
             )  # fmt: skip
 
 
-def _halved(sums: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+def _halved(sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Neighbours added along one axis; the second half becomes empty."""
     moved = np.moveaxis(sums, axis, -1)
     pairs = moved.reshape(*moved.shape[:-1], moved.shape[-1] // 2, 2).sum(axis=-1)

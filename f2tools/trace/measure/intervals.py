@@ -81,6 +81,15 @@ class IntervalSet:
         for starts, ends, _, _ in self._parts([self]):
             yield starts, ends
 
+    def __getstate__(self) -> list[tuple[Ints, Ints]]:
+        """What another process needs to have the same set: temporary files stay here."""
+        return [(starts, ends) for starts, ends, _, _ in self._parts([self])]
+
+    def __setstate__(self, parts: list[tuple[Ints, Ints]]) -> None:
+        self.__init__()
+        for starts, ends in parts:
+            self.add(starts, ends)
+
     def _settle(self) -> None:
         if self._fresh:
             self._held.append(_joined(self._fresh))

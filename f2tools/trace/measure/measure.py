@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.pairing import Bios, Pairer, Requests
+from f2tools.blktrace.paired import Bios, Requests
+from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import (
     DISCARDS,
     FLUSH,
@@ -33,15 +34,15 @@ from f2tools.blktrace.records import (
     R,
 )
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
+from f2tools.trace.measure.border import FlushIntervals, OtherStart, QueueDepth
 from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries
 from f2tools.trace.measure.intervals import IntervalSet
-from f2tools.trace.measure.sequential import Seeks, SequentialCounts
+from f2tools.trace.measure.sequential import Following, Seeks, SequentialCounts
 
 Ints = NDArray[np.int64]
 DATA_CLASSES = (READS, WRITES, DISCARDS)
 SIZE_LIMITS = (4 << 10, 16 << 10, 64 << 10, 128 << 10, (512 << 10) - 1, 512 << 10)
 SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "512 KiB", "> 512 KiB")
-MAX_DEPTH = 4096
 MAX_PROCESSES = 1 << 16
 MAX_AGAIN = 1 << 12
 DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
@@ -73,14 +74,13 @@ class Measures:
         self.issued = {c: SizeCounts() for c in range(5)}
         self.queued = {c: SizeCounts() for c in range(5)}
         self.requeued = np.zeros((5, 2), np.int64)
-        self._again: Counter[tuple[int, int, int, int]] = Counter()  # requeued after their window, not yet issued again
+        self.again: Counter[tuple[int, int, int, int]] = Counter()  # requeued after their window, not yet issued again
         self.completed = np.zeros((5, 2), np.int64)
         self.errors: Counter[int] = Counter()
         self.flush_ends = 0
         self.fua = 0
         self.sequences = {c: SequentialCounts() for c in DATA_CLASSES}
-        self.any_sequential = [0, 0]
-        self._last_end = -1
+        self.any_sequential = Following()
         self.seeks = {"q2q": Seeks(), "d2d": Seeks()}
         self.written, self.discarded, self.read = IntervalSet(), IntervalSet(), IntervalSet()
         self.reading, self.discarding = IntervalSet(), IntervalSet()
@@ -92,19 +92,13 @@ class Measures:
         }
         self.area_bytes = np.zeros((3, OUTSIDE + 1), np.int64)
         self.area_requests = np.zeros((3, OUTSIDE + 1), np.int64)
-        self.depths = np.zeros(MAX_DEPTH + 1, np.int64)
-        self.depth_time = [0, 0]  # depth times ns, ns
-        self.max_depth = 0
-        self._depth = 0
-        self._depth_since: int | None = None
+        self.depth = QueueDepth()
         self.processes: dict[int, Ints] = {}
         self.cgroups: dict[int, Ints] = {}
         self._owners_queued = False
         self.series = TimeSeries(len(SERIES_ROWS))
         self.raster = Raster(3)
-        self.fsync_sizes = SizeCounts()
-        self._since_flush = 0
-        self.flush_intervals = 0
+        self.fsyncs = FlushIntervals()
         self.devices: dict[int, int] = {}
 
     @property
@@ -153,7 +147,7 @@ class Measures:
     def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, issue: Ints) -> None:
         if not len(issue):
             return
-        if self._again or (events.op == R).any():
+        if self.again or (events.op == R).any():
             issue = issue[self._once(events, cls, issue)]
             if not len(issue):
                 return
@@ -178,7 +172,7 @@ class Measures:
             self.raster.add(which, time[rows], place[rows], size[rows])
             self._areas(which, place[rows], size[rows])
         data = size > 0
-        self._any(start[data], end[data])
+        self.any_sequential.add(start[data], end[data])
         self.seeks["d2d"].add(start[data], end[data])
         bins = self.series.bins(time)
         for which in DATA_CLASSES:
@@ -200,16 +194,16 @@ class Measures:
         for row, at in zip(rows.tolist(), number, strict=True):
             key = int(events.device[row]), int(cls[row]), int(events.sector[row]), int(events.bytes[row])
             if events.op[row] == D:
-                if self._again[key]:
-                    self._again[key] -= 1
+                if self.again[key]:
+                    self.again[key] -= 1
                     counts[at] = False
                 else:
                     last[key] = at
             elif key in last:
                 counts[last.pop(key)] = False
-            elif len(self._again) < MAX_AGAIN:
-                self._again[key] += 1
-        self._again = +self._again  # without those that are 0
+            elif len(self.again) < MAX_AGAIN:
+                self.again[key] += 1
+        self.again = +self.again  # without those that are 0
         return counts
 
     def _areas(self, which: int, sector: Ints, size: Ints) -> None:
@@ -218,15 +212,6 @@ class Measures:
         parts = self.areas.bytes_in(sector, sector + size // SECTOR)
         self.area_bytes[which] += parts.sum(axis=0)
         self.area_requests[which] += (parts > 0).sum(axis=0)
-
-    def _any(self, start: Ints, end: Ints) -> None:
-        if not len(start):
-            return
-        before = np.append(self._last_end, end[:-1])
-        same = start == before
-        self.any_sequential[0] += int(same.sum())
-        self.any_sequential[1] += int(((end - start)[same]).sum()) * SECTOR
-        self._last_end = int(end[-1])
 
     def _fsyncs(self, events: Events, issue: Ints, kind: NDArray[np.uint8], size: Ints) -> None:
         """Bytes written between one flush (or FUA write) and the next; of the main area where it is known."""
@@ -242,16 +227,7 @@ class Measures:
         fua = write & ((category & FUA) != 0)
         self.fua += int(fua.sum())
         ends = np.flatnonzero((kind == FLUSHES) | fua)
-        total = np.cumsum(cost)
-        if not len(ends):
-            self._since_flush += int(total[-1])
-            return
-        # a FUA write belongs to what it ends
-        upto = total[ends]
-        between = np.diff(upto, prepend=-self._since_flush)
-        self.flush_intervals += len(between)
-        self.fsync_sizes.add(between)
-        self._since_flush = int(total[-1] - upto[-1])
+        self.fsyncs.add(cost, ends)
 
     def _completions(self, events: Events, cls: NDArray[np.uint8]) -> None:
         done = np.flatnonzero(events.op == C)
@@ -346,22 +322,63 @@ class Measures:
         rows = np.flatnonzero((change != 0) & real)
         if not len(rows):
             return
-        change, time = change[rows], events.time[rows]
-        depth = np.cumsum(change)
-        depth += self._depth
-        if depth.min() < 0:  # completions of what was issued before the trace
-            depth -= np.minimum(np.minimum.accumulate(depth), 0)
-        issue = depth[change > 0]
-        self.depths += np.bincount(np.minimum(issue, MAX_DEPTH), minlength=MAX_DEPTH + 1)
-        self.max_depth = max(self.max_depth, int(depth.max()))
-        since = time[0] if self._depth_since is None else self._depth_since
-        self.depth_time[0] += self._depth * int(time[0] - since) + int(np.dot(depth[:-1], np.diff(time)))
-        self.depth_time[1] += int(time[-1] - since)
-        self._depth, self._depth_since = int(depth[-1]), int(time[-1])
+        self.depth.add(events.time[rows], change[rows])
+
+    def merge(self, later: Measures, assumed_depth: int) -> None:
+        """Add what was counted, from that depth of the queue on, of what came after this.
+
+        Both have the same beginning of time (see `begin`) and one device.  OtherStart where they can't be joined.
+        """
+        if not later.events:
+            return
+        self.depth.merge(later.depth, assumed_depth)  # which may refuse, so it comes first
+        self.events += later.events
+        self.first = later.first if self.first is None else self.first
+        self.last = max(self.last, later.last)
+        for name in ("operations", "requeued", "completed", "area_bytes", "area_requests"):
+            mine: Ints = getattr(self, name)
+            mine += getattr(later, name)
+        self.errors.update(later.errors)
+        self.again = later.again
+        self.flush_ends += later.flush_ends
+        self.fua += later.fua
+        for name in ("issued", "queued", "sequences", "seeks", "latency"):
+            for key, value in getattr(self, name).items():
+                value.merge(getattr(later, name)[key])
+        for name in ("written", "discarded", "read", "reading", "discarding", "latency_bio", "any_sequential",
+                     "series", "raster", "fsyncs"):  # fmt: skip
+            getattr(self, name).merge(getattr(later, name))
+        for name in ("by_size", "by_area"):
+            for key, rows in getattr(self, name).items():
+                for row, other in zip(rows, getattr(later, name)[key], strict=True):
+                    row.merge(other)
+        self._merge_owners(later)
+        for number in later.devices:
+            self.devices.setdefault(number, len(self.devices))
+
+    def _merge_owners(self, later: Measures) -> None:
+        """Of who queued, where anything was queued at all: then what was only issued before that doesn't count."""
+        if later._owners_queued and not self._owners_queued:
+            self._owners_queued = True
+            self.processes, self.cgroups = later.processes, later.cgroups
+        elif later._owners_queued == self._owners_queued:
+            for mine, other in ((self.processes, later.processes), (self.cgroups, later.cgroups)):
+                for name, row in other.items():
+                    if name in mine:
+                        mine[name] += row
+                    elif len(mine) < MAX_PROCESSES:
+                        mine[name] = row
+                    else:
+                        raise OtherStart
+
+    def begin(self, first: int | None, series: int | None) -> None:
+        """When time begins, where it isn't this that has the first event and the first issue."""
+        self.first = self.raster.start = first
+        self.series.start = series
 
     def settle(self, pairer: Pairer) -> None:
         """After a loss, what is known to be under way is what counts."""
-        self._depth = pairer.pending[1]
+        self.depth.settle(pairer.pending[1])
 
 
 def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:

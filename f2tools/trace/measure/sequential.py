@@ -27,29 +27,50 @@ class SequentialCounts:
     bytes: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DEFINITIONS, 0))
     sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DEFINITIONS, 0))
-    _starts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _ends: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _head: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))  # the first ones: starts, ends
 
     def add(self, start: Ints, end: Ints) -> None:
         """The next requests in order of issue, in sectors."""
         count = len(start)
         if not count:
             return
-        ends = np.concatenate([self._ends, end])
-        before = len(self._ends)
+        if self._head.shape[1] < HISTORY:
+            self._head = np.concatenate([self._head, np.stack([start, end])], axis=1)[:, :HISTORY]
         size = (end - start) * 512
         self.requests += count
         self.bytes += int(size.sum())
+        self._judge(start, end, size, self._ends)
+        self._ends = np.concatenate([self._ends, end])[-HISTORY:]
+
+    def _judge(self, start: Ints, end: Ints, size: Ints, history: Ints, sign: int = 1) -> None:
+        """Count these after what ended before them; with a `sign` of -1 take them back."""
+        ends = np.concatenate([history, end])
+        before = len(history)
         lag = _lag(start, ends, before)
         for name, limit in (("strict", 1), *((f"last_{k}", k) for k in STREAMS)):
-            self._count(name, lag <= limit, size)
-        self._count("near_32_128k", _near(start, ends, before), size)
-        self._count("large_512k", size >= LARGE, size)
-        self._ends = ends[-HISTORY:]
+            self._count(name, lag <= limit, size, sign)
+        self._count("near_32_128k", _near(start, ends, before), size, sign)
+        self._count("large_512k", size >= LARGE, size, sign)
 
-    def _count(self, name: str, chosen: NDArray[np.bool_], size: Ints) -> None:
-        self.counts[name] += int(np.count_nonzero(chosen))
-        self.sizes[name] += int(size[chosen].sum())
+    def _count(self, name: str, chosen: NDArray[np.bool_], size: Ints, sign: int) -> None:
+        self.counts[name] += sign * int(np.count_nonzero(chosen))
+        self.sizes[name] += sign * int(size[chosen].sum())
+
+    def merge(self, later: SequentialCounts) -> None:
+        """Add what came after this: no request looks back further than HISTORY, so only the first ones change."""
+        self.requests += later.requests
+        self.bytes += later.bytes
+        for name in DEFINITIONS:
+            self.counts[name] += later.counts[name]
+            self.sizes[name] += later.sizes[name]
+        start, end = later._head
+        if len(start):
+            size = (end - start) * 512
+            self._judge(start, end, size, np.zeros(0, np.int64), -1)
+            self._judge(start, end, size, self._ends)
+        self._head = np.concatenate([self._head, later._head], axis=1)[:, :HISTORY]
+        self._ends = np.concatenate([self._ends, later._ends])[-HISTORY:]
 
     def result(self) -> dict[str, Any]:
         """Requests, bytes and their shares by definition."""
@@ -117,28 +138,73 @@ class Seeks:
     count: int = 0
     sum: int = 0
     zero: int = 0
-    counts: dict[int, int] = field(default_factory=dict)
-    _last: tuple[int, int] | None = None
+    _first: tuple[int, int] | None = None
+    _last: tuple[int, int] = (0, 0)
 
     def add(self, start: Ints, end: Ints) -> None:
         """The next ones, in sectors."""
         if not len(start):
             return
-        if self._last is None:
-            previous_start, previous_end = np.append(0, start[:-1]), np.append(0, end[:-1])
-        else:
-            previous_start = np.append(self._last[0], start[:-1])
-            previous_end = np.append(self._last[1], end[:-1])
+        if self._first is None:
+            self._first = int(start[0]), int(end[0])
+        self._judge(start, end, self._last)
+        self.count += len(start)
+        self._last = int(start[-1]), int(end[-1])
+
+    def merge(self, later: Seeks) -> None:
+        """Add what came after this: of that the first one was judged as if nothing had been before it."""
+        if later._first is None:
+            return
+        self.count += later.count
+        self.sum += later.sum
+        self.zero += later.zero
+        start, end = np.array(later._first[:1]), np.array(later._first[1:])
+        self._judge(start, end, (0, 0), -1)
+        self._judge(start, end, self._last)
+        self._first = self._first or later._first
+        self._last = later._last
+
+    def _judge(self, start: Ints, end: Ints, last: tuple[int, int], sign: int = 1) -> None:
+        previous_start, previous_end = np.append(last[0], start[:-1]), np.append(last[1], end[:-1])
         within = ((start >= previous_start) & (start <= previous_end)) | (
             (end >= previous_start) & (end <= previous_end)
         )
         away = np.where(start > previous_end, start - previous_end, start - previous_start)
         away[within] = 0
-        self.count += len(start)
-        self.sum += int(np.abs(away).sum())
-        self.zero += int(np.count_nonzero(away == 0))
-        self._last = int(start[-1]), int(end[-1])
+        self.sum += sign * int(np.abs(away).sum())
+        self.zero += sign * int(np.count_nonzero(away == 0))
 
     def result(self) -> dict[str, Any]:
         """Count, mean and how many were 0."""
         return {"count": self.count, "mean": share(self.sum, self.count), "zero": self.zero}
+
+
+@dataclass
+class Following:
+    """How many requests of any kind, and of their sectors, begin where the one before ended."""
+
+    found: list[int] = field(default_factory=lambda: [0, 0])  # requests, bytes
+    _first: tuple[int, int] | None = None
+    _last_end: int = -1
+
+    def add(self, start: Ints, end: Ints) -> None:
+        """The next ones, in sectors."""
+        if not len(start):
+            return
+        if self._first is None:
+            self._first = int(start[0]), int(end[0])
+        same = start == np.append(self._last_end, end[:-1])
+        self.found[0] += int(same.sum())
+        self.found[1] += int((end - start)[same].sum()) * 512
+        self._last_end = int(end[-1])
+
+    def merge(self, later: Following) -> None:
+        """Add what came after this."""
+        if later._first is None:
+            return
+        start, end = later._first
+        follows = start == self._last_end
+        self.found[0] += later.found[0] + follows
+        self.found[1] += later.found[1] + follows * (end - start) * 512
+        self._first = self._first or later._first
+        self._last_end = later._last_end

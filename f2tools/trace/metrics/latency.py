@@ -42,20 +42,20 @@ def _told(names: tuple[str, ...], rows: list[LatencyHistogram]) -> dict[str, Any
 
 
 def _queue_depth(it: Measured) -> dict[str, Any]:
-    m = it.measures
-    count = int(m.depths.sum())
-    ranks = np.cumsum(m.depths)
-    found: dict[str, Any] = {"max": m.max_depth, "mean_over_time": share(m.depth_time[0], m.depth_time[1])}
+    depth = it.measures.depth
+    count = int(depth.counts.sum())
+    ranks = np.cumsum(depth.counts)
+    found: dict[str, Any] = {"max": depth.largest, "mean_over_time": share(depth.time[0], depth.time[1])}
     if count:
-        found["mean_at_issue"] = float((m.depths * np.arange(len(m.depths))).sum()) / count
+        found["mean_at_issue"] = float((depth.counts * np.arange(len(depth.counts))).sum()) / count
         found |= {f"p{q}_at_issue": int(np.searchsorted(ranks, count * q / 100)) for q in (50, 90, 99)}
     return found
 
 
 def _fsync_cost(it: Measured) -> dict[str, Any]:
-    found = it.measures.fsync_sizes.result()
+    found = it.measures.fsyncs.sizes.result()
     return {
-        "count": it.measures.flush_intervals,
+        "count": it.measures.fsyncs.count,
         "area": "main" if it.areas else "all",
         **{name: value for name, value in found.items() if name not in ("count", "histogram")},
     }

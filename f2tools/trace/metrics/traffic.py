@@ -224,7 +224,7 @@ def _sequentiality(it: Measured) -> dict[str, Any]:
     found: dict[str, Any] = {CLASS_NAMES[c]: m.sequences[c].result() for c in DATA_CLASSES}
     requests = sum(m.sequences[c].requests for c in DATA_CLASSES)
     size = sum(m.sequences[c].bytes for c in DATA_CLASSES)
-    follow, follow_bytes = m.any_sequential
+    follow, follow_bytes = m.any_sequential.found
     found["any"] = {
         "requests": follow, "bytes": follow_bytes,
         "request_share": share(follow, requests), "byte_share": share(follow_bytes, size),
@@ -321,7 +321,7 @@ def _processes(it: Measured) -> list[dict[str, Any]]:
 
 
 def _cgroups(it: Measured) -> list[dict[str, Any]]:
-    rows = sorted(it.measures.cgroups.items(), key=lambda item: -int(item[1][1].sum()))
+    rows = sorted(it.measures.cgroups.items(), key=lambda item: (-int(item[1][1].sum()), item[0]))
     return [{"cgroup": number, **_owner_row(row)} for number, row in rows[:MAX_CGROUPS]]
 
 

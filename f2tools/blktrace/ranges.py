@@ -1,0 +1,210 @@
+"""Cuts through a trace: times at which all its files can be read apart, at places in them that are found by bisection.
+
+Only binary files that are not compressed can be cut.  The cuts follow from the files alone, about every PIECE bytes of
+them together, so whoever reads the same trace has the same cuts.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import IO, Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, NOTIFY, Events
+from f2tools.blktrace.scan import RecordFormat, sniff
+from f2tools.device.media.remote import is_url
+
+PIECE = 4 << 20  # bytes of all files between two cuts
+SAMPLES = 256  # places of a file whose times are looked at, or one for each PIECE of it
+CLOSE = 8 << 10  # bytes that are looked through record by record
+LOOK = (1 << 10, 256 << 10)  # bytes in which a record is looked for; the latter have room for two of the longest
+CHUNK = 1 << 18  # events handed out at most at once
+
+
+class FileRange(str):
+    """The path of a trace file of which only the records from one place to another count."""
+
+    start: int
+    end: int
+
+    def __new__(cls, path: str, start: int, end: int) -> Self:
+        self = super().__new__(cls, path)
+        self.start, self.end = start, end
+        return self
+
+    def __reduce__(self) -> tuple[type[FileRange], tuple[str, int, int]]:
+        return FileRange, (str(self), self.start, self.end)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Times, rising, and for each the place in each file; piece n lies between cut n - 1 and cut n."""
+
+    files: tuple[str, ...]
+    sizes: tuple[int, ...]
+    times: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces the trace is in."""
+        return len(self.times) + 1
+
+    def ranges(self, first: int, after: int) -> tuple[FileRange, ...]:
+        """Pieces `first` to `after`, without the latter."""
+        starts = self.places[first - 1] if first else (0,) * len(self.files)
+        ends = self.places[after - 1] if after < self.pieces else self.sizes
+        return tuple(map(FileRange, self.files, starts, ends))
+
+    def times_of(self, first: int, after: int) -> tuple[int, int]:
+        """From when on, and until when without that, events are in these pieces."""
+        start = self.times[first - 1] if first else 0
+        return start, self.times[after - 1] if after < self.pieces else 1 << 63
+
+    def runs(self, count: int) -> list[tuple[int, int]]:
+        """Up to so many stretches of pieces, of about as many bytes each."""
+        upto = np.array([0, *(sum(places) for places in self.places), sum(self.sizes)])
+        wanted = upto[-1] * np.arange(count + 1) / count
+        edges = np.abs(upto[:, None] - wanted).argmin(axis=0).tolist()
+        return [(low, high) for low, high in pairwise(edges) if low < high]
+
+
+def cuts_of(files: Sequence[str], piece: int = PIECE) -> Cuts | None:
+    """The cuts of a trace in these files; None where it can't be cut."""
+    with ExitStack() as stack:
+        opened: list[_File] = []
+        for path in files:
+            if path == "-" or is_url(path) or not os.path.isfile(path):
+                return None
+            file = stack.enter_context(open(path, "rb", buffering=0))
+            size = os.fstat(file.fileno()).st_size
+            form = sniff(file.read(4096))
+            if size and form is None:
+                return None
+            opened.append(_File(file, size, form))
+        count = sum(file.size for file in opened) // piece
+        if count < 2:
+            return None
+        samples = [file.samples() for file in opened]
+        if any((np.diff(times) < 0).any() for _, times in samples):
+            return None  # CPUs that write in turns, or damage
+        times = _times(opened, samples, count)
+        both = list(zip(opened, samples, strict=True))
+        places = tuple(tuple(file.place(time, *some) for file, some in both) for time in times)
+        return Cuts(tuple(files), tuple(file.size for file in opened), tuple(times), places)
+
+
+def _times(files: list[_File], samples: list[tuple[NDArray[np.int64], NDArray[np.int64]]], count: int) -> list[int]:
+    """Times that cut all files together into so many parts of about the same size."""
+    every = np.unique(np.concatenate([times for _, times in samples]))
+    upto = np.zeros(len(every))
+    for file, (places, times) in zip(files, samples, strict=True):
+        if len(times):
+            last = np.append(times[1:] != times[:-1], True)
+            upto += np.interp(every, times[last], places[last], left=0, right=file.size)
+    wanted = upto[-1] * np.arange(1, count) / count
+    places = cast(Any, np.interp(wanted, upto, every.astype(np.float64)))
+    found: list[int] = places.astype(np.int64).tolist()
+    low, high = int(every[0]), int(every[-1])
+    return sorted({time for time in found if low < time <= high})
+
+
+class _File:
+    """A file of records, in which places are looked for."""
+
+    def __init__(self, file: IO[bytes], size: int, form: RecordFormat | None) -> None:
+        self.size = size
+        self._file = file
+        if form is None:
+            return
+        self._form = form
+        old = form.header == HEADER_V7
+        self._time = struct.Struct(f"{form.order}Q")
+        self._action = struct.Struct(f"{form.order}{'I' if old else 'Q'}"), 28 if old else 32
+        self._length = struct.Struct(f"{form.order}H"), 46 if old else 50
+
+    def samples(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places and times of some records, in order of their places."""
+        count = min(max(SAMPLES, self.size // PIECE), self.size // 4096 + 1) if self.size else 0
+        found = [self._next(self.size * n // count) for n in range(count)]
+        pairs = sorted({pair for pair in found if pair is not None})
+        table = np.array(pairs, np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    def place(self, time: int, places: NDArray[np.int64], times: NDArray[np.int64]) -> int:
+        """Where the first record of that time or later is; the file's end where there is none."""
+        at = int(np.searchsorted(times, time, "left"))
+        low = int(places[at - 1]) if at else 0
+        high = int(places[at]) if at < len(places) else self.size
+        while high - low > CLOSE:
+            middle = self._next((low + high) // 2)
+            if middle is None or middle[0] >= high:
+                break
+            low, high = (middle[0], high) if middle[1] < time else (low, middle[0])
+        self._file.seek(low)
+        data = self._file.read(high - low)
+        at = 0
+        while at + self._form.header <= len(data) and data.startswith(self._form.magic_bytes, at):
+            event = self._event(data, at)
+            if event is not None and event >= time:
+                return low + at
+            at += self._form.header + self._length[0].unpack_from(data, at + self._length[1])[0]
+        return high
+
+    def _next(self, start: int) -> tuple[int, int] | None:
+        """Place and time of the first event behind a place that the next record confirms."""
+        for length in LOOK:
+            self._file.seek(start)
+            found = self._first(self._file.read(length), start)
+            if found is not None:
+                return found
+        return None
+
+    def _first(self, data: bytes, start: int) -> tuple[int, int] | None:
+        at = data.find(self._form.magic_bytes)
+        while 0 <= at <= len(data) - self._form.header:
+            after = at + self._form.header + self._length[0].unpack_from(data, at + self._length[1])[0]
+            if data.startswith(self._form.magic_bytes, after):
+                event = self._event(data, at)
+                if event is not None:
+                    return start + at, event
+                at = after
+            else:
+                at = data.find(self._form.magic_bytes, at + 1)
+        return None
+
+    def _event(self, data: bytes, at: int) -> int | None:
+        """The time of a record; None for one that is no event."""
+        action = self._action[0].unpack_from(data, at + self._action[1])[0]
+        return None if action >> CATEGORY_SHIFT & NOTIFY else self._time.unpack_from(data, at + 8)[0]
+
+
+def in_pieces(windows: Iterator[Events], times: Sequence[int]) -> Iterator[tuple[Events, bool]]:
+    """(events, whether a cut follows them): the same events in windows that depend on the cuts alone."""
+    held: list[Events] = []
+    count, next_cut = 0, 0
+    for events in windows:
+        while len(events):
+            cut = times[next_cut] if next_cut < len(times) else None
+            upto = len(events) if cut is None else int(np.searchsorted(events.time, cut, "left"))
+            part = min(upto, CHUNK - count)
+            if part:
+                held.append(events.take(slice(0, part)))
+                events = events.take(slice(part, None)) if part < len(events) else Events.empty()
+                count += part
+            if len(events) and cut is not None and part == upto:
+                yield Events.concatenate(held), True
+                next_cut += 1
+                held, count = [], 0
+            elif count == CHUNK:
+                yield Events.concatenate(held), False
+                held, count = [], 0
+    if held:
+        yield Events.concatenate(held), False
