@@ -75,12 +75,13 @@ def ls(image: str, paths: tuple[str, ...], long: bool, recursive: bool, numbers:
     Example:
       f2tools dfs dump ls -l card.dfs /etc
     """
-    from f2tools.dfs.show import facts, long_line
+    from f2tools.copyout.tree import listed
+    from f2tools.copyout.tree_show import facts, long_line
 
     lost: list[Lost] = []
     rows: list[dict[str, Any]] = []
     with _open(image) as volume:
-        for path, inode in _listed(volume, paths, recursive, lost):
+        for path, inode in listed(volume, map(os.fsencode, paths or ("/",)), recursive, lost):
             found = facts(volume, inode)
             if as_json:
                 rows.append({"path": shown(path), **found})
@@ -104,7 +105,7 @@ def stat(image: str, paths: tuple[str, ...], as_json: bool) -> None:
     Example:
       f2tools dfs dump stat card.dfs /etc/passwd
     """
-    from f2tools.dfs.show import facts
+    from f2tools.copyout.tree_show import facts
 
     with _open(image) as volume:
         rows = [{"path": path, **facts(volume, _at(volume, path, follow=False))} for path in paths]
@@ -151,7 +152,7 @@ def extract(image: str, path: str, output: str, keep: Keep, as_json: bool) -> No
     Example:
       f2tools dfs dump extract card.dfs -o files
     """
-    from f2tools.dfs.extract import extract as copy_out
+    from f2tools.copyout.tree_extract import extract as copy_out
 
     with _open(image) as volume:
         report = copy_out(volume, output, path, keep)
@@ -177,7 +178,7 @@ def tar(image: str, paths: tuple[str, ...], output: str | None) -> None:
     Example:
       f2tools dfs dump tar card.dfs -o card.tar
     """
-    from f2tools.dfs.tar import write_tar
+    from f2tools.copyout.tree_tar import write_tar
 
     with _open(image) as volume, progress("files", None) as bar:
         if output is None or output == "-":
@@ -298,28 +299,6 @@ def _open(image: str) -> Volume:
 
 def _at(volume: Volume, path: str, *, follow: bool = True) -> Inode:
     return volume.at_path(os.fsencode(path), follow=follow)
-
-
-def _listed(
-    volume: Volume, paths: tuple[str, ...], recursive: bool, lost: list[Lost]
-) -> list[tuple[bytes, Inode]]:  # fmt: skip
-    from f2tools.dfs.tree import children, under, walk
-    from f2tools.errors import F2fsError
-
-    found: list[tuple[bytes, Inode]] = []
-    for path in paths or ("/",):
-        raw, top = os.fsencode(path), _at(volume, path)
-        if recursive:
-            found += walk(volume, top, raw, lost)
-        elif not top.is_dir:
-            found.append((raw, top))
-        else:
-            for entry in children(volume, top, raw, lost):
-                try:
-                    found.append((under(raw, entry.name), volume.inode(entry.ino)))
-                except F2fsError as error:
-                    lost.append(Lost(under(raw, entry.name), str(error)))
-    return found
 
 
 def _say_fields(row: dict[str, Any]) -> None:

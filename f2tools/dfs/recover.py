@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from f2tools.copyout.tree import walk
 from f2tools.copyout.walk import shown
 from f2tools.dfs.dentries import Malformed, entries_of
 from f2tools.dfs.image import layer_in_memory, layer_to_change
@@ -13,7 +14,6 @@ from f2tools.dfs.inode import Inode, parse_inode
 from f2tools.dfs.layout import CHUNK, INODE, ROOT_INO
 from f2tools.dfs.leftover import leftovers
 from f2tools.dfs.names import DOTS
-from f2tools.dfs.tree import walk
 from f2tools.dfs.volume import Volume, open_volume
 from f2tools.dfs.write import open_for_writing
 from f2tools.errors import F2fsError

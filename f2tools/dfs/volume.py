@@ -181,6 +181,26 @@ class Volume:
             raise Corrupt(Where(ino=inode.ino), f"a link of {inode.size} bytes")
         return self.read_content(inode, 0, inode.size)
 
+    # -- as a tree that is listed and copied out
+
+    @property
+    def root(self) -> Inode:
+        return self.inode(ROOT_INO)
+
+    def names_in(self, folder: Inode, problems: list[str]) -> Iterator[tuple[bytes, int]]:
+        """(name, inode number) of all but `.` and `..` in a directory; what can't be used is noted."""
+        return (
+            (one.name, one.ino) for one in self.dentries(folder, problems=problems) if one.name not in (b".", b"..")
+        )
+
+    def opened(self, key: int) -> Inode:
+        """The inode with this number."""
+        return self.inode(key)
+
+    def bytes_taken(self, inode: Inode) -> int:
+        """How much room a file's content takes."""
+        return self.mapped_blocks(inode) * BLOCK
+
     # -- directories
 
     def dentries(self, inode: Inode, start: int = 0, problems: list[str] | None = None) -> Iterator[Dentry]:

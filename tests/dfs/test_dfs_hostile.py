@@ -13,12 +13,12 @@ from zlib import crc32
 
 import pytest
 
+from f2tools.copyout.tree_extract import extract
+from f2tools.copyout.tree_tar import write_tar
 from f2tools.dfs.check import check
 from f2tools.dfs.dentries import EMPTY, with_entry, with_target, without_entry
-from f2tools.dfs.extract import extract
 from f2tools.dfs.layout import ROOT_INO, SUPER_PLACES, WAL_START, InodeBlock
 from f2tools.dfs.show import manifest
-from f2tools.dfs.tar import write_tar
 from f2tools.dfs.volume import NotDfs, Volume
 from f2tools.dfs.wal import Transaction, write_transaction
 from f2tools.dfs.write import WritableVolume
