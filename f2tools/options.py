@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import Corrupt, F2fsError, Usage
 from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ class CheckCommand(click.Command):
         except click.UsageError as error:
             raise WrongUsage(error.format_message(), error.ctx) from None
         except F2fsError as error:
-            error.exit_code = WRONG_USAGE if error.exit_code == 2 else FAILED
+            if isinstance(error, Corrupt):  # so damaged that it can't be checked to its end
+                error.exit_code = FINDINGS_LEFT
+            else:
+                error.exit_code = WRONG_USAGE if error.exit_code == 2 else FAILED
             raise
         except OSError as error:
             if isinstance(error, BrokenPipeError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from f2tools.device.base import Device
-from f2tools.errors import Corrupt, DeviceError, Unsupported, Where
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Where
 from f2tools.flash.checksums import crc32
 from f2tools.flash.format import BLOCK, SUPER_BYTES, SUPER_MAGIC, VERSION, PageTag, VslSuper, tag_bytes
 from f2tools.flash.nand import EraseFailed, Nand, NandError, ProgramFailed
@@ -178,6 +178,10 @@ def super_places(size_bytes: int) -> tuple[int, int]:
     return 0, size_bytes - SUPER_BYTES
 
 
+class NotVsl(F2fsError):
+    """There is no virtualized storage layer here."""
+
+
 def read_super(device: Device, offset: int) -> VslSuper:
     """One copy of the superblock; Corrupt where there is none that is whole."""
     where = Where(area="VSL superblock", offset=offset)
@@ -195,9 +199,20 @@ def read_super(device: Device, offset: int) -> VslSuper:
     return sb
 
 
+def _has_magic(device: Device, offset: int) -> bool:
+    return 0 <= offset <= device.size_bytes - SUPER_BYTES and (
+        VslSuper.parse(device.pread(offset, VslSuper.size)).magic == SUPER_MAGIC
+    )
+
+
 def open_file(device: Device) -> FileMedium:
-    """The log in an image file; its second superblock counts where the first is damaged."""
+    """The log in an image file; its second superblock counts where the first is damaged.
+
+    NotVsl where neither is there; Corrupt where none is whole, or the image is shorter than it says.
+    """
     first, second = super_places(device.size_bytes)
+    if not any(_has_magic(device, place) for place in (first, second)):
+        raise NotVsl(f"{device.name}: no image of a virtualized storage layer; `f2tools vsl create` makes one")
     try:
         return FileMedium(device, read_super(device, first))
     except Corrupt as error:
@@ -208,6 +223,6 @@ def open_file(device: Device) -> FileMedium:
 
 
 __all__ = [
-    "EraseFailed", "FileMedium", "Medium", "NandError", "NandMedium", "ProgramFailed", "check_shape", "format_file",
-    "image_bytes", "open_file", "read_super", "super_places",
+    "EraseFailed", "FileMedium", "Medium", "NandError", "NandMedium", "NotVsl", "ProgramFailed", "check_shape",
+    "format_file", "image_bytes", "open_file", "read_super", "super_places",
 ]  # fmt: skip

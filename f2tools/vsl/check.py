@@ -158,7 +158,10 @@ class _Check:
 
 
 def check(device: Device, advance: Callable[[int], None] = lambda _: None) -> Report:
-    """Check the image on a device; Corrupt where there is no layer at all.  Nothing is written."""
+    """Check the image on a device; NotVsl where there is no layer at all, Corrupt where it can't be opened.
+
+    Nothing is written.
+    """
     checking = _Check(device)
     medium = open_file(device)
     checking.supers()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import Corrupt, Usage, Where
+from f2tools.errors import Usage
 from f2tools.options import (
     FINDINGS_LEFT,
     CheckCommand,
@@ -226,10 +226,11 @@ def export(image: str, output: str, start: int, length: int | None) -> None:
 def _open(image: str) -> Vsl:
     """The layer in an image, for reading."""
     from f2tools.device.open import open_device
+    from f2tools.flash.medium import NotVsl
     from f2tools.flash.vsl import Vsl
 
     device = open_device(image, whole=True)
     if isinstance(device, Vsl):
         return device
     device.close()
-    raise Corrupt(Where(area=image), "no image of a virtualized storage layer; `f2tools vsl create` makes one")
+    raise NotVsl(f"{image}: no image of a virtualized storage layer; `f2tools vsl create` makes one")

@@ -136,14 +136,16 @@ def test_a_repair_is_rehearsed_said_made_and_taken_back(tmp_path: Path) -> None:
 
 def test_checks_end_with_the_codes_of_fsck_where_1_would_say_that_errors_were_corrected(tmp_path: Path) -> None:
     image = made(tmp_path)
-    cut, garbled = tmp_path / "cut", tmp_path / "garbled"
+    cut, garbled, nothing = tmp_path / "cut", tmp_path / "garbled", tmp_path / "nothing"
+    nothing.write_bytes(bytes(1 << 20))
     cut.write_bytes(image.read_bytes()[:100_000])
     content = bytearray(image.read_bytes())
     content[8192:-8192] = b"\xa5" * (len(content) - 16384)
     garbled.write_bytes(content)
     for command in (["dfs", "fsck"], ["vsl", "check"]):
-        assert f2(*command, cut).code == 8
-        assert f2(*command, garbled).code == 8
+        assert f2(*command, cut).code == 4
+        assert f2(*command, garbled).code == 4
+        assert f2(*command, nothing).code == 8
         assert f2(*command, tmp_path / "missing").code == 8
         assert f2(*command, image, "--nonsense").code == 16
         assert f2(*command, tmp_path).code == 8
