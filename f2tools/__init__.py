@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import File, Volume
     from f2tools.f2fs.write.volume import Policy, WritableVolume
+    from f2tools.library import check, extract, scan, undelete
+    from f2tools.library import mkfs as make_image
 
-__all__ = ["File", "Policy", "Volume", "WritableVolume", "__version__", "open"]
+__all__ = [
+    "File", "Policy", "Volume", "WritableVolume", "__version__", "check", "extract", "make_image", "open", "scan",
+    "undelete",
+]  # fmt: skip
+# the commands as functions; `f2tools.mkfs` is the package
+_FUNCTIONS = {name: name for name in ("check", "extract", "scan", "undelete")} | {"make_image": "mkfs"}
 __version__ = "0.1.0"
 
 Path = str | os.PathLike[str]
@@ -86,6 +94,8 @@ def __getattr__(name: str) -> Any:
         from f2tools.f2fs.volume import volume
 
         return getattr(volume, name)
+    if name in _FUNCTIONS:
+        return getattr(import_module("f2tools.library"), _FUNCTIONS[name])
     if name in ("Policy", "WritableVolume"):
         from f2tools.f2fs.write import volume as writer
 

@@ -88,6 +88,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 
 @click.command(cls=CheckCommand)
 @image_argument
+@click.argument("more", nargs=-1, metavar="[IMAGE]...")
 @device_option
 @click.option("-n", "dry", is_flag=True, help="Check only, change nothing: what happens without any option too.")
 @click.option("-y", "yes", is_flag=True, help="Repair everything that can be, without asking.")
@@ -110,21 +111,25 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
 @click.option("--skip", multiple=True, metavar="CODES", help="Leave these out.")
 @click.option("-v", "--verbose", "--every", is_flag=True, help="Fold no list: every finding, repair and file.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N",
+              help="Processes that check several images.  [default: one for each CPU]")  # fmt: skip
 @click.option("--memory", type=Size(), default="512M", show_default=True, help="How much may be used.")
 @click.option("--explain", multiple=True, metavar="CODE", is_eager=True, expose_value=False, callback=explain,
               help="Say what a problem means, and end.")  # fmt: skip
 @click.pass_context
 def fsck(
-    ctx: click.Context, image: str, devices: tuple[str, ...], dry: bool, yes: bool, preen: bool, auto: bool,
-    interactive: bool, always: bool, dry_run: bool, undo: str | None, salvage_to: str | None, rescue: bool,
-    layout: Layout | None, force: bool, data: bool, keep: Keep, as_json: bool, only: tuple[str, ...],
-    skip: tuple[str, ...], verbose: bool, memory: int,
+    ctx: click.Context, image: str, more: tuple[str, ...], jobs: int | None, devices: tuple[str, ...], dry: bool,
+    yes: bool, preen: bool, auto: bool, interactive: bool, always: bool, dry_run: bool, undo: str | None,
+    salvage_to: str | None, rescue: bool, layout: Layout | None, force: bool, data: bool, keep: Keep, as_json: bool,
+    only: tuple[str, ...], skip: tuple[str, ...], verbose: bool, memory: int,
 ) -> None:  # fmt: skip
     """Check every structure of a volume against every other, and say what is wrong and where.
 
     Writes only with -y, -p, -a or -i, and only a result that was checked before: the repair is made in memory first.
     What is lost is looked for before anything is removed: nodes by their footers, data by the summaries, names by what
     inodes remember, older copies in the log.
+
+    Several images are checked in one call, with a line each.
 
     Where the volume can't be opened any more, --rescue says what can be found of it; --salvage with it copies files
     out; -y with it repairs, and keeps what is overwritten in IMAGE.undo in the current folder unless --undo names
@@ -137,6 +142,7 @@ def fsck(
     Examples:
       f2tools fsck card.img
       f2tools fsck --json card.img
+      f2tools fsck *.img --jobs 4
       f2tools fsck -y --undo before.undo card.img
       f2tools fsck -y --dry-run -v card.img
       f2tools fsck --rescue card.img
@@ -156,6 +162,10 @@ def fsck(
     repairing = yes or preen or auto or interactive
     if sum((dry, yes, preen or auto, interactive)) > 1:
         raise click.UsageError("-n, -y, -p and -i exclude each other")
+    if more:
+        if repairing or rescue or devices or only or skip:
+            raise click.UsageError("several images are checked, and nothing else; repair them one by one")
+        ctx.exit(_check_many((image, *more), jobs, memory, data, as_json))
     if undo and not repairing:
         raise click.UsageError("--undo goes with -y, -p, -a or -i")
     if (repairing or rescue) and (only or skip):
@@ -170,6 +180,10 @@ def fsck(
     if as_json:
         for finding in report.findings:
             _say_json("finding", finding.as_dict())
+        if not (repairing or rescue):
+            from f2tools.fsck.many import summary_dict
+
+            _say_json("summary", summary_dict(image, report))
     else:
         from f2tools.fsck.report import lines_of
 
@@ -184,6 +198,20 @@ def fsck(
         force, as_json,
     )  # fmt: skip
     ctx.exit(_repaired(image, devices, report, memory, way))
+
+
+def _check_many(images: tuple[str, ...], jobs: int | None, memory: int, content: bool, as_json: bool) -> int:
+    """A line for each image; all their exit codes in one, as fsck(8) has it."""
+    from f2tools.fsck.many import check_many
+
+    code = FINE
+    for row in check_many(images, jobs, memory, content):
+        code |= row.code
+        if as_json:
+            _say_json("summary", row.summary)
+        else:
+            click.echo(printable(row.said))
+    return code
 
 
 def _checked(

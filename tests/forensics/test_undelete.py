@@ -236,7 +236,7 @@ def test_a_symbolic_link_in_the_target_is_not_followed(tmp_path: Path, run_f2too
     outside.mkdir()
     target.mkdir()
     (target / "folder").symlink_to(outside)
-    run_f2tools("undelete", image, "-o", target)
+    run_f2tools("undelete", image, "-o", target, "--force")
     assert list(outside.iterdir()) == []
     assert (target / "folder~2" / "inner").read_bytes() == b"content"
 
