@@ -55,6 +55,7 @@ TOOLS = {
     "slack": ("f2tools.forensics.examine_cli:slack", "Show what is left in unused slots and tails."),
     "strings": ("f2tools.forensics.examine_cli:strings", "Print strings with the owners of their blocks."),
     "report": ("f2tools.forensics.examine_cli:report", "Write a report on an image, as HTML and JSON."),
+    "doctor": ("f2tools.doctor.cli:doctor", "Say in plain words how a volume is, and what to do next."),
     "fleet": ("f2tools.fleet.cli:fleet", "Ask many images or traces, a row each, by processes or a cluster."),
     "links": ("f2tools.compat.names:links", "Be called as mkfs.f2fs, sload.f2fs, fsck.f2fs ..."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
@@ -62,7 +63,7 @@ TOOLS = {
 SECTIONS = {
     "Make and look": ("mkfs", "dump", "trace", "ftl", "vsl", "dfs", "dffs", "experiment", "links"),
     "Use": ("mount", "umount"),
-    "Check and rescue": ("fsck", "recover", "undo"),
+    "Check and rescue": ("doctor", "fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),
     "Many at once": ("fleet",),
     "Tend": ("clean", "defrag", "resize", "label", "tune"),

@@ -59,6 +59,7 @@ READING = (
     "label {i}",
     "tune {i}",
     "fsck {i}",
+    "doctor {i}",
     "fsck --rescue {i}",
     "fsck --salvage {d}/salvaged {i}",
     "recover {i}",

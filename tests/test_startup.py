@@ -91,7 +91,7 @@ def test_a_shell_completes_commands_without_loading_numpy(monkeypatch: pytest.Mo
     assert done.stdout.split() == ["plain,dump", "plain,dfs", "plain,dffs", "plain,defrag", "False"]
 
 
-STANDS_ON = {"load": {"mkfs"}}  # the tools that are made of others, and their parts
+STANDS_ON = {"load": {"mkfs"}, "doctor": {"fsck"}}  # the tools that are made of others, and their parts
 
 
 def test_one_tool_does_not_load_another() -> None:

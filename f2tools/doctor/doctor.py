@@ -1,0 +1,136 @@
+"""A diagnosis: what the volume says of itself, what a check finds, and the steps that lose nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from f2tools.errors import NotF2fs
+from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG
+from f2tools.f2fs.volume.recovery import fsynced_files
+from f2tools.f2fs.volume.volume import open_volume
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import open_image
+from f2tools.fsck.findings import Severity
+from f2tools.fsck.problems import CATALOGUE
+from f2tools.options import human_size
+from f2tools.text import command_line
+
+if TYPE_CHECKING:
+    from f2tools.f2fs.volume.volume import Volume
+    from f2tools.fsck.check import Report
+
+SHOWN = 5
+FULL_PERCENT = 95
+
+
+@dataclass
+class Diagnosis:
+    """Sentences for a user, by what they are about; `steps` are (command, what it does)."""
+
+    image: str
+    healthy: bool
+    what: list[str] = field(default_factory=list)
+    health: list[str] = field(default_factory=list)
+    risks: list[str] = field(default_factory=list)
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = asdict(self)
+        return found | {"steps": [{"command": command, "text": text} for command, text in self.steps]}
+
+
+def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
+    """Look at an image; DeviceError where it can't be opened at all."""
+    try:
+        volume = open_volume(image, devices)
+    except NotF2fs as error:
+        return _not_a_volume(image, str(error))
+    with volume:
+        found = Diagnosis(image, True, _what(volume))
+        waiting = fsynced_files(volume)
+        found.risks += [_sentence(text) for text in volume.warnings]
+        found.risks += _risks(volume, waiting)
+    opened = open_image(image, devices)
+    try:
+        report = check(opened)
+    finally:
+        opened.close()
+    found.healthy = report.sound
+    found.health = _health(report)
+    found.steps = _steps(found, waiting)
+    return found
+
+
+def _what(volume: Volume) -> list[str]:
+    stat, geo = volume.statfs(), volume.geo
+    label = bytes(volume.sb.volume_name).decode("utf-16-le", "replace").split("\0")[0]
+    total, free = stat["f_blocks"] * geo.block_size, stat["f_bfree"] * geo.block_size
+    files = max(0, volume.cp.valid_inode_count - 1)
+    name = f"called {label!r}" if label else "without a label"
+    return [
+        f"An F2FS volume {name}, {human_size(volume.device.size_bytes)}.",
+        f"{files:,} files and directories take {human_size(total - free)}; {human_size(free)} are free.",
+        "It was unmounted properly." if volume.clean else "It was not unmounted: power was lost, or it is in use.",
+    ]
+
+
+def _risks(volume: Volume, waiting: int) -> list[str]:
+    found: list[str] = []
+    stat = volume.statfs()
+    if waiting:
+        found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back.")
+    if volume.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
+        found.append("The kernel has asked for a check of this volume.")
+    used = 100 - 100 * stat["f_bavail"] / max(1, stat["f_blocks"])
+    if used >= FULL_PERCENT:
+        found.append(f"It is {used:.0f} % full; writing gets slow, and wears the flash, when little is free.")
+    return found
+
+
+def _health(report: Report) -> list[str]:
+    """What is wrong, by kind."""
+    if report.sound:
+        names = f"{report.inodes:,} inodes and {report.dentries:,} names"
+        return [f"Sound: {names} agree with each other and with the tables."]
+    bad = [code for code in report.counts if CATALOGUE[code].severity >= Severity.WARNING and report.counts[code]]
+    bad.sort(key=lambda code: (-CATALOGUE[code].severity, -report.counts[code]))
+    lines = [f"DAMAGED: {sum(report.counts[code] for code in bad):,} findings."]
+    lines += [f"{report.counts[code]:>6,} x {CATALOGUE[code].text} ({code})" for code in bad[:SHOWN]]
+    if len(bad) > SHOWN:
+        lines.append(f"       and {len(bad) - SHOWN} more kinds")
+    return lines
+
+
+def _steps(found: Diagnosis, waiting: int) -> list[tuple[str, str]]:
+    image = found.image
+    undo = f"{os.path.basename(image.rstrip('/'))}.undo"
+    if not found.healthy:
+        return [
+            (command_line("f2tools", "fsck", "--salvage", "DIR", image), "copies out what can be read"),
+            (command_line("f2tools", "fsck", "-y", "--undo", undo, image), "repairs, and keeps what it overwrites"),
+            (command_line("f2tools", "undo", undo, image), "takes the repair back"),
+        ]
+    steps: list[tuple[str, str]] = []
+    if waiting:
+        steps.append((command_line("f2tools", "recover", image), "shows what the next mount brings back"))
+    steps.append((command_line("f2tools", "dump", "extract", image, "-o", "DIR"), "copies all files out"))
+    steps.append((command_line("f2tools", "undelete", image), "lists what was deleted and can come back"))
+    return steps
+
+
+def _not_a_volume(image: str, why: str) -> Diagnosis:
+    return Diagnosis(
+        image, False, [_sentence(why)], ["It can't be opened as an F2FS volume."], [],
+        [
+            (command_line("f2tools", "fsck", "--rescue", image), "looks for the remains of one in every block"),
+            (command_line("f2tools", "carve", image), "looks for files by how they begin"),
+        ],
+    )  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,0 +1,51 @@
+"""One screen in plain words: sound, damaged, crashed, none at all; and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.dump.craft import f2
+from tests.images import Reference, reference
+
+
+def test_a_sound_volume_is_called_sound(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", image, "--size", "64M").code == 0
+    before = image.read_bytes()
+    done = f2("doctor", image)
+    text = done.out.decode()
+    assert done.code == 0
+    assert "  Sound: " in text
+    assert "At risk" not in text
+    assert len(text.splitlines()) <= 24
+    assert image.read_bytes() == before
+
+
+def test_a_damaged_volume_is_copied_out_before_it_is_repaired(damaged: Callable[[str], Reference]) -> None:
+    done = f2("doctor", damaged("inode-nlink").path)
+    text = done.out.decode()
+    assert done.code == 1
+    assert "  DAMAGED: " in text
+    assert "link count is not the number of names (I002)" in text
+    assert text.index("--salvage") < text.index("-y --undo") < text.index("undo ", text.index("-y --undo") + 12)
+
+
+def test_what_a_crash_left_is_at_risk() -> None:
+    done = f2("doctor", "--json", reference("crash-new-file").path)
+    found = json.loads(done.out)
+    assert found["healthy"] is True
+    assert any("saved after the last checkpoint" in text for text in found["risks"])
+    assert any(step["command"].startswith("f2tools recover") for step in found["steps"])
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"text" * 4096])
+def test_what_is_no_volume_is_said_so(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    done = f2("doctor", tmp_path / "x")
+    assert done.code == 1
+    assert "can't be opened as an F2FS volume" in done.out.decode()
+    assert f2("doctor", tmp_path / "none").code == 8
