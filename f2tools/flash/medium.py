@@ -17,6 +17,7 @@ from f2tools.flash.nand import EraseFailed, Nand, NandError, ProgramFailed
 BLANK_NAND, BLANK_FILE = 0xFF, 0
 MAX_SLOTS_PER_BLOCK = 1 << 24
 MAX_PAGE = 64 << 10
+LEAST_PAGES = 8  # of an erase block: with fewer, the head and what cleaning appends leave too little of it for data
 
 
 class Medium(Protocol):
@@ -151,8 +152,8 @@ def check_shape(name: str, page_size: int, spare_size: int, pages_per_block: int
         raise Unsupported(
             f"{name}: a spare area of {spare_size} bytes; pages of {page_size} need {PageTag.at(page_size).size}"
         )
-    if not 4 <= pages_per_block <= 0xFFFF or pages_per_block * page_size // BLOCK > MAX_SLOTS_PER_BLOCK:
-        raise Unsupported(f"{name}: erase blocks of {pages_per_block} pages; 4 to {0xFFFF} can be")
+    if not LEAST_PAGES <= pages_per_block <= 0xFFFF or pages_per_block * page_size // BLOCK > MAX_SLOTS_PER_BLOCK:
+        raise Unsupported(f"{name}: erase blocks of {pages_per_block} pages; {LEAST_PAGES} to {0xFFFF} can be")
 
 
 def image_bytes(page_size: int, pages_per_block: int, blocks: int) -> int:
