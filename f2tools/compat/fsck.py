@@ -12,7 +12,7 @@ from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import NotF2fs
 
 if TYPE_CHECKING:
-    from f2tools.fsck.check import Report
+    from f2tools.fsck.check import CheckReport
     from f2tools.fsck.facts.image import Image
 
 LETTERS = "aC:c:m:Md:fg:HlO:p:q:StyNV"
@@ -128,7 +128,7 @@ def _check(path: str, words: Words) -> bool:
         image.close()
 
 
-def _head(image: Image, report: Report, words: Words) -> Iterator[str]:
+def _head(image: Image, report: CheckReport, words: Words) -> Iterator[str]:
     if words.has("-M"):
         return
     yield from volume_lines(image.sb, image.cp)

@@ -24,7 +24,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
 def _main(program: Program, arguments: Sequence[str]) -> int:
     from f2tools.device import open_for_change
     from f2tools.f2fs.volume.volume import Volume, open_volume
-    from f2tools.tune.tune import Request, apply, described, plan
+    from f2tools.tune.tune import TuneRequest, apply, described, plan
 
     began = time.monotonic()
     words = program.parse(arguments, most=2)
@@ -39,7 +39,7 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
             raise DeviceError("Not available on mounted device!")
         device = open_for_change(path)
         try:
-            apply(device, plan(Volume(device), Request(label=rest[0])))
+            apply(device, plan(Volume(device), TuneRequest(label=rest[0])))
         finally:
             device.close()
         print(f"Info: volume label is changed to {printable(rest[0])}")

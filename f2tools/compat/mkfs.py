@@ -75,7 +75,7 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _request(program: Program, words: Words) -> maker.Request:
+def _request(program: Program, words: Words) -> maker.MkfsRequest:
     from f2tools.mkfs import make as maker
     from f2tools.mkfs.request import Options, parse_encoding, parse_features
 
@@ -113,7 +113,7 @@ def _request(program: Program, words: Words) -> maker.Request:
         options = maker.android(options, ":" in (words.last("-C") or ""))
         owner, wanted = (0, 0), options.block_size
     when, uuid = program.number(words, "-T"), words.last("-U")
-    return maker.Request(
+    return maker.MkfsRequest(
         image=image,
         options=options,
         extra=maker.parse_extra(words.all("-c")),
@@ -174,7 +174,7 @@ def _head(words: Words) -> Iterator[str]:
         yield "Info: Set conf for android"
 
 
-def _tail(report: maker.Report) -> Iterator[str]:
+def _tail(report: maker.MkfsReport) -> Iterator[str]:
     plan = report.plan
     geo, sector = plan.geometry, plan.sector_size
     for path, what in report.overwritten:

@@ -10,13 +10,13 @@ from f2tools.fsck.findings import Severity
 from f2tools.text import printable
 
 if TYPE_CHECKING:
-    from f2tools.fsck.check import Report
+    from f2tools.fsck.check import CheckReport
     from f2tools.fsck.facts.image import Image
 
 SHOWN = 100
 
 
-def status_lines(report: Report, image: Image) -> Iterator[str]:
+def status_lines(report: CheckReport, image: Image) -> Iterator[str]:
     """The findings, then the lines that fsck.f2fs ends with: [Ok..] only where no finding speaks against it."""
     serious = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
     for finding in serious[:SHOWN]:
@@ -45,13 +45,13 @@ def status_lines(report: Report, image: Image) -> Iterator[str]:
         yield f"[FSCK] {text:<46} [{'Fail' if bad else 'Ok..'}]" + ("" if value is None else f" [{value:#x}]")
 
 
-def _hard_links(report: Report) -> int:
+def _hard_links(report: CheckReport) -> int:
     """Files with more names than one."""
     tree = report.tree
     return 0 if tree is None else int((~tree.is_dir & (tree.names > 1)).sum())
 
 
-def _is_serious(report: Report, code: str) -> bool:
+def _is_serious(report: CheckReport, code: str) -> bool:
     return any(finding.code == code and finding.severity >= Severity.WARNING for finding in report.findings)
 
 

@@ -23,7 +23,7 @@ DRAWN = 3
 
 
 @dataclass(frozen=True)
-class Report:
+class FragmentReport:
     """Files, the worst first, and the free runs of a volume."""
 
     files: tuple[FileMap, ...]
@@ -92,12 +92,12 @@ def free_lines(bins: Sequence[tuple[int, int, int]], block_size: int) -> Iterato
             yield f"{low:>7} - {2 * low - 1:>5}  {runs:>7} {human_size(blocks * block_size):>10}  {bar}"
 
 
-def report(volume: Volume, paths: Sequence[str | bytes] = ("/",)) -> Report:
+def report(volume: Volume, paths: Sequence[str | bytes] = ("/",)) -> FragmentReport:
     """How the files at and below some paths lie, and what is free; OSError where a path leads nowhere."""
     problems: list[tuple[bytes, str]] = []
     files = chosen_files(volume, paths, problems)
     files.sort(key=lambda file: (-(file.fragments - file.ideal), file.path))
-    return Report(
+    return FragmentReport(
         tuple(files), free_histogram(volume), volume.sit.vblocks, volume.geo.blocks_per_seg, volume.geo.block_size,
         tuple(problems),
     )  # fmt: skip

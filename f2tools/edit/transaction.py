@@ -56,7 +56,7 @@ class _Stage:
     tail_length: int
 
 
-class Stages(Wrapper):
+class StagedDevice(Wrapper):
     """A device whose changes are kept apart by checkpoints, until they are copied or forgotten.
 
     Every stage is an overlay right above the device below; which one has a block's newest content is looked up, so that
@@ -170,7 +170,12 @@ class _StagedVolume(WritableVolume):
     """A volume that says when a checkpoint is complete."""
 
     def __init__(
-        self, stages: Stages, clock: Callable[[], int], seed: int | None, policy: Policy | None, fill_read_only: bool
+        self,
+        stages: StagedDevice,
+        clock: Callable[[], int],
+        seed: int | None,
+        policy: Policy | None,
+        fill_read_only: bool,
     ) -> None:
         self._stages = stages
         super().__init__(stages, policy, clock, seed=seed, fill_read_only=fill_read_only)
@@ -209,7 +214,7 @@ class Edit:
         if undo is not None and not dry_run and os.path.lexists(undo):
             raise DeviceError(f"{undo}: is there already; an undo log is never overwritten")
         self._device = open_device(path, write=not dry_run, extra=list(devices))
-        self.stages = Stages(self._device)
+        self.stages = StagedDevice(self._device)
         try:
             with self.failing_at(None):
                 epoch = source_date_epoch()

@@ -33,7 +33,7 @@ _TREE_CHECKS = (*dir.CHECKS, *contents.CHECKS)
 
 
 @dataclass
-class Report:
+class CheckReport:
     """What a check found: the findings, at most KEPT_PER_CODE of a code; how many there were of each; what was seen."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -64,12 +64,12 @@ def check(
     content: bool = False,
     wanted: Callable[[str], bool] = lambda code: True,
     progress: Callable[[int], None] = lambda amount: None,
-) -> Report:
+) -> CheckReport:
     """All findings of an image whose code is `wanted`; with `content` compressed and sealed files are read too.
 
     Never writes.  `progress` is told how many nodes were looked at.
     """
-    report = Report()
+    report = CheckReport()
     for finding in _run(image, memory_bytes, content, progress, report):
         if wanted(finding.code):
             report.add(finding)
@@ -80,7 +80,7 @@ def check(
 
 
 def _run(
-    image: Image, memory_bytes: int, content: bool, progress: Callable[[int], None], report: Report
+    image: Image, memory_bytes: int, content: bool, progress: Callable[[int], None], report: CheckReport
 ) -> Iterator[Finding]:
     for each in _IMAGE_CHECKS:
         yield from each(image)

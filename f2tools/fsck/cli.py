@@ -35,7 +35,7 @@ from f2tools.text import command_line, printable
 if TYPE_CHECKING:
     from f2tools.device import Device
     from f2tools.f2fs.volume.layouts import Layout
-    from f2tools.fsck.check import Report
+    from f2tools.fsck.check import CheckReport
     from f2tools.fsck.fates import Fates
     from f2tools.fsck.findings import Finding
     from f2tools.fsck.repair.rounds import Outcome
@@ -216,11 +216,11 @@ def _check_many(images: tuple[str, ...], jobs: int | None, memory: int, content:
 
 def _checked(
     path: str, devices: tuple[str, ...], memory: int, data: bool, wanted: Callable[[str], bool], rescue: bool
-) -> tuple[Report, Any, str]:
+) -> tuple[CheckReport, Any, str]:
     """(report of a check, geometry, what was made over the volume); empty where it can't be opened and is rescued."""
     from f2tools.errors import NotF2fs
     from f2tools.f2fs.volume.volume import Volume
-    from f2tools.fsck.check import Report, check
+    from f2tools.fsck.check import CheckReport, check
     from f2tools.fsck.facts.image import open_image
     from f2tools.fsck.problems import FSYNC_DATA
 
@@ -230,7 +230,7 @@ def _checked(
         if not rescue:
             raise
         click.echo(f"f2tools: note: {printable(str(error))}", err=True)
-        return Report(), None, ""
+        return CheckReport(), None, ""
     try:
         other = _say_what_is_above(image.raw, path)
         _say_memory(image, memory)
@@ -276,7 +276,7 @@ class Way(NamedTuple):
     as_json: bool
 
 
-def _repaired(path: str, devices: tuple[str, ...], before: Report, memory: int, way: Way) -> int:
+def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: int, way: Way) -> int:
     """Repair and say so; the exit code."""
     from f2tools.device import open_device
     from f2tools.fsck.fates import fates_of

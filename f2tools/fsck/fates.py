@@ -26,8 +26,8 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.checks.device import cut_off_blocks
 from f2tools.fsck.checks.dir import Tree
-from f2tools.fsck.losses import Losses, Names
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.losses import Losses, NamesBefore
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from f2tools.fsck.repair.work import Guesses
 
 LOST_FOUND = "/lost+found"
@@ -148,7 +148,7 @@ def in_lost_found(path: str) -> bool:
     return path.startswith(LOST_FOUND) and path.count("/") > 1
 
 
-class Honest(Wrapper):
+class CutOffOverlay(Wrapper):
     """An overlay that says what it does not have: beyond the end of the image only what was written can be read."""
 
     def __init__(self, overlay: Overlay, real_size: int) -> None:
@@ -187,7 +187,7 @@ def fates(losses: Losses, guesses: Guesses, volume: Volume, real_size: int) -> F
 def fates_of(losses: Losses, repairer: Repairer, real_size: int) -> Fates | None:
     """What becomes of the files of a volume by the repair that lies in memory; None where that can't be told."""
     with suppress(*DEFECTS):
-        volume = Volume(Kept(Honest(repairer.overlay, real_size)))
+        volume = Volume(StaysOpen(CutOffOverlay(repairer.overlay, real_size)))
         return fates(losses, repairer.guesses, volume, real_size)
     return None
 
@@ -210,7 +210,7 @@ class _Judge:
         self._found: dict[int, Fate] = {}
         self._gone: list[Fate] = []
         self._size = volume.geo.block_size
-        self._last = Names(tree, volume.device.pread)
+        self._last = NamesBefore(tree, volume.device.pread)
 
     # -- names ----------------------------------------------------------------------------------------------------
 
@@ -348,4 +348,4 @@ def _type_of(file_type: int) -> str:
     return kind_of_mode(mode_of_type(file_type) or 0)
 
 
-__all__ = ["Fate", "Fates", "Honest", "State", "fates", "fates_of"]
+__all__ = ["CutOffOverlay", "Fate", "Fates", "State", "fates", "fates_of"]

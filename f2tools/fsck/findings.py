@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from f2tools.fsck.plans import Plan
+from f2tools.fsck.plans import RepairPlan
 from f2tools.text import printable
 
 _HEX = ("blkaddr",)
@@ -41,7 +41,7 @@ class Problem:
     text: str
     meaning: str
     repair: str
-    plans: tuple[type[Plan], ...] = ()
+    plans: tuple[type[RepairPlan], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Finding:
     expected: int | str | None = None
     count: int = 1
     note: str = ""
-    repair: Plan | None = None
+    repair: RepairPlan | None = None
 
     @property
     def code(self) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_FT_DIR, F2FS_ROOT_INO
-from f2tools.fsck.check import Report
+from f2tools.fsck.check import CheckReport
 from f2tools.fsck.checks.dir import Tree
 
 MOST_ABOVE = 4096  # directories in one path
@@ -25,7 +25,7 @@ _ENTRY = np.dtype(
 )
 
 
-class Names:
+class NamesBefore:
     """Who had which name when a check looked: the entries below the root, without the tree that they came from."""
 
     def __init__(self, tree: Tree, read: Callable[[int, int], bytes]) -> None:
@@ -56,7 +56,7 @@ class Names:
             axis=1,
         )
 
-    def not_in(self, other: Names) -> NDArray[np.int64]:
+    def not_in(self, other: NamesBefore) -> NDArray[np.int64]:
         """The entries that the other does not have."""
         mine, theirs = self.keys(), other.keys()
         both = np.concatenate([mine, theirs])
@@ -106,16 +106,16 @@ class Losses:
         self.ranges: dict[int, dict[tuple[int, int], str]] = {}
         self.names: dict[str, int] = {}
         self.fewer: dict[int, int] = {}  # ino -> i_blocks, where that counts more than there is
-        self.first: Names | None = None
+        self.first: NamesBefore | None = None
         self.tree: Tree | None = None  # as the last check had it
 
-    def watch(self, report: Report) -> None:
+    def watch(self, report: CheckReport) -> None:
         """Note what one check found."""
         tree = report.tree
         if tree is None:
             return
         if self.first is None and self._original is not None:
-            self.first = Names(tree, self._original.pread)
+            self.first = NamesBefore(tree, self._original.pread)
         self._pointers(tree)
         for entry in np.flatnonzero(tree.named & (tree.target < 0)).tolist():
             path = tree.path_of_entry(entry)
@@ -150,4 +150,4 @@ class Losses:
         return len(self.names) + sum(len(spans) for spans in self.ranges.values())
 
 
-__all__ = ["Losses", "Names"]
+__all__ = ["Losses", "NamesBefore"]

@@ -17,7 +17,7 @@ TableName = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RepairPlan:
     """What would put a finding right."""
 
     name: ClassVar[str] = ""
@@ -33,7 +33,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class CopySuperblock(Plan):
+class CopySuperblock(RepairPlan):
     """Write both superblock copies from the one in use."""
 
     name: ClassVar[str] = "superblock"
@@ -41,7 +41,7 @@ class CopySuperblock(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetFeature(Plan):
+class SetFeature(RepairPlan):
     """Set the bit of extra_attr, or take away the features that need it."""
 
     name: ClassVar[str] = "feature"
@@ -49,12 +49,12 @@ class SetFeature(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetEncoding(Plan):
+class SetEncoding(RepairPlan):
     """Set the encoding of casefolded names to the only one in use."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClearQuotaIno(Plan):
+class ClearQuotaIno(RepairPlan):
     """Clear the number of a quota file."""
 
     name: ClassVar[str] = "quota-ino"
@@ -62,14 +62,14 @@ class ClearQuotaIno(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class ClearRecords(Plan):
+class ClearRecords(RepairPlan):
     """Forget the errors that a kernel recorded."""
 
     name: ClassVar[str] = "clear-records"
 
 
 @dataclass(frozen=True, slots=True)
-class Lengthen(Plan):
+class Lengthen(RepairPlan):
     """Make a file as long as the volume again, with zeros at its end."""
 
 
@@ -77,7 +77,7 @@ class Lengthen(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class PutTogetherPack(Plan):
+class PutTogetherPack(RepairPlan):
     """Put a checkpoint pack together from what is left of both, or from a scan."""
 
     name: ClassVar[str] = "checkpoint"
@@ -85,7 +85,7 @@ class PutTogetherPack(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class RewritePack(Plan):
+class RewritePack(RepairPlan):
     """Write a checkpoint pack anew from the valid one."""
 
     name: ClassVar[str] = "checkpoint"
@@ -93,7 +93,7 @@ class RewritePack(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeAnew(Plan):
+class ComputeAnew(RepairPlan):
     """Compute what follows from who owns which block: a table, a count, a list."""
 
     what: TableName
@@ -125,7 +125,7 @@ class Unmix(ComputeAnew):
 
 
 @dataclass(frozen=True, slots=True)
-class DropOrphan(Plan):
+class DropOrphan(RepairPlan):
     """Leave an entry out of the list of orphans."""
 
     name: ClassVar[str] = "drop-orphan"
@@ -133,7 +133,7 @@ class DropOrphan(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteSummary(Plan):
+class RewriteSummary(RepairPlan):
     """Write the summary of a segment anew from the owners of its blocks."""
 
     name: ClassVar[str] = "ssa"
@@ -141,7 +141,7 @@ class RewriteSummary(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveLog(Plan):
+class MoveLog(RepairPlan):
     """Let a log go on in another segment."""
 
     name: ClassVar[str] = "log"
@@ -149,7 +149,7 @@ class MoveLog(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveLogs(Plan):
+class MoveLogs(RepairPlan):
     """Let all logs go on where their zones allow it."""
 
 
@@ -157,7 +157,7 @@ class MoveLogs(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetNatAddress(Plan):
+class SetNatAddress(RepairPlan):
     """Set the address in an entry of the node address table."""
 
     name: ClassVar[str] = "nat-entry"
@@ -166,7 +166,7 @@ class SetNatAddress(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetNatIno(Plan):
+class SetNatIno(RepairPlan):
     """Set the inode number in an entry of the node address table."""
 
     name: ClassVar[str] = "nat-entry"
@@ -175,7 +175,7 @@ class SetNatIno(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class FindNode(Plan):
+class FindNode(RepairPlan):
     """Look for a node's block by its footer; else clear its entry."""
 
     name: ClassVar[str] = "find-node"
@@ -188,7 +188,7 @@ class JudgeFooter(FindNode):
 
 
 @dataclass(frozen=True, slots=True)
-class FindNatBlock(Plan):
+class FindNatBlock(RepairPlan):
     """Look for all nodes of a block of the node address table."""
 
     name: ClassVar[str] = "nat-block"
@@ -196,7 +196,7 @@ class FindNatBlock(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetFooter(Plan):
+class SetFooter(RepairPlan):
     """Set a field of a node's footer that follows from its place."""
 
     name: ClassVar[str] = "footer"
@@ -211,7 +211,7 @@ class SetFooterOwner(SetFooter):
 
 
 @dataclass(frozen=True, slots=True)
-class FindChild(Plan):
+class FindChild(RepairPlan):
     """Look for the node that a pointer should lead to; else make it anew of what it led to, or clear the pointer."""
 
     name: ClassVar[str] = "node-pointer"
@@ -221,7 +221,7 @@ class FindChild(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class ReattachNode(Plan):
+class ReattachNode(RepairPlan):
     """Put a node that nothing points to back in its place; else free it."""
 
     name: ClassVar[str] = "reattach-node"
@@ -229,7 +229,7 @@ class ReattachNode(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class CutChain(Plan):
+class CutChain(RepairPlan):
     """Let the chain of fsync'ed nodes end with this block."""
 
     name: ClassVar[str] = "cut-chain"
@@ -240,7 +240,7 @@ class CutChain(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetField(Plan):
+class SetField(RepairPlan):
     """Set a field of an inode; without a value, to one that can be."""
 
     name: ClassVar[str] = "inode-field"
@@ -297,7 +297,7 @@ class SetParentName(SetField):
 
 
 @dataclass(frozen=True, slots=True)
-class FindKind(Plan):
+class FindKind(RepairPlan):
     """Ask all who know what an inode is."""
 
     name: ClassVar[str] = "inode-mode"
@@ -305,7 +305,7 @@ class FindKind(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetKind(Plan):
+class SetKind(RepairPlan):
     """Let an inode be what most say that it is."""
 
     name: ClassVar[str] = "inode-mode"
@@ -314,7 +314,7 @@ class SetKind(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class ClearAdvise(Plan):
+class ClearAdvise(RepairPlan):
     """Take a mark of i_advise away."""
 
     name: ClassVar[str] = "inode-advise"
@@ -323,7 +323,7 @@ class ClearAdvise(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class Reseal(Plan):
+class Reseal(RepairPlan):
     """Look for the one wrong byte of an inode; else compute its checksum anew."""
 
     name: ClassVar[str] = "inode-checksum"
@@ -331,12 +331,12 @@ class Reseal(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaceBlank(Plan):
+class ReplaceBlank(RepairPlan):
     """Look for an older copy of an inode that is blank; else make it anew of what is left of it, or free it."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeepSoundXattrs(Plan):
+class KeepSoundXattrs(RepairPlan):
     """Keep the attributes that are sound, clear the rest."""
 
     name: ClassVar[str] = "xattrs"
@@ -347,7 +347,7 @@ class KeepSoundXattrs(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class FindBlocks(Plan):
+class FindBlocks(RepairPlan):
     """Look for blocks through the summaries; else clear the addresses."""
 
     name: ClassVar[str] = "data-pointers"
@@ -357,7 +357,7 @@ class FindBlocks(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class CopyBlock(Plan):
+class CopyBlock(RepairPlan):
     """Give one of two owners of a block its own: the one that its summary names, or a copy."""
 
     name: ClassVar[str] = "copy-block"
@@ -367,7 +367,7 @@ class CopyBlock(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class SetAliasExtent(Plan):
+class SetAliasExtent(RepairPlan):
     """Set the extent of a file that stands for a device."""
 
     name: ClassVar[str] = "alias-extent"
@@ -377,7 +377,7 @@ class SetAliasExtent(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class RepairCluster(Plan):
+class RepairCluster(RepairPlan):
     """Find the length or the algorithm with which a compressed cluster can be read."""
 
     name: ClassVar[str] = "cluster"
@@ -386,7 +386,7 @@ class RepairCluster(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildMerkleTree(Plan):
+class RebuildMerkleTree(RepairPlan):
     """Compute the tree of a sealed file anew."""
 
     name: ClassVar[str] = "verity-tree"
@@ -394,7 +394,7 @@ class RebuildMerkleTree(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteBlock(Plan):
+class RewriteBlock(RepairPlan):
     """Write a block that can't be read."""
 
     name: ClassVar[str] = "rewrite-block"
@@ -404,7 +404,7 @@ class RewriteBlock(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class EntryPlan(Plan):
+class EntryPlan(RepairPlan):
     """What is about one entry of a directory: its inode number, the block and the slot of the entry."""
 
     dir: int
@@ -496,7 +496,7 @@ class RenameTwin(EntryPlan):
 
 
 @dataclass(frozen=True, slots=True)
-class AddDots(Plan):
+class AddDots(RepairPlan):
     """Put `.` and `..` into a directory."""
 
     name: ClassVar[str] = "add-dots"
@@ -506,7 +506,7 @@ class AddDots(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class DropDots(Plan):
+class DropDots(RepairPlan):
     """Keep the first `.` and the first `..` of a directory."""
 
     name: ClassVar[str] = "drop-dots"
@@ -516,19 +516,19 @@ class DropDots(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class FillDirectory(Plan):
+class FillDirectory(RepairPlan):
     """Look for the blocks of a directory that has none; else give it one with `.` and `..`."""
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildRoot(Plan):
+class RebuildRoot(RepairPlan):
     """Look for an older copy of the root; else make one for all that remember it."""
 
     name: ClassVar[str] = "root"
 
 
 @dataclass(frozen=True, slots=True)
-class Reconnect(Plan):
+class Reconnect(RepairPlan):
     """Give an inode the name that it remembers, in the directory that it remembers; else in lost+found."""
 
     name: ClassVar[str] = "reconnect"
@@ -540,7 +540,7 @@ class Reconnect(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteQuotaFile(Plan):
+class RewriteQuotaFile(RepairPlan):
     """Write a quota file anew, with the limits that can still be read."""
 
     name: ClassVar[str] = "quota"
@@ -548,7 +548,7 @@ class RewriteQuotaFile(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class CountQuota(Plan):
+class CountQuota(RepairPlan):
     """Count the use anew of which a quota file is wrong."""
 
     name: ClassVar[str] = "quota"

@@ -43,7 +43,6 @@ from f2tools.fsck.plans import (
     MoveEntry,
     MoveLog,
     MoveLogs,
-    Plan,
     PutTogetherPack,
     ReattachNode,
     RebuildMerkleTree,
@@ -52,6 +51,7 @@ from f2tools.fsck.plans import (
     RemoveEntry,
     RenameTwin,
     RepairCluster,
+    RepairPlan,
     ReplaceBlank,
     Reseal,
     RewriteBlock,
@@ -85,7 +85,7 @@ INFO, WARNING, ERROR, FATAL = Severity.INFO, Severity.WARNING, Severity.ERROR, S
 
 def _problem(
     code: str, name: str, severity: Severity, text: str, meaning: str, repair: str = "none",
-    plans: tuple[type[Plan], ...] = (),
+    plans: tuple[type[RepairPlan], ...] = (),
 ) -> Problem:  # fmt: skip
     assert code not in CATALOGUE, code
     CATALOGUE[code] = Problem(code, name, severity, text, " ".join(meaning.split()), repair, plans)

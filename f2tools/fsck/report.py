@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.fsck.check import Report
+from f2tools.fsck.check import CheckReport
 from f2tools.fsck.findings import Finding, Severity
 
 SHOWN_PER_CODE = 10
@@ -14,7 +14,7 @@ _WORDS = ((Severity.FATAL, "fatal error"), (Severity.ERROR, "error"), (Severity.
 CELLS = 64
 
 
-def lines_of(report: Report, name: str, geo: Geometry | None, everything: bool = False) -> Iterator[str]:
+def lines_of(report: CheckReport, name: str, geo: Geometry | None, everything: bool = False) -> Iterator[str]:
     """The report, line by line; at most SHOWN_PER_CODE findings of a code unless `everything`."""
     shown: Counter[str] = Counter()
     for finding in report.findings:
@@ -30,7 +30,7 @@ def lines_of(report: Report, name: str, geo: Geometry | None, everything: bool =
     yield f"{name}: {summary_of(report)}"
 
 
-def summary_of(report: Report) -> str:
+def summary_of(report: CheckReport) -> str:
     """One line: how it stands."""
     seen = f"{report.inodes:,} inodes, {report.dentries:,} directory entries"
     counts = report.severities

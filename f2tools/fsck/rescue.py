@@ -18,7 +18,7 @@ from f2tools.f2fs.volume.layouts import Layout
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.losses import Losses
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 
 
 def prepare(overlay: Overlay, memory_bytes: int, layout: Layout | None = None) -> list[str]:
@@ -27,11 +27,11 @@ def prepare(overlay: Overlay, memory_bytes: int, layout: Layout | None = None) -
     layout: taken where the superblock is gone, rather than what is found.  NotF2fs where not even nodes are found.
     """
     notes = lay_out(overlay, layout)
-    image = Image(Kept(overlay))
+    image = Image(StaysOpen(overlay))
     guessed = image.pack_derived
     if guessed and not nat_leads(overlay, image.geo):
         return notes  # no tables are left that could be wrong
-    kept = _outcome(Overlay(Kept(overlay)), memory_bytes)
+    kept = _outcome(Overlay(StaysOpen(overlay)), memory_bytes)
     if kept.complete and not kept.astray and not guessed:
         return notes
     anew = _outcome(_without_tables(overlay), memory_bytes)
@@ -47,7 +47,7 @@ def lay_out(overlay: Overlay, layout: Layout | None = None) -> list[str]:
     NotF2fs where not even nodes are found.
     """
     try:
-        Image(Kept(overlay))
+        Image(StaysOpen(overlay))
     except NotF2fs as error:
         sb = superblock_of_nodes(overlay, layout)
         if sb is not None:
@@ -63,7 +63,7 @@ def lay_out(overlay: Overlay, layout: Layout | None = None) -> list[str]:
 
 def _without_tables(overlay: Overlay) -> Overlay:
     """The volume without its tables, above an overlay that keeps them."""
-    trial = Overlay(Kept(overlay))
+    trial = Overlay(StaysOpen(overlay))
     _drop_tables(trial)
     return trial
 
@@ -78,9 +78,9 @@ def _outcome(overlay: Overlay, memory_bytes: int) -> _Outcome:
     """How a repair of this would end."""
     losses = Losses()
     try:
-        before = check(Image(Kept(overlay)), memory_bytes=memory_bytes)
+        before = check(Image(StaysOpen(overlay)), memory_bytes=memory_bytes)
         before.tree = None
-        outcome = Repairer(Kept(overlay), memory_bytes, watch=losses.watch).run(before)
+        outcome = Repairer(StaysOpen(overlay), memory_bytes, watch=losses.watch).run(before)
     except (F2fsError, OSError, ValueError, IndexError, KeyError):
         return _Outcome(False, 0, 0)
     tree = outcome.after.tree
@@ -92,7 +92,7 @@ def _outcome(overlay: Overlay, memory_bytes: int) -> _Outcome:
 
 
 def _drop_tables(overlay: Overlay) -> None:
-    geo = Image(Kept(overlay)).geo
+    geo = Image(StaysOpen(overlay)).geo
     overlay.write_zeroes(geo.cp_blkaddr * geo.block_size, (geo.ssa_blkaddr - geo.cp_blkaddr) * geo.block_size)
 
 

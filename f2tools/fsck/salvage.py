@@ -26,9 +26,19 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.recovered import recovered
 from f2tools.fsck.check import DEFAULT_MEMORY, check
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.fates import DEFECTS, Fate, Fates, Honest, State, fates, in_lost_found, missing_bytes, percent_there
+from f2tools.fsck.fates import (
+    DEFECTS,
+    CutOffOverlay,
+    Fate,
+    Fates,
+    State,
+    fates,
+    in_lost_found,
+    missing_bytes,
+    percent_there,
+)
 from f2tools.fsck.losses import Losses
-from f2tools.fsck.repair.rounds import Kept, Outcome, Repairer
+from f2tools.fsck.repair.rounds import Outcome, Repairer, StaysOpen
 from f2tools.newfile import create_in, open_folder
 from f2tools.text import printable
 
@@ -160,7 +170,7 @@ def _salvage(
     repairer = Repairer(device, memory_bytes, watch=losses.watch)
     prepared = prepare(repairer.overlay, memory_bytes) if prepare is not None else []
     outcome, trouble = _repair(repairer)
-    volume = _volume(Honest(repairer.overlay, real_size))
+    volume = _volume(CutOffOverlay(repairer.overlay, real_size))
     copied = extract(volume, os.path.join(target, FILES), keep=keep, advance=advance)
     result = Salvage(image, target, copied)
     if outcome is not None:
@@ -175,7 +185,7 @@ def _salvage(
 def _repair(repairer: Repairer) -> tuple[Outcome | None, str]:
     """The repair in memory; where even that goes wrong, what it reached counts."""
     try:
-        before = check(Image(Kept(repairer.overlay)))
+        before = check(Image(StaysOpen(repairer.overlay)))
         before.tree = None
         return repairer.run(before), ""
     except F2fsError:
@@ -187,7 +197,7 @@ def _repair(repairer: Repairer) -> tuple[Outcome | None, str]:
 def _volume(device: Device) -> Volume:
     """The repaired volume with what was fsync'ed after its checkpoint, or without where that can't be had."""
     with suppress(*DEFECTS):
-        return recovered(Kept(device))
+        return recovered(StaysOpen(device))
     return Volume(device)
 
 

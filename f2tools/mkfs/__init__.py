@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.request import DeviceSpec, Options, Zones
 
-__all__ = ["DeviceSpec", "Options", "Plan", "Zones", "make_plan"]
+__all__ = ["DeviceSpec", "Options", "VolumePlan", "Zones", "make_plan"]

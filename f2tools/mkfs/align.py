@@ -15,7 +15,7 @@ from pathlib import Path
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import BLOCKS_PER_SEG
-from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.request import DeviceSpec, Options, TooSmall
 from f2tools.options import human_size
 
@@ -107,7 +107,7 @@ def aligned(options: Options, erase: EraseBlock) -> tuple[Options, list[str]]:
 
 def plan_aligned(
     options: Options, specs: tuple[DeviceSpec, ...], erase: EraseBlock, give_way: bool
-) -> tuple[Plan, list[str]]:
+) -> tuple[VolumePlan, list[str]]:
     """A plan with aligned sections; with `give_way` a volume too small for them gets halves of the erase block."""
     size = erase.size
     while True:
@@ -125,7 +125,7 @@ def plan_aligned(
         return plan, reasons + _starts(plan, size)
 
 
-def _starts(plan: Plan, erase_block: int) -> list[str]:
+def _starts(plan: VolumePlan, erase_block: int) -> list[str]:
     """What the alignment came to: where segment 0 and the main area lie on the medium."""
     geo, start = plan.geometry, plan.options.start_bytes
     said: list[str] = []

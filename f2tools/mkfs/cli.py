@@ -10,7 +10,7 @@ from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import FEATURES, flag_names
 from f2tools.mkfs.fill_options import fill_of, fill_options, words_of
-from f2tools.mkfs.plan import Plan
+from f2tools.mkfs.plan import VolumePlan
 from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
@@ -227,7 +227,7 @@ def mkfs(**given: Any) -> None:
         click.echo(summary(report))
 
 
-def _request(given: dict[str, Any]) -> maker.Request:
+def _request(given: dict[str, Any]) -> maker.MkfsRequest:
     """The command line as a request."""
     from f2tools.mkfs import make as maker
 
@@ -254,7 +254,7 @@ def _request(given: dict[str, Any]) -> maker.Request:
     if given["defaults"] == "android":
         options = maker.android(options, ":" in (given["encoding"] or ""))
         owner, wanted = owner or (0, 0), wanted or given["block_size"]
-    return maker.Request(
+    return maker.MkfsRequest(
         image=given["image"],
         options=options,
         extra=maker.parse_extra(given["extra"]),
@@ -298,7 +298,7 @@ def uuid_text(uuid: bytes) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def as_json(report: maker.Report) -> dict[str, Any]:
+def as_json(report: maker.MkfsReport) -> dict[str, Any]:
     """What was made, for programs; addresses and counts in blocks and segments, sizes in bytes."""
     plan = report.plan
     geo = plan.geometry
@@ -350,7 +350,7 @@ def as_json(report: maker.Report) -> dict[str, Any]:
     }
 
 
-def _filled_json(report: maker.Report) -> dict[str, Any] | None:
+def _filled_json(report: maker.MkfsReport) -> dict[str, Any] | None:
     filling = report.filling
     if filling is None:
         return None
@@ -363,7 +363,7 @@ def _filled_json(report: maker.Report) -> dict[str, Any] | None:
     }
 
 
-def summary(report: maker.Report) -> str:
+def summary(report: maker.MkfsReport) -> str:
     """What was made, on one screen."""
     plan = report.plan
     geo, size = plan.geometry, plan.geometry.block_size
@@ -402,5 +402,5 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _main_bytes(plan: Plan) -> int:
+def _main_bytes(plan: VolumePlan) -> int:
     return plan.geometry.segment_count_main * 512 * plan.geometry.block_size

@@ -47,7 +47,7 @@ from f2tools.f2fs.layout.quota import (
 )
 from f2tools.f2fs.layout.sit import SIT_VBLOCK_MAP_SIZE, SIT_VBLOCKS_SHIFT, SitBlock, SitEntry
 from f2tools.f2fs.layout.summary import Summary
-from f2tools.mkfs.plan import Plan, extra_isize
+from f2tools.mkfs.plan import VolumePlan, extra_isize
 
 LOST_FOUND = b"lost+found"
 MODE_ROOT, MODE_LOST_FOUND, MODE_QUOTA, MODE_ALIAS = 0o040755, 0o040700, 0o100600, 0o100700
@@ -80,7 +80,7 @@ def u32s(*values: int) -> bytes:
 class Contents:
     """The files of a new volume; see the module's docstring."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: VolumePlan) -> None:
         self.plan = plan
         self.geo = plan.geometry
         self.blocks: list[tuple[int, bytes]] = []  # (blkaddr, block)

@@ -44,7 +44,7 @@ from f2tools.f2fs.layout.super import Device as DeviceEntry
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.areas import SEGMENT_COUNT_CKPT
 from f2tools.mkfs.contents import Contents, packed, u32s
-from f2tools.mkfs.plan import Plan
+from f2tools.mkfs.plan import VolumePlan
 from f2tools.mkfs.request import NO_SEGMENT, encoded_label
 
 SUMMARY_BLOCKS = 4  # compact data summaries, then hot, warm and cold node summaries
@@ -56,13 +56,13 @@ WIPED_BYTES = 4 << 20  # where nearly all magic numbers lie; mkfs.f2fs clears as
 class Volume:
     """A volume in bytes: its two superblock blocks are equal, its blocks lie at these addresses, the rest is zero."""
 
-    plan: Plan
+    plan: VolumePlan
     super_block: bytes
     zeroed: tuple[tuple[int, int], ...]  # (blkaddr, blocks) that must read as zeros, before `blocks` are written
     blocks: tuple[tuple[int, bytes], ...]  # (blkaddr, one or more blocks)
 
 
-def build(plan: Plan) -> Volume:
+def build(plan: VolumePlan) -> Volume:
     """The bytes of a planned volume."""
     contents = Contents(plan)
     geo = plan.geometry
@@ -117,7 +117,7 @@ def hide_superblocks(volume: Volume, device: Device) -> None:
     device.flush()
 
 
-def volume_device(plan: Plan, members: Sequence[Device]) -> Device:
+def volume_device(plan: VolumePlan, members: Sequence[Device]) -> Device:
     """The devices as one range of the volume's blocks."""
     if len(members) == 1:
         return members[0]
@@ -141,7 +141,7 @@ def _give_back(member: Device, zoned: bool) -> None:
     member.trim(0, member.size_bytes)
 
 
-def _zeroed(plan: Plan) -> Iterator[tuple[int, int]]:
+def _zeroed(plan: VolumePlan) -> Iterator[tuple[int, int]]:
     """What must read as zeros: checkpoint area, live copies of SIT and NAT, and where the warm node log starts."""
     geo = plan.geometry
     yield geo.cp_blkaddr, geo.sit_blkaddr - geo.cp_blkaddr
@@ -156,7 +156,7 @@ def _zeroed(plan: Plan) -> Iterator[tuple[int, int]]:
 # ---- superblock ----
 
 
-def superblock_bytes(plan: Plan) -> bytes:
+def superblock_bytes(plan: VolumePlan) -> bytes:
     """struct f2fs_super_block of a planned volume."""
     geo, options = plan.geometry, plan.options
     log_sectorsize, log_blocksize = _log2(plan.sector_size), _log2(geo.block_size)
@@ -212,7 +212,7 @@ def superblock_bytes(plan: Plan) -> bytes:
     return body + u32s(f2fs_crc32(body))
 
 
-def _device_table(plan: Plan) -> bytes:
+def _device_table(plan: VolumePlan) -> bytes:
     """Paths and sizes of the devices; empty where there is but one."""
     if len(plan.devices) == 1:
         return b""
@@ -225,7 +225,7 @@ def _device_table(plan: Plan) -> bytes:
 # ---- checkpoint ----
 
 
-def _checkpoint_packs(plan: Plan, contents: Contents) -> Iterator[tuple[int, bytes]]:
+def _checkpoint_packs(plan: VolumePlan, contents: Contents) -> Iterator[tuple[int, bytes]]:
     """The live pack, its nat_bits, and head and tail of the other one, which has version 0."""
     geo = plan.geometry
     first, second = geo.cp_blkaddr, geo.cp_blkaddr + BLOCKS_PER_SEG
@@ -242,7 +242,7 @@ def _checkpoint_packs(plan: Plan, contents: Contents) -> Iterator[tuple[int, byt
     yield second + blocks - 1, other
 
 
-def _checkpoint_flags(plan: Plan, nat_bits_fit: bool) -> int:
+def _checkpoint_flags(plan: VolumePlan, nat_bits_fit: bool) -> int:
     flags = CP_UMOUNT_FLAG | CP_COMPACT_SUM_FLAG
     if plan.options.nat_bits and nat_bits_fit:
         flags |= CP_NAT_BITS_FLAG
@@ -253,7 +253,7 @@ def _checkpoint_flags(plan: Plan, nat_bits_fit: bool) -> int:
     return flags
 
 
-def _checkpoint_block(plan: Plan, contents: Contents, version: int, flags: int) -> bytes:
+def _checkpoint_block(plan: VolumePlan, contents: Contents, version: int, flags: int) -> bytes:
     """Head or tail of a pack.  All bits of both version bitmaps are zero: the first copies are live."""
     geo = plan.geometry
     unused = [NO_SEGMENT] * (MAX_ACTIVE_DATA_LOGS - 3)
@@ -289,7 +289,7 @@ def _checkpoint_block(plan: Plan, contents: Contents, version: int, flags: int) 
     return bytes(block)
 
 
-def _summary_blocks(plan: Plan, contents: Contents) -> Iterator[bytes]:
+def _summary_blocks(plan: VolumePlan, contents: Contents) -> Iterator[bytes]:
     """The compact summary of the data logs with both journals, then the summaries of the three node logs."""
     geo = plan.geometry
     unit = geo.sum_block_size
@@ -309,12 +309,12 @@ def _summary_blocks(plan: Plan, contents: Contents) -> Iterator[bytes]:
         yield (owners + packed(SummaryFooter, entry_type=SUM_TYPE_NODE)).ljust(geo.block_size, b"\0")
 
 
-def _nat_bits_blocks(plan: Plan) -> int:
+def _nat_bits_blocks(plan: VolumePlan) -> int:
     bitmaps = 2 * (plan.geometry.nat_blocks // 8)
     return -(-(bitmaps + 8) // plan.geometry.block_size)
 
 
-def _nat_bits(plan: Plan, head: bytes) -> bytes:
+def _nat_bits(plan: VolumePlan, head: bytes) -> bytes:
     """Which NAT blocks are full (none) and empty (all but the first), keyed with version and CRC of the pack."""
     bytes_each = plan.geometry.nat_blocks // 8
     offset = Checkpoint.size if plan.options.large_nat_bitmap else len(head) - 4
@@ -325,7 +325,7 @@ def _nat_bits(plan: Plan, head: bytes) -> bytes:
     return whole.ljust(_nat_bits_blocks(plan) * plan.geometry.block_size, b"\0")
 
 
-def _first_nat_block(plan: Plan) -> bytes:
+def _first_nat_block(plan: VolumePlan) -> bytes:
     """nids 1 and 2, which exist in memory only, have the address 1; real ones are in the journal."""
     entries = bytes(NatEntry.size)
     for ino in (F2FS_NODE_INO, F2FS_META_INO):

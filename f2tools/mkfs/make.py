@@ -22,7 +22,7 @@ from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, FEATURES
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
-from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.populate import (
     Fill,
     Filling,
@@ -57,7 +57,7 @@ class Extra:
 
 
 @dataclass(frozen=True)
-class Request:
+class MkfsRequest:
     """What is asked of `f2tools mkfs`; `options` without what only the devices can tell."""
 
     image: str
@@ -88,10 +88,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Report:
+class MkfsReport:
     """What was made, or would have been."""
 
-    plan: Plan
+    plan: VolumePlan
     reasons: tuple[str, ...]  # of the alignment
     overwritten: tuple[tuple[str, str], ...]  # (path, what was there)
     created: tuple[str, ...]
@@ -109,7 +109,7 @@ def android(options: Options, given_encoding_flags: bool) -> Options:
     return replace(options, features=options.features | sum(FEATURES[n] for n in set(ANDROID_FEATURES)))
 
 
-def make(request: Request) -> Report:
+def make(request: MkfsRequest) -> MkfsReport:
     """Format, and fill where that is asked; Usage or DeviceError before anything is written where it can't be done."""
     with ExitStack() as stack:
         tree: Tree | None = None
@@ -123,13 +123,15 @@ def make(request: Request) -> Report:
         options = _identified(request, _placed(request, specs), specs)
         plan, reasons = _planned(request, options, specs)
         filling = filling_of(request.fill, tree) if request.fill is not None and tree is not None else None
-        report = Report(plan, tuple(reasons), targets.overwritten(), targets.created(), not request.dry_run, filling)
+        report = MkfsReport(
+            plan, tuple(reasons), targets.overwritten(), targets.created(), not request.dry_run, filling
+        )
         if not request.dry_run:
             targets.write(plan, tree)
         return report
 
 
-def _placed(request: Request, specs: tuple[DeviceSpec, ...]) -> Options:
+def _placed(request: MkfsRequest, specs: tuple[DeviceSpec, ...]) -> Options:
     """The options with what the devices say: where the volume starts on its medium, how much of it is asked for."""
     start = request.partition_start
     return replace(
@@ -139,7 +141,7 @@ def _placed(request: Request, specs: tuple[DeviceSpec, ...]) -> Options:
     )
 
 
-def _with_source(request: Request, fill: Fill, stack: ExitStack) -> tuple[Request, Tree]:
+def _with_source(request: MkfsRequest, fill: Fill, stack: ExitStack) -> tuple[MkfsRequest, Tree]:
     """(the request with what follows from its source, the source)."""
     features = request.options.features | needed_features(fill)
     request = replace(request, options=replace(request.options, features=features))
@@ -159,19 +161,19 @@ def _with_source(request: Request, fill: Fill, stack: ExitStack) -> tuple[Reques
     return request, tree
 
 
-def _smallest(request: Request, fill: Fill, tree: Tree) -> int:
+def _smallest(request: MkfsRequest, fill: Fill, tree: Tree) -> int:
     """Bytes of the smallest volume by this request that holds the source; Usage where size can't be chosen."""
     if request.extra or request.sectors is not None or request.zone_size is not None:
         raise Usage("--size auto is for a volume on one image; -c, SECTORS and --zone-size don't go with it")
 
-    def planned(size: int) -> Plan:
+    def planned(size: int) -> VolumePlan:
         specs = (DeviceSpec(request.image, size),)
         return _planned(request, _placed(request, specs), specs)[0]
 
     return smallest_size(planned, fill, tree, request.free)
 
 
-def _planned(request: Request, options: Options, specs: tuple[DeviceSpec, ...]) -> tuple[Plan, list[str]]:
+def _planned(request: MkfsRequest, options: Options, specs: tuple[DeviceSpec, ...]) -> tuple[VolumePlan, list[str]]:
     if request.erase_block is not None:
         return plan_aligned(options, specs, EraseBlock(request.erase_block, "as asked"), give_way=False)
     if request.align:
@@ -179,14 +181,14 @@ def _planned(request: Request, options: Options, specs: tuple[DeviceSpec, ...]) 
     return make_plan(options, specs), []
 
 
-def _sectors(request: Request, spec: DeviceSpec) -> int | None:
+def _sectors(request: MkfsRequest, spec: DeviceSpec) -> int | None:
     """The positional number of sectors, in sectors of the device."""
     if request.sectors is None:
         return None
     return request.sectors * (request.wanted_sector_size or spec.sector_size) // spec.sector_size
 
 
-def _identified(request: Request, options: Options, specs: tuple[DeviceSpec, ...]) -> Options:
+def _identified(request: MkfsRequest, options: Options, specs: tuple[DeviceSpec, ...]) -> Options:
     """With time, owner, UUID and checkpoint version: derived from the options where the volume is reproducible."""
     fixed = request.reproducible or request.source_date_epoch is not None
     when = request.timestamp
@@ -238,7 +240,7 @@ class _Target:
 class _Targets:
     """The images and devices of a request: looked at when made, written to by `write`."""
 
-    def __init__(self, request: Request, stack: ExitStack) -> None:
+    def __init__(self, request: MkfsRequest, stack: ExitStack) -> None:
         self._request = request
         self._stack = stack
         sizes = list(request.sizes)
@@ -269,7 +271,7 @@ class _Targets:
     def created(self) -> tuple[str, ...]:
         return tuple(t.path for t in self._list if t.fresh)
 
-    def write(self, plan: Plan, tree: Tree | None) -> None:
+    def write(self, plan: VolumePlan, tree: Tree | None) -> None:
         """Write the volume, with the files of a tree if there is one."""
         from f2tools.mkfs.format import build, volume_device, write
 

@@ -60,7 +60,7 @@ class PlannedDevice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class VolumePlan:
     """Everything that is decided about a volume before its first block is written."""
 
     options: Options
@@ -113,7 +113,7 @@ def extra_isize(feature: int) -> int:
     return 4
 
 
-def make_plan(options: Options, devices: tuple[DeviceSpec, ...] | list[DeviceSpec]) -> Plan:
+def make_plan(options: Options, devices: tuple[DeviceSpec, ...] | list[DeviceSpec]) -> VolumePlan:
     """Decide everything about a volume; Usage where options contradict each other or the devices are too small."""
     specs = tuple(devices)
     notes: list[str] = []
@@ -172,7 +172,7 @@ class _Planner:
         self.segs_per_zone = self.segs_per_sec * self.secs_per_zone
         self.zone_bytes = self.segs_per_zone * self.segment_bytes
 
-    def plan(self) -> Plan:
+    def plan(self) -> VolumePlan:
         segment0 = self._segment0()
         devices = self._devices(segment0)
         self._check_zone_starts(segment0, devices)
@@ -187,7 +187,7 @@ class _Planner:
         cursegs = self._cursegs(total_zones)
         qf_ino, lost_found_ino, alias_inos, next_free_nid = self._inos()
         cold, hot = extension_lists(self.options.cold_extensions, self.options.hot_extensions)
-        return Plan(
+        return VolumePlan(
             options=self.options,
             geometry=geometry,
             devices=devices,

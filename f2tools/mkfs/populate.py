@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
     from f2tools.f2fs.write.segment import Policy
     from f2tools.mkfs.format import Volume
-    from f2tools.mkfs.plan import Plan
+    from f2tools.mkfs.plan import VolumePlan
 
 MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
 _LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
@@ -215,7 +215,7 @@ def digest_of(entries: Iterable[SourceEntry]) -> bytes:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def policy_of(plan: Plan, fill: Fill) -> Policy:
+def policy_of(plan: VolumePlan, fill: Fill) -> Policy:
     """How the volume is written; one with the feature ro has two logs."""
     from f2tools.f2fs.write.segment import Policy
 
@@ -261,7 +261,7 @@ def fill_volume(
     write_superblocks(volume, device)
 
 
-def _too_small(plan: Plan, fill: Fill, size: int | None) -> TooSmall:
+def _too_small(plan: VolumePlan, fill: Fill, size: int | None) -> TooSmall:
     said = f"; it needs {human_size(size)} ({size} bytes), which --size auto finds" if size else ""
     have = human_size(plan.size_bytes)
     return TooSmall(f"{fill.source} does not fit into a volume of {have}{said}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from f2tools.copyin.source import Tree
     from f2tools.f2fs.volume.geometry import Geometry
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
-    from f2tools.mkfs.plan import Plan
+    from f2tools.mkfs.plan import VolumePlan
     from f2tools.mkfs.populate import Fill
 
 MOST_BYTES = 16 << 40
@@ -186,7 +186,7 @@ class Counter:
 # -- sizes ----------------------------------------------------------------------------------------------------------
 
 
-def smallest_size(planned: Callable[[int], Plan], fill: Fill, tree: Tree, free: Free | None) -> int:
+def smallest_size(planned: Callable[[int], VolumePlan], fill: Fill, tree: Tree, free: Free | None) -> int:
     """Bytes of the smallest volume that a tree fits in; `planned` makes a plan of a size, or raises TooSmall."""
     plan = _first(planned)
     need = Counter(plan.geometry, fill.compress).count(tree.entries, own_names(plan))
@@ -217,7 +217,7 @@ def smallest_size(planned: Callable[[int], Plan], fill: Fill, tree: Tree, free: 
     return start + high * unit
 
 
-def _first(planned: Callable[[int], Plan]) -> Plan:
+def _first(planned: Callable[[int], VolumePlan]) -> VolumePlan:
     """A plan of any size, to know the geometry by."""
     size = 64 << 20
     while True:
@@ -229,13 +229,13 @@ def _first(planned: Callable[[int], Plan]) -> Plan:
                 raise
 
 
-def own_names(plan: Plan) -> list[bytes]:
+def own_names(plan: VolumePlan) -> list[bytes]:
     """What is in the root directory of a new volume."""
     aliases = [os.fsencode(device.spec.alias) for device in plan.devices if device.spec.alias]
     return [*([b"lost+found"] if plan.lost_found_ino else []), *aliases]
 
 
-def holds(plan: Plan, need: Need, free: Free) -> bool:
+def holds(plan: VolumePlan, need: Need, free: Free) -> bool:
     """Whether a volume has the blocks, segments and node numbers for a tree, and the room to be left."""
     from f2tools.mkfs.contents import Contents
 

@@ -22,7 +22,7 @@ from f2tools.pictures.files import picture_options, pictures
 from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
-    from f2tools.recover.plan import Plan
+    from f2tools.recover.plan import RecoveryPlan
 
 
 @click.command()
@@ -83,7 +83,7 @@ def recover(
     _report(plan, image, changes, dry_run, verbose, as_json)
 
 
-def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int | None) -> Plan:
+def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int | None) -> RecoveryPlan:
     from f2tools.f2fs.volume.volume import open_volume
     from f2tools.recover.plan import make_plan
 
@@ -99,7 +99,7 @@ def _looked_at(image: str, devices: tuple[str, ...], checkpoint: Any, until: int
             return replace(plan, needed=True, older=judge_older(volume, newest))
 
 
-def _must_be_possible(image: str, plan: Plan, force: bool) -> None:
+def _must_be_possible(image: str, plan: RecoveryPlan, force: bool) -> None:
     older = plan.older
     if older is None or older.certain:
         return
@@ -111,7 +111,7 @@ def _must_be_possible(image: str, plan: Plan, force: bool) -> None:
 
 
 def _change(
-    image: str, devices: tuple[str, ...], plan: Plan, rollback: bool, until: int | None, dry_run: bool,
+    image: str, devices: tuple[str, ...], plan: RecoveryPlan, rollback: bool, until: int | None, dry_run: bool,
     undo: str | None, checkpoint: Any,
 ) -> None:  # fmt: skip
     from f2tools.device import open_for_change
@@ -130,7 +130,7 @@ def _change(
     volume.close()
 
 
-def _report(plan: Plan, image: str, changes: bool, dry_run: bool, verbose: bool, as_json: bool) -> None:
+def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbose: bool, as_json: bool) -> None:
     from f2tools.recover.show import lines_of
 
     written = changes and plan.needed and not dry_run

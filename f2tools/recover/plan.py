@@ -78,7 +78,7 @@ class Comeback:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecoveryPlan:
     """All of it; fields are stable names of the JSON."""
 
     clean: bool  # unmounted after the checkpoint
@@ -99,11 +99,11 @@ class Plan:
         return asdict(self)
 
 
-def make_plan(volume: Volume, until: int | None = None) -> Plan:
+def make_plan(volume: Volume, until: int | None = None) -> RecoveryPlan:
     """Look at a volume under its checkpoint; nothing is written."""
     found = find_fsync_chain(volume, until)
     orphans = _orphans(volume)
-    return Plan(
+    return RecoveryPlan(
         clean=volume.clean,
         needed=bool(found.needed or orphans or not volume.clean),
         why_this_pack=_why(volume),

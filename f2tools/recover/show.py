@@ -10,7 +10,7 @@ import numpy as np
 from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 from f2tools.recover.older import Verdict
-from f2tools.recover.plan import Comeback, Plan, Step
+from f2tools.recover.plan import Comeback, RecoveryPlan, Step
 from f2tools.text import printable
 
 WIDTH = 64  # node blocks in a line of the picture
@@ -22,7 +22,7 @@ NOT_APPLIED = "#dddddd"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def lines_of(plan: Plan, image: str, verbose: bool) -> Iterator[str]:
+def lines_of(plan: RecoveryPlan, image: str, verbose: bool) -> Iterator[str]:
     """The plan, line by line; `verbose`: also every block of the chain."""
     for pack in plan.packs:
         state = "is the state of the volume" if pack.chosen else "is not used"
@@ -99,7 +99,7 @@ def _row(step: Step) -> str:
     return f"{step.index:>4} {step.blkaddr:#10x} {step.segno:>9} {step.nid:>10} {step.ino:>10} {step.node:<12} {marks}"
 
 
-def picture(plan: Plan) -> Iterator[str]:
+def picture(plan: RecoveryPlan) -> Iterator[str]:
     """The log after the checkpoint: a letter is a node block of a file, a capital carries the fsync mark."""
     letters = {file.ino: LETTERS[index % len(LETTERS)] for index, file in enumerate(plan.files)}
     yield "the warm node log after the checkpoint, a letter is a node block:"
@@ -117,7 +117,7 @@ def picture(plan: Plan) -> Iterator[str]:
     yield "  " + "  ".join([*shown, "capital: fsync mark", ". not applied"])
 
 
-def timeline(plan: Plan, name: str) -> Picture:
+def timeline(plan: RecoveryPlan, name: str) -> Picture:
     """The log after the checkpoint: a column is a node block, a row a file; the whole height of a row is an fsync mark.
 
     Files that come back first have rows at the top and colours of their own; what is not applied is at the bottom.

@@ -103,7 +103,7 @@ Step = Empty | SetEnd | MoveAreas
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResizePlan:
     """The way to another size; no steps where there is nothing to do."""
 
     size_bytes: int  # of the volume's devices
@@ -117,7 +117,7 @@ class Plan:
         return any(isinstance(step, MoveAreas) for step in self.steps)
 
 
-def make_plan(state: State, size_bytes: int, mode: Mode = "auto") -> Plan:
+def make_plan(state: State, size_bytes: int, mode: Mode = "auto") -> ResizePlan:
     """How to bring a volume to so many bytes (of its devices in all); DoesNotFit, Usage.
 
     `keep` leaves the metadata areas as they are, `fit` makes them what mkfs would make them for the new size, `auto`
@@ -125,7 +125,7 @@ def make_plan(state: State, size_bytes: int, mode: Mode = "auto") -> Plan:
     """
     geo = state.geometry
     if size_bytes // geo.block_size == geo.block_count and geo.segment0_blkaddr == state.home and mode != "fit":
-        return Plan(size_bytes, geo, geo, ())
+        return ResizePlan(size_bytes, geo, geo, ())
     errors: list[str] = []
     for kept in _ways(state, size_bytes, mode):
         try:
@@ -135,12 +135,12 @@ def make_plan(state: State, size_bytes: int, mode: Mode = "auto") -> Plan:
     raise DoesNotFit("; ".join(dict.fromkeys(errors)))
 
 
-def minimum(state: State, mode: Mode = "auto") -> Plan:
+def minimum(state: State, mode: Mode = "auto") -> ResizePlan:
     """The plan for the smallest size that the volume can be brought to."""
     geo = state.geometry
     unit = geo.segs_per_zone * BLOCKS_PER_SEG * geo.block_size
     base = (state.home + _other_devices(state)) * geo.block_size
-    found: list[Plan] = []
+    found: list[ResizePlan] = []
     zoned = bool(geo.feature & F2FS_FEATURE_BLKZONED)
     modes: tuple[Mode, ...] = ("keep",) if zoned else ("keep", "fit") if mode == "auto" else (mode,)
     for each in modes:
@@ -148,12 +148,12 @@ def minimum(state: State, mode: Mode = "auto") -> Plan:
         if plan is not None:
             found.append(plan)
     if not found:
-        return Plan(geo.block_count * geo.block_size, geo, geo, ())
+        return ResizePlan(geo.block_count * geo.block_size, geo, geo, ())
     return min(found, key=lambda plan: (plan.size_bytes, len(plan.steps)))
 
 
-def _smallest(state: State, base: int, unit: int, mode: Mode) -> Plan | None:
-    def attempt(zones: int) -> Plan | None:
+def _smallest(state: State, base: int, unit: int, mode: Mode) -> ResizePlan | None:
+    def attempt(zones: int) -> ResizePlan | None:
         try:
             return make_plan(state, base + zones * unit, mode)
         except DoesNotFit:
@@ -205,7 +205,7 @@ def _ways(state: State, size_bytes: int, mode: Mode) -> tuple[bool, ...]:
 # -- the areas stay -------------------------------------------------------------------------------------------------
 
 
-def _kept(state: State, size_bytes: int) -> Plan:
+def _kept(state: State, size_bytes: int) -> ResizePlan:
     geo = state.geometry
     segments = _segments_in(state, size_bytes)
     after = _with_end(state, segments, size_bytes)
@@ -217,7 +217,7 @@ def _kept(state: State, size_bytes: int) -> Plan:
     if after.end_blkaddr < geo.end_blkaddr:
         steps.append(Empty(after.main_blkaddr, after.end_blkaddr))
     steps.append(SetEnd(after, reserve))
-    return Plan(size_bytes, geo, after, tuple(steps), reserve)
+    return ResizePlan(size_bytes, geo, after, tuple(steps), reserve)
 
 
 def main_limit(geo: Geometry) -> int:
@@ -231,7 +231,7 @@ def main_limit(geo: Geometry) -> int:
 # -- the areas move -------------------------------------------------------------------------------------------------
 
 
-def _fitted(state: State, size_bytes: int) -> Plan:
+def _fitted(state: State, size_bytes: int) -> ResizePlan:
     """Stages, each with areas for a size that is as near to the one wanted as the room there is allows."""
     goal = _segments_in(state, size_bytes)
     final = _geometry(state, goal, size_bytes)
@@ -243,7 +243,7 @@ def _fitted(state: State, size_bytes: int) -> Plan:
     for _ in range(MAX_STAGES):
         stage = _stage(now, final)
         if stage is not None:
-            return Plan(size_bytes, state.geometry, final, (*steps, *stage), reserve)
+            return ResizePlan(size_bytes, state.geometry, final, (*steps, *stage), reserve)
         between = _stage_between(now, goal)
         if between is None:
             break
@@ -368,9 +368,7 @@ def _segments_in(state: State, size_bytes: int) -> int:
 
 def _areas(state: State, segments: int) -> Areas | None:
     geo = state.geometry
-    return areas_of(
-        segments, geo.segs_per_zone, geo.block_size, geo.feature, state.large_nat_bitmap, state.least_nat
-    )
+    return areas_of(segments, geo.segs_per_zone, geo.block_size, geo.feature, state.large_nat_bitmap, state.least_nat)
 
 
 def _geometry(state: State, segments: int, size_bytes: int) -> Geometry:

@@ -37,7 +37,7 @@ from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import human_size
 from f2tools.resize.lay import lay_down, superblock_for, switch
-from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, Plan, SetEnd, State, Step, make_plan, minimum
+from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, ResizePlan, SetEnd, State, Step, make_plan, minimum
 
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is emptied
 Advance = Callable[[int], None]
@@ -64,7 +64,7 @@ class Usage:
 class Outcome:
     """What was done."""
 
-    plan: Plan
+    plan: ResizePlan
     blocks_moved: int
     blocks_written: int  # to the main area, nodes that point to what moved included
     last_bytes: int  # of the volume's only device, or of its last one
@@ -225,7 +225,7 @@ def heal_superblocks(device: Device) -> None:
         switch(device, raw, geo.block_size)
 
 
-def _to_move(device: Device, plan: Plan) -> int:
+def _to_move(device: Device, plan: ResizePlan) -> int:
     """Blocks that the steps will move, as far as can be told before."""
     with Volume(_Kept(device)) as volume:
         starts = volume.geo.start_block(np.arange(volume.geo.segment_count_main, dtype=np.int64))
@@ -237,7 +237,7 @@ def _to_move(device: Device, plan: Plan) -> int:
         )
 
 
-def _plan(state: State, last_bytes: int | None, mode: Mode) -> Plan:
+def _plan(state: State, last_bytes: int | None, mode: Mode) -> ResizePlan:
     if last_bytes is None:
         return minimum(state, mode)
     wanted = bytes_with(state, last_bytes)

@@ -21,7 +21,7 @@ from f2tools.options import (
 from f2tools.text import printable
 
 if TYPE_CHECKING:
-    from f2tools.tune.tune import Plan, Request
+    from f2tools.tune.tune import TunePlan, TuneRequest
 
 NOTHING = "nothing to change"
 
@@ -55,7 +55,7 @@ def label(
       f2tools label card.img
       f2tools label card.img HOLIDAYS
     """
-    from f2tools.tune.tune import Request, described
+    from f2tools.tune.tune import TuneRequest, described
 
     if new is None:
         _reject(dry_run, undo)
@@ -65,7 +65,7 @@ def label(
             said = described(volume.sb)["label"]
         print_json({"image": image, "label": said}) if as_json else click.echo(printable(said))
         return
-    _change(image, devices, Request(label=new), dry_run, undo, as_json)
+    _change(image, devices, TuneRequest(label=new), dry_run, undo, as_json)
 
 
 def _reject(dry_run: bool, undo: str | None) -> None:
@@ -115,18 +115,18 @@ def tune(
       f2tools tune card.img --uuid random -O quota,casefold
       f2tools tune card.img -O '!inode_checksum' -e webp -E '!db' --dry-run
     """
-    from f2tools.tune.tune import Request
+    from f2tools.tune.tune import TuneRequest
 
     if dry_run and undo:
         raise Usage("--dry-run writes nothing that --undo could keep")
     on, off = _lists(features)
     add_cold, drop_cold = _lists(cold_extensions)
     add_hot, drop_hot = _lists(hot_extensions)
-    request = Request(
+    request = TuneRequest(
         new_label, None if uuid is None else _uuid(uuid), on, off, encoding, None if salt is None else _salt(salt),
         add_cold, drop_cold, add_hot, drop_hot,
     )  # fmt: skip
-    if request == Request():
+    if request == TuneRequest():
         _reject(dry_run, undo)
         _show(image, devices, as_json)
         return
@@ -157,7 +157,7 @@ def _salt(text: str) -> bytes:
 
 
 def _change(
-    image: str, devices: tuple[str, ...], request: Request, dry_run: bool, undo: str | None, as_json: bool
+    image: str, devices: tuple[str, ...], request: TuneRequest, dry_run: bool, undo: str | None, as_json: bool
 ) -> None:
     from f2tools.device import open_device
     from f2tools.f2fs.volume.volume import Volume
@@ -178,7 +178,7 @@ def _change(
     _say(image, made, dry_run, as_json)
 
 
-def _say(image: str, made: Plan, dry_run: bool, as_json: bool) -> None:
+def _say(image: str, made: TunePlan, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({"image": image, "written": bool(made.changes) and not dry_run, **made.as_dict()})
         return

@@ -52,7 +52,7 @@ def offset_of(copy: SuperCopy, sb: SuperBlock) -> int:
     return 1024 + (copy.index << sb.log_blocksize)
 
 
-class Lens(Wrapper):
+class WithSuperblock(Wrapper):
     """A device that shows another superblock than it has, and is not closed with what looks through it."""
 
     def __init__(self, base: Device, sb: SuperBlock) -> None:

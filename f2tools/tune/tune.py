@@ -46,7 +46,7 @@ from f2tools.f2fs.write.quota_tree import fresh
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.facts import Facts, all_inos, default_xattr_words, gather
 from f2tools.tune.features import SWITCHES, why_not
-from f2tools.tune.superblock import Lens, encoded_extensions, encoded_label, write_copies
+from f2tools.tune.superblock import WithSuperblock, encoded_extensions, encoded_label, write_copies
 
 LOST_FOUND = b"lost+found"
 MODE_QUOTA = stat.S_IFREG | 0o600
@@ -60,7 +60,7 @@ class Refused(F2fsError):
 
 
 @dataclass(frozen=True)
-class Request:
+class TuneRequest:
     """What is to become different; None and empty leave things as they are."""
 
     label: str | None = None
@@ -88,7 +88,7 @@ class Request:
 
 
 @dataclass
-class Plan:
+class TunePlan:
     """The superblock as it is to become, and what has to be done to inodes for that."""
 
     before: SuperBlock
@@ -115,11 +115,11 @@ class Plan:
         }
 
 
-def plan(volume: Volume, request: Request) -> Plan:
+def plan(volume: Volume, request: TuneRequest) -> TunePlan:
     """What a request means for a volume; Refused saying all that speaks against it, Usage."""
     before = deepcopy(volume.sb)
     after = deepcopy(volume.sb)
-    made = Plan(before, after, {})
+    made = TunePlan(before, after, {})
     if request.label is not None:
         after.volume_name = encoded_label(request.label)
     if request.salt is not None:
@@ -145,7 +145,7 @@ def plan(volume: Volume, request: Request) -> Plan:
     return made
 
 
-def _extensions(before: SuperBlock, after: SuperBlock, request: Request) -> None:
+def _extensions(before: SuperBlock, after: SuperBlock, request: TuneRequest) -> None:
     cold, hot = extensions_of(before)
     for names, add, drop, what in (
         (cold, request.add_cold, request.drop_cold, "cold"),
@@ -164,7 +164,7 @@ def _extensions(before: SuperBlock, after: SuperBlock, request: Request) -> None
         after.extension_count, after.hot_ext_count = len(cold), len(hot)
 
 
-def _features(after: SuperBlock, request: Request, facts: Facts, made: Plan) -> None:
+def _features(after: SuperBlock, request: TuneRequest, facts: Facts, made: TunePlan) -> None:
     before = made.before.feature
     for name in request.on:
         after.feature |= FEATURES[name]
@@ -186,7 +186,7 @@ def _features(after: SuperBlock, request: Request, facts: Facts, made: Plan) -> 
     _encoding(after, request)
 
 
-def _encoding(after: SuperBlock, request: Request) -> None:
+def _encoding(after: SuperBlock, request: TuneRequest) -> None:
     casefold = bool(after.feature & F2FS_FEATURE_CASEFOLD)
     fresh_one = "casefold" in request.on and not after.s_encoding
     if not casefold:
@@ -206,7 +206,7 @@ def _encoding(after: SuperBlock, request: Request) -> None:
     after.s_encoding_flags = F2FS_ENC_STRICT_MODE_FL if flags else after.s_encoding_flags
 
 
-def _conversions(volume: Volume, made: Plan) -> None:
+def _conversions(volume: Volume, made: TunePlan) -> None:
     old, new = made.before.feature, made.after.feature
     switched_on = new & ~old
     made.reseal = bool(
@@ -266,7 +266,7 @@ def described(sb: SuperBlock) -> dict[str, Any]:
 # -- doing it ---------------------------------------------------------------------------------------------------------
 
 
-def apply(device: Device, made: Plan, advance: Callable[[int], None] | None = None) -> None:
+def apply(device: Device, made: TunePlan, advance: Callable[[int], None] | None = None) -> None:
     """Make it so; `advance` is told of inodes that were rewritten."""
     final = deepcopy(made.after)
     if made.conversion:
@@ -278,7 +278,7 @@ def apply(device: Device, made: Plan, advance: Callable[[int], None] | None = No
     write_copies(device, final)
 
 
-def _between(made: Plan) -> SuperBlock:
+def _between(made: TunePlan) -> SuperBlock:
     """The superblock while inodes are rewritten: with what was on before and stays on, but for what is in doubt."""
     sb = deepcopy(made.before)
     sb.feature &= made.after.feature
@@ -290,10 +290,10 @@ def _between(made: Plan) -> SuperBlock:
 
 def _recover(device: Device, sb: SuperBlock) -> None:
     """Bring back what was fsync'ed, as long as the volume is what it was."""
-    WritableVolume(Lens(device, sb)).close()
+    WritableVolume(WithSuperblock(device, sb)).close()
 
 
-def _convert(device: Device, made: Plan, final: SuperBlock, advance: Callable[[int], None]) -> None:
+def _convert(device: Device, made: TunePlan, final: SuperBlock, advance: Callable[[int], None]) -> None:
     """Everything but the superblock, seen through one that has the features that inodes are written for.
 
     Quota files that are made go into `final`.
@@ -301,7 +301,7 @@ def _convert(device: Device, made: Plan, final: SuperBlock, advance: Callable[[i
     lens = deepcopy(final)
     if not any(lens.qf_ino):
         lens.feature &= ~F2FS_FEATURE_QUOTA_INO
-    with WritableVolume(Lens(device, lens)) as volume:
+    with WritableVolume(WithSuperblock(device, lens)) as volume:
         for kind in made.drop_quota:
             with _free_of_charge(volume):
                 _remove_quota_file(volume, int(made.before.qf_ino[QUOTA_NAMES.index(kind)]))

@@ -14,7 +14,7 @@ from f2tools.defrag.files import chosen_files
 from f2tools.device import open_device
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.tune.tune import Request, apply, plan
+from f2tools.tune.tune import TuneRequest, apply, plan
 from tests import images
 from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
 from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, writable
@@ -59,7 +59,7 @@ def range_moved(path: Path) -> None:
         move_range(volume, Range(geo.main_blkaddr, 512 * 12, geo.end_blkaddr, left=True), force=True)
 
 
-def tuned(request: Request) -> Callable[[Path], None]:
+def tuned(request: TuneRequest) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         with open_device(path, write=True) as device:
             apply(device, plan(Volume(device), request))
@@ -68,14 +68,20 @@ def tuned(request: Request) -> Callable[[Path], None]:
 
 
 TUNED = {
-    "extra": ("--size 64M", Request(on=("extra_attr", "inode_checksum", "inode_crtime", "compression", "sb_checksum"))),
-    "names": ("--size 64M", Request(on=("casefold", "encrypt", "verity", "lost_found", "quota"), label="switched")),
-    "uuid": (f"--size 64M -O {FULL}", Request(uuid=bytes(range(16)), on=("compression", "lost_found"))),
+    "extra": (
+        "--size 64M",
+        TuneRequest(on=("extra_attr", "inode_checksum", "inode_crtime", "compression", "sb_checksum")),
+    ),
+    "names": ("--size 64M", TuneRequest(on=("casefold", "encrypt", "verity", "lost_found", "quota"), label="switched")),
+    "uuid": (f"--size 64M -O {FULL}", TuneRequest(uuid=bytes(range(16)), on=("compression", "lost_found"))),
     "xattrs": (
         "--size 64M -O extra_attr,inode_crtime",
-        Request(on=("flexible_inline_xattr", "project_quota", "quota")),
+        TuneRequest(on=("flexible_inline_xattr", "project_quota", "quota")),
     ),
-    "off": (f"--size 64M -O {FULL}", Request(off=("flexible_inline_xattr", "quota", "inode_checksum", "sb_checksum"))),
+    "off": (
+        f"--size 64M -O {FULL}",
+        TuneRequest(off=("flexible_inline_xattr", "quota", "inode_checksum", "sb_checksum")),
+    ),
 }
 
 

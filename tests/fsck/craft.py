@@ -18,7 +18,7 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.checkpoint import checkpoint_crc
-from f2tools.fsck.check import Report, check
+from f2tools.fsck.check import CheckReport, check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Finding, Severity
 from tests.images import Reference, reference
@@ -192,11 +192,11 @@ class Patient:
         for offset, mask in [self.dentry_bit(folder, name, which) for which in range(-(-len(name) // 8))]:
             self.write(offset, bytes([self.read(offset, 1)[0] & ~mask]))
 
-    def check(self, **settings: Any) -> Report:
+    def check(self, **settings: Any) -> CheckReport:
         return examine(self.path, *self.image.extra, **settings)
 
 
-def examine(path: Path, *extra: Path, **settings: Any) -> Report:
+def examine(path: Path, *extra: Path, **settings: Any) -> CheckReport:
     """What the check finds in an image."""
     image = open_image(path, extra)
     try:
@@ -208,17 +208,17 @@ def examine(path: Path, *extra: Path, **settings: Any) -> Report:
     return report
 
 
-def bad(report: Report, least: Severity = Severity.WARNING) -> list[Finding]:
+def bad(report: CheckReport, least: Severity = Severity.WARNING) -> list[Finding]:
     """The findings of this severity or above."""
     return [finding for finding in report.findings if finding.severity >= least]
 
 
-def codes(report: Report, least: Severity = Severity.WARNING) -> Counter[str]:
+def codes(report: CheckReport, least: Severity = Severity.WARNING) -> Counter[str]:
     """How many findings there are of each code."""
     return Counter(finding.code for finding in bad(report, least))
 
 
-def said(report: Report) -> str:
+def said(report: CheckReport) -> str:
     return "\n".join(f"{finding.code} {finding.severity} {finding.message}" for finding in bad(report))
 
 

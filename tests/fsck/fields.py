@@ -33,7 +33,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.fields import ALONE
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.fsck.sweep import CONTENT, tree_on
 from tests.images import reference
 
@@ -81,7 +81,7 @@ def facts(name: str) -> Facts:
     image = reference(name)
     with open_device(image.path, extra=list(image.extra)) as device:
         tree, inos = tree_on(device)
-        with Volume(Kept(device)) as volume:
+        with Volume(StaysOpen(device)) as volume:
             return Facts(tree, inos, list(_cases(volume)))
 
 
@@ -243,7 +243,7 @@ def _entry_cases(volume: Volume, folder: bytes, inode: Inode, inos: list[int]) -
 def damage(case: Case, device: Device) -> None:
     """Write the wrong field; the inode is sealed again where the volume has seals."""
     device.pwrite(case.offset, case.wrong)
-    image = Image(Kept(device))
+    image = Image(StaysOpen(device))
     if case.seal and image.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
         size = image.geo.block_size
         crc = inode_checksum(image.sb.uuid, device.pread(case.seal * size, size))
@@ -254,10 +254,10 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
     """Set the field, repair, compare the whole tree: (what is wrong, what was found and done)."""
     image, before = reference(name), facts(name)
     with open_device(image.path, extra=list(image.extra)) as device:
-        wrong = Overlay(Kept(device))
+        wrong = Overlay(StaysOpen(device))
         damage(case, wrong)
         try:
-            report = check(Image(Kept(wrong)))
+            report = check(Image(StaysOpen(wrong)))
             story = [f"{finding.code} {finding.message}" for finding in report.findings]
             if not report.sound:
                 repairer = Repairer(wrong)
@@ -266,7 +266,7 @@ def judged(name: str, case: Case) -> tuple[list[str], list[str]]:
                 if not outcome.complete:
                     return [f"left: {dict(outcome.left)}"], story
                 repairer.commit(wrong)
-                if not check(Image(Kept(wrong))).sound:
+                if not check(Image(StaysOpen(wrong))).sound:
                     return ["a second check finds something"], story
             now, _ = tree_on(wrong)
         except Exception:

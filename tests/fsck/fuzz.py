@@ -25,7 +25,7 @@ from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Severity
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests import judges
 from tests.fsck.trees import shown
 from tests.hostile.damage import flips, resealed
@@ -166,11 +166,11 @@ def judged(name: str, number: int, work: Path, peer: bool = True, keep: Path | N
 
 def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep: Path | None, verdict: Verdict) -> str:
     patches = damage(name, number)
-    image = Overlay(Kept(device))
+    image = Overlay(StaysOpen(device))
     for offset, data in patches:
         image.pwrite(offset, data)
     try:
-        report = check(Image(Kept(image)))
+        report = check(Image(StaysOpen(image)))
     except NotF2fs as error:
         return "" if _beyond_all(name, patches) else f"can't be checked: {error}"
     verdict.found = report.counts
@@ -181,7 +181,7 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
         if not outcome.complete:
             return "" if set(outcome.left) & BEYOND else f"left: {dict(outcome.left)}"
         repairer.commit(image)
-        again = check(Image(Kept(image)))
+        again = check(Image(StaysOpen(image)))
         if not again.sound:
             return f"a second check finds {dict(again.counts)}"
     size = healthy(name).block_size
@@ -225,7 +225,7 @@ def _lost(name: str, image: Device, touched: set[int]) -> list[str]:
     good = healthy(name)
     now: dict[int, tuple[Any, ...]] = {}
     where: dict[bytes, int] = {}
-    with Volume(Kept(image)) as vol:
+    with Volume(StaysOpen(image)) as vol:
         for folder, _, entries in vol.walk():
             for entry in entries:
                 if not isinstance(entry.inode, Inode):
@@ -267,10 +267,12 @@ def _write(image: Device, path: Path) -> None:
 def _tell(name: str, number: int, verdict: Verdict) -> None:
     """What was found, and what was done: a few lines of each code."""
     with open_device(healthy(name).path) as device:
-        image = Overlay(Kept(device))
+        image = Overlay(StaysOpen(device))
         for offset, data in damage(name, number):
             image.pwrite(offset, data)
-        lines = [f"{f.code} {f.message}" for f in check(Image(Kept(image))).findings if f.severity >= Severity.WARNING]
+        lines = [
+            f"{f.code} {f.message}" for f in check(Image(StaysOpen(image))).findings if f.severity >= Severity.WARNING
+        ]
     for title, some in (("found", lines), ("did", verdict.done)):
         told: Counter[str] = Counter()
         for line in some:

@@ -30,7 +30,7 @@ from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import DIRECT, INODE, XATTR
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.fsck.trees import shown
 from tests.images import reference
 
@@ -69,7 +69,7 @@ def tree_on(device: Device) -> tuple[dict[bytes, tuple[Any, ...]], dict[bytes, i
     """Path to what a file shows, and path to inode number."""
     found: dict[bytes, tuple[Any, ...]] = {}
     inos: dict[bytes, int] = {}
-    with Volume(Kept(device)) as volume:
+    with Volume(StaysOpen(device)) as volume:
         for folder, _, entries in volume.walk():
             for entry in entries:
                 path = folder.rstrip(b"/") + b"/" + entry.name
@@ -85,10 +85,10 @@ def good(name: str) -> Good:
     """The facts of a reference image."""
     image = reference(name)
     with open_device(image.path, extra=list(image.extra)) as device:
-        with Volume(Kept(device)) as volume:
+        with Volume(StaysOpen(device)) as volume:
             size = volume.geo.block_size
         tree, inos = tree_on(device)
-        found = Good(name, size, tree, inos, list(_blocks(Image(Kept(device)), inos)))
+        found = Good(name, size, tree, inos, list(_blocks(Image(StaysOpen(device)), inos)))
     for path, ino in inos.items():
         found.paths.setdefault(ino, []).append(path)
     return found
@@ -186,14 +186,14 @@ def judged(name: str, blocks: Sequence[Block], way: str) -> tuple[list[str], lis
     """Lose these blocks, repair, compare the whole tree: (what is wrong, what was done)."""
     image = reference(name)
     with open_device(image.path, extra=list(image.extra)) as device:
-        lost = Overlay(Kept(device))
+        lost = Overlay(StaysOpen(device))
         for block in blocks:
             change = patch(name, block, way)
             if change is None:
                 return [], []
             lost.pwrite(*change)
         try:
-            report = check(Image(Kept(lost)))
+            report = check(Image(StaysOpen(lost)))
             done: list[str] = []
             if not report.sound:
                 repairer = Repairer(lost)
@@ -202,7 +202,7 @@ def judged(name: str, blocks: Sequence[Block], way: str) -> tuple[list[str], lis
                 if not outcome.complete:
                     return [f"left: {dict(outcome.left)}"], done
                 repairer.commit(lost)
-                if not check(Image(Kept(lost))).sound:
+                if not check(Image(StaysOpen(lost))).sound:
                     return ["a second check finds something"], done
             now, inos = tree_on(lost)
         except Exception:

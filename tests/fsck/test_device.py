@@ -17,9 +17,9 @@ from f2tools.device.media.block import Zone
 from f2tools.errors import DeviceError, Unsupported
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.fsck.check import Report, check
+from f2tools.fsck.check import CheckReport, check
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.fsck.craft import Patient, bad, codes, examine, said
 from tests.images import reference
 
@@ -64,7 +64,7 @@ class Zoned(Wrapper):
             ]  # fmt: skip
 
 
-def _examined(device: Device) -> Report:
+def _examined(device: Device) -> CheckReport:
     image = Image(device)
     try:
         return check(image)
@@ -93,9 +93,9 @@ def test_a_log_that_left_its_write_pointer_gets_a_new_zone_in_place() -> None:
     device = Zoned(reference("zoned").path, moved=1)
     good = _tree(device)
     repairer = Repairer(device)
-    assert repairer.run(_examined(Kept(device))).complete
+    assert repairer.run(_examined(StaysOpen(device))).complete
     repairer.commit(device)
-    report = _examined(Kept(device))
+    report = _examined(StaysOpen(device))
     assert not bad(report), said(report)
     assert _tree(device) == good
 
@@ -107,13 +107,13 @@ def test_what_lies_in_a_sequential_zone_is_not_changed_in_place(tmp_path: Path) 
     p.close()
     device = Zoned(p.path)
     repairer = Repairer(device)
-    assert repairer.run(_examined(Kept(device))).complete
+    assert repairer.run(_examined(StaysOpen(device))).complete
     with pytest.raises(Unsupported, match="sequential zone"):
         repairer.commit(device)
 
 
 def _tree(device: Device) -> dict[bytes, bytes]:
-    with Volume(Kept(device)) as volume:
+    with Volume(StaysOpen(device)) as volume:
         return {
             folder + b"/" + entry.name: File(volume, entry.inode, entry.name).read() if entry.inode.is_file else b""
             for folder, _, entries in volume.walk()
@@ -143,14 +143,14 @@ class Torn(Wrapper):
 
 def test_a_block_that_can_not_be_read_is_written_by_a_repair() -> None:
     device = Torn(Overlay(open_device(reference("base").path)), 0x125B)
-    before = _examined(Kept(device))
+    before = _examined(StaysOpen(device))
     assert "H001" in codes(before)
     careful = Repairer(device, careful=True).run(before)
     assert "H001" in careful.left
     repairer = Repairer(device)
     assert repairer.run(before).complete
     repairer.commit(device)
-    report = _examined(Kept(device))
+    report = _examined(StaysOpen(device))
     assert not bad(report), said(report)
 
 

@@ -12,7 +12,7 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.device.changes.record import Recorder
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from tests.fsck.craft import Patient, examine, said
 from tests.fsck.test_repair import TABLE, tree_of
 from tests.images import reference
@@ -29,17 +29,17 @@ def test_a_repair_that_was_cut_off_can_be_finished(change: Callable[[Patient], N
     with open_device(p.path) as device:
         repairer = Repairer(device)
         assert repairer.run(examine(p.path)).complete
-        recorder = Recorder(Overlay(Kept(device)))
+        recorder = Recorder(Overlay(StaysOpen(device)))
         repairer.commit(recorder)
-        onto = Overlay(Kept(device))
+        onto = Overlay(StaysOpen(device))
         counts = list(recorder.prefixes(onto))
         wanted = set(counts[:: max(1, len(counts) // CUTS)])
-        onto = Overlay(Kept(device))
+        onto = Overlay(StaysOpen(device))
         for count in recorder.prefixes(onto):
             if count not in wanted:
                 continue
             again = Repairer(onto)
-            outcome = again.run(check(Image(Kept(onto))))
+            outcome = again.run(check(Image(StaysOpen(onto))))
             assert outcome.complete, f"cut after {count}: {said(outcome.after)}"
             finished = tmp_path / "finished.img"
             finished.write_bytes(again.overlay.pread(0, again.overlay.size_bytes))

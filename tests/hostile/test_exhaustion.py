@@ -25,7 +25,7 @@ from f2tools.forensics.timeline import lines
 from f2tools.forensics.undelete import Undelete
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
-from f2tools.fsck.repair.rounds import Kept, Repairer
+from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from f2tools.fsck.repair.surgery import Surgery
 from tests.hostile.limits import limited
 from tests.images import reference
@@ -218,7 +218,7 @@ def test_thirty_thousand_entries_of_the_table_are_cleared_a_block_at_a_time(
 
     monkeypatch.setattr(Surgery, "write", counted)
     with open_device(image) as device:
-        report = check(Image(Kept(device)))
+        report = check(Image(StaysOpen(device)))
         assert report.counts["N003"] > 20_000
         outcome = Repairer(device).run(report)
     assert not outcome.left["N003"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.mkfs.make import Request, make
+from f2tools.mkfs.make import MkfsRequest, make
 from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import Options
 from tests import judges
@@ -79,7 +79,7 @@ def test_the_kernel_shows_the_tree(guest: Guest, tmp_path: Path) -> None:
         words = shlex.split(options)
         if options.endswith("logs"):
             fill = Fill(str(top), active_logs=int(words[0]))
-            make(Request(str(disk), Options(), sizes=(100 << 20,), fill=fill))
+            make(MkfsRequest(str(disk), Options(), sizes=(100 << 20,), fill=fill))
             continue
         if options == "from tar":
             source, words = tmp_path / "x.tar", []

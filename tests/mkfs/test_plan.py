@@ -11,13 +11,13 @@ from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import FEATURES, NR_CURSEG_TYPE
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.mkfs.align import EraseBlock, aligned, erase_block_in, plan_aligned
-from f2tools.mkfs.plan import Plan, make_plan
+from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.request import DeviceSpec, Options, Zones, parse_encoding, parse_features
 from tests import images
 from tests.mkfs.tools import GIB, MIB, TIB, superblock
 
 
-def plan_of(size: int, **options: object) -> Plan:
+def plan_of(size: int, **options: object) -> VolumePlan:
     return make_plan(Options(**options), [DeviceSpec("image", size)])  # type: ignore[arg-type]
 
 

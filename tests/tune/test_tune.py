@@ -24,7 +24,7 @@ from f2tools.f2fs.volume.super import choose_superblock, read_superblocks
 from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.cli import label, tune
-from f2tools.tune.tune import Refused, Request, apply, plan
+from f2tools.tune.tune import Refused, TuneRequest, apply, plan
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.f2fs.write.consistency import assert_consistent, problems
@@ -169,7 +169,7 @@ def test_a_bad_copy_is_written_first(bad: int, rich: Path, tmp_path: Path) -> No
         file.write(bytes(3072))
     base = images.copy_sparse(rich, tmp_path / "base")
     with Recorder(open_device(rich, write=True)) as recorder:
-        apply(recorder, plan(Volume(recorder), Request(label="healed")))
+        apply(recorder, plan(Volume(recorder), TuneRequest(label="healed")))
         events = len(recorder.events)
     both_copies(rich)
     for count in range(events + 1):
@@ -416,10 +416,10 @@ def test_undo_gives_every_byte_back(rich: Path, tmp_path: Path) -> None:
 
 
 CHANGES = {
-    "label": Request(label="new"),
-    "uuid": Request(uuid=bytes(range(16))),
-    "off": Request(off=("quota", "inode_checksum", "flexible_inline_xattr")),
-    "on": Request(on=("quota", "lost_found", "sb_checksum")),
+    "label": TuneRequest(label="new"),
+    "uuid": TuneRequest(uuid=bytes(range(16))),
+    "off": TuneRequest(off=("quota", "inode_checksum", "flexible_inline_xattr")),
+    "on": TuneRequest(on=("quota", "lost_found", "sb_checksum")),
 }
 
 

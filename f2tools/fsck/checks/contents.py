@@ -40,7 +40,7 @@ from f2tools.fsck import problems
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding, Problem
-from f2tools.fsck.plans import ClearAdvise, CountQuota, Plan, RebuildMerkleTree, RepairCluster, RewriteQuotaFile
+from f2tools.fsck.plans import ClearAdvise, CountQuota, RebuildMerkleTree, RepairCluster, RepairPlan, RewriteQuotaFile
 
 INODES_AT_ONCE = 512
 QUOTA_BYTES = 64 << 20  # of a quota file: a million users take as much
@@ -208,7 +208,7 @@ def _said(error: Exception) -> str:
     return error.message if isinstance(error, Corrupt) else str(error)
 
 
-def _finding(tree: Tree, ino: int, problem: Problem, note: str, repair: Plan | None = None) -> Finding:
+def _finding(tree: Tree, ino: int, problem: Problem, note: str, repair: RepairPlan | None = None) -> Finding:
     row = tree.scan.row_of(ino)
     blkaddr = int(tree.scan.addr[row]) if row >= 0 else None
     return Finding(problem, area="main", blkaddr=blkaddr, ino=ino, note=note, repair=repair)

@@ -41,11 +41,11 @@ from f2tools.fsck.plans import (
     MarkSlots,
     MendName,
     MoveEntry,
-    Plan,
     RebuildRoot,
     Reconnect,
     RemoveEntry,
     RenameTwin,
+    RepairPlan,
     SetDotTarget,
     SetField,
     SetFieldLast,
@@ -192,7 +192,7 @@ def _ranges(first: NDArray[Any], last: NDArray[Any]) -> NDArray[np.int64]:
 
 def _entry(
     tree: Tree, i: int, problem: Problem, found: Any = None, expected: Any = None, note: str = "",
-    plan: Callable[[int, int, int], Plan] | None = None,
+    plan: Callable[[int, int, int], RepairPlan] | None = None,
 ) -> Finding:  # fmt: skip
     row = tree.entries[i]
     ino, blkaddr, slot = tree.ino(int(row["dir"])), int(row["blkaddr"]), int(row["slot"])

@@ -38,8 +38,8 @@ from f2tools.fsck.plans import (
     FillDirectory,
     FindBlocks,
     FindChild,
-    Plan,
     ReattachNode,
+    RepairPlan,
     SetAliasExtent,
     SetBlocks,
     SetField,
@@ -320,7 +320,7 @@ def check_aliases(scan: Scan) -> Iterator[Finding]:
             taken = {(int(other["ext_blk"]), int(other["ext_len"])) for other in table[aliases]}
             near = [part for part in parts if part[0] == row["ext_blk"] or part[1] == row["ext_len"]]
             left = [part for part in near or parts if part not in taken and part[0] >= geo.main_blkaddr]
-            repair: Plan | None = None
+            repair: RepairPlan | None = None
             if len(left) == 1:
                 repair = SetAliasExtent(ino, *left[0])
             yield Finding(

@@ -45,7 +45,7 @@ Patch = tuple[int, bytes]  # byte offset, bytes
 SECTOR = 512
 
 
-class Forgiving(Wrapper):
+class UnreadableAsZeros(Wrapper):
     """A device on which everything can be read: what can't, reads as zeros and is noted in `unreadable`."""
 
     def __init__(self, base: Device) -> None:
@@ -92,7 +92,7 @@ class Image:
     """One image under one checkpoint.  `pack` is None where no checkpoint could be had."""
 
     def __init__(self, device: Device) -> None:
-        self.raw = Forgiving(device)
+        self.raw = UnreadableAsZeros(device)
         self.device: Device = self.raw
         self.super_copies: tuple[SuperCopy, SuperCopy] = read_superblocks(self.raw)
         self.super_patches: list[Patch] = []

@@ -21,7 +21,7 @@ from f2tools.fsck.problems import UNREACHABLE_DIR
 LOST_FOUND = b"lost+found"
 
 
-class Names:
+class NameRepairs:
     """Puts names where they belong, on a volume that is consistent but for them."""
 
     def __init__(self, volume: WritableVolume, done: list[str]) -> None:

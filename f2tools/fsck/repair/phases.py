@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from f2tools.fsck import plans
 from f2tools.fsck.findings import Finding, Severity
-from f2tools.fsck.plans import Plan
+from f2tools.fsck.plans import RepairPlan
 from f2tools.fsck.repair import contents, correct, dentries, find, give_up, quota, superblock
 from f2tools.fsck.repair.work import Work
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=RepairPlan)
 Handler = Callable[[Work, Finding, P], bool]
 
 
@@ -40,7 +40,7 @@ class Phase(Enum):
         self.text = text
 
 
-REPAIRS: dict[type[Plan], dict[Phase, Handler[Any] | None]] = {}
+REPAIRS: dict[type[RepairPlan], dict[Phase, Handler[Any] | None]] = {}
 
 
 def _serve(plan: type[P], *together: Phase, **each: Handler[P]) -> None:
@@ -124,7 +124,7 @@ def serves(phase: Phase, finding: Finding) -> bool:
     return finding.repair is not None and phase in phases_of(type(finding.repair), finding.severity)
 
 
-def phases_of(plan: type[Plan], severity: Severity) -> Iterator[Phase]:
+def phases_of(plan: type[RepairPlan], severity: Severity) -> Iterator[Phase]:
     """The phases that serve a plan of a finding this bad, in their order."""
     if severity >= Severity.WARNING:
         served = REPAIRS.get(plan, {})

@@ -22,14 +22,14 @@ from f2tools.errors import F2fsError, Unsupported
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
+from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
 from f2tools.fsck.checks.device import zones_below
 from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
-from f2tools.fsck.repair.names import Names
+from f2tools.fsck.repair.names import NameRepairs
 from f2tools.fsck.repair.phases import Phase, repair, serves
 from f2tools.fsck.repair.quota import quota_file
 from f2tools.fsck.repair.work import Guesses, Work
@@ -39,7 +39,7 @@ MOST_NAMES = 1 << 16  # a link count that is further off is a wrong link count
 SAME_AGAIN = 2  # times that the same findings may come back
 
 
-def _signature(report: Report) -> int:
+def _signature(report: CheckReport) -> int:
     return hash(tuple((finding.code, finding.where, str(finding.found)) for finding in report.findings))
 
 
@@ -47,8 +47,8 @@ def _signature(report: Report) -> int:
 class Outcome:
     """How a repair went: what was found first, what is left, what was done in each round, whether the image changed."""
 
-    before: Report
-    after: Report
+    before: CheckReport
+    after: CheckReport
     done: list[str] = field(default_factory=list)
     rounds: int = 0
     written_bytes: int = 0
@@ -80,7 +80,7 @@ def resizable(device: Device) -> bool:
     return isinstance(device, ImageFile)
 
 
-class Kept(Wrapper):
+class StaysOpen(Wrapper):
     """A device that stays open when whoever uses it closes it.
 
     Above it all happens in memory, and zones can be written in any order there; `commit` looks before it writes.
@@ -105,7 +105,7 @@ class Repairer:
         careful: bool = False,
         content: bool = False,
         ask: Callable[[str, list[Finding]], bool] | None = None,
-        watch: Callable[[Report], None] | None = None,
+        watch: Callable[[CheckReport], None] | None = None,
     ) -> None:
         """`careful`: nothing is given up, neither entry nor pointer.  `ask` decides about each group of repairs.
 
@@ -113,7 +113,7 @@ class Repairer:
         each check on the way finds, before anything is done about it.
         """
         self.device = device
-        self.overlay = Overlay(Kept(device))
+        self.overlay = Overlay(StaysOpen(device))
         self._memory = memory_bytes
         self._careful = careful
         self._content = content
@@ -129,7 +129,7 @@ class Repairer:
         self.guesses = Guesses()
         self.rounds = 0
 
-    def run(self, before: Report) -> Outcome:
+    def run(self, before: CheckReport) -> Outcome:
         """Repair until a check is silent, or nothing more can be done."""
         self._settle()
         report = before
@@ -158,13 +158,13 @@ class Repairer:
             _, report = self._check()
         return Outcome(before, report, self.done, self.rounds, sum(length for _, length in self.overlay.dirty_ranges()))
 
-    def _stale_quota(self, image: Image, report: Report) -> bool:
+    def _stale_quota(self, image: Image, report: CheckReport) -> bool:
         """Whether quota is marked as out of date: with all else in order the mark goes, and what is wrong is found."""
         return bool(self.done and report.counts["C011"] and image.pack is not None)
 
     def commit(self, to: Device) -> None:
         """Write what has changed: the checkpoint area after all else, so that a power cut leaves a volume to repair."""
-        image = Image(Kept(self.overlay))
+        image = Image(StaysOpen(self.overlay))
         geo, size = image.geo, image.geo.block_size
         self._must_be_writable(to)
         if to.size_bytes < self.overlay.size_bytes:
@@ -202,7 +202,7 @@ class Repairer:
 
     def _settle(self) -> None:
         """What the check had to assume about superblock and checkpoint becomes so."""
-        image = Image(Kept(self.overlay))
+        image = Image(StaysOpen(self.overlay))
         for offset, data in [*image.super_patches, *image.pack_patches]:
             self.overlay.pwrite(offset, data)
         if image.missing_bytes and resizable(self.device):
@@ -213,11 +213,11 @@ class Repairer:
         if image.pack_patches:
             self.done.append("C002 checkpoint put together from what is left of it")
 
-    def _check(self) -> tuple[Image, Report]:
-        image = Image(Kept(self.overlay))
+    def _check(self) -> tuple[Image, CheckReport]:
+        image = Image(StaysOpen(self.overlay))
         return image, check(image, memory_bytes=self._memory, content=self._content)
 
-    def _round(self, image: Image, report: Report) -> bool:
+    def _round(self, image: Image, report: CheckReport) -> bool:
         """Apply the first group that changes something."""
         assert report.tree is not None
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
@@ -281,15 +281,15 @@ class Repairer:
         work.surgery.write_cleared()
         return bool(work.surgery.changed)
 
-    def _recover(self, report: Report) -> bool:
+    def _recover(self, report: CheckReport) -> bool:
         """What was fsync'ed after the checkpoint is brought back first, as the next checkpoint ends the way to it."""
         if self._recovery_tried or not report.counts["R001"]:
             return False
         self._recovery_tried = True
-        trial = Overlay(Kept(self.overlay))
+        trial = Overlay(StaysOpen(self.overlay))
         try:
-            WritableVolume(Kept(trial)).close()
-            image = Image(Kept(trial))
+            WritableVolume(StaysOpen(trial)).close()
+            image = Image(StaysOpen(trial))
             after = check(image, memory_bytes=self._memory)
         except (F2fsError, OSError, ValueError, IndexError) as error:
             self.done.append(f"R001 what was fsync'ed can't be brought back: {error}")
@@ -310,7 +310,7 @@ class Repairer:
             return False
         inos = sorted({finding.ino for finding in wrong if finding.ino})
         try:
-            volume = WritableVolume(Kept(self.overlay))
+            volume = WritableVolume(StaysOpen(self.overlay))
             for kind, ino in quota_inos(volume.sb).items():
                 if ino in inos:
                     volume.balance(64)
@@ -344,11 +344,11 @@ class Repairer:
             return False
         if not self._wanted(Phase.NAMES, [finding for finding, _ in here]):
             return False
-        trial = Overlay(Kept(self.overlay))
+        trial = Overlay(StaysOpen(self.overlay))
         done: list[str] = []
         try:
-            volume = WritableVolume(Kept(trial))
-            names = Names(volume, done)
+            volume = WritableVolume(StaysOpen(trial))
+            names = NameRepairs(volume, done)
             for ino in mixed:
                 names.rearrange(ino)
             names.reconnect(lost)
