@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from f2tools.copyout.keep import Keep
     from f2tools.copyout.making import Report as Copied
     from f2tools.forensics.index import Index
-    from f2tools.fsck.check import Report as Checked
+    from f2tools.fsck.check import CheckReport
     from f2tools.load.load import Loaded
-    from f2tools.mkfs.make import Report as Made
+    from f2tools.mkfs.make import MkfsReport
 
     Path = str | os.PathLike[str]
 
 
-def check(image: Path, devices: Sequence[Path] = (), *, content: bool = False) -> Checked:
+def check(image: Path, devices: Sequence[Path] = (), *, content: bool = False) -> CheckReport:
     """Hold every structure against every other: `report.sound`, `report.findings`; with `content` file contents too."""
     from f2tools.fsck.check import check as run
     from f2tools.fsck.facts.image import open_image
@@ -44,12 +44,12 @@ def mkfs(
     features: Sequence[str] = (),
     timestamp: int | None = None,
     force: bool = False,
-) -> Made:
+) -> MkfsReport:
     """Format an image, which a size (`"512M"`, `"auto"`) makes, and fill it with a directory or an archive.
 
-    For all else that can be asked see `f2tools.mkfs.make.Request` and `f2tools.mkfs.populate.Fill`.
+    For all else that can be asked see `f2tools.mkfs.make.MkfsRequest` and `f2tools.mkfs.populate.Fill`.
     """
-    from f2tools.mkfs.make import Request, make
+    from f2tools.mkfs.make import MkfsRequest, make
     from f2tools.mkfs.populate import Fill
     from f2tools.mkfs.request import Options, parse_features
     from f2tools.options import parse_size, source_date_epoch
@@ -57,7 +57,7 @@ def mkfs(
     automatic = size == "auto"
     number = parse_size(size) if isinstance(size, str) and not automatic else size
     return make(
-        Request(
+        MkfsRequest(
             image=os.fspath(image),
             options=Options(label=label, features=parse_features(list(features))),
             timestamp=timestamp,

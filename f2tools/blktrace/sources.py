@@ -273,7 +273,7 @@ class Stream:
         return ordered
 
     def _without_leaps(self, time: NDArray[np.int64]) -> None:
-        """Correct times of one CPU of which the next one is lower by much, in place."""
+        """Correct, in place, times of one CPU that are far above the next one."""
         falls = np.flatnonzero(time[1:] < time[:-1])
         if len(falls) > MAX_LEAPS:
             return

@@ -28,7 +28,7 @@ from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 
 NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)
-SPARE_NODES = 8  # of quota files and folders, which a checkpoint writes too
+SPARE_NODES = 8  # of quota files and directories, which a checkpoint writes too
 MOST_AT_ONCE = 64  # sections cleaned before a checkpoint, where there is room for what they held
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is cleaned
 NOTHING_LEFT = "nothing more can be won: moving what is valid would fill as many sections as it frees"

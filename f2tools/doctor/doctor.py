@@ -20,7 +20,7 @@ from f2tools.text import command_line
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
-    from f2tools.fsck.check import Report
+    from f2tools.fsck.check import CheckReport
 
 SHOWN = 5
 FULL_PERCENT = 95
@@ -91,7 +91,7 @@ def _risks(volume: Volume, waiting: int) -> list[str]:
     return found
 
 
-def _health(report: Report) -> list[str]:
+def _health(report: CheckReport) -> list[str]:
     """What is wrong, by kind."""
     if report.sound:
         names = f"{report.inodes:,} inodes and {report.dentries:,} names"

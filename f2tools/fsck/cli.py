@@ -132,7 +132,7 @@ def fsck(
     Several images are checked in one call, with a line each.
 
     Where the volume can't be opened any more, --rescue says what can be found of it; --salvage with it copies files
-    out; -y with it repairs, and keeps what is overwritten in IMAGE.undo in the current folder unless --undo names
+    out; -y with it repairs, and keeps what is overwritten in IMAGE.undo in the current directory unless --undo names
     another file.
 
     Exit codes are those of fsck(8): 0 nothing of severity warning or above; 1 all of it repaired; 4 something is left;
@@ -423,7 +423,7 @@ def _must_not_be_another(device: Device, path: str, way: Way) -> str:
 
 
 def _undo_name(path: str) -> str:
-    """A name for an undo file in the current folder that is not taken."""
+    """A name for an undo file in the current directory that is not taken."""
     name = os.path.basename(path.rstrip("/"))
     names = (f"{name}{'' if number == 1 else f'.{number}'}.undo" for number in count(1))
     return next(found for found in names if not os.path.lexists(found))

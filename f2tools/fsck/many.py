@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from f2tools.errors import F2fsError
-from f2tools.fsck.check import DEFAULT_MEMORY, Report, check
+from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.report import summary_of
 from f2tools.options import FAILED, FINDINGS_LEFT, FINE, said_by_system
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     summary: dict[str, Any]
 
 
-def summary_dict(image: str, report: Report) -> dict[str, Any]:
+def summary_dict(image: str, report: CheckReport) -> dict[str, Any]:
     """How a volume stands, for programs."""
     severities = {str(severity): count for severity, count in sorted(report.severities.items()) if count}
     counts = {code: count for code, count in sorted(report.counts.items()) if count}

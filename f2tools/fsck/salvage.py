@@ -138,11 +138,11 @@ def salvage(
     prepare: Preparation | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Salvage:
-    """Copy what can be read on `device` into the new or empty folder `target`; `device` is never written to.
+    """Copy what can be read on `device` into the new or empty directory `target`; `device` is never written to.
 
     `keep` is that of `extract`.  `prepare` may change the overlay that the repair works on before it begins, and says
     what it did.
-    FileExistsError where there is something in the folder; NotF2fs where not even a repair finds a volume; TargetFull.
+    FileExistsError where something is in the directory; NotF2fs where not even a repair finds a volume; TargetFull.
     """
     folder, _ = open_folder(target, parents=True)
     try:

@@ -33,7 +33,7 @@ class EraseBlock:
 
 
 def sysfs_folder(path: str) -> Path | None:
-    """The folder of a block device, partition or disk, in /sys; None for anything else."""
+    """The directory of a block device, partition or disk, in /sys; None for anything else."""
     try:
         status = os.stat(path)
     except OSError:
@@ -45,7 +45,7 @@ def sysfs_folder(path: str) -> Path | None:
 
 
 def whole_disk(folder: Path) -> Path:
-    """The folder of the disk that a partition is on; that of a disk itself."""
+    """The directory of the disk that a partition is on; that of a disk itself."""
     return folder.parent if (folder / "partition").exists() else folder
 
 
@@ -64,7 +64,7 @@ def erase_block_of(path: str) -> EraseBlock:
 
 
 def erase_block_in(disk: Path) -> EraseBlock:
-    """The same from a disk's folder in /sys."""
+    """The same from a disk's directory in /sys."""
     for name in ("device/preferred_erase_size", "device/erase_size", "queue/discard_granularity"):
         size = _number(disk / name)
         if size and size >= LEAST_GRANULARITY:

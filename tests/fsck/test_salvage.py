@@ -35,7 +35,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def wrong(good: dict[str, bytes], target: Path) -> set[str]:
-    """Files that are not below the folder as they were."""
+    """Files that are not below the directory as they were."""
 
     def same(name: str, data: bytes) -> bool:
         copy = target / FILES / name.lstrip("/")
@@ -45,7 +45,7 @@ def wrong(good: dict[str, bytes], target: Path) -> set[str]:
 
 
 def salvaged(path: Path, target: Path, *options: str, code: int) -> dict[str, Any]:
-    """Run it; the report, which must be the one in the folder too; the image must stay as it is."""
+    """Run it; the report, which must be the one in the directory too; the image must stay as it is."""
     before = hashlib.sha256(path.read_bytes()).digest()
     beside = sorted(os.listdir(target.parent))
     done = f2("fsck", "--salvage", target, "--json", *options, path)

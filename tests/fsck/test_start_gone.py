@@ -146,7 +146,7 @@ def files_below(folder: Path) -> dict[bytes, str]:
 
 
 def assert_all_came_back(known: dict[bytes, Known], zeros: int, now: dict[bytes, str], root_left: bool) -> None:
-    """What needs nothing of the zeroed part is there, under its path where its folders are."""
+    """What needs nothing of the zeroed part is there, under its path where its directories are."""
     whole = {path: item.digest for path, item in known.items() if item.lowest >= zeros}
     there, wanted = Counter(now.values()), Counter(whole.values())
     missing = [path for path, digest in whole.items() if there[digest] < wanted[digest]]
@@ -203,7 +203,7 @@ set -e
 modprobe f2fs
 for disk in "${IMAGES[@]}"; do
     mount -t f2fs $disk /mnt
-    for folder in 0 1 2 3; do
+    for directory in 0 1 2 3; do
         mkdir -p /mnt/folder$folder/inner
         for file in $(seq 0 59); do
             head -c $((file * 700)) /dev/urandom > /mnt/folder$folder/inner/file$file

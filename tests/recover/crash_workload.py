@@ -2,7 +2,7 @@
 
 After the first few, and a sync, it tells the host by the mark "go" that the time until then has begun.
 
-python3 crash_workload.py SEED SYNCS... : folders /mnt/0, /mnt/1, ...; SYNCS of each is how often of 100 it syncs.
+python3 crash_workload.py SEED SYNCS... : directories /mnt/0, /mnt/1, ...; SYNCS of each is how often of 100 it syncs.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ while :; do sleep 0.05; done
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A folder for PATH with a blktrace that gives a known trace."""
+    """A directory for PATH with a blktrace that gives a known trace."""
     source = traces.unpacked("churn", tmp_path / "source")
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -185,7 +185,7 @@ class DirReader:
 
 
 def nokey_name(name: bytes, hash_code: int) -> bytes:
-    """An encrypted name as the kernel shows it to who has no key: base64url of hash and ciphertext.
+    """An encrypted name as the kernel shows it without the key: base64url of hash and ciphertext.
 
     See fscrypt_fname_disk_to_usr() in fs/crypto/fname.c: beyond 149 bytes of ciphertext, a SHA-256 of the rest.
     """

@@ -343,7 +343,7 @@ class File:
         return File(self.volume, self.volume.nodes.inode(found[1].ino), join(self.path or b"/", name))
 
     def read(self, length: int | None = None, offset: int = 0) -> bytes:
-        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported where the key of fscrypt lacks."""
+        """Content, holes as zeros; IsADirectoryError for a directory, Unsupported without the file's key."""
         self._must_be_readable()
         return self.volume.data.read(self.inode, offset, length)
 

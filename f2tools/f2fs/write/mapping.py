@@ -94,7 +94,7 @@ class Mapper:
         return found
 
     def nodes_needed(self, inode: LiveInode, first: int, stop: int) -> int:
-        """At most so many new nodes does it take to map blocks [first, stop)."""
+        """How many new nodes it takes at most to map blocks [first, stop)."""
         if stop <= inode.addrs_per_inode:
             return 0
         per = inode.addrs_per_block

@@ -28,7 +28,7 @@ Progress = Callable[[int], None]
 
 
 def no_progress(_: int) -> None:
-    """For who does not want to know."""
+    """Progress that nobody watches."""
     return
 
 

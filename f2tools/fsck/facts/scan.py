@@ -80,7 +80,7 @@ class Scan(NodeTable):
         self.bad_edges: list[NDArray[np.int64]] = []  # rows of (node row, slot, nid, kind of fault, found)
         self.bad_pointers: list[NDArray[np.int64]] = []  # rows of (node row, ofs, address)
         self.clashes: list[Clash] = []
-        self.shared_blocks: list[tuple[int, int, int, int]] = []  # nid, blkaddr, whose it is, whom the footer names
+        self.shared_blocks: list[tuple[int, int, int, int]] = []  # nid, blkaddr, owner, nid in the footer
         self.dentries = Dentries()
         self._dir_blocks: list[NDArray[np.int64]] = []  # rows of (inode row, number in the directory, blkaddr)
         self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters

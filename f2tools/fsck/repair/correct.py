@@ -92,7 +92,7 @@ def _clear_bytes(work: Work, finding: Finding, ino: int, where: slice, said: str
 
 
 def _other_value(work: Work, ino: int, name: str) -> int | None:
-    """A value for a field of which is only known that it is wrong."""
+    """A possible value for a field that is known to be wrong; None where there is none."""
     row = work.scan.inode_row(ino)
     addr = work.surgery.node_addr(ino)
     if row < 0 or addr is None:
