@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from f2tools.dffs.dump_cli import dump
 from f2tools.dffs.mount_cli import mount
 from f2tools.dffs.report_cli import report
-from f2tools.options import FINDINGS_LEFT, CheckCommand, Size, human_size, json_option, print_json, progress
+from f2tools.options import FINDINGS_LEFT, CheckCommand, Size, human_size, json_option, print_json, progress, require
 from f2tools.text import printable
+
+if TYPE_CHECKING:
+    from f2tools.dffs.layout import Shape
+    from f2tools.flash.nand import Nand
 
 
 @click.group()
@@ -31,14 +36,26 @@ def dffs() -> None:
 @click.option("--pages", type=Size(), default="2K", show_default=True, help="Bytes of a page without its spare area.")
 @click.option("--block", type=Size(), default="128K", show_default=True, help="Bytes of an erase block.")
 @click.option("--spare", type=Size(), help="Bytes of a spare area.  [default: 64 for each 2K of a page]")
+@click.option("--from", "source", metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin.")
+@click.option("--no-xattrs", is_flag=True, help="With --from: leave out extended attributes and ACLs.")
 @click.option("--bad", type=int, multiple=True, metavar="BLOCK", help="Mark this erase block bad (repeatable).")
-def mkfs(flash: str, size: int, pages: int, block: int, spare: int | None, bad: tuple[int, ...]) -> None:
-    """Make a new dump of a chip with an empty volume.  It can be written to flash with `nandwrite -o`.
+def mkfs(
+    flash: str,
+    size: int,
+    pages: int,
+    block: int,
+    spare: int | None,
+    source: str | None,
+    no_xattrs: bool,
+    bad: tuple[int, ...],
+) -> None:
+    """Make a new dump of a chip with a volume, empty or filled.  It can be written to flash with `nandwrite -o`.
 
     \b
     Examples:
       f2tools dffs mkfs card.nand --size 256M
       f2tools dffs mkfs card.nand --size 1G --pages 4K --block 256K --bad 17
+      f2tools dffs mkfs card.nand --size 64M --from rootfs
     """
     from f2tools.dffs.mkfs import make_image, shape_for
 
@@ -46,11 +63,33 @@ def mkfs(flash: str, size: int, pages: int, block: int, spare: int | None, bad: 
     for number in bad:
         if not 0 <= number < shape.blocks:
             raise click.BadParameter(f"there is no erase block {number}; {shape.blocks} there are", param_hint="--bad")
-    make_image(flash, shape, bad=bad)
+    require(source is not None or not no_xattrs, "--no-xattrs goes with --from")
+    if source is None:
+        make_image(flash, shape, bad=bad)
+    else:
+        _make_filled(flash, shape, bad, source, not no_xattrs)
     click.echo(
         f"{printable(flash)}: {shape.blocks} erase blocks, pages of {shape.page_size}+{shape.spare_size} bytes; files "
         f"up to {human_size(min(shape.max_size, size))}, {shape.ids - 2} directories at most"
     )
+
+
+def _make_filled(flash: str, shape: Shape, bad: tuple[int, ...], source: str, xattrs: bool) -> None:
+    from f2tools.copyin.filling import fill, read_source
+    from f2tools.dffs.layout import ROOT_ID
+    from f2tools.dffs.mkfs import make_image
+    from f2tools.dffs.write import open_for_writing
+
+    with closing(read_source(source, xattrs=xattrs)) as tree:
+        with progress("filling", len(tree.entries)) as bar:
+
+            def filled(chip: Nand) -> None:
+                with open_for_writing(chip) as volume:
+                    fill(volume, ROOT_ID, tree, bar.advance)
+
+            make_image(flash, shape, bad=bad, filled=filled)
+        for note in tree.notes:
+            click.echo(f"f2tools: note: {printable(note)}", err=True)
 
 
 @dffs.command(cls=CheckCommand)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from f2tools.dffs.layout import (
     DIRECTORY,
@@ -109,14 +109,20 @@ def _write_tree(
     log.checkpoint(empty, {0: table}, page, changed={0}, clean=True, next_ino=FIRST_INO, ids=1, now=now)
 
 
-def make_image(path: str, shape: Shape, *, bad: Iterable[int] = ()) -> None:
-    """Make a dump of a chip with an empty volume, some blocks marked bad; nothing is left of it where that fails."""
+def make_image(
+    path: str, shape: Shape, *, bad: Iterable[int] = (), filled: Callable[[Nand], None] = lambda _: None
+) -> None:
+    """Make a dump of a chip with a volume, some blocks marked bad; nothing is left of it where that fails.
+
+    `filled` may put files into the empty volume.
+    """
     chip = Nand.create(path, Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block))
     try:
         with chip:
             for block in bad:
                 chip.mark_bad(block)
             format_chip(chip)
+            filled(chip)
     except BaseException:
         os.unlink(path)
         raise

@@ -12,7 +12,7 @@ import os
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from uuid import UUID
 
 from f2tools.device.base import Device
@@ -86,7 +86,7 @@ class Volume:
     def close(self) -> None:
         self.pages.close()
 
-    def __enter__(self) -> Volume:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
