@@ -74,6 +74,7 @@ READING = (
     "trace events {t} --image {i}",
     "trace analyze {t} --image {i} --html {d}/trace.html",
     "trace compare {t} {t}",
+    "trace export {t} -o {d}/exchange",
 )
 FORMATTING = ("mkfs -q {d}/filled --from {d}/files --size 64M", "mkfs -f {i}")
 NO_IMAGE = ("dump layout", "trace record", "links")  # these take none, or a device that is traced

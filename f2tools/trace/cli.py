@@ -12,6 +12,7 @@ COMMANDS = {
     "analyze": (f"{_ANALYZE}:analyze", "Every metric of one trace: sizes, sequence, discards, latency, areas, files."),
     "compare": (f"{_ANALYZE}:compare", "Several traces side by side, as ratios to one of them."),
     "events": (f"{_ANALYZE}:events", "Stream decoded events as text or JSON lines."),
+    "export": (f"{_ANALYZE}:export", "Events and requests as Parquet, for SQL."),
     "record": ("f2tools.trace.record.cli:record", "Capture a trace while a command runs, and all that analysis needs."),
 }  # fmt: skip
 
