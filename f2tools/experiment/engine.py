@@ -17,7 +17,6 @@ from f2tools.mkfs.request import DeviceSpec, Options
 ROOT = 3
 BIRTH = 1_700_000_000  # seconds since 1970: when every volume of an experiment was made
 ZEROES = 4 << 20  # bytes that are written at once
-RESERVED = 5.0  # per cent; the overprovision of the paper's volumes
 
 
 class Clock:

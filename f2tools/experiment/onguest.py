@@ -34,10 +34,11 @@ BACKGROUND, DIRTY = (
     GIB // 4,
     GIB // 2,
 )  # memory for what waits to be written, as machines of the papers' time had; scaled
-# what formats each, its package, the options of mkfs and of mount
+# What formats each, its package, the options of mkfs and of mount.  A small ext4 would get blocks of 1 KiB, and zeros
+# its tables in the background, which the trace would have in it.
 TOOLS: dict[str, tuple[str, str, str, str]] = {
     "f2fs": ("mkfs.f2fs", "f2fs-tools", "-f", "discard,alloc_mode=default"),
-    "ext4": ("mkfs.ext4", "e2fsprogs", "-q -F -E nodiscard", "discard"),
+    "ext4": ("mkfs.ext4", "e2fsprogs", "-q -F -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0", "discard"),
     "btrfs": ("mkfs.btrfs", "btrfs-progs", "-q -f -K -m single -n 4096", "discard"),  # as it did on an SSD then
     "nilfs2": ("mkfs.nilfs2", "nilfs-tools", "-q -f -K", "discard"),
 }

@@ -58,5 +58,5 @@ def _on_engine(work: Work, load: str, params: Numbers, size: int, engine: Number
 
 
 def only_guest(what: str = "other file systems") -> str:
-    """Why the engine can't tell."""
-    return f"the engine is F2FS alone; --on guest has {what}"
+    """Why what was run can't tell."""
+    return f"not run here; --on guest has {what}"
