@@ -91,6 +91,19 @@ def test_a_shell_completes_commands_without_loading_numpy(monkeypatch: pytest.Mo
     assert done.stdout.split() == ["plain,dump", "plain,dfs", "plain,dffs", "plain,defrag", "plain,doctor", "False"]
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("mkfs -O quo", "quota"), ("mkfs -O quota,ver", "quota,verity"), ("fsck --explain n00", "N003")],
+)
+def test_a_shell_completes_features_and_codes(words: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_F2TOOLS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"f2tools {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    code = "import sys; sys.argv[0] = 'f2tools'\nfrom f2tools.cli import run\nrun()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"plain,{wanted}" in done.stdout.split(), done.stderr
+
+
 STANDS_ON = {"load": {"mkfs"}, "doctor": {"fsck"}}  # the tools that are made of others, and their parts
 
 

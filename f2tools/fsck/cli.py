@@ -71,6 +71,13 @@ def explain(ctx: click.Context, _: click.Parameter, codes: tuple[str, ...]) -> N
     ctx.exit(FINE)
 
 
+def _codes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Codes of the catalogue."""
+    from f2tools.fsck.problems import CATALOGUE
+
+    return [code for code in CATALOGUE if code.startswith(incomplete.upper())]
+
+
 def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str], bool]:
     """Whether a code is wanted.  `N` stands for all codes that start so, `N003` for one."""
     from f2tools.fsck.problems import CATALOGUE
@@ -115,6 +122,7 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
               help="Processes that check several images.  [default: one for each CPU]")  # fmt: skip
 @click.option("--memory", type=Size(), default="512M", show_default=True, help="How much may be used.")
 @click.option("--explain", multiple=True, metavar="CODE", is_eager=True, expose_value=False, callback=explain,
+              shell_complete=_codes,
               help="Say what a problem means, and end.")  # fmt: skip
 @click.pass_context
 def fsck(

@@ -36,6 +36,13 @@ class BlockSize(Size):
     name = "bytes"
 
 
+def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names for the last word of a list of features."""
+    before, comma, last = incomplete.rpartition(",")
+    given = before.split(",")
+    return [before + comma + name for name in SETTABLE_FEATURES if name.startswith(last) and name not in given]
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("image", type=click.Path(path_type=str, readable=False), required=False)
 @click.argument("sectors", type=click.IntRange(min=1), required=False)
@@ -66,6 +73,7 @@ class BlockSize(Size):
     multiple=True,
     metavar="NAME,...",
     help=f"Features: {', '.join(SETTABLE_FEATURES)} (repeatable).",
+    shell_complete=_features,
 )
 @click.option(
     "-C",
