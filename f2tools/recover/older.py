@@ -31,7 +31,7 @@ from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
-from f2tools.recover.plan import path_of
+from f2tools.recover.paths import path_of
 
 BATCH = 4096  # nodes, or blocks, looked at together
 

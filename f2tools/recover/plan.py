@@ -16,11 +16,10 @@ from f2tools.f2fs.layout.node_tree import number_of
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
 from f2tools.f2fs.volume.volume import Volume, join
+from f2tools.recover.paths import path_of
 
 if TYPE_CHECKING:
     from f2tools.recover.older import Verdict
-
-DEPTH = 4096  # directories from a file up to the root, at most
 
 
 @dataclass(frozen=True)
@@ -259,24 +258,3 @@ def _entry(volume: Volume, parent: int, name: bytes) -> int | None:
     except (F2fsError, OSError):
         return None
     return None if found is None else found.ino
-
-
-def path_of(volume: Volume, inode: Inode) -> bytes | None:
-    """The path by what the inodes remember of their parents; None where that leads nowhere."""
-    parts: list[bytes] = []
-    for _ in range(DEPTH):
-        if inode.ino == inode.i_pino or inode.ino == 3:
-            break
-        parts.append(inode.name)
-        if inode.i_pino == 3:
-            break
-        try:
-            inode = volume.nodes.inode(inode.i_pino)
-        except F2fsError:
-            return None
-    else:
-        return None
-    path = b"/"
-    for part in reversed(parts):
-        path = join(path, part)
-    return path
