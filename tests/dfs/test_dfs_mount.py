@@ -17,7 +17,9 @@ import pytest
 
 from tests.dump.craft import f2
 from tests.mount.mounted import END_SECONDS, READY_SECONDS, need_fuse
-from tests.mount.suite_tools import fsx, mount_point, pjdfstest
+from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
+
+FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))  # 25 at night: 100,000 operations of fsx
 
 
 @contextmanager
@@ -107,7 +109,12 @@ def test_a_full_volume_is_told_by_write_and_takes_more_after_a_deletion(tmp_path
 
 def test_fsx_finds_the_bytes_that_it_wrote(tmp_path: Path) -> None:
     with mounted(tmp_path / "card.dfs", tmp_path / "mnt"):
-        fsx(tmp_path / "mnt", tmp_path, 3000, seed=1, mapped=True)
+        fsx(tmp_path / "mnt", tmp_path, 4000 * FACTOR, seed=1, mapped=True)
+
+
+def test_fio_verifies_what_it_wrote_buffered_mapped_and_direct(tmp_path: Path) -> None:
+    with mounted(tmp_path / "card.dfs", tmp_path / "mnt"):
+        fio_verify(tmp_path / "mnt", 2)
 
 
 def test_pjdfstest_complains_of_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
