@@ -76,7 +76,16 @@ def test_a_command_on_a_direct_file_system_prints_the_names_of_the_page(command:
 
 
 @pytest.mark.parametrize(
-    "command", ["dffs fsck", "dffs dump info", "dffs dump ls", "dffs dump stat", "dffs dump extract", "dffs dump page"]
+    "command",
+    [
+        "dffs fsck",
+        "dffs recover",
+        "dffs dump info",
+        "dffs dump ls",
+        "dffs dump stat",
+        "dffs dump extract",
+        "dffs dump page",
+    ],
 )
 def test_a_command_on_a_direct_flash_file_system_prints_the_names_of_the_page(command: str, tmp_path: Path) -> None:
     image = tmp_path / "card.nand"

@@ -10,6 +10,7 @@ import click
 
 from f2tools.dffs.dump_cli import dump
 from f2tools.dffs.mount_cli import mount
+from f2tools.dffs.recover_cli import recover
 from f2tools.dffs.report_cli import report
 from f2tools.options import FINDINGS_LEFT, CheckCommand, Size, human_size, json_option, print_json, progress, require
 from f2tools.text import printable
@@ -146,4 +147,5 @@ def _said_of(report: Any) -> list[str]:
 
 dffs.add_command(dump)
 dffs.add_command(mount)
+dffs.add_command(recover)
 dffs.add_command(report)

@@ -8,6 +8,8 @@ import os
 import tarfile
 from pathlib import Path
 
+from f2tools.device.open import open_device
+from f2tools.dffs.write import open_for_writing
 from tests.dump.craft import f2
 
 
@@ -70,3 +72,21 @@ def test_what_is_no_volume_ends_with_8_and_the_commands_of_f2fs_name_what_they_m
         assert done.code != 0
         assert "Direct Flash File System" in done.err, words
     assert "f2tools dffs dump info" in f2("dump", "info", image).err
+
+
+def test_what_a_power_cut_left_is_told_put_in_order_on_request_and_taken_back(tmp_path: Path) -> None:
+    image, undo = tmp_path / "card.nand", tmp_path / "undo"
+    assert f2("dffs", "mkfs", image, "--size", "8M").code == 0
+    volume = open_for_writing(open_device(image, write=True, whole=True))
+    volume.create(1, b"safe", 0o644)
+    volume.sync()
+    volume.abandon()
+    before = image.read_bytes()
+    done = f2("dffs", "recover", image)
+    assert (done.code, "2 pages were committed and count, 0 never were" in done.text) == (0, True)
+    assert image.read_bytes() == before
+    assert "put in order" in f2("dffs", "recover", image, "--apply", "--undo", undo).text
+    assert "nothing to do" in f2("dffs", "recover", image).text
+    assert f2("dffs", "dump", "ls", image).text == "safe\n"
+    assert f2("undo", undo, image).code == 0
+    assert image.read_bytes() == before
