@@ -27,6 +27,8 @@ def doctor(ctx: click.Context, image: str, devices: tuple[str, ...], as_json: bo
     from f2tools.doctor.doctor import diagnose
 
     found = diagnose(image, devices)
+    if found.note:
+        click.echo(f"f2tools: note: {printable(found.note)}", err=True)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -15,7 +15,7 @@ from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.problems import CATALOGUE
-from f2tools.options import human_size
+from f2tools.options import human_size, said_of_waiting
 from f2tools.text import command_line
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ class Diagnosis:
     health: list[str] = field(default_factory=list)
     risks: list[str] = field(default_factory=list)
     steps: list[tuple[str, str]] = field(default_factory=list)
+    note: str = ""  # what every reader says of such an image
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         found = asdict(self)
+        del found["note"]
         return found | {"steps": [{"command": command, "text": text} for command, text in self.steps]}
 
 
@@ -52,6 +54,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     with volume:
         found = Diagnosis(image, True, _what(volume))
         waiting = fsynced_files(volume)
+        found.note = said_of_waiting(volume, image)
         found.risks += [_sentence(text) for text in volume.warnings]
         found.risks += _risks(volume, waiting)
     opened = open_image(image, devices)
@@ -129,6 +132,7 @@ def _not_a_volume(image: str, why: str) -> Diagnosis:
             (command_line("f2tools", "fsck", "--rescue", image), "looks for the remains of one in every block"),
             (command_line("f2tools", "carve", image), "looks for files by how they begin"),
         ],
+        why,
     )  # fmt: skip
 
 
