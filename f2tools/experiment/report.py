@@ -12,16 +12,12 @@ from f2tools.experiment.model import VERDICTS, Report
 from f2tools.pictures.svg import Picture, svg
 from f2tools.pictures.svg import document as svg_document
 from f2tools.text import markup
+from f2tools.trace.report.html import document as html_document
 
 STYLE = """
-:root{color-scheme:light dark}
-body{font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padding:0 1em;color:#222;background:#fff}
-h1{font-size:1.4em}h2{font-size:1.2em;margin:2em 0 .3em}h3{font-size:1em;margin:1.4em 0 .2em}
-table{border-collapse:collapse;margin:.5em 0;width:100%}td,th{padding:.25em .6em;text-align:left;vertical-align:top;
-border-bottom:1px solid #8884}thead th{border-bottom:2px solid #8888}.note{color:#777;font-size:.9em}
+td,th{text-align:left;vertical-align:top;white-space:normal}table{width:100%}
 .v0{color:#080}.v1{color:#a60}.v2{color:#c00}.v3{color:#777}td.v0,td.v1,td.v2,td.v3{white-space:nowrap;font-weight:600}
-svg{width:100%;height:auto;margin:.6em 0}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}.v0{color:#6c6}.v2{color:#f66}}
+@media(prefers-color-scheme:dark){.v0{color:#6c6}.v2{color:#f66}}
 """
 SUM = "What is claimed, and what was seen"
 
@@ -61,13 +57,7 @@ def page(reports: list[Report]) -> str:
             [[r.experiment.name, c.claim, (c.verdict,)] for r in reports for c in r.outcome.claims],
         ))  # fmt: skip
     body += [_section(report) for report in reports]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{markup(title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
-    )
+    return html_document(title, f"<style>{STYLE}</style>{''.join(body)}")
 
 
 def _section(report: Report) -> str:
