@@ -30,7 +30,7 @@ from tests.images import copy_sparse, reference
 
 MIB = 1 << 20
 # these lines don't open the image as a volume, or name a file that an earlier line would have made
-NOT_ASKED = ("undo", "history", "trace compare")
+NOT_ASKED = ("undo", "history", "trace compare", "trace export")
 # these read what is left of a volume below whatever else is there
 LOOKS_BELOW = ("scan", "undelete", "timeline", "carve", "strings")
 

@@ -17,7 +17,7 @@ NOTE = "fsync'ed after the last checkpoint"
 # they show superblocks and packs, not files; or need an index of an earlier line; recover says it at length
 ELSEWHERE = (
     "dump superblock", "dump checkpoint", "dump layout", "history", "label", "tune", "report", "recover",
-    "trace events", "trace analyze", "trace compare",
+    "trace events", "trace analyze", "trace compare", "trace export",
 )  # fmt: skip
 LINES = [line for line in READING if named(line) not in ELSEWHERE and "--salvage" not in line]
 
