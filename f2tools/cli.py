@@ -55,13 +55,14 @@ TOOLS = {
     "slack": ("f2tools.forensics.examine_cli:slack", "Show what is left in unused slots and tails."),
     "strings": ("f2tools.forensics.examine_cli:strings", "Print strings with the owners of their blocks."),
     "report": ("f2tools.forensics.examine_cli:report", "Write a report on an image, as HTML and JSON."),
+    "info": ("f2tools.info.cli:info", "What an image holds, and one screen about it."),
     "doctor": ("f2tools.doctor.cli:doctor", "Say in plain words how a volume is, and what to do next."),
     "fleet": ("f2tools.fleet.cli:fleet", "Ask many images or traces, a row each, by processes or a cluster."),
     "links": ("f2tools.compat.names:links", "Be called as mkfs.f2fs, sload.f2fs, fsck.f2fs ..."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
-    "Make and look": ("mkfs", "dump", "trace", "ftl", "vsl", "dfs", "dffs", "experiment", "links"),
+    "Make and look": ("mkfs", "info", "dump", "trace", "ftl", "vsl", "dfs", "dffs", "experiment", "links"),
     "Use": ("mount", "umount"),
     "Check and rescue": ("doctor", "fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),

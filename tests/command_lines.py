@@ -60,6 +60,7 @@ READING = (
     "tune {i}",
     "fsck {i}",
     "doctor {i}",
+    "info {i}",
     "fsck --rescue {i}",
     "fsck --salvage {d}/salvaged {i}",
     "recover {i}",

@@ -104,7 +104,8 @@ def test_a_shell_completes_features_and_codes(words: str, wanted: str, monkeypat
     assert f"plain,{wanted}" in done.stdout.split(), done.stderr
 
 
-STANDS_ON = {"load": {"mkfs"}, "doctor": {"fsck"}}  # the tools that are made of others, and their parts
+# the tools that are made of others, and their parts
+STANDS_ON = {"load": {"mkfs"}, "doctor": {"fsck"}, "info": {"dump"}}
 
 
 def test_one_tool_does_not_load_another() -> None:

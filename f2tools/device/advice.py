@@ -9,7 +9,7 @@ import filetype
 
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
-from f2tools.device.known import Signature, find_signatures
+from f2tools.device.known import DFFS, DFS, Signature, find_signatures
 from f2tools.errors import DeviceError
 from f2tools.text import command_line
 
@@ -42,8 +42,8 @@ OPEN_FIRST = {
     "swap space": "it holds memory that was swapped out, no files",
 }
 READ_BY = {
-    "DFS (Direct File System)": "`f2tools dfs dump info`",
-    "Direct Flash File System": "`f2tools dffs dump info`",
+    DFS: "`f2tools dfs dump info`",
+    DFFS: "`f2tools dffs dump info`",
     "ext2": "e2fsck -fn",
     "ext3": "e2fsck -fn",
     "ext4": "e2fsck -fn",

@@ -18,6 +18,7 @@ TAIL_BYTES = 1 << 20
 PAGE_SIZES = (4096, 8192, 16384, 65536)
 ZFS_UBERBLOCKS = (128 << 10, 256 << 10)
 MD_MAGIC = b"\xfc\x4e\x2b\xa9"
+DFS, DFFS = "DFS (Direct File System)", "DFFS (Direct Flash File System)"
 
 
 class Readable(Protocol):
@@ -40,8 +41,8 @@ class Signature:
 # (name, offset from the start, magic); a file system that other ones embed stands after them
 MAGICS: tuple[tuple[str, int, bytes], ...] = (
     *(("F2FS", place, F2FS_MAGIC) for place in SUPERBLOCK_PLACES),
-    ("DFS (Direct File System)", 8192, b"F2DFSIMG"),
-    ("Direct Flash File System", 0, b"F2DFFSIM"),
+    (DFS, 8192, b"F2DFSIMG"),
+    (DFFS, 0, b"F2DFFSIM"),
     ("XFS", 0, b"XFSB"),
     ("Btrfs", 0x10040, b"_BHRfS_M"),
     ("bcachefs or bcache", 4096 + 24, bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")),

@@ -1,0 +1,33 @@
+"""`f2tools info`: one command for whoever doesn't know yet what an image holds."""
+
+from __future__ import annotations
+
+import click
+
+from f2tools.options import device_option, image_argument, json_option, print_json
+from f2tools.text import printable
+
+
+@click.command()
+@image_argument
+@device_option
+@json_option
+def info(image: str, devices: tuple[str, ...], as_json: bool) -> None:
+    """What IMAGE holds: F2FS, DFS, DFFS, a virtualized storage layer or a foreign system; and one screen about it.
+
+    What the tools for it say with `dump info` or `vsl info` follows.  Nothing is written.
+
+    \b
+    Example:
+      f2tools info card.img
+    """
+    from f2tools.info.holds import look
+
+    found = look(image, devices)
+    for note in found.notes:
+        click.echo(f"f2tools: note: {printable(note)}", err=True)
+    if as_json:
+        print_json({"image": image, "kind": found.kind, "holds": found.name, "info": found.facts})
+        return
+    click.echo(f"{printable(image)}: {found.name}")
+    found.show()
