@@ -80,7 +80,7 @@ def _said_of(file: Comeback) -> str:
         after = human_size(file.size_after)
         changed = file.size_before not in (None, file.size_after)
         parts.append(f"{human_size(file.size_before or 0)} -> {after}" if changed else after)
-    parts.append(f"{file.nodes} node block{'s' * (file.nodes != 1)}, {file.fsyncs} fsync{'s' * (file.fsyncs != 1)}")
+    parts.append(f"{file.nodes} node block{'s' * (file.nodes != 1)}, {file.fsyncs} with the mark of an fsync")
     if file.new:
         parts.append("a new file")
     if file.name_added:
