@@ -62,6 +62,7 @@ def examine(
     more = [word for device in devices for word in ("--device", device)]
     info = ask("dump", "info", "--json", image, *more, *(word for key in keys for word in ("--key", key)))
     fsck = ask("fsck", "-n", "--json", image, *more)
+    findings = [one for one in fsck.values if not isinstance(one, dict) or one.get("record") != "summary"]
     with f2tools.open(image, devices, keys=keys) as volume, open_index(volume, index_path) as index:
         run = Undelete(volume, index)
         deleted = []
@@ -79,7 +80,7 @@ def examine(
         "warnings": warnings,
         "volume": info.values[0] if info.values else None,
         "volume_problems": info.said.splitlines(),
-        "fsck": {"exit_code": fsck.exit_code, "findings": fsck.values, "said": fsck.said.splitlines()},
+        "fsck": {"exit_code": fsck.exit_code, "findings": findings, "said": fsck.said.splitlines()},
         "deleted": {
             "grades": {grade: sum(1 for one in deleted if one["grade"] == grade) for grade in GRADES},
             "files": deleted,

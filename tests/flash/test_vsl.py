@@ -10,6 +10,7 @@ import pytest
 
 from f2tools.device.media.image import open_image
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Usage
+from f2tools.flash.medium import NotVsl
 from f2tools.flash.nand import Faults, Geometry
 from f2tools.flash.vsl import (
     WHOLE_SPACE,
@@ -232,9 +233,11 @@ def test_wear_is_levelled_although_most_data_never_move() -> None:
 
 
 def test_what_is_no_layer_is_refused() -> None:
-    for content in (bytes(100), bytes(100_000), b"F2VSLIMG" + b"x" * 100_000):
-        with pytest.raises(Corrupt):
+    for content in (bytes(100), bytes(100_000)):
+        with pytest.raises(NotVsl):
             open_vsl(Memory(content))
+    with pytest.raises(Corrupt):
+        open_vsl(Memory(b"F2VSLIMG" + b"x" * 100_000))
     cut = layer().medium.device.content
     with pytest.raises(Corrupt, match="take"):
         open_vsl(Memory(bytes(cut[:-20000])))

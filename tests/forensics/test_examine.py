@@ -322,7 +322,7 @@ def test_the_report_says_what_the_tools_say(evil: tuple[Path, Path]) -> None:
     assert sum(found["timeline"]["counts"]["modified"]) >= len(EVIL)
     again = f2("report", image, "-o", folder)
     assert again.code == 1
-    assert "exists" in again.err
+    assert "holds files already" in again.err
 
 
 def test_the_report_has_the_findings_of_fsck_and_the_policies(tmp_path: Path) -> None:
