@@ -189,16 +189,16 @@ def test_the_umask_counts_and_a_new_target_is_closed(way: str, copied: Callable[
 
 
 @pytest.mark.parametrize("options", [(), ("--all",)])
-@pytest.mark.parametrize("way", ["extract", "undelete"])
+@pytest.mark.parametrize("way", [("extract",), ("undelete", "--force")])
 def test_folders_that_exist_keep_mode_and_owner(
-    way: str, options: tuple[str, ...], copied: Callable[..., tuple[Path, str]], tmp_path: Path
+    way: tuple[str, ...], options: tuple[str, ...], copied: Callable[..., tuple[Path, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "out" / "d").mkdir(parents=True)
     (tmp_path / "out").chmod(0o711)
     (tmp_path / "out" / "d").chmod(0o710)
     if ROOT:
         os.chown(tmp_path / "out" / "d", NOBODY, NOBODY)
-    top, _ = copied(way, *options)
+    top, _ = copied(*way, *options)
     assert stat.S_IMODE(top.stat().st_mode) == 0o711
     status = (top / "d").stat()
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o710, NOBODY if ROOT else os.geteuid())
