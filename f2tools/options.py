@@ -121,7 +121,7 @@ class Share(click.ParamType):
 
 # what users of other tools look for, and where it is
 KNOWN_ELSEWHERE = {
-    "ls": "dump ls", "cat": "dump cat", "tree": "dump tree", "stat": "dump stat", "info": "dump info",
+    "ls": "dump ls", "cat": "dump cat", "tree": "dump tree", "stat": "dump stat",
     "extract": "dump extract", "tar": "dump tar", "inode": "dump inode", "block": "dump block", "map": "dump map",
     "verify": "dump verify", "unmount": "umount", "format": "mkfs", "check": "fsck", "repair": "fsck -y",
     "sload": "load", "rename": "mv", "recover-deleted": "undelete", "grow": "resize", "shrink": "resize",

@@ -59,7 +59,7 @@ def test_a_pattern_is_quoted_once(image: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [("ls", "dump ls"), ("info", "dump info"), ("dmp", "dump"), ("dump extrct", "dump extract"), ("umont", "umount")],
+    [("ls", "dump ls"), ("stat", "dump stat"), ("dmp", "dump"), ("dump extrct", "dump extract"), ("umont", "umount")],
 )
 def test_an_unknown_command_is_told_what_may_be_meant(words: str, meant: str) -> None:
     with pytest.raises(F2fsError, match=f"`[a-z0-9 ]*{meant}`") as told:
