@@ -72,7 +72,7 @@ blkaddr=$(python scripts/demo_check.py address demo/kernel.img /verity/v700001)
 run f2tools dump block demo/kernel.img "$blkaddr" --no-hex
 
 step "Take everything out, and compare it with what the kernel saw."
-run f2tools dump extract demo/kernel.img -o demo/files
+run f2tools dump extract --all demo/kernel.img -o demo/files
 run f2tools dump manifest demo/kernel.img -o demo/manifest.json
 show "python scripts/demo_check.py compare"
 python scripts/demo_check.py compare "$case_folder/manifest.json.gz" demo/manifest.json demo/files
