@@ -333,8 +333,10 @@ class Engine(Volume):
             self._changed = self._inside = True
             try:
                 yield
-            except Corrupt as error:  # half of the change may be made
-                self._broken = self._broken or str(error)
+            except OSError:  # refused before anything was changed
+                raise
+            except BaseException as error:  # half of the change may be made, and must not be made safe
+                self._broken = self._broken or str(error) or type(error).__name__
                 raise
             finally:
                 self._inside = False

@@ -181,7 +181,13 @@ class Engine(Volume):
                 self._write_super(clean=0)
                 self._marked = True
             self._changed = True
-            yield
+            try:
+                yield
+            except (OSError, F2fsError):
+                raise
+            except BaseException as error:  # Ctrl-C: half of the change may be made, and must not be made safe
+                self._broken = self._broken or str(error) or type(error).__name__
+                raise
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -19,7 +19,8 @@ from f2tools.dffs.report import measure
 from f2tools.dffs.volume import Volume
 from f2tools.dffs.write import WritableVolume
 from f2tools.flash.nand import Faults, Geometry, Nand
-from tests.dffs.volumes import SMALL, WIDE, clock, colliding, content, reading, tree, volume
+from tests.device.interrupt import interrupted
+from tests.dffs.volumes import SMALL, WIDE, clock, codes, colliding, content, reading, tree, volume
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "dffs.md"
 
@@ -183,3 +184,24 @@ def test_the_figures_of_the_report_are_the_paper_s() -> None:
 def test_the_manual_lists_every_finding() -> None:
     page = PAGE.read_text()
     assert all(f"| {problem.code} | {problem.text} |" in page for problem in PROBLEMS.values())
+
+
+def test_a_change_that_was_cut_off_by_ctrl_c_is_not_made_safe() -> None:
+    def change(made: WritableVolume) -> None:
+        folder = made.mkdir(1, b"folder", 0o755)
+        for number in range(4):
+            made.write(made.create(folder, b"%d" % number, 0o644), 0, b"new" * 900)
+        made.unlink(1, b"kept")
+        made.rename(folder, b"1", 1, b"kept")
+
+    cut = 0
+    for calls in range(1, 2000, 23):
+        made = volume()
+        made.write(made.create(1, b"kept", 0o644), 0, b"old" * 900)
+        made.sync()
+        if not interrupted("dffs", calls, lambda made=made: change(made)):
+            break
+        cut += 1
+        made.close()
+        assert codes(content(made)) == set(), calls
+    assert cut > 10

@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from f2tools.dfs.write import RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT, WritableVolume
+from tests.device.interrupt import interrupted
 from tests.dfs.volumes import TIGHT, TIGHT_SIZE, codes, content, reading, report, tree, volume, writing
 
 ROOT = 1
@@ -239,3 +240,24 @@ def test_after_an_error_of_the_device_nothing_is_written_any_more() -> None:
     fails(errno.EROFS, made.sync)
     made.close()
     assert tree(reading(content(made))) == {b"/": 2, b"/f": b""}
+
+
+def test_a_change_that_was_cut_off_by_ctrl_c_is_not_made_safe() -> None:
+    def change(made: WritableVolume) -> None:
+        folder = made.mkdir(ROOT, b"folder", 0o755)
+        for number in range(4):
+            made.write(made.create(folder, b"%d" % number, 0o644), 0, b"new" * 900)
+        made.unlink(ROOT, b"kept")
+        made.rename(folder, b"1", ROOT, b"kept")
+
+    cut = 0
+    for calls in range(1, 2000, 23):
+        made = volume()
+        made.write(made.create(ROOT, b"kept", 0o644), 0, b"old" * 900)
+        made.sync()
+        if not interrupted("dfs", calls, lambda made=made: change(made)):
+            break
+        cut += 1
+        made.close()
+        assert codes(content(made)) == set(), calls
+    assert cut > 10
