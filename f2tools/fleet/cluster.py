@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import platform
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,8 +46,26 @@ def cluster(jobs: int, scheduler: str | None) -> Iterator[Client]:
             return
         processes: dict[str, Any] = {"n_workers": jobs, "threads_per_worker": 1, "processes": True}
         silent: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "silence_logs": logging.CRITICAL}
-        with LocalCluster(**processes, **silent) as local, Client(local) as client:
+        with ExitStack() as stack:
+            with _deaf():
+                client = stack.enter_context(Client(stack.enter_context(LocalCluster(**processes, **silent))))
             yield client
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started here never hears Ctrl-C, which a terminal sends to all: this process ends the others, quietly.
+
+    Processes inherit that a signal is ignored.  In the second that it takes it is ignored here too.
+    """
+    if threading.current_thread() is not threading.main_thread():  # where it can't be changed
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

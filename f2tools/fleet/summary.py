@@ -113,7 +113,7 @@ class Summary:
             yield f"... and {left:,} more that are not ok"
         for code, count in self.targets_by_code.most_common(SHOWN):
             yield f"{code:10} {self.codes[code]:>9,} in {count:,} of {self.targets:,} targets"
-        said = f"{self.targets:,} targets: {self.ok:,} ok, {self.targets - self.ok:,} not"
+        said = f"{self.targets:,} target{'s' * (self.targets != 1)}: {self.ok:,} ok, {self.targets - self.ok:,} not"
         if self.not_looked_at:
             said += f", {self.not_looked_at:,} of them could not be looked at"
         yield said

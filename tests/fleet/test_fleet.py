@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,22 @@ def test_a_mistake_of_ours_is_a_row_too(monkeypatch: pytest.MonkeyPatch) -> None
     result = look_at("check", "a.img", Options())
     assert isinstance(result, Result)
     assert "KeyError: 'nat': this is a mistake in f2tools" in result.row["reason"]
+
+
+def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", image, "--size", "64M").code == 0
+    for number in range(400):
+        (tmp_path / f"{number}.img").symlink_to(image)
+    out, part = tmp_path / "out.parquet", tmp_path / "out.parquet.part"
+    command = ["f2tools", "fleet", "check", tmp_path / "*.img", "-o", out, "--jobs", "2"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    while process.poll() is None and not (part.exists() and part.read_bytes().count(b"\n") > 2):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, said = process.communicate(timeout=120)
+    assert (process.returncode, "Traceback" in said) == (130, False), said
+    assert "goes on" in said
