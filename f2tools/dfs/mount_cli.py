@@ -1,96 +1,26 @@
-"""`f2tools dfs mount`: options in, a mount out; in the background the command returns when the mount is usable."""
+"""`f2tools dfs mount`: the volume in an image file as a file system that is served."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import click
-
-from f2tools.errors import F2fsError, Usage
-from f2tools.text import printable
+from f2tools.fuse.command import mount_command
 
 if TYPE_CHECKING:
-    from f2tools.fuse.options import ServeOptions
+    from f2tools.device.base import Device
+    from f2tools.dfs.files import Files
 
 
-@click.command()
-@click.argument("image", type=click.Path(path_type=str))
-@click.argument("directory", type=click.Path(path_type=str))
-@click.option("-o", "words", multiple=True, metavar="OPTION,...", help="Mount options; see above.")
-@click.option("-f", "--foreground", is_flag=True, help="Serve in the foreground, until it is unmounted.")
-def mount(image: str, directory: str, words: tuple[str, ...], foreground: bool) -> None:
-    """Mount IMAGE on DIRECTORY, read and write.  `f2tools umount DIRECTORY` unmounts it.
-
-    What was fsync'ed survives a crash at any moment.  What was not is safe after some seconds (commit=).
-
-    \b
-    Options for -o:
-      ro                    read-only
-      sync                  every change is safe when the call returns
-      commit=SECONDS        make what was written safe at least so often (default 5)
-      writeback_cache       let the kernel collect writes
-      relatime, noatime, strictatime
-      uid=N, gid=N, umask=N
-                            show every file as belonging to one user
-      allow_other           other users may use it too
-
-    \b
-    Example:
-      f2tools dfs mount card.dfs /mnt/card
-      f2tools umount /mnt/card
-    """
-    from f2tools.fuse.daemon import in_background
-    from f2tools.fuse.needed import require_fuse
-    from f2tools.fuse.options import SWITCHES, ServeOptions, parse_words
-
-    switches = {name: value for name, value in SWITCHES.items() if "discard" not in name}  # trims are not put off here
-    options = ServeOptions(**parse_words(words, switches, {}))  # type: ignore[arg-type]
-    if not os.path.isdir(directory):
-        raise Usage(f"{directory}: not a directory")
-    require_fuse(options)
-    image, directory = os.path.abspath(image), os.path.realpath(directory)
-    if foreground:
-        _serve(image, directory, options, [], lambda: None)
-        return
-    warnings: list[str] = []
-    error, code = in_background(
-        lambda ready: _serve(image, directory, options, warnings, ready), warnings, "f2tools dfs mount"
-    )
-    if error is not None:
-        failure = F2fsError(error)
-        failure.exit_code = code
-        raise failure
-    for text in warnings:
-        print(f"f2tools: {printable(image)}: {printable(text)}", file=sys.stderr)
-
-
-def _serve(
-    image: str, directory: str, options: ServeOptions, warnings: list[str], ready: Callable[[], None]
-) -> None:  # fmt: skip
-    from f2tools.device.media.image import lock, open_image
-    from f2tools.device.media.mounted import mark_mounted
+def _opened(file: Device, write: bool) -> Files:
     from f2tools.dfs.files import Files, LiveFiles
     from f2tools.dfs.volume import Volume
     from f2tools.dfs.write import WritableVolume
     from f2tools.flash.vsl import open_vsl
-    from f2tools.fuse import session
 
-    write = not options.read_only and os.access(image, os.W_OK)
-    if not write and not options.read_only:
-        warnings.append(f"mounted read-only: {image} can't be written by this user")
-    file = open_image(image, write=write)
-    try:
-        if write:
-            mark_mounted(file.fd)
-        else:
-            lock(file.fd, image, shared=True)
-        layer = open_vsl(file)
-        files = LiveFiles(WritableVolume(layer)) if write else Files(Volume(layer))
-        files.volume.inode(files.root_ino)  # what can't be used at all is told now
-    except BaseException:
-        file.close()
-        raise
-    session.serve(files, image, directory, options, ready, [file.fd] if write else [])
+    layer = open_vsl(file)
+    files = LiveFiles(WritableVolume(layer)) if write else Files(Volume(layer))
+    files.volume.inode(files.root_ino)  # what can't be used at all is told now
+    return files
+
+
+mount = mount_command("dfs", "card.dfs", _opened)

@@ -1,0 +1,126 @@
+"""The mount command of any file system: options in, a mount out; in the background it returns when that is usable.
+
+Each file system says how its volume in an open image file becomes a `vfs.FileSystem`, and has options of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools.errors import F2fsError, Usage
+from f2tools.text import printable
+
+if TYPE_CHECKING:
+    from f2tools.device.media.image import ImageFile
+    from f2tools.fuse.options import ServeOptions
+    from f2tools.vfs import FileSystem
+
+_HELP = """Mount {metavar} on DIRECTORY, read and write.  `f2tools umount DIRECTORY` unmounts it.
+
+What was fsync'ed survives a crash at any moment.  What was not is safe after some seconds (commit=).
+
+\b
+Options for -o:
+  ro                    read-only
+  sync                  every change is safe when the call returns
+  commit=SECONDS        make what was written safe at least so often (default 5)
+  writeback_cache       let the kernel collect writes
+  relatime, noatime, strictatime
+  uid=N, gid=N, umask=N
+                        show every file as belonging to one user
+  allow_other           other users may use it too
+
+\b
+Example:
+  f2tools {group} mount {example} /mnt/card
+  f2tools umount /mnt/card
+"""
+
+
+def mount_command(
+    group: str, example: str, opened: Callable[..., FileSystem], *, metavar: str = "IMAGE",
+    options: Sequence[click.Parameter] = (),
+) -> click.Command:  # fmt: skip
+    """`f2tools GROUP mount`; `opened` takes an open image file, whether it may be written, and the command's options.
+
+    It raises what keeps the volume from being used at all; the file is closed here then.
+    """
+
+    def mount(image: str, directory: str, words: tuple[str, ...], foreground: bool, **how: Any) -> None:
+        _mount(f"f2tools {group} mount", image, directory, words, foreground, lambda *file: opened(*file, **how))
+
+    given = [
+        click.Argument(["image"], type=click.Path(path_type=str), metavar=metavar),
+        click.Argument(["directory"], type=click.Path(path_type=str)),
+        click.Option(["-o", "words"], multiple=True, metavar="OPTION,...", help="Mount options; see above."),
+        *options,
+        click.Option(["-f", "--foreground"], is_flag=True, help="Serve in the foreground, until it is unmounted."),
+    ]
+    text = _HELP.format(group=group, example=example, metavar=metavar)
+    return click.Command("mount", callback=mount, params=given, help=text)
+
+
+def _mount(
+    command: str,
+    image: str,
+    directory: str,
+    words: tuple[str, ...],
+    foreground: bool,
+    opened: Callable[[ImageFile, bool], FileSystem],
+) -> None:
+    from f2tools.fuse.daemon import in_background
+    from f2tools.fuse.needed import require_fuse
+    from f2tools.fuse.options import SWITCHES, ServeOptions, parse_words
+
+    switches = {name: value for name, value in SWITCHES.items() if "discard" not in name}  # trims are not put off here
+    options = ServeOptions(**parse_words(words, switches, {}))  # type: ignore[arg-type]
+    if not os.path.isdir(directory):
+        raise Usage(f"{directory}: not a directory")
+    require_fuse(options)
+    image, directory = os.path.abspath(image), os.path.realpath(directory)
+    if foreground:
+        _serve(image, directory, options, opened, [], lambda: None)
+        return
+    warnings: list[str] = []
+    error, code = in_background(
+        lambda ready: _serve(image, directory, options, opened, warnings, ready), warnings, command
+    )
+    if error is not None:
+        failure = F2fsError(error)
+        failure.exit_code = code
+        raise failure
+    for text in warnings:
+        print(f"f2tools: {printable(image)}: {printable(text)}", file=sys.stderr)
+
+
+def _serve(
+    image: str,
+    directory: str,
+    options: ServeOptions,
+    opened: Callable[[ImageFile, bool], FileSystem],
+    warnings: list[str],
+    ready: Callable[[], None],
+) -> None:
+    from f2tools.device.media.image import lock, open_image
+    from f2tools.device.media.mounted import mark_mounted
+    from f2tools.fuse import session
+
+    write = not options.read_only and os.access(image, os.W_OK)
+    if not write and not options.read_only:
+        warnings.append(f"mounted read-only: {image} can't be written by this user")
+    file = open_image(image, write=write)
+    try:
+        if write:
+            mark_mounted(file.fd)
+        else:
+            lock(file.fd, image, shared=True)
+        files = opened(file, write)
+    except BaseException:
+        file.close()
+        raise
+    session.serve(files, image, directory, options, ready, [file.fd] if write else [])
