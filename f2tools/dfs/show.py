@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import Any
 
-from f2tools.copyout.tree_show import manifest as tree_manifest
 from f2tools.copyout.tree_show import time_of
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import BLOCK, INODE_START, WAL_START
 from f2tools.dfs.volume import Volume
 from f2tools.dfs.wal import read_head
 from f2tools.options import human_size
-
-PIECE = 1 << 20
-WHOLE_HASH_LIMIT = 64 << 20  # larger files are hashed by segment, so that holes cost nothing
 
 
 def info(volume: Volume) -> dict[str, Any]:
@@ -85,13 +79,6 @@ def wal(volume: Volume) -> dict[str, Any]:
         if waiting is None
         else [{"start": start, "count": count, **_owner(volume, start)} for start, count in waiting.trims],
     }
-
-
-def manifest(volume: Volume, path: str = "/", advance: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
-    """The tree as JSON with hashes, in the keys of `f2tools dump manifest`."""
-    layer = volume.layer
-    statfs = {"f_bsize": BLOCK, "f_blocks": layer.capacity_blocks, "f_bfree": layer.free_blocks}
-    return tree_manifest(volume, os.fsencode(path), statfs, advance)
 
 
 def _owner(volume: Volume, block: int) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from zlib import crc32
 import pytest
 
 from f2tools.copyout.tree_extract import extract
+from f2tools.copyout.tree_show import manifest
 from f2tools.copyout.tree_tar import write_tar
 from f2tools.dfs.check import check
 from f2tools.dfs.dentries import EMPTY, with_entry, with_target, without_entry
 from f2tools.dfs.layout import ROOT_INO, SUPER_PLACES, WAL_START, InodeBlock
-from f2tools.dfs.show import manifest
 from f2tools.dfs.volume import NotDfs, Volume
 from f2tools.dfs.wal import Transaction, write_transaction
 from f2tools.dfs.write import WritableVolume
@@ -153,7 +153,7 @@ def test_each_kind_of_damage_has_its_finding(what: str, tmp_path: Path) -> None:
 def look_at_all_of(image: bytes, folder: Path) -> None:
     """Everything that reads; errors are those that say what is wrong."""
     for look in (
-        lambda v: manifest(v),
+        lambda v: manifest(v, b"/", {}),
         lambda v: write_tar(v, BytesIO()),
         lambda v: extract(v, str(folder / "target")),
         lambda v: check(v),

@@ -1,0 +1,214 @@
+"""The commands that any file system with a `Tree` has: ls, stat, cat, extract, tar, manifest.  They only read.
+
+Where options or arguments differ from volume to volume, the group that they are added to has commands of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from f2tools import newfile
+from f2tools.copyout.keep import Keep, keep_options
+from f2tools.copyout.walk import Lost, shown
+from f2tools.errors import Usage
+from f2tools.options import json_option, print_json, progress
+from f2tools.text import printable
+
+if TYPE_CHECKING:
+    from f2tools.copyout.tree import Tree
+
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class TreeCommands:
+    """How the commands of one file system are called, and open a volume."""
+
+    group: str
+    """The group's words behind `f2tools`."""
+    example: str
+    """An image, in the examples of the help."""
+    opened: Callable[[str], AbstractContextManager[Any]]
+    """The volume in an image, a `Tree`."""
+    statfs: Callable[[Any], dict[str, int]]
+    """What a manifest says of a volume: f_bsize, f_blocks, f_bfree."""
+    metavar: str = "IMAGE"
+
+    def image_argument(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The argument that names the image."""
+        return click.argument("image", type=click.Path(path_type=str), metavar=self.metavar)(function)
+
+    def add_to(self, group: click.Group) -> None:
+        """Add all of them."""
+        for run in (self._ls, self._stat, self._cat, self._extract, self._tar, self._manifest):
+            function = run()
+            name = function.__name__
+            example = _EXAMPLES[name].format(self.example)
+            text = f"{inspect.getdoc(function)}\n\n\b\nExample:\n  f2tools {self.group} {name} {example}\n"
+            group.command(name, help=text)(self.image_argument(function))
+
+    def _ls(self) -> Callable[..., None]:
+        @click.argument("paths", nargs=-1, metavar="[PATH]...")
+        @click.option("-l", "long", is_flag=True, help="Mode, links, owner, size and time too.")
+        @click.option("-R", "recursive", is_flag=True, help="Everything below as well.")
+        @click.option("-i", "numbers", is_flag=True, help="Inode numbers too.")
+        @json_option
+        def ls(image: str, paths: tuple[str, ...], long: bool, recursive: bool, numbers: bool, as_json: bool) -> None:
+            """List directories."""
+            from f2tools.copyout.tree import listed
+            from f2tools.copyout.tree_show import facts, long_line
+
+            lost: list[Lost] = []
+            rows: list[dict[str, Any]] = []
+            with self.opened(image) as volume:
+                for path, inode in listed(volume, map(os.fsencode, paths or ("/",)), recursive, lost):
+                    found = facts(volume, inode)
+                    if as_json:
+                        rows.append({"path": shown(path), **found})
+                        continue
+                    number = f"{inode.ino:>10} " if numbers else ""
+                    name = path if recursive else path.rpartition(b"/")[2] or path
+                    click.echo(number + (long_line(found, inode.mode, name) if long else printable(shown(name))))
+            if as_json:
+                print_json({"image": image, "entries": rows, "lost": [item.as_dict() for item in lost]})
+            say_lost(lost)
+
+        return ls
+
+    def _stat(self) -> Callable[..., None]:
+        @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+        @json_option
+        def stat(image: str, paths: tuple[str, ...], as_json: bool) -> None:
+            """What stat says of files."""
+            from f2tools.copyout.tree_show import facts
+
+            with self.opened(image) as volume:
+                rows = [{"path": path, **facts(volume, at(volume, path, follow=False))} for path in paths]
+            if as_json:
+                print_json({"image": image, "entries": rows})
+                return
+            for row in rows:
+                say_fields(row)
+
+        return stat
+
+    def _cat(self) -> Callable[..., None]:
+        @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+        def cat(image: str, paths: tuple[str, ...]) -> None:
+            """Write the content of files to standard output."""
+            with self.opened(image) as volume:
+                for path in paths:
+                    inode = at(volume, path)
+                    if not inode.is_file:
+                        raise Usage(f"{path}: a {inode.kind}, which has no content to be shown")
+                    for start in range(0, inode.size, PIECE):
+                        sys.stdout.buffer.write(volume.read_content(inode, start, PIECE))
+                sys.stdout.buffer.flush()
+
+        return cat
+
+    def _extract(self) -> Callable[..., None]:
+        @click.argument("path", default="/")
+        @click.option(
+            "-o", "--output", required=True, metavar="DIR", help="The directory to put files in; made if need be."
+        )
+        @keep_options
+        @json_option
+        def extract(image: str, path: str, output: str, keep: Keep, as_json: bool) -> None:
+            """Copy files out, with times, links, holes and attributes; nothing that is there is replaced.
+
+            Owners, devices, set-user-ID bits and what else gives power come only on request, as from an archive.  What
+            can't be read is said at the end, and the exit code is 1.
+            """
+            from f2tools.copyout.tree_extract import extract as copy_out
+
+            with self.opened(image) as volume:
+                report = copy_out(volume, output, path, keep)
+            if as_json:
+                print_json({"image": image, **report.as_dict()})
+            else:
+                left = report.left_out
+                said = f"; {left} devices or set-user-ID bits left out, --all keeps them" if left else ""
+                click.echo(
+                    f"{printable(output)}: {report.files} files, {report.directories} directories, {report.symlinks} "
+                    f"links, {report.bytes} bytes{said}"
+                )
+            say_lost(report.lost)
+
+        return extract
+
+    def _tar(self) -> Callable[..., None]:
+        @click.argument("paths", nargs=-1, metavar="[PATH]...")
+        @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+        def tar(image: str, paths: tuple[str, ...], output: str | None) -> None:
+            """Write the tree, or parts of it, as a tar archive, holes as holes."""
+            from f2tools.copyout.tree_tar import write_tar
+
+            with self.opened(image) as volume, progress("files", None) as bar:
+                if output is None or output == "-":
+                    if sys.stdout.isatty():
+                        raise Usage("an archive is not for a terminal; give -o FILE or redirect the output")
+                    report = write_tar(volume, sys.stdout.buffer, paths, bar.advance)
+                    sys.stdout.buffer.flush()
+                else:
+                    with newfile.replacing(output) as file:
+                        report = write_tar(volume, file, paths, bar.advance)
+            say_lost(report.lost)
+
+        return tar
+
+    def _manifest(self) -> Callable[..., None]:
+        @click.argument("path", default="/")
+        @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+        def manifest(image: str, path: str, output: str | None) -> None:
+            """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON."""
+            from f2tools.copyout.tree_show import manifest as manifest_of
+
+            with self.opened(image) as volume, progress("files", None) as bar:
+                found = manifest_of(volume, os.fsencode(path), self.statfs(volume), bar.advance)
+            with newfile.text_output(output) as out:
+                json.dump(found, out, indent=0)
+                out.write("\n")
+            if "errors" in found:
+                sys.exit(1)
+
+        return manifest
+
+
+_EXAMPLES = {
+    "ls": "-l {} /etc",
+    "stat": "{} /etc/passwd",
+    "cat": "{} /etc/passwd",
+    "extract": "{} -o files",
+    "tar": "{} -o card.tar",
+    "manifest": "{} > card.json",
+}
+
+
+def at(volume: Tree, path: str, *, follow: bool = True) -> Any:
+    """The inode behind a path that a user gave."""
+    return volume.at_path(os.fsencode(path), follow=follow)
+
+
+def say_fields(row: dict[str, Any]) -> None:
+    """Fields one below the other."""
+    width = max(map(len, row), default=0)
+    for name, value in row.items():
+        click.echo(f"{name:<{width}}  {printable(str(value))}")
+
+
+def say_lost(lost: list[Lost]) -> None:
+    """Say what could not be read; the exit code is 1 then."""
+    for item in lost:
+        click.echo(f"f2tools: {printable(shown(item.path))}: {printable(item.reason)}", err=True)
+    if lost:
+        sys.exit(1)
