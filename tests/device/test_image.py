@@ -123,10 +123,10 @@ def test_a_file_larger_than_the_host_can_hold(tmp_path: Path) -> None:
 
 def test_creating_never_overwrites(file: Path, tmp_path: Path) -> None:
     before = file.read_bytes()
-    with pytest.raises(DeviceError, match="image: File exists"):
+    with pytest.raises(DeviceError, match="image: it exists, and a new image is not written over it"):
         open_device(file, create_size=1 << 20)
     (tmp_path / "dangling").symlink_to("nowhere")
-    with pytest.raises(DeviceError, match="File exists"):
+    with pytest.raises(DeviceError, match="dangling: it exists"):
         open_device(tmp_path / "dangling", create_size=1 << 20)
     assert file.read_bytes() == before
     with open_device(tmp_path / "new", create_size=12345) as device:

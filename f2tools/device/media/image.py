@@ -302,6 +302,10 @@ def create_image(path: str | Path, size_bytes: int) -> ImageFile:
     name = os.fspath(path)
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        raise DeviceError(
+            f"{name}: it exists, and a new image is not written over it; choose another name, or remove it first"
+        ) from None
     except (OSError, ValueError) as error:
         raise DeviceError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
     lock(fd, name)
