@@ -63,9 +63,19 @@ def read_source(path: str, *, xattrs: bool = True) -> Tree:
     return tree
 
 
-def fill(volume: Fillable, root: int, tree: Tree, advance: Callable[[int], None] = lambda _: None) -> Filled:
-    """Make all files of a tree in an empty volume; Usage where they don't fit, SourceError where they changed."""
-    filling = _Filling(volume, root)
+def fill(
+    volume: Fillable,
+    root: int,
+    tree: Tree,
+    advance: Callable[[int], None] = lambda _: None,
+    *,
+    if_too_large: str = "",
+) -> Filled:
+    """Make all files of a tree in an empty volume; Usage where they don't fit, SourceError where they changed.
+
+    `if_too_large` is what to do about a file that is larger than one can be here.
+    """
+    filling = _Filling(volume, root, if_too_large)
     for entry in tree.entries:
         filling.tried(entry, filling.make)
         advance(1)
@@ -79,8 +89,9 @@ def fill(volume: Fillable, root: int, tree: Tree, advance: Callable[[int], None]
 class _Filling:
     """One volume being filled."""
 
-    def __init__(self, volume: Fillable, root: int) -> None:
+    def __init__(self, volume: Fillable, root: int, if_too_large: str) -> None:
         self.volume = volume
+        self.if_too_large = if_too_large
         self.root = root
         self.report = Filled()
         self.directories: list[tuple[int, SourceEntry]] = []
@@ -92,11 +103,16 @@ class _Filling:
             do(entry)
         except OSError as error:
             name = shown(entry.path)
-            if error.errno == errno.ENOSPC:
+            if error.errno == errno.ENOSPC and entry.xattrs:
                 raise Usage(
-                    f"{name}: {error.strerror}: the volume is full, or the inode has no room for extended attributes; "
-                    "a larger --size, or --no-xattrs, helps"
+                    f"{name}: the volume is full, or the inode has no room for its extended attributes; a larger "
+                    "--size, or --no-xattrs, helps"
                 ) from None
+            if error.errno == errno.ENOSPC:
+                raise Usage(f"{name}: the volume is full; choose a larger --size") from None
+            if error.errno == errno.EFBIG:
+                then = f"; {self.if_too_large}" if self.if_too_large else ""
+                raise Usage(f"{name}: {entry.size} bytes are more than a file can have here{then}") from None
             raise SourceError(f"{name}: {error.strerror or error}") from None
 
     def make(self, entry: SourceEntry) -> None:

@@ -76,7 +76,8 @@ def mkfs(
     if source is None:
         geo = make_image(image, size, **shape)
     else:
-        from f2tools.dfs.fill import make_filled_image, read_source
+        from f2tools.copyin.filling import read_source
+        from f2tools.dfs.fill import make_filled_image
 
         with closing(read_source(source, xattrs=not no_xattrs)) as tree:
             with progress("filling", len(tree.entries)) as bar:
