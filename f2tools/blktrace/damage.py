@@ -21,7 +21,7 @@ KINDS = {
     "duplicate": "events that come twice",
     "unreadable": "lines that are no event",
 }
-UNSEEN = 10**9  # ns before an event that a loss ahead of it may reach back, where its predecessor's time is unknown
+UNSEEN = 10**9  # ns before the first event of a CPU that a loss ahead of it may reach back
 MOST_FOLLOWED = 1 << 12  # pairs of a device and a CPU in one stream, of which there are far fewer
 STRAY = 1 << 20  # a sequence number that leaps so far, alone, is damage and not a loss
 
@@ -82,6 +82,16 @@ class Damage:
             self.lost_by_cpu[cpu] = self.lost_by_cpu.get(cpu, 0) + count
         self.gaps += more.gaps
 
+    def gaps_before(self, time: int) -> list[Gap]:
+        """Take the gaps that began before `time`, in order of time.
+
+        Once all that was until then has been read they are all known, however far ahead it was read.
+        """
+        found = sorted((gap for gap in self.gaps if gap.start < time), key=lambda gap: (gap.start, gap.end, gap.cpu))
+        if found:
+            self.gaps = [gap for gap in self.gaps if gap.start >= time]
+        return found
+
     @property
     def clean(self) -> bool:
         """Whether nothing at all is wrong."""
@@ -118,10 +128,10 @@ class SequenceCheck:
         device: NDArray[Any],
         cpu: NDArray[Any],
         sequence: NDArray[Any],
-        times: Callable[[], NDArray[np.int64]],
+        times: Callable[[slice], NDArray[np.int64]],
         offset: NDArray[np.int64],
     ) -> None:
-        """Look at the next events of the stream, notes left out; `times` is asked only where something is wrong."""
+        """Look at the next events of the stream, notes left out; `times` is asked for no more of them than are needed."""
         if not len(sequence):
             return
         if not self.from_one:
@@ -129,11 +139,11 @@ class SequenceCheck:
         if (cpu == cpu[0]).all() and (device == device[0]).all():
             if not self._followed(int(device[0]), int(cpu[0]), int(offset[0])):
                 return
-            if not self._plain(int(device[0]), int(cpu[0]), sequence):
-                self._one(int(device[0]), int(cpu[0]), sequence, times(), offset)
+            if not self._plain(int(device[0]), int(cpu[0]), sequence, times):
+                self._one(int(device[0]), int(cpu[0]), sequence, times(slice(None)), offset)
             return
         self.several = True
-        time = times()
+        time = times(slice(None))
         key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
         order = np.argsort(key, kind="stable")
         ends = np.flatnonzero(np.diff(key[order])) + 1
@@ -163,14 +173,16 @@ class SequenceCheck:
             self.first.setdefault(key, int(sequence[row]))
             self._last.setdefault(key, (int(sequence[row]) - 1, 0))
 
-    def _plain(self, device: int, cpu: int, sequence: NDArray[Any]) -> bool:
+    def _plain(
+        self, device: int, cpu: int, sequence: NDArray[Any], times: Callable[[slice], NDArray[np.int64]]
+    ) -> bool:
         """Whether the numbers just go on; then that is all there is to know."""
         last, _ = self._last.get((device, cpu), (0, 0))
         if int(sequence[0]) != last + 1 or int(sequence[-1]) != last + len(sequence):
             return False
         if not (sequence[1:] - sequence[:-1] == 1).all():
             return False
-        self._last[device, cpu] = int(sequence[-1]), -1
+        self._last[device, cpu] = int(sequence[-1]), int(times(slice(-1, None))[0])
         return True
 
     def _one(
@@ -196,7 +208,7 @@ class SequenceCheck:
             count = int(leap[at]) - 1
             row = int(order[at])
             before = int(time[order[at - 1]]) if at else last_time
-            if before < 0:  # of the window before, whose times nobody asked for
+            if before < 0:  # nothing is known of what was before
                 before = max(int(time[row]) - UNSEEN, 0)
             self.damage.note(
                 "lost", self.stream, int(offset[row]),

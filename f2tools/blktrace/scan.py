@@ -269,7 +269,7 @@ class Scanner:
             action, category, offsets = action[~note], category[~note], offsets[~note]
         cpu = rest.u32(form.device + 1)
         whole = rest
-        self.numbers.feed(rest.u32(form.device), cpu, rest.u32(1), lambda: whole.u64(2), self._base + offsets)
+        self.numbers.feed(rest.u32(form.device), cpu, rest.u32(1), lambda rows: whole.at(rows).u64(2), self._base + offsets)
         op = action.astype(np.uint8)  # the low byte
         self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:
@@ -367,7 +367,7 @@ class _FieldGather:
             self._phase = first if (odd == first).all() else None
         self._index = offsets >> 2
 
-    def at(self, rows: NDArray[Any]) -> _FieldGather:
+    def at(self, rows: NDArray[Any] | slice) -> _FieldGather:
         """The same of some of the records."""
         return _FieldGather(self._buffer, self._offsets[rows], self._order, self._phase)
 

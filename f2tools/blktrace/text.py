@@ -156,7 +156,7 @@ class TextReader:
         if numbered.any() and not self.selection:
             time = arrays[0][numbered]
             self._sequences.feed(
-                arrays[6][numbered], arrays[7][numbered], sequence[numbered], lambda: time, offsets[numbered]
+                arrays[6][numbered], arrays[7][numbered], sequence[numbered], lambda rows: time[rows], offsets[numbered]
             )
         return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)
 

@@ -153,10 +153,9 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     spools = _WriteSpools() if some is not None else None
     for events, border in in_pieces(chain(held, windows), () if cuts is None else cuts.times):
         cls = classes(events.category, events.bytes)
-        gaps = trace.damage.gaps
+        gaps = trace.damage.gaps_before(int(events.time[-1]))
         if gaps:
             pairer.add_gaps(gaps)
-            gaps.clear()
             measures.settle(pairer)
         requests, bios = pairer.feed(events, cls)
         measures.feed(events, cls, requests, bios, pairer.partial)
