@@ -131,7 +131,7 @@ class SequenceCheck:
         times: Callable[[slice], NDArray[np.int64]],
         offset: NDArray[np.int64],
     ) -> None:
-        """Look at the next events of the stream, notes left out; `times` is asked for no more of them than are needed."""
+        """Look at the next events of the stream, notes left out; `times` gives those of some of them."""
         if not len(sequence):
             return
         if not self.from_one:

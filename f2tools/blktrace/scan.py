@@ -269,7 +269,9 @@ class Scanner:
             action, category, offsets = action[~note], category[~note], offsets[~note]
         cpu = rest.u32(form.device + 1)
         whole = rest
-        self.numbers.feed(rest.u32(form.device), cpu, rest.u32(1), lambda rows: whole.at(rows).u64(2), self._base + offsets)
+        self.numbers.feed(
+            rest.u32(form.device), cpu, rest.u32(1), lambda rows: whole.at(rows).u64(2), self._base + offsets
+        )
         op = action.astype(np.uint8)  # the low byte
         self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:

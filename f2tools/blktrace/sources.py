@@ -56,6 +56,7 @@ class Trace:
     selection: bool = False  # a text from which events were left out on purpose
     pages: PageWrites = field(default_factory=PageWrites)
     disordered: bool = False  # whether a stream is not in order of time
+    cut_times: tuple[int, ...] | None = None  # where it was cut, of one whose files don't tell
     numbers: dict[str, SequenceCheck] = field(default_factory=dict)  # by file; of binary ones
     _named: dict[int, int] = field(default_factory=dict)  # when each process had its name
 
@@ -115,13 +116,15 @@ class Trace:
 
 
 def open_trace(given: str) -> Trace:
-    """The trace that `given` names: a prefix, a directory, a file, or `-` for standard input."""
+    """The trace that `given` names: a prefix, a directory, an export, a file, or `-` for standard input."""
     if given == "-":
         return Trace("standard input", ("-",))
     if is_url(given):
         return _open_remote_trace(given)
     path = Path(given)
     if path.is_dir():
+        if (kept := _exported(given)) is not None:
+            return kept
         names = sorted(os.listdir(path))
         files = [n for n in names if PER_CPU.match(n)] or [n for n in names if PLAIN.match(n)]
         files = files or [n for n in names if re.match(r"ftrace.*\.txt(\.gz|\.zst)?$|blkparse.*\.txt(\.gz|\.zst)?$", n)]
@@ -139,9 +142,17 @@ def open_trace(given: str) -> Trace:
     raise DeviceError(f"{given}: no file of this name, nor {prefix}.blktrace.0 and so on")
 
 
+def _exported(given: str) -> Trace | None:
+    from f2tools.blktrace.exported import exported
+
+    return exported(given)
+
+
 def _open_remote_trace(given: str) -> Trace:
     """The same of a URL: a file, a prefix or a directory."""
     name = without_credentials(given)
+    if not PER_CPU.match(name) and not PLAIN.match(name) and (kept := _exported(given)) is not None:
+        return kept
     if given.endswith("/"):
         found = [url for url in expand(f"{given}*") if PER_CPU.match(url) or PLAIN.match(url)]
     elif exists(given):

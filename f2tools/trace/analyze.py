@@ -136,10 +136,11 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     trace = open_trace(request.trace)
     wanted = ISSUE_OPS if request.issue_only else (*METRIC_OPS, X)
     some = after or before
-    cuts = cuts_of(trace.files)
+    cuts = cuts_of(trace.files) if trace.cut_times is None else None
     if some is None and cuts is not None and request.jobs > 1:
         with suppress(Whole):
             return _analyze_in_pieces(request, trace, cuts, wanted)
+    cut_times = trace.cut_times or () if cuts is None else cuts.times
     windows = trace.events(wanted, lean=True, jobs=request.jobs)
     areas = None
     held = []
@@ -151,7 +152,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     measures = Measures(areas, not request.issue_only)
     pairer = Pairer(not request.issue_only)
     spools = _WriteSpools() if some is not None else None
-    for events, border in in_pieces(chain(held, windows), () if cuts is None else cuts.times):
+    for events, border in in_pieces(chain(held, windows), cut_times):
         cls = classes(events.category, events.bytes)
         gaps = trace.damage.gaps_before(int(events.time[-1]))
         if gaps:

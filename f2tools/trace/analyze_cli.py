@@ -77,8 +77,8 @@ def analyze(
     """Every metric of one trace.
 
     TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a directory with them or one that `trace
-    record` made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or `-` for standard
-    input.
+    record` or `trace export` made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or
+    `-` for standard input.
 
     \b
     Example:
@@ -243,6 +243,8 @@ def events(
 @cache_option
 def export(trace: str, output: str, strict: bool) -> None:
     """Write events and requests as Parquet, a directory a minute, for DuckDB, Polars or pandas.
+
+    What is written is a trace again: `trace analyze DIR` reports on it as on TRACE.
 
     \b
     Example:

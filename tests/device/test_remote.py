@@ -37,6 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = traces.unpacked("f2fs-varmail", at)
     for path in prefix.parent.iterdir():
         shutil.move(path, at / path.name)
+    assert f2("trace", "export", at / "x", "-o", at / "parquet").code == 0
+    with zipfile.ZipFile(at / "exports.zip", "w") as archive:
+        for path in sorted((at / "parquet").rglob("*.*")):
+            archive.write(path, path.relative_to(at))
     assert f2("mkfs", "-q", at / "big.img", "--size", "1T").code == 0
     return at
 
@@ -103,6 +107,7 @@ def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
         same("fsck", url="s3://bucket/card.img", path=folder / "card.img")
         trace = f2("trace", "analyze", "s3://bucket/x", "--json")
         assert numbers(trace.out) == analysis(folder / "x")
+        assert numbers(f2("trace", "analyze", "s3://bucket/parquet", "--json").out) == analysis(folder / "x")
         fleet_like = remote.expand("s3://bucket/*.img")
         assert fleet_like == ["s3://bucket/big.img", "s3://bucket/card.img"]
         assert f2("dump", "info", "s3://bucket/none.img").err.count("there is no such file") == 1
@@ -131,6 +136,13 @@ def test_a_trace_behind_a_url_gives_the_same_report(name: str, base: str, folder
     done = f2("trace", "analyze", f"{base}/{name}", "--json")
     here = folder / name.removeprefix("listed/") if name != "listed/" else folder / "x"
     assert numbers(done.out) == analysis(here)
+
+
+@pytest.mark.parametrize("name", ["{}/parquet", "{}/listed/parquet/", "zip://parquet::{}/exports.zip"])
+def test_an_export_behind_a_url_gives_the_same_report(name: str, base: str, folder: Path) -> None:
+    done = f2("trace", "analyze", name.format(base), "--json")
+    assert done.code == 0, done.err
+    assert numbers(done.out) == analysis(folder / "x")
 
 
 def test_blocks_are_read_together_and_not_twice(base: str, folder: Path, log: Path) -> None:
