@@ -166,7 +166,10 @@ def undelete(
       f2tools undelete card.img 'DCIM/*.jpg' -o rescued
     """
     require(not (listing and target), "--list and -o DIR contradict each other")
-    require(pattern is None or not os.path.isfile(pattern), f"{pattern} is a file of its own: one image at a time")
+    require(
+        pattern is None or os.path.isdir(pattern) or not os.path.exists(pattern),
+        f"{pattern} is a file of its own: one image at a time, and a pattern that is no file",
+    )
     must_be_free(target, force)
     from f2tools.forensics.restore import Restorer
     from f2tools.forensics.undelete import GRADES, Undelete, as_dict, selected
@@ -175,6 +178,7 @@ def undelete(
         run = Undelete(volume, index)
         with Restorer(volume, run.contents, target, keep) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
+            header = not as_json
             for found in _found(run, versions):
                 if not selected(found, pattern) or GRADES.index(found.grade) > GRADES.index(least):
                     continue
@@ -183,7 +187,11 @@ def undelete(
                 elif as_json and found.state != "older":
                     run.digest(found)
                 counts[found.grade] += 1
-                click.echo(json.dumps(as_dict(found)) if as_json else _line(found))
+                if header:
+                    click.echo(f"{'GRADE':9}  {'TYPE':7} {'SIZE':>10}  {'MODIFIED (UTC)':19}  PATH")
+                    header = False
+                for line in [json.dumps(as_dict(found))] if as_json else _lines(found):
+                    click.echo(line)
     nothing = pattern is not None and not any(counts.values())
     if nothing:
         click.echo(f"f2tools: nothing that was deleted is called {printable(pattern or '')}", err=True)
@@ -204,15 +212,23 @@ def _found(run: Undelete, versions: bool) -> Iterator[Found]:
         yield from run.older()
 
 
-def _line(found: Found) -> str:
+def _lines(found: Found) -> Iterator[str]:
+    """A row for a file; below it the names that it had before, and why it is not certain."""
+    from f2tools.copyout.walk import shown
     from f2tools.forensics.times import local_time
+    from f2tools.forensics.undelete import CERTAIN
 
-    name = printable(found.path.decode("utf-8", "surrogateescape"))
+    inode = found.inode
     number = f"  (version {found.version})" if found.version is not None else ""
-    if found.inode is None:
-        return f"{found.grade:9}  {found.type:7} {'':>10}  {'':19}  {name}"
-    when = local_time(found.inode.mtime_ns)
-    return f"{found.grade:9}  {found.type:7} {human_size(found.inode.size):>10}  {when}  {name}{number}"
+    size, when = ("", "") if inode is None else (human_size(inode.size), local_time(inode.mtime_ns))
+    yield f"{found.grade:9}  {found.type:7} {size:>10}  {when:19}  {printable(shown(found.path))}{number}"
+    below = " " * 11
+    for path in found.paths[1:]:
+        yield f"{below}linked as {printable(shown(path))}"
+    for path in found.also:
+        yield f"{below}also known as {printable(shown(path))}"
+    if found.grade != CERTAIN:
+        yield f"{below}{found.grade}: {printable('; '.join(found.reasons))}"
 
 
 @click.command()
@@ -259,6 +275,10 @@ def history(
         elif as_json:
             print_json([version.as_dict() for version in versions])
         else:
+            click.echo(
+                f"{'VERSION':>7}  {'STATE':8}  {'CHECKPOINT':13}  {'MODE':10} {'OWNER':>9} {'SIZE':>10}"
+                f"  {'MODIFIED (UTC)':30}  PATH"
+            )
             for version in versions:
                 _show_version(version)
 
@@ -270,11 +290,12 @@ def _show_version(version: Version) -> None:
     from f2tools.forensics.times import iso
 
     inode = version.inode
+    owner = f"{inode.uid}:{inode.gid}"
     click.echo(
-        f"{version.id:>6}  {version.state:8}  cp {inode.cp_ver}  {stat.filemode(inode.mode)} {inode.uid}:{inode.gid}"
-        f" {inode.size:>10}  {iso(inode.mtime_ns)}  {printable(shown(version.paths[0]))}"
+        f"{version.id:>7}  {version.state:8}  cp {inode.cp_ver:<10}  {stat.filemode(inode.mode)}"
+        f" {owner:>9} {inode.size:>10}  {iso(inode.mtime_ns)}  {printable(shown(version.paths[0]))}"
     )
-    click.echo(f"{'':8}{printable('; '.join(version.changes))}")
+    click.echo(f"{'':9}{printable('; '.join(version.changes))}")
 
 
 def _extract(found: History, version: Version, output: str | None) -> None:

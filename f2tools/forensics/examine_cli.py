@@ -110,6 +110,8 @@ def carve(
         with progress("carving", _blocks(volume)) as bar:
             found = carver.run(bar.advance)
         _folder(target)
+        if found and not as_json:
+            click.echo(f"{'BLOCK':10}  {'TYPE':5} {'SIZE':>13}  LAST KNOWN OWNER")
         for one in found:
             if target is not None:
                 carver.write(one, target)
@@ -169,6 +171,8 @@ def slack(
             if as_json:
                 click.echo(json.dumps(piece.as_dict()))
             else:
+                if not count:
+                    click.echo(f"{'OFFSET':14}  {'KIND':6} BYTES  FILE  WHAT IS LEFT")
                 path = printable(os.fsdecode(piece.path))
                 what = f"{piece.name_text()} (inode {piece.gone_ino})" if piece.kind == "dentry" else piece.preview()
                 click.echo(f"{piece.offset:#014x}  {piece.kind:6} {len(piece.data):>5}  {path}  {what}")

@@ -336,12 +336,18 @@ def human_span(seconds: int) -> str:
     return f"{seconds} seconds"
 
 
+def _paths(one: dict[str, Any]) -> str:
+    """The path of a file, and those that it had before."""
+    before = "".join(f", also known as /{path.lstrip('/')}" for path in one.get("also_known_as", ()))
+    return "/" + one["path"].lstrip("/") + before
+
+
 def _deleted(deleted: dict[str, Any]) -> str:
     counts = ", ".join(f"{count} {grade}" for grade, count in deleted["grades"].items())
     files = deleted["files"]
     rows = [
         (
-            one["grade"], "/" + one["path"].lstrip("/"), one["type"], "" if one["size"] is None else one["size"],
+            one["grade"], _paths(one), one["type"], "" if one["size"] is None else one["size"],
             "" if one["mtime_ns"] is None else local_time(one["mtime_ns"]), one["ino"], one["sha256"] or "",
             "; ".join(one["reasons"]),
         )

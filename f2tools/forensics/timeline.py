@@ -18,7 +18,7 @@ FORMATS = ("bodyfile", "csv", "jsonl", "dfxml")
 EVENTS = ("modified", "accessed", "changed", "born", "deleted")
 COLUMNS = (
     "time", "time_ns", "event", "path", "state", "version", "ino", "generation", "type", "size", "mode", "uid", "gid",
-    "links", "cp_ver", "blkaddr",
+    "links", "cp_ver", "blkaddr", "also_known_as",
 )  # fmt: skip
 _TYPES = {stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFREG: "r"}
 
@@ -33,10 +33,15 @@ class Line:
     ino: int
     inode: InodeVersion | None
     deleted_ns: int | None = None
+    also: tuple[bytes, ...] = ()  # paths that it had before
 
     def which(self) -> str:
         """The state in words."""
         return {"older": f"older version {self.version}", "name": "deleted, name only"}.get(self.state, self.state)
+
+    def before(self) -> str:
+        """The paths that it had before, as one text."""
+        return ", ".join("/" + shown(path) for path in self.also)
 
 
 def lines(run: Undelete) -> Iterator[Line]:
@@ -48,8 +53,10 @@ def lines(run: Undelete) -> Iterator[Line]:
             if newest in versions:
                 state = "live" if living else "unlinked" if life.orphan else "deleted"
                 gone = None if living or life.orphan else run.gone_by(life)
-                for path in run.names.paths(life, versions[-1]):
-                    yield Line(path, state, number, life.ino, newest, gone)
+                paths = run.names.paths(life, versions[-1])
+                also = tuple(run.renames.of(life, paths))
+                for path in paths:
+                    yield Line(path, state, number, life.ino, newest, gone, also)
             else:
                 yield Line(run.names.paths(life, versions[0], first=True)[0], "older", number, life.ino, versions[-1])
     for found in run.names_only():
@@ -70,16 +77,17 @@ def write(run: Undelete, form: str) -> Iterator[str]:
 def _bodyfile(line: Line) -> str:
     """As mactime of The Sleuth Kit reads it: times in whole seconds, no MD5."""
     name = bodyfile_field("/" + shown(line.path))
+    which = line.which() if not line.also else f"{line.which()}, also known as {bodyfile_field(line.before())}"
     inode = line.inode
     if inode is None:
-        return f"0|{name} ({line.which()})|{line.ino}|-/----------|0|0|0|0|0|0|0"
+        return f"0|{name} ({which})|{line.ino}|-/----------|0|0|0|0|0|0|0"
     kind = _TYPES.get(stat.S_IFMT(inode.mode), "-")
     mode = f"{kind if line.state == 'live' else '-'}/{kind}{stat.filemode(inode.mode)[1:]}"
     times = "|".join(
         str(max(0, (time or 0) // 1_000_000_000))
         for time in (inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.crtime_ns)
     )
-    return f"0|{name} ({line.which()})|{inode.ino}|{mode}|{inode.uid}|{inode.gid}|{inode.size}|{times}"
+    return f"0|{name} ({which})|{inode.ino}|{mode}|{inode.uid}|{inode.gid}|{inode.size}|{times}"
 
 
 def _events(line: Line) -> Iterator[dict[str, Any]]:
@@ -109,6 +117,7 @@ def _events(line: Line) -> Iterator[dict[str, Any]]:
             "links": inode.links,
             "cp_ver": inode.cp_ver,
             "blkaddr": inode.blkaddr,
+            "also_known_as": line.before(),
         }
 
 

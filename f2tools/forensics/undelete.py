@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
@@ -18,6 +18,7 @@ from f2tools.forensics.content import Content, Contents
 from f2tools.forensics.index import Index
 from f2tools.forensics.names import MAX_DEPTH, Names
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
+from f2tools.forensics.renames import Renames
 
 CERTAIN, PROBABLE, PARTIAL, NAME_ONLY = GRADES = ("certain", "probable", "partial", "name only")
 
@@ -41,6 +42,7 @@ class Found:
     target: bytes | None = None
     file: str | None = None
     deleted_by_ns: int | None = None  # it was gone by then
+    also: list[bytes] = field(default_factory=list)  # paths that it had before
 
 
 class Undelete:
@@ -51,6 +53,7 @@ class Undelete:
         self.past = Past(volume, index)
         self.contents = Contents(self.past)
         self.names = Names(self.past, self.contents)
+        self.renames = Renames(self.past, self.names)
         self._reserved = {volume.sb.node_ino, volume.sb.meta_ino, *(int(ino) for ino in volume.sb.qf_ino)}
         self._states: dict[tuple[int, int], list[list[InodeVersion]]] = {}
         self._returning = self._brought_back()
@@ -77,6 +80,7 @@ class Undelete:
                 continue
             found = self.found(life, self.last_state(life), "unlinked" if life.orphan else "deleted")
             found.deleted_by_ns = None if life.orphan else self.gone_by(life)
+            found.also = self.renames.of(life, found.paths)
             yield found
         yield from self.names_only()
 
@@ -281,8 +285,8 @@ class Undelete:
     # -- names without an inode -----------------------------------------------------------------------------------
 
     def names_only(self) -> Iterator[Found]:
-        """Names in directories, old or freed, whose inode is gone."""
-        known: set[tuple[int, bytes, int]] = set()
+        """Names in directories, old or freed, whose inode is gone, and not those of files that are known by another."""
+        known = set(self.renames.entries)
         for life in self.past.lives:
             known.update((link.dir, link.name, life.ino) for link in self.names.of_life[life.ino, life.generation])
             known.update((version.pino, version.name, life.ino) for version in life.versions)
@@ -375,4 +379,6 @@ def as_dict(found: Found) -> dict[str, Any]:
         result["target"] = shown(found.target)
     if len(found.paths) > 1:
         result["more_paths"] = [shown(path) for path in found.paths[1:]]
+    if found.also:
+        result["also_known_as"] = [shown(path) for path in found.also]
     return result

@@ -1,0 +1,55 @@
+"""Names that are left in freed slots and old directories, and belong to a file that is known under another name.
+
+A name and a number alone don't tell: numbers are used again.  A name counts as one that a file had before when the
+number had one use that is known, of the same kind, and either the name stands in the file's own directory, or a version
+of its directory had it and the inode was changed after its content, as by a rename.
+"""
+
+from __future__ import annotations
+
+from f2tools.f2fs.layout.file_type import file_type
+from f2tools.forensics.names import Names
+from f2tools.forensics.past import Life, Past
+
+Entry = tuple[int, bytes, int]  # directory, name, inode number
+
+
+class Renames:
+    """Former names of lives; `entries` are those directory entries that are explained by them."""
+
+    def __init__(self, past: Past, names: Names) -> None:
+        self._past = past
+        self._names = names
+        self.entries: set[Entry] = set()
+        self._former: dict[tuple[int, int], list[Entry]] = {}
+        rows = past.index.db.execute("SELECT dir, name, ino, file_type FROM dentry ORDER BY dir, name, ino")
+        for directory, name, ino, kind in rows:
+            life = self._whose(directory, name, ino, kind)
+            if life is not None:
+                self.entries.add((directory, name, ino))
+                self._former.setdefault((ino, life.generation), []).append((directory, name, ino))
+
+    def _whose(self, directory: int, name: bytes, ino: int, kind: int) -> Life | None:
+        """The life that had a name before; None where the name is none of this kind, or it can't be told."""
+        lives = self._past.lives_of.get(ino, [])
+        if not directory or len(lives) != 1 or file_type(lives[0].last.mode) != kind:
+            return None
+        life = lives[0]
+        own = {(link.dir, link.name) for link in self._names.of_life[ino, life.generation]}
+        own.update((version.pino, version.name) for version in life.versions)
+        if (directory, name) in own:
+            return None
+        first = life.first
+        if directory == self._names.place(life, first, first.age)[0]:
+            return life
+        seen = any((link.dir, link.name) == (directory, name) for link in self._names.links.get(ino, []))
+        return life if seen and first.ctime_ns > first.mtime_ns else None
+
+    def of(self, life: Life, now: list[bytes]) -> list[bytes]:
+        """The paths that a life had before, other than those that it has now."""
+        found: list[bytes] = []
+        for version in life.versions:
+            found += self._names.paths(life, version, first=True)
+        for directory, name, ino in self._former.get((life.ino, life.generation), []):
+            found.append(self._names.path_of(directory, name, life.first.age, ino))
+        return [path for path in dict.fromkeys(found) if path not in now]
