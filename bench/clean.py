@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`f2tools clean` beside `defrag.f2fs`: MB/s of moved blocks, whole commands included, medians of interleaved runs.
 
-    bench/clean.py [--size 1G] [--runs 5] [--folder DIR]
+    bench/clean.py [--size 1G] [--runs 5] [--directory DIR]
 
 The volume was filled with small files, of which a third is left.  `f2tools clean` wins what can be won; `defrag.f2fs`
 knows no goal and is told to move half as many, those at the start of the main area, to where nothing is.
@@ -88,10 +88,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--size", default="1G")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--directory", type=Path, default=None)
     given = parser.parse_args()
     tool = shutil.which("defrag.f2fs", path=PATH)
-    with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-clean-") as name:
+    with tempfile.TemporaryDirectory(dir=given.directory, prefix="f2-clean-") as name:
         image, copy = Path(name) / "image", Path(name) / "copy"
         make(image, given.size)
         moved = {"f2tools clean": moved_by_us(image)}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`f2tools defrag -s -l -t` beside `defrag.f2fs`: a range of valid blocks moved to free ones, whole commands included.
 
-    bench/defrag.py [--mib 64] [--runs 3] [--folder DIR]
+    bench/defrag.py [--mib 64] [--runs 3] [--directory DIR]
 
 The image is made with mkfs.f2fs and sload.f2fs; each run has a fresh copy of it, and the tools take turns.  Besides,
 what `f2tools defrag --sort size` moves in the same volume.  Seconds are medians; MB are those of the blocks that moved.
@@ -27,9 +27,9 @@ PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
 BLOCK = 4096
 
 
-def made(folder: Path, mib: int) -> Path:
+def made(directory: Path, mib: int) -> Path:
     """A volume four times as large as the files in it, which lie one behind the other."""
-    tree, image = folder / "tree", folder / "image"
+    tree, image = directory / "tree", directory / "image"
     tree.mkdir()
     for number in range(max(1, mib // 4)):
         (tree / f"f{number:04}").write_bytes(os.urandom(4 << 20))
@@ -77,9 +77,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=64, help="MiB of files")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--directory", type=Path)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+    with tempfile.TemporaryDirectory(dir=given.directory) as name:
         image = made(Path(name), given.mib)
         start, count, target = data_range(image)
         where: list[str | os.PathLike[str]] = ["-s", hex(start), "-l", hex(count), "-t", hex(target)]

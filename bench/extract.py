@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """`f2tools dump extract` beside `dump.f2fs -r`: medians of interleaved runs, whole commands included.
 
-    bench/extract.py [--dump PATH/dump.f2fs] [--small 20000] [--big 1024] [--runs 3] [--folder DIR]
+    bench/extract.py [--dump PATH/dump.f2fs] [--small 20000] [--big 1024] [--runs 3] [--directory DIR]
 
-Makes its images with mkfs.f2fs and sload.f2fs below --folder and removes them at the end, and only then: ext4 makes
+Makes its images with mkfs.f2fs and sload.f2fs below --directory and removes them at the end, and only then: ext4 makes
 files several times slower for half a minute after many were removed.  `dump.f2fs -r` came with f2fs-tools 1.16;
 without one, only our own figures are printed.  The page cache is warm for both.
 """
@@ -25,14 +25,14 @@ OUR_COMMAND = Path(sys.executable).parent / "f2tools"
 
 
 def small_tree(top: Path, count: int) -> None:
-    """`count` files of 0 to 16 KiB, 120 to a folder, 1 % symbolic links."""
+    """`count` files of 0 to 16 KiB, 120 to a directory, 1 % symbolic links."""
     rng = random.Random(20260101)
     pool = rng.randbytes(1 << 20)
     for number in range(count):
-        folder = top / f"a{number // 120 % 32:02d}" / f"b{number // 120:05d}"
+        directory = top / f"a{number // 120 % 32:02d}" / f"b{number // 120:05d}"
         if number % 120 == 0:
-            folder.mkdir(parents=True)
-        path = folder / f"file-{number:06d}.{'txt' if number % 3 else 'jpg'}"
+            directory.mkdir(parents=True)
+        path = directory / f"file-{number:06d}.{'txt' if number % 3 else 'jpg'}"
         if number % 100 == 99:
             path.symlink_to("elsewhere")
             continue
@@ -80,15 +80,15 @@ def peak_memory(command: list[str | os.PathLike[str]]) -> int:
     return int(done.stdout) >> 10
 
 
-def compare(what: str, image: Path, folder: Path, dump: str | None, runs: int) -> None:
+def compare(what: str, image: Path, directory: Path, dump: str | None, runs: int) -> None:
     """Run both in turn and print medians."""
     ours: list[tuple[float, float, int]] = []
     theirs: list[tuple[float, float, int]] = []
     for number in range(runs):
-        out = folder / f"{image.stem}-ours-{number}"
+        out = directory / f"{image.stem}-ours-{number}"
         ours.append(timed([OUR_COMMAND, "dump", "extract", image, "-o", out], out))
         if dump:
-            out = folder / f"{image.stem}-theirs-{number}"
+            out = directory / f"{image.stem}-theirs-{number}"
             out.mkdir()
             theirs.append(timed([dump, "-P", "-L", "-r", "-y", "-o", out, image], out))
     print(f"{what}: {ours[0][2]} files")
@@ -99,9 +99,8 @@ def compare(what: str, image: Path, folder: Path, dump: str | None, runs: int) -
     if theirs:
         ratio = statistics.median(item[0] for item in ours) / statistics.median(item[0] for item in theirs)
         print(f"  ratio {ratio:.2f}")
-    print(
-        f"  peak memory {peak_memory([OUR_COMMAND, 'dump', 'extract', image, '-o', folder / f'{image.stem}-peak'])} MiB"
-    )
+    out = directory / f"{image.stem}-peak"
+    print(f"  peak memory {peak_memory([OUR_COMMAND, 'dump', 'extract', image, '-o', out])} MiB")
 
 
 def main() -> None:
@@ -110,26 +109,26 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=20_000, help="small files")
     parser.add_argument("--big", type=int, default=1024, help="MiB of the big file")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/f2tools-bench"))
+    parser.add_argument("--directory", type=Path, default=Path("/tmp/f2tools-bench"))
     options = parser.parse_args()
     dump = options.dump
     if dump and " -r " not in subprocess.run([dump], capture_output=True, text=True, check=False).stdout:
         print(f"{dump} has no -r; only our own figures follow")
         dump = None
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options.directory.mkdir(parents=True, exist_ok=True)
     try:
         if options.small:
-            small_tree(options.folder / "many", options.small)
-            image = options.folder / "small.img"
-            image_of(options.folder / "many", image, str((options.small * 18_000 + (256 << 20)) >> 20 << 20))
-            compare("small files", image, options.folder, dump, options.runs)
+            small_tree(options.directory / "many", options.small)
+            image = options.directory / "small.img"
+            image_of(options.directory / "many", image, str((options.small * 18_000 + (256 << 20)) >> 20 << 20))
+            compare("small files", image, options.directory, dump, options.runs)
         if options.big:
-            big_file(options.folder / "tree", options.big)
-            image = options.folder / "big.img"
-            image_of(options.folder / "tree", image, str((options.big * 5 // 4 + 256) << 20))
-            compare("one big file", image, options.folder, dump, options.runs)
+            big_file(options.directory / "tree", options.big)
+            image = options.directory / "big.img"
+            image_of(options.directory / "tree", image, str((options.big * 5 // 4 + 256) << 20))
+            compare("one big file", image, options.directory, dump, options.runs)
     finally:
-        shutil.rmtree(options.folder)
+        shutil.rmtree(options.directory)
 
 
 if __name__ == "__main__":

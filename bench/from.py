@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`f2tools mkfs --from` beside `mkfs.f2fs` and `sload.f2fs`: medians of interleaved runs, whole commands included.
 
-    bench/from.py [--small 20000,100000] [--big 2048] [--runs 3] [--folder DIR]
+    bench/from.py [--small 20000,100000] [--big 2048] [--runs 3] [--directory DIR]
 
-Trees and images lie below --folder and go at the end.  The C pair gets a file of the right size first; both write into
-the same file system, the page cache is warm for both, and both end with the image on the disk (fsync).
+Trees and images lie below --directory and go at the end.  The C pair gets a file of the right size first; both write
+into the same file system, the page cache is warm for both, and both end with the image on the disk (fsync).
 """
 
 from __future__ import annotations
@@ -99,20 +99,20 @@ def main() -> None:
     parser.add_argument("--small", default="20000,100000", help="numbers of small files, with commas")
     parser.add_argument("--big", type=int, default=2048, help="MiB of big files")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/f2tools-bench"))
+    parser.add_argument("--directory", type=Path, default=Path("/tmp/f2tools-bench"))
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options.directory.mkdir(parents=True, exist_ok=True)
     try:
         for count in filter(None, map(int, options.small.split(","))):
-            tree = options.folder / f"small-{count}"
+            tree = options.directory / f"small-{count}"
             small_tree(tree, count)
             compare(f"{count} small files", tree, (count * 18_000 + (256 << 20)) >> 20 << 20, options.runs)
         if options.big:
-            tree = options.folder / "big"
+            tree = options.directory / "big"
             big_tree(tree, options.big)
             compare(f"{options.big} MiB in {BIG_FILES} files", tree, (options.big * 5 // 4 + 256) << 20, options.runs)
     finally:
-        shutil.rmtree(options.folder)
+        shutil.rmtree(options.directory)
 
 
 if __name__ == "__main__":

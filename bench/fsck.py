@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """`f2tools fsck` beside `fsck.f2fs --dry-run`: medians of interleaved runs, whole commands included.
 
-    bench/fsck.py [--small 100000] [--big 2048] [--huge] [--runs 5] [--folder DIR]
+    bench/fsck.py [--small 100000] [--big 2048] [--huge] [--runs 5] [--directory DIR]
 
 Images of many small files, with default features and with inode checksums, and of one big file, are made with mkfs.f2fs
-and sload.f2fs below --folder and removed at the end; --huge adds an empty volume of just under 16 TiB.  The page cache
-is warm for both.  Wall and CPU seconds, peak memory in MiB.
+and sload.f2fs below --directory and removed at the end; --huge adds an empty volume of just under 16 TiB.  The page
+cache is warm for both.  Wall and CPU seconds, peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -78,26 +78,26 @@ def compare(what: str, image: Path, runs: int) -> tuple[float, float | None, int
     return medians[0][0], medians[1][0] if len(medians) > 1 else None, peaks[0]
 
 
-def images(folder: Path, small: int, big: int, huge: bool) -> list[tuple[str, Path]]:
+def images(directory: Path, small: int, big: int, huge: bool) -> list[tuple[str, Path]]:
     """Make the images; (what it is, where it is) of each."""
     made: list[tuple[str, Path]] = []
     if small:
-        tree = folder / "many"
+        tree = directory / "many"
         extract.small_tree(tree, small)
         for name, features in (("default features", ""), ("inode checksums", SUMS)):
-            image = folder / f"small-{len(made)}.img"
+            image = directory / f"small-{len(made)}.img"
             image_of(tree, image, (small * 18_000 + (256 << 20)) >> 20 << 20, features)
             made.append((f"{small:,} small files, {name}", image))
         shutil.rmtree(tree)
     if big:
-        tree = folder / "tree"
+        tree = directory / "tree"
         extract.big_file(tree, big)
-        image = folder / "big.img"
+        image = directory / "big.img"
         image_of(tree, image, (big * 5 // 4 + 256) << 20)
         made.append((f"one file of {big} MiB", image))
         shutil.rmtree(tree)
     if huge:
-        image = folder / "huge.img"
+        image = directory / "huge.img"
         image_of(None, image, HUGE)
         made.append(("an empty volume of 16 TiB", image))
     return made
@@ -110,10 +110,10 @@ def main() -> None:
     parser.add_argument("--big", type=int, default=2048, help="MiB of the big file")
     parser.add_argument("--huge", action="store_true", help="an empty volume of 16 TiB too")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where images are made [the system's folder for such]")
+    parser.add_argument("--directory", type=Path, help="where images are made [the system's directory for such]")
     given = parser.parse_args()
     os.environ["PATH"] = PATH
-    with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2tools-bench-") as name:
+    with tempfile.TemporaryDirectory(dir=given.directory, prefix="f2tools-bench-") as name:
         for what, image in images(Path(name), given.small, given.big, given.huge):
             compare(what, image, given.runs)
             image.unlink()

@@ -60,11 +60,11 @@ def speed(setting: Setting, engine_name: str, runs: int) -> float:
     return statistics.median(found)
 
 
-def cpu_of(command: list[str], folder: Path) -> tuple[str, float]:
+def cpu_of(command: list[str], directory: Path) -> tuple[str, float]:
     """(what a program prints, its CPU seconds)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, errors="replace"
+        command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, errors="replace"
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -89,13 +89,13 @@ def flashsim(
 ) -> tuple[dict, str, float]:
     """(counters of the second time, what it printed, writes a CPU second of both)."""
     with tempfile.TemporaryDirectory(prefix="f2ftl-") as name:
-        folder = Path(name)
-        (folder / "ssd.conf").write_text(flashsim_config(kind, logs, cache))
-        (folder / "t").mkdir()
+        directory = Path(name)
+        (directory / "ssd.conf").write_text(flashsim_config(kind, logs, cache))
+        (directory / "t").mkdir()
         rows = "".join(f"R; W; {page}; 0; 1; {at + 1}\n" for at, page in enumerate(pages.tolist()))
-        (folder / "t" / "trace").write_text(rows)
-        printed, seconds = cpu_of([os.path.abspath(path), "t/"], folder)
-        head, values = (folder / "output.log").read_text().splitlines()[:2]
+        (directory / "t" / "trace").write_text(rows)
+        printed, seconds = cpu_of([os.path.abspath(path), "t/"], directory)
+        head, values = (directory / "output.log").read_text().splitlines()[:2]
         found = dict(zip(head.split(";"), values.split(";"), strict=False))
     return found, printed, 2 * len(pages) / seconds
 
@@ -241,14 +241,14 @@ def beside_mqsim(path: str) -> None:
         rng = np.random.default_rng(5)
         order = np.concatenate([np.arange(pages), rng.integers(0, pages, 4 * pages)])
         with tempfile.TemporaryDirectory(prefix="f2ftl-") as name:
-            folder = Path(name)
-            (folder / "trace").write_text(
+            directory = Path(name)
+            (directory / "trace").write_text(
                 "".join(f"{at * GAP_NS} 0 {p * 8} 8 0\n" for at, p in enumerate(order.tolist()))
             )
-            (folder / "ssd.xml").write_text(mqsim_config(blocks, op, threshold))
-            (folder / "load.xml").write_text(MQSIM_LOAD)
-            printed, seconds = cpu_of([os.path.abspath(path), "-i", "ssd.xml", "-w", "load.xml"], folder)
-            results = list(folder.glob("*_scenario_1.xml"))
+            (directory / "ssd.xml").write_text(mqsim_config(blocks, op, threshold))
+            (directory / "load.xml").write_text(MQSIM_LOAD)
+            printed, seconds = cpu_of([os.path.abspath(path), "-i", "ssd.xml", "-w", "load.xml"], directory)
+            results = list(directory.glob("*_scenario_1.xml"))
             text = results[0].read_text() if results else printed
         done = re.search(r"<Request_Count>(\d+)</Request_Count>", text)
         assert done is not None, printed[-400:]

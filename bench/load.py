@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long it takes to open a volume and to have its NAT and SIT in memory, whole.
 
-    bench/load.py [--size 1T] [--runs 5] [--folder DIR]
+    bench/load.py [--size 1T] [--runs 5] [--directory DIR]
 
 Two volumes: as formatted, where the tables are holes; and with every block of both tables written.  The page cache is
 warm.  `f2tools dump info` is put beside `dump.f2fs -d 1`, which prints superblock and checkpoint.
@@ -61,11 +61,11 @@ def command(*words: str) -> float:
     return time.perf_counter() - started
 
 
-def measure(runs: int, size: str, folder: Path | None) -> list[Row]:
+def measure(runs: int, size: str, directory: Path | None) -> list[Row]:
     """Rows for both volumes."""
     rows = []
     dump = shutil.which("dump.f2fs", path=PATH)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
+    with tempfile.TemporaryDirectory(dir=directory) as place:
         image = Path(place) / "image"
         subprocess.run([OUR_COMMAND, "mkfs", image, "--size", size, "-q"], check=True)
         for state in ("as formatted", "every block written"):
@@ -87,9 +87,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="1T")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--directory", type=Path)
     given = parser.parse_args()
-    print_table(measure(given.runs, given.size, given.folder))
+    print_table(measure(given.runs, given.size, given.directory))
 
 
 if __name__ == "__main__":

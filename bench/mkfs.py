@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`f2tools mkfs` beside `mkfs.f2fs`: medians of interleaved runs, whole commands included, and peak memory.
 
-    bench/mkfs.py [--runs 5] [--folder DIR] [--sizes 1G,64G,1T,16T]
+    bench/mkfs.py [--runs 5] [--directory DIR] [--sizes 1G,64G,1T,16T]
 
 Every run formats a new sparse file.  mkfs.f2fs needs one that is there already; making it is not counted.
 """
@@ -60,12 +60,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="f2tools mkfs beside mkfs.f2fs")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--directory", type=Path)
     parser.add_argument("--sizes", default="1G,64G,1T,16T")
     given = parser.parse_args()
     print(f"{'size':>5}  {'f2tools mkfs':>13}  {'mkfs.f2fs':>10}  {'ratio':>6}  {'peak MiB':>14}  {'MiB on disk':>14}")
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        image = Path(folder) / "image"
+    with tempfile.TemporaryDirectory(dir=given.directory) as directory:
+        image = Path(directory) / "image"
         for text in given.sizes.split(","):
             size = size_of(text)
             walls: dict[object, list[float]] = {ours: [], theirs: []}

@@ -38,9 +38,9 @@ class Volume:
         self.name = name
         self.options = options
         self.image = work / f"{name}.img"
-        self.folder = work / name
+        self.directory = work / name
         self.profile = profile
-        self.folder.mkdir()
+        self.directory.mkdir()
         self.process: subprocess.Popen[bytes] | None = None
         with self.image.open("wb") as file:  # like a device in use: the host has nothing to allocate
             for _ in range(size // (8 * MIB)):
@@ -54,19 +54,19 @@ class Volume:
     def mount(self) -> None:
         """Mounted, and seen to be."""
         if self.name == "fuse2fs":
-            command = ["fuse2fs", "-f", "-o", "fakeroot,allow_other", str(self.image), str(self.folder)]
+            command = ["fuse2fs", "-f", "-o", "fakeroot,allow_other", str(self.image), str(self.directory)]
         else:
             profiler = [self.profile, f"{self.image}.prof"] if self.profile else []
             command = [sys.executable, *profiler, str(Path(sys.executable).parent / "f2tools")]
-            command += ["mount", "-f", str(self.image), str(self.folder), "-o", f"allow_other,{self.options}"]
+            command += ["mount", "-f", str(self.image), str(self.directory), "-o", f"allow_other,{self.options}"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=REPOSITORY)
-        while not os.path.ismount(self.folder):
+        while not os.path.ismount(self.directory):
             assert self.process.poll() is None, command
             time.sleep(0.02)
 
     def unmount(self) -> None:
         """Unmounted, and its program ended."""
-        subprocess.run(["fusermount3", "-u", self.folder], check=True)
+        subprocess.run(["fusermount3", "-u", self.directory], check=True)
         assert self.process is not None
         self.process.wait()
 
@@ -93,7 +93,7 @@ def timed(volume: Volume, work: Callable[[], object]) -> tuple[float, float]:
 
 
 def sequential_write(volume: Volume, scale: Scale) -> tuple[float, float]:
-    path = volume.folder / "big"
+    path = volume.directory / "big"
     path.unlink(missing_ok=True)
     block = os.urandom(MIB)
 
@@ -164,70 +164,70 @@ def random_write_fsync(volume: Volume, scale: Scale) -> tuple[float, float]:
 
 
 def create(volume: Volume, scale: Scale) -> tuple[float, float]:
-    folder = volume.folder / "many"
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir()
+    directory = volume.directory / "many"
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir()
 
     def work() -> None:
         for number in range(scale.files):
-            os.close(os.open(folder / f"file-{number:06}", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            os.close(os.open(directory / f"file-{number:06}", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
 
     return timed(volume, work)
 
 
 def stat_cold(volume: Volume, scale: Scale) -> tuple[float, float]:
-    folder = _many(volume, scale)
+    directory = _many(volume, scale)
     volume.cold()
 
     def work() -> None:
         for number in range(scale.files):
-            os.stat(folder / f"file-{number:06}")
+            os.stat(directory / f"file-{number:06}")
 
     return timed(volume, work)
 
 
 def list_cold(volume: Volume, scale: Scale) -> tuple[float, float]:
-    folder = _many(volume, scale)
+    directory = _many(volume, scale)
     volume.cold()
 
     def work() -> None:
-        for entry in os.scandir(folder):
+        for entry in os.scandir(directory):
             entry.stat()
 
     return timed(volume, work)
 
 
 def unlink(volume: Volume, scale: Scale) -> tuple[float, float]:
-    folder = _many(volume, scale)
+    directory = _many(volume, scale)
 
     def work() -> None:
         for number in range(scale.files):
-            os.unlink(folder / f"file-{number:06}")
+            os.unlink(directory / f"file-{number:06}")
 
     took = timed(volume, work)
-    folder.rmdir()
+    directory.rmdir()
     return took
 
 
 def untar(volume: Volume, scale: Scale) -> tuple[float, float]:
-    folder = volume.folder / "tree"
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir()
-    return timed(volume, lambda: subprocess.run(["tar", "-xf", scale.archive, "-C", folder], check=True))
+    directory = volume.directory / "tree"
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir()
+    return timed(volume, lambda: subprocess.run(["tar", "-xf", scale.archive, "-C", directory], check=True))
 
 
 def git_clone(volume: Volume, scale: Scale) -> tuple[float, float]:
-    folder = volume.folder / "clone"
-    if folder.exists():
-        shutil.rmtree(folder)
-    command = ["git", "-c", "safe.directory=*", "clone", "-q", "--no-hardlinks", scale.repository, folder]
+    directory = volume.directory / "clone"
+    if directory.exists():
+        shutil.rmtree(directory)
+    command = ["git", "-c", "safe.directory=*", "clone", "-q", "--no-hardlinks", scale.repository, directory]
     return timed(volume, lambda: subprocess.run(command, check=True))
 
 
 def sqlite_inserts(volume: Volume, scale: Scale) -> tuple[float, float]:
-    path = volume.folder / "database"
+    path = volume.directory / "database"
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text TEXT)")
@@ -243,17 +243,17 @@ def sqlite_inserts(volume: Volume, scale: Scale) -> tuple[float, float]:
 
 
 def _big(volume: Volume, scale: Scale) -> Path:
-    path = volume.folder / "big"
+    path = volume.directory / "big"
     if not path.exists():
         sequential_write(volume, scale)
     return path
 
 
 def _many(volume: Volume, scale: Scale) -> Path:
-    folder = volume.folder / "many"
-    if not folder.exists():
+    directory = volume.directory / "many"
+    if not directory.exists():
         create(volume, scale)
-    return folder
+    return directory
 
 
 MEASURES: dict[str, tuple[Callable[[Volume, Scale], tuple[float, float]], float]] = {  # and the ratio that is aimed at
@@ -343,7 +343,7 @@ def main() -> None:
             print(f"{name:20} {ours:8.3f}s {peer:8.3f}s {ours / peer:7.2f} {aim:5.1f} {cpu}{mark}", flush=True)
     finally:
         for volume in volumes:
-            if os.path.ismount(volume.folder):
+            if os.path.ismount(volume.directory):
                 volume.unmount()
         shutil.rmtree(work)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Random overwrites of a nearly full volume: MB/s and write amplification, by how full it is and how it is cleaned.
 
-    bench/overwrite.py [--size 256M] [--percent 80,90,95,97.5] [--policy greedy,cost-benefit] [--times 2] [--folder DIR]
+    bench/overwrite.py [--size 256M] [--percent 80,90,95,97.5] [--policy greedy,cost-benefit] [--times 2]
+                       [--directory DIR]
 
 The volume is filled with files up to the share of what users may have, then overwritten at random in pieces of 4 KiB,
 with adaptive logging and without.  Its clock goes on by --days meanwhile, so that sections get older.  Write
@@ -111,15 +112,15 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=2.0, help="how often the volume's size is written")
     parser.add_argument("--days", type=float, default=30.0, help="how long that takes, by the volume's clock")
     parser.add_argument("--sync-every", type=int, default=4096, help="a checkpoint after so many blocks")
-    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--directory", type=Path, default=None)
     given = parser.parse_args()
     print(f"{'full':>6} {'policy':<14} {'':20} {'MB/s':>8} {'cleaning':>9} {'main area':>10} {'all':>6}   times what "
           "was asked for")  # fmt: skip
     for percent in given.percent:
         for victim in given.policy:
             for adaptive in (True, False):
-                with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-overwrite-") as folder:
-                    path = Path(folder) / "image"
+                with tempfile.TemporaryDirectory(dir=given.directory, prefix="f2-overwrite-") as directory:
+                    path = Path(directory) / "image"
                     cli(["mkfs", "-q", str(path), "--size", given.size], standalone_mode=False)
                     policy = Policy(adaptive=adaptive, victim=victim)
                     speed, cleaning, main_area, everything = overwrite(path, percent, policy, given)

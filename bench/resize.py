@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`f2tools resize` beside `resize.f2fs`: seconds and MB/s of moved blocks, and what becomes of the data.
 
-    bench/resize.py [--size 1G] [--runs 5] [--data] [--kill 20] [--folder DIR]
+    bench/resize.py [--size 1G] [--runs 5] [--data] [--kill 20] [--directory DIR]
 
 The volume was filled with small files, of which a third is left.  It grows to twice its size, which moves the metadata
 areas, and shrinks to two thirds (`resize.f2fs -s`, which leaves them).  Whole commands are timed, in turns; ours with
@@ -45,7 +45,7 @@ PATIENCE = 120  # seconds; resize.f2fs was seen to hang
 
 
 def tree(path: Path, extra: Sequence[Path] = ()) -> dict[str, Any]:
-    """All that is in a volume but where it lies and when its folders changed."""
+    """All that is in a volume but where it lies and when its directories changed."""
     with open_volume(path, extra) as volume:
         return {
             name: (entry["type"], entry["mode"], entry.get("size"), entry.get("sha256"), entry.get("xattrs"))
@@ -73,9 +73,9 @@ def theirs(tool: str, image: Path, size: int) -> float:
     return timed([tool, "-s", "-t", size // 512, image], image)
 
 
-def speed(given: argparse.Namespace, folder: Path, tool: str | None) -> None:
+def speed(given: argparse.Namespace, directory: Path, tool: str | None) -> None:
     """Print seconds of each, and what of the main area moved."""
-    image, copy = folder / "image", folder / "copy"
+    image, copy = directory / "image", directory / "copy"
     make(image, given.size)
     before, size = tree(image), parse_size(given.size)
     for what, wanted in (("grow to twice its size", size * 2), ("shrink to two thirds", size * 2 // 3 >> 21 << 21)):
@@ -107,7 +107,7 @@ def moved_bytes(image: Path, size: int) -> int:
     return json.loads(done.stdout)["blocks_moved"] * 4096
 
 
-def data(folder: Path, tool: str | None) -> None:
+def data(directory: Path, tool: str | None) -> None:
     """Print what became of volumes that a kernel aged."""
     from tests import images
 
@@ -120,7 +120,7 @@ def data(folder: Path, tool: str | None) -> None:
             shown: list[str] = []
             label = text
             for run in tools.values():
-                place = folder / "aged"
+                place = directory / "aged"
                 shutil.rmtree(place, ignore_errors=True)
                 case = images.reference(name).copy(place)
                 last = ([case.path, *case.extra])[-1]
@@ -132,9 +132,9 @@ def data(folder: Path, tool: str | None) -> None:
             print(f"{name:16} {label:>8}  " + "  ".join(f"{one:44}" for one in shown))
 
 
-def kill(given: argparse.Namespace, folder: Path, tool: str | None) -> None:
+def kill(given: argparse.Namespace, directory: Path, tool: str | None) -> None:
     """Print what becomes of a volume whose resize is killed at a random moment, the page cache being kept."""
-    image, copy = folder / "image", folder / "copy"
+    image, copy = directory / "image", directory / "copy"
     make(image, given.size)
     before, size = recovered(image, ()), parse_size(given.size)
     chance = random.Random(1)
@@ -230,10 +230,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--data", action="store_true")
     parser.add_argument("--kill", type=int, metavar="TIMES")
-    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--directory", type=Path, default=None)
     given = parser.parse_args()
     tool = shutil.which("resize.f2fs", path=PATH)
-    with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2-resize-") as name:
+    with tempfile.TemporaryDirectory(dir=given.directory, prefix="f2-resize-") as name:
         if given.data:
             data(Path(name), tool)
         elif given.kill:

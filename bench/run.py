@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """All benchmarks, one table: medians of runs that take turns with the C tools, whole commands included.
 
-    bench/run.py [--full] [--dump PATH/dump.f2fs] [--folder DIR] [TOPIC ...]
+    bench/run.py [--full] [--dump PATH/dump.f2fs] [--directory DIR] [TOPIC ...]
 
 TOPIC is startup, load, mkfs or extract; all unless named.  --full takes the sizes that figures are quoted for: 100,000
 small files, 2 GiB, volumes up to 16 TiB.  Each topic is a script of its own with more options.
@@ -35,15 +35,15 @@ def startup_rows(given: argparse.Namespace) -> list[Row]:
 
 def load_rows(given: argparse.Namespace) -> list[Row]:
     """How long the tables take."""
-    return load.measure(5, "1T", given.folder)
+    return load.measure(5, "1T", given.directory)
 
 
 def mkfs_rows(given: argparse.Namespace) -> list[Row]:
     """How long formatting takes."""
     rows = []
     there = shutil.which("mkfs.f2fs", path=PATH) is not None
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        image = Path(folder) / "image"
+    with tempfile.TemporaryDirectory(dir=given.directory) as directory:
+        image = Path(directory) / "image"
         for text in ("1G", "64G", "1T", "16T") if given.full else ("1G", "64G", "1T"):
             size = mkfs.size_of(text)
             _, peak = mkfs.ours(image, size)
@@ -59,23 +59,23 @@ def extract_rows(given: argparse.Namespace) -> list[Row]:
     """How long taking everything out takes."""
     small, big = (100_000, 2048) if given.full else (10_000, 512)
     rows = []
-    with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2tools-bench-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(dir=given.directory, prefix="f2tools-bench-") as name:
+        directory = Path(name)
         for what, tree, fill, mib in (
-            (f"extract {small:,} small files", folder / "small", extract.small_tree, small * 18_000 + (256 << 20)),
-            (f"extract one file of {big} MiB", folder / "big", extract.big_file, (big * 5 // 4 + 256) << 20),
+            (f"extract {small:,} small files", directory / "small", extract.small_tree, small * 18_000 + (256 << 20)),
+            (f"extract one file of {big} MiB", directory / "big", extract.big_file, (big * 5 // 4 + 256) << 20),
         ):
             fill(tree, small if fill is extract.small_tree else big)
-            image = folder / f"{tree.name}.img"
+            image = directory / f"{tree.name}.img"
             extract.image_of(tree, image, str(mib >> 20 << 20))
-            rows.append(_extract_row(what, image, folder, given.dump))
+            rows.append(_extract_row(what, image, directory, given.dump))
     return rows
 
 
-def _extract_row(what: str, image: Path, folder: Path, dump: str | None) -> Row:
-    # every run has a folder of its own, and none is removed before the end: a file system makes files several times
+def _extract_row(what: str, image: Path, directory: Path, dump: str | None) -> Row:
+    # every run has a directory of its own, and none is removed before the end: a file system makes files several times
     # slower for a while after many were removed
-    fresh = (folder / f"{image.stem}-{number}" for number in count())
+    fresh = (directory / f"{image.stem}-{number}" for number in count())
 
     def ours() -> float:
         out = next(fresh)
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("topics", nargs="*", choices=[*TOPICS, []], metavar="TOPIC", help=", ".join(TOPICS))
     parser.add_argument("--full", action="store_true", help="the sizes that figures are quoted for")
     parser.add_argument("--dump", help="a dump.f2fs that knows -r")
-    parser.add_argument("--folder", type=Path, help="where images and trees go [the system's folder for such]")
+    parser.add_argument("--directory", type=Path, help="where images and trees go [the system's directory for such]")
     given = parser.parse_args()
     given.dump = dump_that_extracts(given.dump)
     print(f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {os.cpu_count()} CPUs")

@@ -1,6 +1,6 @@
 """How fast `f2tools scan` is and what memory it takes: a full volume of 2 GiB, a sparse one of 64 GiB.
 
-    .venv/bin/python bench/scan.py [FOLDER]      # needs 3 GB there; the images are removed
+    .venv/bin/python bench/scan.py [DIR]      # needs 3 GB there; the images are removed
 
 Beside each run stands the plain reading of as many bytes by `dd`, in turns.  Figures are medians of CPU seconds (user
 and system), since a shared machine says little otherwise; all is in the page cache.
@@ -25,8 +25,8 @@ ROUNDS = 5
 MIB = 1 << 20
 
 
-def filled(image: Path, size: str, large_mib: int, folders: int) -> None:
-    """A volume with some large files, and folders of 100 small ones, half of which are deleted again."""
+def filled(image: Path, size: str, large_mib: int, directories: int) -> None:
+    """A volume with some large files, and directories of 100 small ones, half of which are deleted again."""
     subprocess.run([F2TOOLS, "mkfs", "-q", image, "--size", size], check=True)
     generator = random.Random(1)
     noise = generator.randbytes(16 * MIB)
@@ -35,15 +35,15 @@ def filled(image: Path, size: str, large_mib: int, folders: int) -> None:
             ino = volume.create(ROOT, b"large-%d" % number, 0o100644)
             for part in range(4):
                 volume.write(ino, part * len(noise), noise)
-        for number in range(folders):
-            folder = volume.mkdir(ROOT, b"folder-%d" % number, 0o755)
+        for number in range(directories):
+            directory = volume.mkdir(ROOT, b"folder-%d" % number, 0o755)
             for index in range(100):
-                ino = volume.create(folder, b"file-%d" % index, 0o100644)
+                ino = volume.create(directory, b"file-%d" % index, 0o100644)
                 volume.write(ino, 0, noise[index : index + generator.randrange(100, 9000)])
             volume.sync()
             if number % 2:
                 for index in range(100):
-                    volume.unlink(folder, b"file-%d" % index)
+                    volume.unlink(directory, b"file-%d" % index)
                 volume.rmdir(ROOT, b"folder-%d" % number)
 
 
@@ -59,18 +59,18 @@ def measured(command: list[str | Path]) -> tuple[float, int]:
 def main() -> None:
     """Make the images, run, print a table."""
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as name:
-        folder = Path(name)
+        directory = Path(name)
         print("| image | data | scan | MB/s | dd | MB/s | peak memory | nodes | index |")
         print("|---|---|---|---|---|---|---|---|---|")
-        for title, size, large, folders in (("2 GiB, full", "2G", 1472, 100), ("64 GiB, sparse", "64G", 256, 100)):
-            image = folder / "image"
-            filled(image, size, large, folders)
+        for title, size, large, directories in (("2 GiB, full", "2G", 1472, 100), ("64 GiB, sparse", "64G", 256, 100)):
+            image = directory / "image"
+            filled(image, size, large, directories)
             data = image.stat().st_blocks * 512
             scans: list[float] = []
             reads: list[float] = []
             memory = 0
             for _ in range(ROUNDS):
-                index = folder / "index"
+                index = directory / "index"
                 index.unlink(missing_ok=True)
                 taken, peak = measured([F2TOOLS, "scan", image, "-o", index])
                 scans.append(taken)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`f2tools trace analyze` beside `blkparse -d` + `btt` and blkparse's text, on traces that are generated here.
 
-    bench/trace.py [--events 1M,10M] [--runs 3] [--folder DIR] [--generate PREFIX N]
+    bench/trace.py [--events 1M,10M] [--runs 3] [--directory DIR] [--generate PREFIX N]
 
 A trace is that of six logs appending 512 KiB at a time among random writes of 4 KiB, some of them merged from four
 bios, on two CPUs.  Figures: million events per CPU second (user and system, of all processes of the command) and
@@ -124,7 +124,7 @@ def count_of(text: str) -> int:
     return int(float(text[:-1]) * units[text[-1].lower()]) if text[-1].lower() in units else int(text)
 
 
-def tools(prefix: Path, folder: Path) -> dict[str, str]:
+def tools(prefix: Path, directory: Path) -> dict[str, str]:
     """The commands that are held side by side."""
     ours = Path(sys.executable).parent / "f2tools"
     found = {
@@ -133,11 +133,11 @@ def tools(prefix: Path, folder: Path) -> dict[str, str]:
         "f2tools trace analyze --jobs 2": f"{ours} trace analyze {prefix} --json --jobs 2",
     }
     if shutil.which("blkparse") and shutil.which("btt"):
-        merged = folder / "merged.bin"
+        merged = directory / "merged.bin"
         found["blkparse -d + btt"] = (
-            f"cd {folder} && blkparse -q -i {prefix} -d {merged} -O && btt -i {merged} -o {folder}/btt"
+            f"cd {directory} && blkparse -q -i {prefix} -d {merged} -O && btt -i {merged} -o {directory}/btt"
         )
-        found["blkparse (text)"] = f"cd {folder} && blkparse -q -i {prefix}"
+        found["blkparse (text)"] = f"cd {directory} && blkparse -q -i {prefix}"
     return found
 
 
@@ -145,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", default="1M,10M")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--directory", type=Path)
     parser.add_argument("--generate", nargs=2, metavar=("PREFIX", "N"))
     given = parser.parse_args()
     if given.generate:
@@ -153,10 +153,10 @@ def main() -> None:
         return
     print(f"{'events':>12}  {'tool':36} {'M events / CPU s':>17} {'CPU s':>8} {'clock s':>8} {'peak MiB':>9}")
     for text in given.events.split(","):
-        with tempfile.TemporaryDirectory(dir=given.folder, prefix="f2trace-") as name:
-            folder = Path(name)
-            events = generate(folder / "t", count_of(text))
-            commands = tools(folder / "t", folder)
+        with tempfile.TemporaryDirectory(dir=given.directory, prefix="f2trace-") as name:
+            directory = Path(name)
+            events = generate(directory / "t", count_of(text))
+            commands = tools(directory / "t", directory)
             seen: dict[str, list[tuple[float, float, int]]] = {what: [] for what in commands}
             for _ in range(given.runs):
                 for what, command in commands.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The virtualized storage layer: its map by itself, and a layer with scattered blocks.
 
-    bench/vsl.py [--mapped 10M] [--layer 1M] [--folder DIR]
+    bench/vsl.py [--mapped 10M] [--layer 1M] [--directory DIR]
 
 The map: bytes an extent, lookups and changes a second, beside `sortedcontainers.SortedDict` with a tenth of it.
 The layer: blocks of 512 bytes in random order, so that each is an extent of its own; then opened from its checkpoint,
@@ -96,9 +96,9 @@ def sorted_dict(count: int) -> None:
     print_map("SortedDict", count, loaded, (looked, changed, added))
 
 
-def layer(count: int, folder: str | None) -> None:
+def layer(count: int, directory: str | None) -> None:
     """An image with so many scattered blocks."""
-    with tempfile.TemporaryDirectory(dir=folder) as name:
+    with tempfile.TemporaryDirectory(dir=directory) as name:
         path = Path(name) / "bench.vsl"
         size = count * 512 * 5 // 4
         vsl = create_vsl(path, size, space_blocks=SPACE)
@@ -137,11 +137,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mapped", type=number, default=number("10M"))
     parser.add_argument("--layer", type=number, default=number("1M"))
-    parser.add_argument("--folder")
+    parser.add_argument("--directory")
     given = parser.parse_args()
     arrays(given.mapped)
     sorted_dict(given.mapped // 10)
-    layer(given.layer, given.folder)
+    layer(given.layer, given.directory)
 
 
 if __name__ == "__main__":

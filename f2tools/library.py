@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from f2tools.copyout.keep import Keep
-    from f2tools.copyout.making import Report as Copied
+    from f2tools.copyout.making import CopyReport
     from f2tools.forensics.index import Index
     from f2tools.fsck.check import CheckReport
     from f2tools.load.load import Loaded
@@ -80,7 +80,7 @@ def load(image: Path, source: Path, **how: Any) -> Loaded:
 
 def extract(
     image: Path, target: Path, paths: Sequence[str] = (), *, keep: Keep | None = None, force: bool = False
-) -> Copied:
+) -> CopyReport:
     """Copy files out below a directory, all of them or those below `paths`, patterns among them."""
     from f2tools.copyout.extract import extract as run
     from f2tools.copyout.keep import NOTHING
@@ -112,8 +112,8 @@ def undelete(image: Path, target: Path | None = None, pattern: str | None = None
     rows: list[dict[str, Any]] = []
     with open_to_examine(os.fspath(image), (), (), None) as volume, build_index(volume) as index:
         run = Undelete(volume, index)
-        folder = None if target is None else os.fspath(target)
-        with nullcontext() if folder is None else Restorer(volume, run.contents, folder) as restorer:
+        directory = None if target is None else os.fspath(target)
+        with nullcontext() if directory is None else Restorer(volume, run.contents, directory) as restorer:
             for found in run.deleted():
                 if not selected(found, pattern):
                     continue

@@ -2,7 +2,7 @@
 
 What holds an image's content, or names from it, gets mode 0600, whatever the image has.  A file appears under its name
 when it is whole; until then it has a random one beside it.  As root, files are made only where no other user can put
-links in the way: every folder on the path belongs to root, or to whoever called sudo.
+links in the way: every directory on the path belongs to root, or to whoever called sudo.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _CALLERS = ("SUDO_UID", "PKEXEC_UID")
 
 def create(path: str, mode: int = PRIVATE) -> int:
     """A new file, open for reading and writing; FileExistsError where anything has that name, even a dangling link."""
-    check_folder(os.path.dirname(path))
+    check_directory(os.path.dirname(path))
     return os.open(path, _NEW, mode)
 
 
-def create_folder(path: str) -> None:
-    """A folder for nobody else; one that is there stays as it is, and must pass `check_folder`."""
-    check_folder(os.path.dirname(path.rstrip("/")))
+def create_directory(path: str) -> None:
+    """A directory for nobody else; one that is there stays as it is, and must pass `check_directory`."""
+    check_directory(os.path.dirname(path.rstrip("/")))
     with suppress(FileExistsError):
         os.makedirs(path, 0o700)
-    check_folder(path)
+    check_directory(path)
 
 
 def temporary(path: str, mode: int = PRIVATE) -> tuple[int, str]:
-    """(descriptor, name) of a new file with a random name in the folder of `path`, to take that name later."""
-    folder, name = os.path.split(path)
+    """(descriptor, name) of a new file with a random name in the directory of `path`, to take that name later."""
+    directory, name = os.path.split(path)
     while True:
-        random = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}.new")
+        random = os.path.join(directory, f".{name[:200]}.{secrets.token_hex(8)}.new")
         try:
             return os.open(random, _NEW, mode), random
         except FileExistsError:
@@ -60,7 +60,7 @@ def replacing(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
 
     A pipe or a character device, such as /dev/stdout, is written into.
     """
-    check_folder(os.path.dirname(path))
+    check_directory(os.path.dirname(path))
     with suppress(FileNotFoundError):
         kind = os.stat(path).st_mode
         if stat.S_ISDIR(kind) or stat.S_ISBLK(kind):
@@ -92,7 +92,7 @@ def text_output(path: str | None) -> Iterator[IO[str]]:
         text.detach()  # flushes, and leaves the file to `replacing`
 
 
-def sync_folder(path: str) -> None:
+def sync_directory(path: str) -> None:
     """Make the new name of a file durable."""
     fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -101,13 +101,13 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def create_in(folder: int, name: str, mode: int = PRIVATE) -> int:
-    """A new file in an open folder, open for reading and writing."""
-    return os.open(name, _NEW, mode, dir_fd=folder)
+def create_in(directory: int, name: str, mode: int = PRIVATE) -> int:
+    """A new file in an open directory, open for reading and writing."""
+    return os.open(name, _NEW, mode, dir_fd=directory)
 
 
-def open_folder(path: str, *, parents: bool = False) -> tuple[int, bool]:
-    """(descriptor, whether it is new) of a folder that may belong to somebody else; a new one is for nobody else.
+def open_directory(path: str, *, parents: bool = False) -> tuple[int, bool]:
+    """(descriptor, whether it is new) of a directory that may belong to somebody else; a new one is for nobody else.
 
     The way there is gone step by step, and as root without links of other users: DeviceError.  `parents`: those too are
     made.
@@ -149,19 +149,19 @@ def open_folder(path: str, *, parents: bool = False) -> tuple[int, bool]:
 
 
 def _trusted() -> set[int] | None:
-    """Users whose folders and links root uses; None where it is not root who runs this."""
+    """Users whose directories and links root uses; None where it is not root who runs this."""
     if os.geteuid() != 0:
         return None
     return {0, *(int(os.environ[name]) for name in _CALLERS if os.environ.get(name, "").isdecimal())}
 
 
-def check_folder(folder: str) -> None:
-    """For root: DeviceError where another user could swap this folder, or one above it, for a link."""
+def check_directory(directory: str) -> None:
+    """For root: DeviceError where another user could swap this directory, or one above it, for a link."""
     trusted = _trusted()
     if trusted is None:
         return
     here, links = "/", 0
-    todo = os.path.join(os.getcwd(), folder).split("/")[::-1]
+    todo = os.path.join(os.getcwd(), directory).split("/")[::-1]
     while todo:
         part = todo.pop()
         here = os.path.dirname(here) if part == ".." else os.path.join(here, part) if part != "." else here
@@ -172,11 +172,11 @@ def check_folder(folder: str) -> None:
         shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
         if status.st_uid not in trusted or (stat.S_ISDIR(status.st_mode) and shared):
             whose = "anyone may change it" if status.st_uid in trusted else f"it belongs to user {status.st_uid}"
-            raise DeviceError(f"{here}: {whose}, so root makes no files there; give a folder of root's own")
+            raise DeviceError(f"{here}: {whose}, so root makes no files there; give a directory of root's own")
         if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > _MOST_LINKS:
-                raise DeviceError(f"{folder}: {os.strerror(errno.ELOOP)}")
+                raise DeviceError(f"{directory}: {os.strerror(errno.ELOOP)}")
             target = os.readlink(here)
             here = "/" if target.startswith("/") else os.path.dirname(here)
             todo += target.split("/")[::-1]

@@ -234,7 +234,7 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         expose_value=False,
         callback=_keep_backing,
         metavar="PATH",
-        help="A file that IMAGE builds on and that lies outside of its folder (repeatable).",
+        help="A file that IMAGE builds on and that lies outside of its directory (repeatable).",
     )
     return argument(backing(cache_option(option(command))))
 
@@ -255,9 +255,9 @@ def cache_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def _keep_cache(ctx: click.Context, _param: click.Parameter, directory: str | None) -> None:
     if directory is not None:
         from f2tools.device.media.remote import cached_in
-        from f2tools.newfile import create_folder
+        from f2tools.newfile import create_directory
 
-        create_folder(directory)
+        create_directory(directory)
         ctx.with_resource(cached_in(directory))
 
 

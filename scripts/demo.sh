@@ -107,7 +107,7 @@ step "Done."
 cat <<'TEXT'
 Everything is in ./demo. To go on:
 
-  .venv/bin/f2tools dump ls -lR demo/kernel.img /small      every file of a folder
+  .venv/bin/f2tools dump ls -lR demo/kernel.img /small      every file of a directory
   .venv/bin/f2tools dump inode demo/kernel.img /xattr/many  every field of an inode
   .venv/bin/f2tools dump dentries demo/kernel.img / --raw   a directory, deleted names included
   .venv/bin/f2tools dump tar demo/kernel.img | tar -tv      the tree as an archive

@@ -42,7 +42,7 @@ def address(image: str, path: str) -> int:
     return 0
 
 
-def compare(theirs: str, ours: str, folder: str) -> int:
+def compare(theirs: str, ours: str, directory: str) -> int:
     """Our manifest, and the extracted files, against the manifest that the kernel made of the mounted volume."""
     kernel = json.loads(gzip.decompress(Path(theirs).read_bytes()))
     found = json.loads(Path(ours).read_text())
@@ -57,7 +57,7 @@ def compare(theirs: str, ours: str, folder: str) -> int:
     for path, entry in kernel["entries"].items():
         if entry["type"] == "file" and entry.get("sha256"):
             checked += 1
-            if not _as_it_was(Path(folder) / path, entry):
+            if not _as_it_was(Path(directory) / path, entry):
                 bad.append(path)
     print(f"  {checked - len(bad)} of {checked} extracted files have that content, size, mode and time")
     for path in wrong + extra + bad:

@@ -32,13 +32,13 @@ def properties(path: Path) -> Iterator[tuple[range, str]]:
             yield range(first, int(found[2] or found[1], 16) + 1), found[3]
 
 
-def kinds(folder: Path) -> bytearray:
+def kinds(directory: Path) -> bytearray:
     """Kind of every code point."""
     table = bytearray(0x110000)
-    for points, age in properties(folder / "DerivedAge.txt"):
+    for points, age in properties(directory / "DerivedAge.txt"):
         if tuple(int(part) for part in age.split(".")) <= VERSION:
             table[points.start : points.stop] = bytes([ASSIGNED]) * len(points)
-    for points, name in properties(folder / "DerivedCoreProperties.txt"):
+    for points, name in properties(directory / "DerivedCoreProperties.txt"):
         if name == "Default_Ignorable_Code_Point":
             for point in set(points) - LATER_IGNORABLE:
                 table[point] = IGNORABLE
@@ -54,9 +54,9 @@ def packed(table: bytearray) -> bytes:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "/usr/share/unicode")
+    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "/usr/share/unicode")
     target = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "f2tools/f2fs/layout/unicode12_1.bin"
-    target.write_bytes(packed(kinds(folder)))
+    target.write_bytes(packed(kinds(directory)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A line for every command of f2tools, to be run on one image in this order: changes first, then looks at the result.
 
-In a line, {i} is the image, {d} a folder for what the command writes, {f} a file outside, {t} a text trace.
+In a line, {i} is the image, {d} a directory for what the command writes, {f} a file outside, {t} a text trace.
 """
 
 from __future__ import annotations

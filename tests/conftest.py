@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def reference() -> Callable[[str], images.Reference]:
-    """`reference("plain")`: the reference image of that name, unpacked, for reading; `.copy(folder)` to write to it."""
+    """`reference("plain")`: the reference image of that name, unpacked, to read; `.copy(directory)` to write to it."""
     return images.reference
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import zstandard
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "tests" / "reference"
+DIRECTORY = ROOT / "tests" / "reference"
 CACHE = ROOT / ".cache" / "reference"
 
 CHUNK = 1 << 20
@@ -33,13 +33,13 @@ UNTOUCHED_NS = 1_000_000_000 * 10**9
 
 
 def _cases(prefix: str = "") -> tuple[str, ...]:
-    return tuple(sorted(p.parent.name for p in FOLDER.glob(f"{prefix}*/case.json")))
+    return tuple(sorted(p.parent.name for p in DIRECTORY.glob(f"{prefix}*/case.json")))
 
 
 @cache
 def case_of(name: str) -> dict[str, Any]:
     """The case.json of a reference image: kind, MiB per device, options, the script that made it."""
-    return json.loads((FOLDER / name / "case.json").read_text())
+    return json.loads((DIRECTORY / name / "case.json").read_text())
 
 
 CASES = _cases()
@@ -49,7 +49,7 @@ SLOADED = tuple(n for n in CASES if case_of(n)["kind"].startswith("made by"))
 FSCRYPT = tuple(n for n in CASES if case_of(n)["kind"] == "fscrypt")
 HISTORY = tuple(n for n in CASES if case_of(n)["kind"] in ("history", "phone"))
 SPARSE = tuple(n for n in CASES if case_of(n)["kind"] == "Android sparse image")
-DAMAGED = tuple(sorted(p.stem for p in (FOLDER / "damaged").glob("*.json")))
+DAMAGED = tuple(sorted(p.stem for p in (DIRECTORY / "damaged").glob("*.json")))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Reference:
     name: str
     devices: tuple[Path, ...]
     """The unpacked files, first device first; an Android sparse image stays sparse."""
-    folder: Path
+    directory: Path
     case: dict[str, Any] = field(repr=False)
 
     @property
@@ -74,29 +74,29 @@ class Reference:
 
     def manifests(self) -> list[str]:
         """Names of the manifests there are: "manifest", "manifest-recovered", ..."""
-        return sorted(p.name.removesuffix(".json.gz") for p in self.folder.glob("manifest*.json.gz"))
+        return sorted(p.name.removesuffix(".json.gz") for p in self.directory.glob("manifest*.json.gz"))
 
     def manifest(self, name: str = "manifest") -> dict[str, Any]:
         """The tree as the kernel showed it; `name` may leave out the leading "manifest-"."""
         if not name.startswith("manifest"):
             name = f"manifest-{name}"
-        return _json(self.folder / f"{name}.json.gz")
+        return _json(self.directory / f"{name}.json.gz")
 
     def text(self, name: str) -> str:
         """A text file of the case, such as mkfs.txt."""
-        return (self.folder / name).read_text()
+        return (self.directory / name).read_text()
 
     def lines(self, name: str) -> list[Any]:
         """The records of a .jsonl or .jsonl.gz file of the case; a last line that a power cut tore is left out."""
-        path = self.folder / name
+        path = self.directory / name
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         whole = data if data.endswith(b"\n") else data[: data.rfind(b"\n") + 1]
         return [json.loads(line) for line in whole.splitlines()]
 
-    def copy(self, folder: Path) -> Reference:
-        """The same with private, writable, sparse copies of the devices in `folder`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        return replace(self, devices=tuple(copy_sparse(p, folder / p.name) for p in self.devices))
+    def copy(self, directory: Path) -> Reference:
+        """The same with private, writable, sparse copies of the devices in `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        return replace(self, devices=tuple(copy_sparse(p, directory / p.name) for p in self.devices))
 
 
 @cache
@@ -106,20 +106,20 @@ def _json(path: Path) -> dict[str, Any]:
 
 def reference(name: str) -> Reference:
     """The reference image of that name, unpacked."""
-    folder = FOLDER / name
-    packed = sorted(folder.glob("image*.zst"))
+    directory = DIRECTORY / name
+    packed = sorted(directory.glob("image*.zst"))
     if not packed:
         raise KeyError(f"no reference image {name!r}; there are {', '.join(CASES)}")
-    return Reference(name, tuple(unpacked(p) for p in packed), folder, case_of(name))
+    return Reference(name, tuple(unpacked(p) for p in packed), directory, case_of(name))
 
 
-def damaged(name: str, folder: Path) -> Reference:
-    """The base image with the named damage, as a private copy in `folder`; `.case` has what is wrong and the verdicts.
+def damaged(name: str, directory: Path) -> Reference:
+    """The base image with the named damage, as a copy in `directory`; `.case` has what is wrong and the verdicts.
 
     The old bytes are looked at first: the patch must fit the image.
     """
-    case = json.loads((FOLDER / "damaged" / f"{name}.json").read_text())
-    image = replace(reference(case["base"]).copy(folder), name=name, case=case)
+    case = json.loads((DIRECTORY / "damaged" / f"{name}.json").read_text())
+    image = replace(reference(case["base"]).copy(directory), name=name, case=case)
     with image.path.open("r+b") as f:
         for offset, old, new in case["patch"]:
             f.seek(offset)

@@ -63,7 +63,7 @@ def missing_judge(what: str, consequence: str) -> NoReturn:
 
 
 def find_tool(name: str) -> str | None:
-    """The path of a program, looked for in the system folders too."""
+    """The path of a program, looked for in the system directories too."""
     return shutil.which(name, path=TOOL_PATH)
 
 
@@ -195,8 +195,8 @@ def _readable_by_c_tools(image: Path, devices: Sequence[Path]) -> Iterator[Path]
         yield image
         return
     with tempfile.TemporaryDirectory(prefix="f2j") as name:
-        folder = Path(name)
-        copies = [copy_sparse(p, folder / str(n)) for n, p in enumerate((image, *devices))]
+        directory = Path(name)
+        copies = [copy_sparse(p, directory / str(n)) for n, p in enumerate((image, *devices))]
         if devices:
             set_device_paths(copies[0], copies)
         yield copies[0]

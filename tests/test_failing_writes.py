@@ -149,12 +149,12 @@ def test_an_index_on_a_full_disk_is_one_line_and_leaves_nothing(image: Path, tmp
     assert not (tmp_path / "index").exists()
 
 
-@pytest.mark.parametrize("folder", ["/nowhere", "/proc"])
-def test_an_index_that_can_t_be_made_is_one_line(folder: str, image: Path) -> None:
-    done = f2("scan", image, "-o", f"{folder}/index")
+@pytest.mark.parametrize("directory", ["/nowhere", "/proc"])
+def test_an_index_that_can_t_be_made_is_one_line(directory: str, image: Path) -> None:
+    done = f2("scan", image, "-o", f"{directory}/index")
     assert done.code == 8
     assert len(done.err.splitlines()) == 1
-    assert f"{folder}/index: " in done.err
+    assert f"{directory}/index: " in done.err
     assert "say with -o where it can lie" in done.err
 
 

@@ -23,9 +23,9 @@ def test_fsck_is_content_with_what_the_kernel_wrote(reference: Callable[[str], R
     judges.fsck_clean(image.path, *image.extra)
 
 
-@pytest.mark.parametrize("name", [n for n in images.CLEAN if (images.FOLDER / n / "fsck.txt").exists()])
+@pytest.mark.parametrize("name", [n for n in images.CLEAN if (images.DIRECTORY / n / "fsck.txt").exists()])
 def test_a_recorded_clean_verdict_has_no_complaints(name: str) -> None:
-    assert judges.complaints((images.FOLDER / name / "fsck.txt").read_text()) == []
+    assert judges.complaints((images.DIRECTORY / name / "fsck.txt").read_text()) == []
 
 
 @pytest.mark.peer
@@ -44,7 +44,6 @@ def test_superblock_and_checkpoint_fields_are_read_from_the_tools_output(tmp_pat
     sb, cp = judges.superblock_fields(image), judges.checkpoint_fields(image)
     assert (sb["magic"], sb["volum_name"], sb["main_blkaddr"]) == (judges.F2FS_MAGIC, "some label", 0x1000)
     assert (cp["valid_inode_count"], cp["cur_data_blkoff[0]"], cp["next_free_nid"]) == (1, 1, 4)
-
 
 
 @pytest.mark.peer

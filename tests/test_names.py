@@ -1,4 +1,4 @@
-"""Images, folders and outputs may be called anything: every command works with names that are not ASCII, or no text."""
+"""Images, directories and outputs may be called anything: every command works with names beyond ASCII, or no text."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def decoded(name: bytes, locale: str) -> str:
 @pytest.mark.parametrize(
     ("locale", "name"), [("C", "umlauts"), ("C", "no text"), ("ASCII", "no text"), ("UTF-8", "blanks and quotes")]
 )
-def test_every_command_works_whatever_image_and_folder_are_called(locale: str, name: str, tmp_path: Path) -> None:
-    folder_name, image_name = NAMES[name]
-    folder = os.path.join(os.fsencode(tmp_path), folder_name)
-    os.mkdir(folder)
-    image = os.path.join(folder, image_name)
-    places = {"i": image, "d": folder, "f": folder + b"/f\xc3\xa4\xff", "t": folder + b"/t\xff"}
+def test_every_command_works_whatever_image_and_directory_are_called(locale: str, name: str, tmp_path: Path) -> None:
+    directory_name, image_name = NAMES[name]
+    directory = os.path.join(os.fsencode(tmp_path), directory_name)
+    os.mkdir(directory)
+    image = os.path.join(directory, image_name)
+    places = {"i": image, "d": directory, "f": directory + b"/f\xc3\xa4\xff", "t": directory + b"/t\xff"}
     with open(places["f"], "wb") as file:
         file.write(b"hello" * 2000)
     with open(places["t"], "wb") as file:
@@ -75,5 +75,5 @@ def test_every_command_works_whatever_image_and_folder_are_called(locale: str, n
     answers = json.loads(done.stdout)
     wrong = [(line, code, said) for line, (code, said) in zip(LINES, answers, strict=True) if code or "Error" in said]
     assert wrong == [], "\n".join(map(str, wrong))
-    made = os.listdir(folder)
+    made = os.listdir(directory)
     assert {image_name, b"files", b"files.tar", b"index", b"report", b"salvaged", b"timeline"} <= set(made)

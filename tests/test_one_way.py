@@ -26,12 +26,12 @@ def said(*words: object) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("one_way")
-    (folder / "in").mkdir()
+    directory = tmp_path_factory.mktemp("one_way")
+    (directory / "in").mkdir()
     for name in ("one.txt", "two.txt", "three.jpg"):
-        (folder / "in" / name).write_text(f"{name}\n")
-    said("mkfs", "-q", folder / "image", "--size", "64M", "--from", folder)
-    return folder / "image"
+        (directory / "in" / name).write_text(f"{name}\n")
+    said("mkfs", "-q", directory / "image", "--size", "64M", "--from", directory)
+    return directory / "image"
 
 
 def test_a_path_in_an_image_is_written_alike_everywhere(image: Path) -> None:
@@ -82,19 +82,19 @@ def test_sizes_may_be_in_sectors() -> None:
      "carve {i} -o {d}", "undelete {i} -o {d}", "history {i} /in/one.txt --extract 1 -o {f}"],
 )  # fmt: skip
 def test_what_is_there_is_not_written_over(line: str, image: Path, tmp_path: Path) -> None:
-    file, folder = tmp_path / "file", tmp_path / "folder"
-    folder.mkdir()
-    for path in (file, folder / "kept"):
+    file, directory = tmp_path / "file", tmp_path / "folder"
+    directory.mkdir()
+    for path in (file, directory / "kept"):
         path.write_text("somebody's own")
-    words = line.format(i=image, f=file, d=folder).split()
+    words = line.format(i=image, f=file, d=directory).split()
     with pytest.raises(F2fsError, match="--force writes all the same") as told:
         raised(run(*words))
     assert told.value.exit_code == 1
-    assert file.read_text() == (folder / "kept").read_text() == "somebody's own"
-    assert os.listdir(folder) == ["kept"]
+    assert file.read_text() == (directory / "kept").read_text() == "somebody's own"
+    assert os.listdir(directory) == ["kept"]
     done = run(*words, "--force")
     assert not isinstance(done.exception, F2fsError), done.exception
-    assert (folder / "kept").read_text() == "somebody's own"
+    assert (directory / "kept").read_text() == "somebody's own"
 
 
 def test_files_that_are_in_the_way_are_not_called_lost(image: Path, tmp_path: Path) -> None:

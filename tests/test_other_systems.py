@@ -40,9 +40,9 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def old_volume(folder: Path) -> Path:
+def old_volume(directory: Path) -> Path:
     """An F2FS volume of 64 MiB with files in it."""
-    image = folder / "old.img"
+    image = directory / "old.img"
     assert f2("mkfs", "-q", image, "--size", "64M").code == 0
     with f2tools.open(image, write=True) as volume:
         ino = volume.create(3, b"photo.jpg", 0o100644)
@@ -50,17 +50,17 @@ def old_volume(folder: Path) -> Path:
     return image
 
 
-def with_ext4(folder: Path) -> Path:
+def with_ext4(directory: Path) -> Path:
     """ext4 made over an F2FS volume, whose blocks mostly lie where they lay."""
-    image = old_volume(folder)
+    image = old_volume(directory)
     tool = judges.need_tool("mke2fs")
     subprocess.run([tool, "-q", "-F", "-t", "ext4", "-b", "4096", "-E", "nodiscard", image], check=True)
     return image
 
 
-def with_swap(folder: Path) -> Path:
+def with_swap(directory: Path) -> Path:
     """Swap space made over a volume: the second superblock and all files are still there."""
-    image = old_volume(folder)
+    image = old_volume(directory)
     header = bytearray(4096)
     header[1024:1036] = struct.pack("<3I", 1, 64 * MIB // 4096 - 1, 0)
     header[-10:] = b"SWAPSPACE2"
@@ -84,11 +84,11 @@ def test_every_command_has_its_line() -> None:
     assert known == {name for name in leaves() if not name.startswith(OTHERS)}
 
 
-def places(image: Path, folder: Path) -> dict[str, str]:
-    outside, trace = folder / "outside", folder / "trace"
+def places(image: Path, directory: Path) -> dict[str, str]:
+    outside, trace = directory / "outside", directory / "trace"
     outside.write_bytes(b"x" * 5000)
     trace.write_text("  8,0    1        1     0.000000000   100  Q   W 2048 + 8 [cp]\n")
-    return {"i": str(image), "d": str(folder), "f": str(outside), "t": str(trace)}
+    return {"i": str(image), "d": str(directory), "f": str(outside), "t": str(trace)}
 
 
 @pytest.mark.peer

@@ -133,12 +133,12 @@ def open_trace(given: str) -> Trace:
         return Trace(given, tuple(str(path / name) for name in _in_order_of_cpu(files)))
     if path.exists():
         return Trace(given, (given,))
-    folder = path.parent
+    directory = path.parent
     prefix = path.name
-    if folder.is_dir():
-        files = [n for n in os.listdir(folder) if (m := PER_CPU.match(n)) and m[1] == prefix]
+    if directory.is_dir():
+        files = [n for n in os.listdir(directory) if (m := PER_CPU.match(n)) and m[1] == prefix]
         if files:
-            return Trace(given, tuple(str(folder / name) for name in _in_order_of_cpu(files)))
+            return Trace(given, tuple(str(directory / name) for name in _in_order_of_cpu(files)))
     raise DeviceError(f"{given}: no file of this name, nor {prefix}.blktrace.0 and so on")
 
 

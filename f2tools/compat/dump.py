@@ -188,7 +188,9 @@ def _inode(words: Words, volume: Volume, ino: int) -> int:
     if not (words.has("-f") or words.has("-y") or words.has("-r")):
         if words.has("-N"):
             return 0
-        print(f"Do you want to dump this {'folder' if is_dir else 'file'} into {target}/? [Y/N] ", end="", flush=True)
+        print(
+            f"Do you want to dump this {'directory' if is_dir else 'file'} into {target}/? [Y/N] ", end="", flush=True
+        )
         if sys.stdin.readline().strip().lower() != "y":
             print()
             return 0

@@ -49,25 +49,25 @@ def own_path() -> str:
     raise F2fsError(f"{beside} is not there; links can only lead to an installed f2tools")
 
 
-def make_links(folder: str, force: bool = False) -> list[tuple[str, bool]]:
+def make_links(directory: str, force: bool = False) -> list[tuple[str, bool]]:
     """(name, whether it is new) of links in a directory, one for each program; all are made, or none.
 
     DeviceError where another file has one of the names, unless `force` replaces it.
     """
     target = own_path()
-    newfile.check_folder(folder)
+    newfile.check_directory(directory)
     made: list[tuple[str, bool]] = []
     for name in PROGRAMS:
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         there = os.path.lexists(path)
         ours = there and os.path.islink(path) and os.readlink(path) == target
         if there and not ours and not force:
             raise DeviceError(f"{path} is there already; --force replaces it")
         made.append((name, not ours))
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     for name, new in made:
         if new:
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             os.symlink(target, f"{path}.new")
             os.replace(f"{path}.new", path)
     return made

@@ -21,8 +21,8 @@ def unpacked(path: str, write: bool = True) -> Iterator[str]:
     if not block_size:
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix=".f2tools-", dir=os.path.dirname(path) or ".") as folder:
-        raw = os.path.join(folder, "raw")
+    with tempfile.TemporaryDirectory(prefix=".f2tools-", dir=os.path.dirname(path) or ".") as directory:
+        raw = os.path.join(directory, "raw")
         _unpack(path, raw)
         yield raw
         if write:

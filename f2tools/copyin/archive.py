@@ -120,14 +120,14 @@ class _PlainFile:
 class _Stream:
     """An archive that can be read once: what is kept goes to a temporary file."""
 
-    def __init__(self, name: str, source: Any, folder: str | None) -> None:
+    def __init__(self, name: str, source: Any, directory: str | None) -> None:
         self.name = name
         self._source = source
         self._pushed = b""
         try:
-            self._spool: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=PIECE)  # noqa: SIM115
+            self._spool: IO[bytes] = tempfile.TemporaryFile(dir=directory, buffering=PIECE)  # noqa: SIM115
         except OSError as error:
-            raise SourceError(f"{folder or tempfile.gettempdir()}: {error.strerror}") from None
+            raise SourceError(f"{directory or tempfile.gettempdir()}: {error.strerror}") from None
         self._kept = 0
         self._flushed = False
 
@@ -233,7 +233,7 @@ class _Xz:
                 return data
 
 
-def open_archive(path: str, folder: str | None) -> Archive:
+def open_archive(path: str, directory: str | None) -> Archive:
     """Any archive, decompressed by what its first bytes say."""
     name = "standard input" if path == "-" else path
     try:
@@ -254,7 +254,7 @@ def open_archive(path: str, folder: str | None) -> Archive:
             magic += more
     except OSError as error:
         raise SourceError(f"{name}: {error.strerror}") from None
-    return _Stream(name, _decompressed(_compression(magic), io.BufferedReader(_Again(magic, raw), PIECE)), folder)
+    return _Stream(name, _decompressed(_compression(magic), io.BufferedReader(_Again(magic, raw), PIECE)), directory)
 
 
 class _Again(io.RawIOBase):

@@ -95,7 +95,7 @@ class _Filling:
         self.root = root
         self.report = Filled()
         self.directories: list[tuple[int, SourceEntry]] = []
-        self._folders: dict[bytes, int] = {}
+        self._directories: dict[bytes, int] = {}
 
     def tried(self, entry: SourceEntry, do: Callable[[SourceEntry], None]) -> None:
         """Do something for an entry, or say why it can't be in the volume and what to do then."""
@@ -117,20 +117,20 @@ class _Filling:
 
     def make(self, entry: SourceEntry) -> None:
         """One file, with its content and all that is known of it."""
-        volume, (folder, name) = self.volume, self._place(entry.path)
+        volume, (directory, name) = self.volume, self._place(entry.path)
         if entry.link_to is not None:
-            volume.link(volume.lookup(*self._place(entry.link_to)), folder, name)
+            volume.link(volume.lookup(*self._place(entry.link_to)), directory, name)
             return
         if stat.S_ISDIR(entry.mode):
-            ino = volume.mkdir(folder, name, 0o700) if entry.path else self.root
-            self._folders[entry.path] = ino
+            ino = volume.mkdir(directory, name, 0o700) if entry.path else self.root
+            self._directories[entry.path] = ino
             self.directories.append((ino, entry))
             self.report.directories += 1
             return
         if stat.S_ISLNK(entry.mode):
-            ino = volume.symlink(folder, name, entry.target)
+            ino = volume.symlink(directory, name, entry.target)
         else:
-            ino = volume.create(folder, name, stat.S_IFMT(entry.mode) | 0o600, rdev=entry.rdev)
+            ino = volume.create(directory, name, stat.S_IFMT(entry.mode) | 0o600, rdev=entry.rdev)
         self.report.files += 1
         if stat.S_ISREG(entry.mode):
             self._content(ino, entry)
@@ -145,7 +145,7 @@ class _Filling:
 
     def _place(self, path: bytes) -> tuple[int, bytes]:
         above, _, name = path.rpartition(b"/")
-        return self._folders.get(above, self.root), name
+        return self._directories.get(above, self.root), name
 
     def _content(self, ino: int, entry: SourceEntry) -> None:
         end = 0

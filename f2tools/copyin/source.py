@@ -168,30 +168,30 @@ def _close_all(entries: Iterable[SourceEntry]) -> None:
 
 
 def read_directory(
-    folder: str,
+    directory: str,
     *,
     excluded: Callable[[bytes, bool], bool] | None = None,
     one_file_system: bool = False,
     xattrs: bool = True,
     skip: Iterable[tuple[int, int]] = (),
 ) -> Tree:
-    """The tree below a folder, the folder itself being the root; `skip`: (st_dev, st_ino) of files to leave out.
+    """The tree below a directory, the directory itself being the root; `skip`: (st_dev, st_ino) of files to leave out.
 
     SourceError naming what can't be read.  Contents are read later, and whether they changed is found then.
     """
-    return _DirectoryReader(folder, excluded, one_file_system, xattrs, frozenset(skip)).read()
+    return _DirectoryReader(directory, excluded, one_file_system, xattrs, frozenset(skip)).read()
 
 
 class _DirectoryReader:
     def __init__(
         self,
-        folder: str,
+        directory: str,
         excluded: Callable[[bytes, bool], bool] | None,
         one_file_system: bool,
         xattrs: bool,
         skip: frozenset[tuple[int, int]],
     ) -> None:
-        self._top = os.fsencode(folder)
+        self._top = os.fsencode(directory)
         self._excluded = excluded
         self._one_file_system = one_file_system
         self._xattrs = xattrs
@@ -210,22 +210,22 @@ class _DirectoryReader:
             raise SourceError(f"{shown(self._top)}: not a directory")
         self._device = status.st_dev
         self._add(b"", os.path.join(self._top, b"."), status)
-        folders: list[tuple[bytes, bytes]] = [(self._top, b"")]
-        while folders:
-            folder, path = folders.pop()
-            folders += self._folder(folder, path)
+        directories: list[tuple[bytes, bytes]] = [(self._top, b"")]
+        while directories:
+            directory, path = directories.pop()
+            directories += self._directory(directory, path)
         self._entries.sort(key=lambda entry: order_of(entry.path))
         self._join_links()
         entries = self._entries
         return Tree(entries, self._notes, close=lambda: _close_all(entries))
 
-    def _folder(self, folder: bytes, path: bytes) -> list[tuple[bytes, bytes]]:
+    def _directory(self, directory: bytes, path: bytes) -> list[tuple[bytes, bytes]]:
         """Add what is in a directory: which of that is to be looked into."""
         prefix = path + b"/" if path else b""
-        folders: list[tuple[bytes, bytes]] = []
-        found: bytes = folder
+        directories: list[tuple[bytes, bytes]] = []
+        found: bytes = directory
         try:
-            with os.scandir(folder) as listing:
+            with os.scandir(directory) as listing:
                 for item in listing:
                     found = item.path
                     inside = prefix + item.name
@@ -238,10 +238,10 @@ class _DirectoryReader:
                         continue
                     self._add(inside, found, status)
                     if is_dir and not (self._one_file_system and status.st_dev != self._device):
-                        folders.append((found, inside))
+                        directories.append((found, inside))
         except OSError as error:
             raise SourceError(f"{shown(found)}: {error.strerror}") from None
-        return folders
+        return directories
 
     def _add(self, path: bytes, full: bytes, status: os.stat_result) -> None:
         mode = status.st_mode

@@ -51,13 +51,13 @@ def read_tar(
     *,
     excluded: Callable[[bytes, bool], bool] | None = None,
     xattrs: bool = True,
-    spool_folder: str | None = None,
+    spool_directory: str | None = None,
 ) -> Tree:
     """The tree in an archive, `-` being standard input; `excluded` is asked with whole paths.
 
     SourceError for what can't be read or is no tar archive.  The tree holds a file open until it is closed.
     """
-    archive = open_archive(path, spool_folder)
+    archive = open_archive(path, spool_directory)
     try:
         return _TarReader(archive, excluded, xattrs).read()
     except BaseException:
@@ -501,8 +501,8 @@ class _TarReader:
                 files[path] = SourceEntry(path, DIRECTORY_MODE, mtime_ns=newest)
                 made_up.append(files[path])
         root = files[b""]
-        for folder in made_up:
-            folder.uid, folder.gid = root.uid, root.gid
+        for directory in made_up:
+            directory.uid, directory.gid = root.uid, root.gid
         entries: list[SourceEntry] = []
         first: dict[int, bytes] = {}
         for path in sorted(files, key=order_of):

@@ -1,2 +1,2 @@
 """What every tool shares that copies files out of a volume: walking a tree that may be damaged, and making files in a
-target folder and nowhere else."""
+target directory and nowhere else."""

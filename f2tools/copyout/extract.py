@@ -1,6 +1,6 @@
 """Copying files out of a volume: mode, owner, times, links, holes, extended attributes, special files.
 
-Nothing is ever made outside the target folder: every name is made relative to an open directory, never through a
+Nothing is ever made outside the target directory: every name is made relative to an open directory, never through a
 symbolic link, and only where nothing stood before.  What can't be read is reported, and the rest is copied.  Small
 files are read hundreds at a time.
 """
@@ -19,21 +19,31 @@ from typing import Any
 import numpy as np
 
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import OPEN_FOLDER, SAME_NAME, Folder, Maker, Report, TargetFull, join_path
-from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Inodes, Lost, Names, name_problem, shortened, shown, too_deep
+from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull, join_path
+from f2tools.copyout.walk import (
+    MORE_NAMES,
+    SECOND_ENTRY,
+    Inodes,
+    Lost,
+    SeenNames,
+    name_problem,
+    shortened,
+    shown,
+    too_deep,
+)
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.newfile import open_folder
+from f2tools.newfile import open_directory
 
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time
-OPEN_FOLDERS = 128  # levels of folders kept open; deeper trees close the upper ones and come back through `..`
+OPEN_DIRECTORIES = 128  # levels of directories kept open; deeper trees close the upper ones and come back through `..`
 
 
 @dataclass
-class _Folder(Folder):
+class _Directory(Directory):
     """A directory that is being filled: where it is in the image and in the target."""
 
     name: bytes
@@ -42,7 +52,7 @@ class _Folder(Folder):
     inside: bool  # whether all in it is wanted, not only what leads to a wanted path
     owned: bool = True  # whether it was made here, so that its own mode, owner and times are to be set
     todo: list[tuple[bytes, int]] | None = None
-    folders: set[bytes] = field(default_factory=set)
+    directories: set[bytes] = field(default_factory=set)
     files: set[bytes] = field(default_factory=set)  # kept with `force` only
 
 
@@ -55,13 +65,13 @@ def extract(
     force: bool = False,
     exclude: Iterable[str] = (),
     advance: Callable[[int], None] | None = None,
-) -> Report:
-    """Copy `paths` (all of the volume if none are given) below the folder `target`, under their paths in the image.
+) -> CopyReport:
+    """Copy `paths` (all of the volume if none are given) below the directory `target`, under their paths in the image.
 
     A `File` among the paths is put into `target` itself, under the last name of its path or the one its inode has.
-    Folders that are there keep their mode and owner; a new target is for its owner alone.  `keep`: what of the image's
-    power the copy gets, `ALL` for all of it.
-    `force`: replace what is in the way, except folders.  `exclude`: patterns of fnmatch for paths or names.
+    Directories that are there keep their mode and owner; a new target is for its owner alone.  `keep`: what of the
+    image's power the copy gets, `ALL` for all of it.
+    `force`: replace what is in the way, except directories.  `exclude`: patterns of fnmatch for paths or names.
     TargetFull when there is no room left; all else that goes wrong is in the report.
     """
     run = _Run(volume, os.fspath(target), keep, force, exclude, advance)
@@ -84,28 +94,28 @@ class _Run:
         advance: Callable[[int], None] | None,
     ) -> None:
         self.volume = volume
-        self.report = Report(target)
+        self.report = CopyReport(target)
         self.maker = Maker(volume, self.report, keep, force)
         volume.data.limit()
         self.exclude = [re.compile(fnmatch.translate(pattern)) for pattern in exclude]
         self.advance = advance or (lambda count: None)
         self.block_size = volume.geo.block_size
-        self.stack: list[_Folder] = []
+        self.stack: list[_Directory] = []
         self.met: set[int] = set()
-        self.made: set[int] = set()  # the folders that were made, by st_dev and st_ino in one number
+        self.made: set[int] = set()  # the directories that were made, by st_dev and st_ino in one number
         self.copied = Inodes(volume)
-        self.wanted: dict[bytes, set[bytes]] = {}  # folder -> names in it that are wanted or lead to what is
+        self.wanted: dict[bytes, set[bytes]] = {}  # directory -> names in it that are wanted or lead to what is
         self.ends: set[bytes] = set()  # wanted paths
 
     def close(self) -> None:
-        for folder in self.stack:
-            if folder.fd >= 0:
-                os.close(folder.fd)
+        for directory in self.stack:
+            if directory.fd >= 0:
+                os.close(directory.fd)
         self.stack = []
 
     # -- the tree -----------------------------------------------------------------------------------------------
 
-    def all(self, paths: Sequence[str | File]) -> Report:
+    def all(self, paths: Sequence[str | File]) -> CopyReport:
         by_path = [path for path in paths if not isinstance(path, File)]
         for path in by_path:
             self._want(path)
@@ -117,11 +127,11 @@ class _Run:
         if paths and not by_path:
             top.todo = top.todo or []
         while self.stack:
-            folder = self.stack[-1]
-            if folder.todo is None:
-                folder.todo = self._fill(folder)[::-1]
-            if folder.todo:
-                self._enter(folder, *folder.todo.pop())
+            directory = self.stack[-1]
+            if directory.todo is None:
+                directory.todo = self._fill(directory)[::-1]
+            if directory.todo:
+                self._enter(directory, *directory.todo.pop())
             else:
                 self._leave()
         return self.report
@@ -139,8 +149,8 @@ class _Run:
             here = join_path(here, name)
         self.ends.add(here)
 
-    def _open_target(self, whole: bool) -> _Folder:
-        fd, made = open_folder(self.report.target)
+    def _open_target(self, whole: bool) -> _Directory:
+        fd, made = open_directory(self.report.target)
         self.maker.top_fd = fd
         status = os.fstat(fd)
         self.maker.chown_always = bool(status.st_mode & stat.S_ISGID)
@@ -152,10 +162,10 @@ class _Run:
         owned = whole and made and self.maker.keep.modes
         root = self.volume.root
         self.met.add(root.inode.ino)
-        return _Folder(b"/", fd, b"", root.inode, (status.st_dev, status.st_ino), whole, owned)
+        return _Directory(b"/", fd, b"", root.inode, (status.st_dev, status.st_ino), whole, owned)
 
-    def _singles(self, top: _Folder, files: list[File]) -> None:
-        folders: list[tuple[bytes, int]] = []
+    def _singles(self, top: _Directory, files: list[File]) -> None:
+        directories: list[tuple[bytes, int]] = []
         for file in files:
             name = (file.path or b"").rpartition(b"/")[2] or file.inode.name
             if not name or name_problem(name):
@@ -165,19 +175,19 @@ class _Run:
                     self.report.lost.append(Lost(b"/", "the root has no name to be put under; leave out the path"))
                     continue
                 self.met.add(file.inode.ino)
-                folders.append((name, file.inode.ino))
+                directories.append((name, file.inode.ino))
             else:
                 self._entries(top, [(name, file.inode)])
-        top.todo = folders or top.todo
+        top.todo = directories or top.todo
 
-    def _fill(self, folder: _Folder) -> list[tuple[bytes, int]]:
-        """Make all that is in a folder but other folders; those are returned."""
+    def _fill(self, directory: _Directory) -> list[tuple[bytes, int]]:
+        """Make all that is in a directory but other directories; those are returned."""
         below: list[tuple[bytes, int]] = []
         problems: list[str] = []
-        names = None if folder.inside else self.wanted.get(folder.path, set())
-        met = Names()
+        names = None if directory.inside else self.wanted.get(directory.path, set())
+        met = SeenNames()
         try:
-            for batch in self.volume.scandir(folder.inode, problems):
+            for batch in self.volume.scandir(directory.inode, problems):
                 some: list[tuple[bytes, Inode]] = []
                 for entry in batch:
                     name, inode = entry.name, entry.inode
@@ -185,144 +195,144 @@ class _Run:
                         continue
                     reason = name_problem(name)
                     if reason is not None:
-                        self.report.lost.append(Lost(folder.path, reason))
+                        self.report.lost.append(Lost(directory.path, reason))
                     elif met.again(name):
-                        self.maker.lose(folder, name, SECOND_ENTRY)
+                        self.maker.lose(directory, name, SECOND_ENTRY)
                     elif not isinstance(inode, Inode):
-                        self.maker.lose(folder, name, str(inode))
-                    elif self.exclude and self._excluded(folder, name):
+                        self.maker.lose(directory, name, str(inode))
+                    elif self.exclude and self._excluded(directory, name):
                         self.report.excluded += 1
                     elif inode.is_dir:
                         if inode.ino in self.met:
-                            self.maker.lose(folder, name, "the directory stands at a second place; not followed")
+                            self.maker.lose(directory, name, "the directory stands at a second place; not followed")
                         else:
                             self.met.add(inode.ino)
                             below.append((name, inode.ino))
                     else:
                         some.append((name, inode))
-                self._entries(folder, some)
+                self._entries(directory, some)
                 self.advance(len(batch))
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
-            self.report.lost.append(Lost(folder.path, str(error)))
-        self.report.lost += [Lost(folder.path, text) for text in problems]
+            self.report.lost.append(Lost(directory.path, str(error)))
+        self.report.lost += [Lost(directory.path, text) for text in problems]
         return below
 
-    def _excluded(self, folder: _Folder, name: bytes) -> bool:
-        path = shown(join_path(folder.path, name)).lstrip("/")
+    def _excluded(self, directory: _Directory, name: bytes) -> bool:
+        path = shown(join_path(directory.path, name)).lstrip("/")
         return any(pattern.match(path) or pattern.match(shown(name)) for pattern in self.exclude)
 
-    def _enter(self, folder: _Folder, name: bytes, ino: int) -> None:
-        path = join_path(folder.path, name)
+    def _enter(self, directory: _Directory, name: bytes, ino: int) -> None:
+        path = join_path(directory.path, name)
         if (reason := too_deep(path)) is not None:
             self.report.lost.append(Lost(shortened(path), reason))
             return
         try:
             inode = self.volume.nodes.inode(ino)
-            fd, made = self._make_folder(folder, name)
+            fd, made = self._make_directory(directory, name)
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
-            self.maker.lose(folder, name, str(error))
+            self.maker.lose(directory, name, str(error))
             return
         except OSError as error:
-            self.maker.failed(folder, name, error)
+            self.maker.failed(directory, name, error)
             return
         status = os.fstat(fd)
-        inside = folder.inside or path in self.ends or path not in self.wanted
+        inside = directory.inside or path in self.ends or path not in self.wanted
         key = status.st_dev, status.st_ino
         number = key[0] << 64 | key[1]
         if made:
             self.made.add(number)
         elif number in self.made:
             os.close(fd)
-            self.maker.lose(folder, name, SAME_NAME)
+            self.maker.lose(directory, name, SAME_NAME)
             return
-        self.stack.append(_Folder(path, fd, name, inode, key, inside, made))
+        self.stack.append(_Directory(path, fd, name, inode, key, inside, made))
         self.report.directories += 1
-        if len(self.stack) > OPEN_FOLDERS:
-            far = self.stack[-OPEN_FOLDERS]
+        if len(self.stack) > OPEN_DIRECTORIES:
+            far = self.stack[-OPEN_DIRECTORIES]
             if far is not self.stack[0] and far.fd >= 0:
                 os.close(far.fd)
                 far.fd = -1
 
-    def _make_folder(self, folder: _Folder, name: bytes) -> tuple[int, bool]:
-        """(descriptor, whether it is new) of a folder."""
-        if name in folder.folders or name in folder.files:
+    def _make_directory(self, directory: _Directory, name: bytes) -> tuple[int, bool]:
+        """(descriptor, whether it is new) of a directory."""
+        if name in directory.directories or name in directory.files:
             raise FileExistsError(errno.EEXIST, "a second entry of that name")
         made = True
         try:
-            os.mkdir(name, 0o700, dir_fd=folder.fd)
+            os.mkdir(name, 0o700, dir_fd=directory.fd)
         except FileExistsError:
-            kind = stat.S_IFMT(os.stat(name, dir_fd=folder.fd, follow_symlinks=False).st_mode)
+            kind = stat.S_IFMT(os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode)
             if kind != stat.S_IFDIR:
                 if not self.maker.force:
                     raise
-                self.maker.clear(folder, name)
-                os.mkdir(name, 0o700, dir_fd=folder.fd)
+                self.maker.clear(directory, name)
+                os.mkdir(name, 0o700, dir_fd=directory.fd)
             else:
                 made = False
-        folder.folders.add(name)
-        return os.open(name, OPEN_FOLDER, dir_fd=folder.fd), made
+        directory.directories.add(name)
+        return os.open(name, OPEN_DIRECTORY, dir_fd=directory.fd), made
 
     def _leave(self) -> None:
-        folder = self.stack[-1]
+        directory = self.stack[-1]
         parent = self.stack[-2] if len(self.stack) > 1 else None
         if parent is not None and parent.fd < 0:
-            parent.fd = os.open(b"..", OPEN_FOLDER, dir_fd=folder.fd)
+            parent.fd = os.open(b"..", OPEN_DIRECTORY, dir_fd=directory.fd)
             status = os.fstat(parent.fd)
             if (status.st_dev, status.st_ino) != parent.key:
-                raise F2fsError(f"{self.report.target}: somebody moves folders in it while it is filled; stopped")
+                raise F2fsError(f"{self.report.target}: somebody moves directories in it while it is filled; stopped")
         self.stack.pop()
         try:
-            if folder.owned:
-                self.maker.finish(folder.fd, folder.inode, lambda: folder.path)
+            if directory.owned:
+                self.maker.finish(directory.fd, directory.inode, lambda: directory.path)
         except OSError as error:
-            self.report.lost.append(Lost(folder.path, f"mode, owner or times can't be set: {error.strerror}"))
+            self.report.lost.append(Lost(directory.path, f"mode, owner or times can't be set: {error.strerror}"))
         finally:
-            os.close(folder.fd)
+            os.close(directory.fd)
 
-    # -- the files of a folder ----------------------------------------------------------------------------------
+    # -- the files of a directory ----------------------------------------------------------------------------------
 
-    def _entries(self, folder: _Folder, entries: list[tuple[bytes, Inode]]) -> None:
+    def _entries(self, directory: _Directory, entries: list[tuple[bytes, Inode]]) -> None:
         small: list[tuple[bytes, Inode, Any]] = []
         blocks = 0
         for name, inode in entries:
             if self.maker.force:
-                if name in folder.files:
-                    self.maker.lose(folder, name, "a second entry of that name")
+                if name in directory.files:
+                    self.maker.lose(directory, name, "a second entry of that name")
                     continue
-                folder.files.add(name)
-            if inode.i_links > 1 and self.maker.link(folder, name, inode):
+                directory.files.add(name)
+            if inode.i_links > 1 and self.maker.link(directory, name, inode):
                 continue
             if not stat.S_ISREG(inode.i_mode):
-                self.maker.other(folder, name, inode)
+                self.maker.other(directory, name, inode)
                 continue
             if inode.i_links < 2 and self.copied.again(inode.ino):
-                self.maker.lose(folder, name, MORE_NAMES)
+                self.maker.lose(directory, name, MORE_NAMES)
                 continue
             try:
                 if self.volume.locked(inode):
-                    self.maker.lose(folder, name, f"the content is {self.volume.secrets.why_locked(inode)}")
+                    self.maker.lose(directory, name, f"the content is {self.volume.secrets.why_locked(inode)}")
                 elif inode.has_inline_data:
-                    self.maker.create(folder, name, inode, inode.inline_data())
+                    self.maker.create(directory, name, inode, inode.inline_data())
                 elif not inode.i_size:
-                    self.maker.create(folder, name, inode, b"")
+                    self.maker.create(directory, name, inode, b"")
                 elif inode.i_links < 2 and (addrs := self._few_blocks(inode)) is not None:
                     small.append((name, inode, addrs))
                     blocks += addrs.size
                     if blocks >= GROUP_BLOCKS:
-                        self._group(folder, small)
+                        self._group(directory, small)
                         small, blocks = [], 0
                 else:
-                    self.maker.large(folder, name, inode)
+                    self.maker.large(directory, name, inode)
             except F2fsError as error:
                 if isinstance(error, TargetFull):
                     raise
-                self.maker.lose(folder, name, str(error))
+                self.maker.lose(directory, name, str(error))
         if small:
-            self._group(folder, small)
+            self._group(directory, small)
 
     def _few_blocks(self, inode: Inode) -> Any:
         """The addresses of a small file that lie in the inode itself; None for all other files.
@@ -334,7 +344,7 @@ class _Run:
             return None
         return inode.addrs[:count] if count <= inode.addrs_per_inode else None
 
-    def _group(self, folder: _Folder, small: list[tuple[bytes, Inode, Any]]) -> None:
+    def _group(self, directory: _Directory, small: list[tuple[bytes, Inode, Any]]) -> None:
         """Read the blocks of many small files at once and write the files."""
         addrs = np.concatenate([item[2] for item in small]).astype(np.int64)
         if not self.volume.geo.in_main(addrs).all():
@@ -342,19 +352,19 @@ class _Run:
             chosen = {item[1].ino for item in whole}
             for name, inode, _ in small:
                 if inode.ino not in chosen:  # holes, or damaged
-                    self.maker.large(folder, name, inode)
+                    self.maker.large(directory, name, inode)
             if whole:
-                self._group(folder, whole)
+                self._group(directory, whole)
             return
         try:
             self.volume.data.spend(small[0][1], addrs.size)
             blocks = self.volume.device.read_blocks(addrs, self.block_size)
         except (DeviceError, Corrupt):  # one by one it comes out which of them
             for name, inode, _ in small:
-                self.maker.large(folder, name, inode)
+                self.maker.large(directory, name, inode)
             return
         data = blocks.reshape(-1).data
         at = 0
         for name, inode, own in small:
-            self.maker.create(folder, name, inode, data[at : at + inode.i_size])
+            self.maker.create(directory, name, inode, data[at : at + inode.i_size])
             at += own.size * self.block_size

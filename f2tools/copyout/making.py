@@ -1,8 +1,9 @@
-"""Making one file in the target folder, of whatever kind, with all that belongs to it.
+"""Making one file in the target directory, of whatever kind, with all that belongs to it.
 
-The folder may belong to somebody else, who swaps names while it is filled.  So names are relative to an open directory,
-never followed through a symbolic link, and new; and what was made is finished through its descriptor, after a look at
-what that is.  What goes wrong is noted in the report; only a target that takes no more ends the copying.
+The directory may belong to somebody else, who swaps names while it is filled.  So names are relative to an open
+directory, never followed through a symbolic link, and new; and what was made is finished through its
+descriptor, after a look at what that is.  What goes wrong is noted in the report; only a target that takes no more ends
+the copying.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy
 SEND_MOST = 16 << 20  # in one call, so that an interruption is heard
 
-OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_CONTENT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -46,7 +47,7 @@ class TargetFull(F2fsError):
 
 
 @dataclass
-class Report:
+class CopyReport:
     """What was copied and what was not."""
 
     target: str
@@ -114,8 +115,8 @@ class Report:
 
 
 @dataclass
-class Folder:
-    """A folder of the target that is open: its path in the image and its descriptor."""
+class Directory:
+    """A directory of the target that is open: its path in the image and its descriptor."""
 
     path: bytes
     fd: int
@@ -138,9 +139,9 @@ class Replaced(Exception):
 
 
 class Maker:
-    """Makes files for one extraction and keeps its report.  `top_fd` is the target folder, once that is open."""
+    """Makes files for one extraction and keeps its report.  `top_fd` is the target directory, once that is open."""
 
-    def __init__(self, volume: Volume, report: Report, keep: Keep, force: bool) -> None:
+    def __init__(self, volume: Volume, report: CopyReport, keep: Keep, force: bool) -> None:
         self.volume = volume
         self.report = report
         report.keep = keep
@@ -157,9 +158,9 @@ class Maker:
         self.chmod_always = False  # the target has a default ACL
         self.chown_always = False  # the target is set-group-ID
 
-    def create(self, folder: Folder, name: bytes, inode: Inode, data: bytes | memoryview) -> None:
+    def create(self, directory: Directory, name: bytes, inode: Inode, data: bytes | memoryview) -> None:
         """A file with this content."""
-        fd = self._new_file(folder, name, inode)
+        fd = self._new_file(directory, name, inode)
         if fd < 0:
             return
         try:
@@ -167,17 +168,17 @@ class Maker:
             done = os.write(fd, data) if size else 0
             while done < size:
                 done += os.write(fd, data[done:])
-            self.finish(fd, inode, lambda: join_path(folder.path, name))
-            self._made(folder, name, inode, fd)
+            self.finish(fd, inode, lambda: join_path(directory.path, name))
+            self._made(directory, name, inode, fd)
             self.report.bytes += size
         except OSError as error:
-            self.failed(folder, name, error)
+            self.failed(directory, name, error)
         finally:
             os.close(fd)
 
-    def large(self, folder: Folder, name: bytes, inode: Inode) -> None:
+    def large(self, directory: Directory, name: bytes, inode: Inode) -> None:
         """A file that is copied piece by piece, its holes left out; what can't be read becomes a hole too."""
-        fd = self._new_file(folder, name, inode)
+        fd = self._new_file(directory, name, inode)
         if fd < 0:
             return
         reasons: list[str] = []
@@ -190,16 +191,16 @@ class Maker:
                     self._copy_item(fd, inode, item, reasons)
             except F2fsError as error:
                 reasons.append(str(error))
-            self.finish(fd, inode, lambda: join_path(folder.path, name))
-            self._made(folder, name, inode, fd)
+            self.finish(fd, inode, lambda: join_path(directory.path, name))
+            self._made(directory, name, inode, fd)
         except OSError as error:
-            self.failed(folder, name, error)
+            self.failed(directory, name, error)
         finally:
             os.close(fd)
         if reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             ranges = byte_ranges(self._gaps, self.block_size, inode.i_size)
-            self.report.partial.append(Lost(join_path(folder.path, name), reasons[0] + more, ranges))
+            self.report.partial.append(Lost(join_path(directory.path, name), reasons[0] + more, ranges))
 
     def _copy_item(self, fd: int, inode: Inode, item: Extent | Cluster, reasons: list[str]) -> None:
         try:
@@ -280,7 +281,7 @@ class Maker:
 
     # -- everything that is not a file with content -------------------------------------------------------------
 
-    def link(self, folder: Folder, name: bytes, inode: Inode) -> bool:
+    def link(self, directory: Directory, name: bytes, inode: Inode) -> bool:
         """A further name of a file that was made before; False where it was not."""
         made = self.linked.get(inode.ino)
         if made is None:
@@ -290,20 +291,20 @@ class Maker:
         try:
             at = self.top_fd
             for part in parts[:-1]:
-                at = os.open(part, OPEN_FOLDER, dir_fd=at)
+                at = os.open(part, OPEN_DIRECTORY, dir_fd=at)
                 opened.append(at)
                 if len(opened) > 1:
                     os.close(opened.pop(0))
             if self.force:
-                self.clear(folder, name)
-            link_again(at, parts[-1], made, folder.fd, name)
+                self.clear(directory, name)
+            link_again(at, parts[-1], made, directory.fd, name)
         except Replaced as error:
-            self.lose(folder, name, str(error))
+            self.lose(directory, name, str(error))
             return True
         except OSError as error:
             if error.errno in (errno.EMLINK, errno.EXDEV, errno.EPERM):
                 return False
-            self.failed(folder, name, error)
+            self.failed(directory, name, error)
             return True
         finally:
             for fd in opened:
@@ -311,17 +312,17 @@ class Maker:
         self.report.hard_links += 1
         return True
 
-    def other(self, folder: Folder, name: bytes, inode: Inode) -> Made | None:
+    def other(self, directory: Directory, name: bytes, inode: Inode) -> Made | None:
         """A symbolic link, device, fifo or socket; None where there can't be one, which is noted."""
         try:
             if inode.kind == "symlink":
                 if self.volume.locked(inode):
-                    self.lose(folder, name, f"the link is {self.volume.secrets.why_locked(inode)}")
+                    self.lose(directory, name, f"the link is {self.volume.secrets.why_locked(inode)}")
                     return None
                 target = File(self.volume, inode).readlink()
-                self._making(folder, name, lambda: os.symlink(target, name, dir_fd=folder.fd))
+                self._making(directory, name, lambda: os.symlink(target, name, dir_fd=directory.fd))
             elif inode.kind == "unknown":
-                self.lose(folder, name, f"mode {inode.i_mode:#o} is of no kind of file")
+                self.lose(directory, name, f"mode {inode.i_mode:#o} is of no kind of file")
                 return None
             elif inode.kind in ("char", "block") and not self.keep.devices:
                 self.report.devices_not_made += 1
@@ -329,56 +330,56 @@ class Maker:
             else:
                 device = _device(inode)
                 mode = inode.i_mode & ~0o7777 | 0o600
-                self._making(folder, name, lambda: os.mknod(name, mode, device, dir_fd=folder.fd))
-            return self._finish_name(folder, name, inode)
+                self._making(directory, name, lambda: os.mknod(name, mode, device, dir_fd=directory.fd))
+            return self._finish_name(directory, name, inode)
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
-            self.lose(folder, name, str(error))
+            self.lose(directory, name, str(error))
         except ValueError:
-            self.lose(folder, name, "the target of the link holds a NUL")
+            self.lose(directory, name, "the target of the link holds a NUL")
         except Replaced as error:
-            self.lose(folder, name, str(error))
+            self.lose(directory, name, str(error))
         except OSError as error:
             if error.errno == errno.EPERM and inode.kind in ("char", "block"):
                 self.report.devices_not_made += 1
             else:
-                self.failed(folder, name, error)
+                self.failed(directory, name, error)
         return None
 
-    def _making(self, folder: Folder, name: bytes, make: Callable[[], Any]) -> Any:
+    def _making(self, directory: Directory, name: bytes, make: Callable[[], Any]) -> Any:
         """Make something that must not be there yet; with `force`, what is there goes first."""
         try:
             return make()
         except FileExistsError:
             if not self.force:
                 raise
-        self.clear(folder, name)
+        self.clear(directory, name)
         return make()
 
-    def clear(self, folder: Folder, name: bytes) -> None:
+    def clear(self, directory: Directory, name: bytes) -> None:
         """Take away what is in the way; FileExistsError where that has another name, as it may have been made here."""
         try:
-            os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+            os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
         except FileNotFoundError:
             return
-        if not _stands(folder, name):
+        if not _stands(directory, name):
             raise FileExistsError(errno.EEXIST, SAME_NAME)
-        os.unlink(name, dir_fd=folder.fd)
+        os.unlink(name, dir_fd=directory.fd)
 
-    def _new_file(self, folder: Folder, name: bytes, inode: Inode) -> int:
+    def _new_file(self, directory: Directory, name: bytes, inode: Inode) -> int:
         """An open new file, or -1 where there can't be one, which is noted."""
         mode = inode.i_mode & 0o777
         try:
-            return os.open(name, _NEW_FILE, mode, dir_fd=folder.fd)
+            return os.open(name, _NEW_FILE, mode, dir_fd=directory.fd)
         except OSError as error:
             if not (self.force and error.errno == errno.EEXIST):
-                self.failed(folder, name, error)
+                self.failed(directory, name, error)
                 return -1
         try:
-            return self._making(folder, name, lambda: os.open(name, _NEW_FILE, mode, dir_fd=folder.fd))
+            return self._making(directory, name, lambda: os.open(name, _NEW_FILE, mode, dir_fd=directory.fd))
         except OSError as error:
-            self.failed(folder, name, error)
+            self.failed(directory, name, error)
             return -1
 
     # -- mode, owner, attributes, times -------------------------------------------------------------------------
@@ -402,22 +403,22 @@ class Maker:
         except (OverflowError, ValueError):
             self.report.times_not_set += 1
 
-    def _finish_name(self, folder: Folder, name: bytes, inode: Inode) -> Made:
+    def _finish_name(self, directory: Directory, name: bytes, inode: Inode) -> Made:
         """The same for what can't be opened, once it is sure that it is what was made."""
-        fd = os.open(name, _NO_CONTENT, dir_fd=folder.fd)
+        fd = os.open(name, _NO_CONTENT, dir_fd=directory.fd)
         try:
             status = os.fstat(fd)
             same = stat.S_IFMT(status.st_mode) == stat.S_IFMT(inode.i_mode) and status.st_nlink == 1
             if not same or status.st_rdev != _device(inode):
                 raise Replaced
-            self.finish(_by_descriptor(fd), inode, lambda: join_path(folder.path, name))
+            self.finish(_by_descriptor(fd), inode, lambda: join_path(directory.path, name))
         finally:
             os.close(fd)
         if inode.kind == "symlink":
             self.report.symlinks += 1
         else:
             self.report.specials += 1
-        made = Made(join_path(folder.path, name), status.st_dev, status.st_ino)
+        made = Made(join_path(directory.path, name), status.st_dev, status.st_ino)
         if inode.i_links > 1:
             self.linked[inode.ino] = made
         return made
@@ -446,7 +447,7 @@ class Maker:
             perms = (entry.perm for entry in parse_xattr(xattrs[_ACCESS_ACL]) if entry.tag == ACL_GROUP_OBJ)
             mode &= ~0o070 | next(perms, 0) << 3
         if inode.is_dir and self.chown_always:
-            mode |= os.stat(at).st_mode & stat.S_ISGID  # as the folder above hands it down
+            mode |= os.stat(at).st_mode & stat.S_ISGID  # as the directory above hands it down
         return mode
 
     def _xattrs(self, inode: Inode, path: Callable[[], bytes]) -> dict[str, bytes]:
@@ -472,26 +473,26 @@ class Maker:
 
     # -- what goes wrong ----------------------------------------------------------------------------------------
 
-    def _made(self, folder: Folder, name: bytes, inode: Inode, fd: int) -> None:
+    def _made(self, directory: Directory, name: bytes, inode: Inode, fd: int) -> None:
         self.report.files += 1
         if inode.i_links > 1:
-            self.linked[inode.ino] = made_of(join_path(folder.path, name), fd)
+            self.linked[inode.ino] = made_of(join_path(directory.path, name), fd)
 
-    def lose(self, folder: Folder, name: bytes, reason: str) -> None:
-        self.report.lost.append(Lost(join_path(folder.path, name), reason))
+    def lose(self, directory: Directory, name: bytes, reason: str) -> None:
+        self.report.lost.append(Lost(join_path(directory.path, name), reason))
 
-    def failed(self, folder: Folder, name: bytes, error: OSError) -> None:
+    def failed(self, directory: Directory, name: bytes, error: OSError) -> None:
         """Note what the target said; TargetFull where going on is pointless."""
         if error.errno in _FULL:
             done = f"{self.report.files} files and {self.report.bytes} bytes were written"
             raise TargetFull(
-                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join_path(folder.path, name))!r}; "
+                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join_path(directory.path, name))!r}; "
                 f"{done}, the rest was not tried"
             )
         if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":
-            self.lose(folder, name, THERE_ALREADY if _stands(folder, name) else SAME_NAME)
+            self.lose(directory, name, THERE_ALREADY if _stands(directory, name) else SAME_NAME)
             return
-        self.lose(folder, name, f"can't be made: {error.strerror}")
+        self.lose(directory, name, f"can't be made: {error.strerror}")
 
 
 def byte_ranges(gaps: Iterable[tuple[int, int]], block_size: int, file_size: int) -> tuple[tuple[int, int], ...]:
@@ -512,13 +513,13 @@ def made_of(path: bytes, fd: int) -> Made:
     return Made(path, status.st_dev, status.st_ino)
 
 
-def link_again(above: int, name: bytes, made: Made, folder: int, new: bytes) -> None:
+def link_again(above: int, name: bytes, made: Made, directory: int, new: bytes) -> None:
     """Give what was made a further name; Replaced where another thing has its name by now."""
     fd = os.open(name, _NO_CONTENT, dir_fd=above)
     try:
         if made_of(made.path, fd) != made:
             raise Replaced
-        os.link(_by_descriptor(fd), new, dst_dir_fd=folder, follow_symlinks=True)
+        os.link(_by_descriptor(fd), new, dst_dir_fd=directory, follow_symlinks=True)
     finally:
         os.close(fd)
 
@@ -534,14 +535,14 @@ def join_path(directory: bytes, name: bytes) -> bytes:
     return directory + name if directory == b"/" else directory + b"/" + name
 
 
-def _stands(folder: Folder, name: bytes) -> bool:
+def _stands(directory: Directory, name: bytes) -> bool:
     """Whether a name that is taken is there as it is spelled, and not as another that the target takes for the same.
 
-    One look at the folder will do: a name that is made later is not made twice.
+    One look at the directory will do: a name that is made later is not made twice.
     """
-    if folder.there is None:
-        folder.there = {os.fsencode(one) for one in os.listdir(folder.fd)}
-    return name in folder.there
+    if directory.there is None:
+        directory.there = {os.fsencode(one) for one in os.listdir(directory.fd)}
+    return name in directory.there
 
 
 def _by_descriptor(fd: int) -> bytes:

@@ -53,7 +53,7 @@ class Tree(Protocol):
         """The inode behind a path; OSError where there is none."""
         ...
 
-    def names_in(self, folder: Any, problems: list[str]) -> Iterable[tuple[bytes, int]]:
+    def names_in(self, directory: Any, problems: list[str]) -> Iterable[tuple[bytes, int]]:
         """(name, key) of all but `.` and `..` in a directory; what can't be used is noted."""
         ...
 
@@ -74,12 +74,12 @@ class Tree(Protocol):
         ...
 
 
-def children(volume: Tree, folder: Node, path: bytes, lost: list[Lost]) -> list[tuple[bytes, int]]:
+def children(volume: Tree, directory: Node, path: bytes, lost: list[Lost]) -> list[tuple[bytes, int]]:
     """(name, key) of what is in a directory, sorted by name; what can't be used is noted."""
     problems: list[str] = []
     names: dict[bytes, int] = {}
     try:
-        for name, key in volume.names_in(folder, problems):
+        for name, key in volume.names_in(directory, problems):
             problem = name_problem(name)
             if problem is not None:
                 lost.append(Lost(path, problem))

@@ -18,11 +18,11 @@ from f2tools.copyout.walk import Lost
 from f2tools.errors import F2fsError
 
 PIECE = 1 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
-class Report:
+class TreeCopyReport:
     """What was copied and what was not."""
 
     target: str
@@ -42,7 +42,7 @@ class Report:
 
 @dataclass
 class _Open:
-    """A folder being filled."""
+    """A directory being filled."""
 
     path: bytes
     fd: int
@@ -56,7 +56,7 @@ class _Extract:
     def __init__(self, volume: Tree, target: str, keep: Keep) -> None:
         self.volume = volume
         self.keep = keep
-        self.report = Report(target)
+        self.report = TreeCopyReport(target)
         self.stack: list[_Open] = []
         self.linked: dict[int, bytes] = {}  # by inode: a path below the target
         self.top = -1
@@ -66,7 +66,7 @@ class _Extract:
 
     def all(self, path: bytes) -> None:
         top = self.volume.at_path(path, follow=False)
-        self.top, made = newfile.open_folder(self.report.target, parents=True)
+        self.top, made = newfile.open_directory(self.report.target, parents=True)
         try:
             start = (
                 b"/" if top.is_dir else b"/" + (path.rstrip(b"/").rpartition(b"/")[2].replace(b":", b"-") or b"file")
@@ -78,19 +78,19 @@ class _Extract:
             while self.stack:
                 self.leave()
         finally:
-            for folder in self.stack:
-                os.close(folder.fd)
+            for directory in self.stack:
+                os.close(directory.fd)
             os.close(self.top)
 
     def one(self, path: bytes, inode: Node, made: bool) -> None:
-        """One file or directory, in the folder where it belongs."""
+        """One file or directory, in the directory where it belongs."""
         if path == b"/" and not self.stack:
             self.stack.append(_Open(path, os.dup(self.top), inode, made))
             self.report.directories += 1
             return
         above, _, name = path.rpartition(b"/")
-        if all(folder.path != (above or b"/") for folder in self.stack):
-            self.report.lost.append(Lost(path, "its folder could not be made"))
+        if all(directory.path != (above or b"/") for directory in self.stack):
+            self.report.lost.append(Lost(path, "its directory could not be made"))
             return
         while self.stack[-1].path != (above or b"/"):
             self.leave()
@@ -109,11 +109,11 @@ class _Extract:
                 os.mkdir(name, 0o700, dir_fd=fd)
             except FileExistsError:
                 made = False
-            self.stack.append(_Open(path, os.open(name, _FOLDER, dir_fd=fd), inode, made))
+            self.stack.append(_Open(path, os.open(name, _DIRECTORY, dir_fd=fd), inode, made))
             report.directories += 1
         elif inode.ino in self.linked:
             first = self.linked[inode.ino]
-            source = self.folder_of(first)
+            source = self.directory_of(first)
             try:
                 os.link(first.rpartition(b"/")[2], name, src_dir_fd=source, dst_dir_fd=fd, follow_symlinks=False)
             finally:
@@ -142,12 +142,12 @@ class _Extract:
         if inode.links > 1 and not inode.is_dir:
             self.linked.setdefault(inode.ino, path)
 
-    def folder_of(self, path: bytes) -> int:
-        """The folder of something that was made before, found step by step and through no link."""
+    def directory_of(self, path: bytes) -> int:
+        """The directory of something that was made before, found step by step and through no link."""
         here = os.dup(self.top)
         for part in path.split(b"/")[1:-1]:
             try:
-                step = os.open(part, _FOLDER, dir_fd=here)
+                step = os.open(part, _DIRECTORY, dir_fd=here)
             finally:
                 os.close(here)
             here = step
@@ -164,15 +164,15 @@ class _Extract:
                     done += os.pwrite(fd, data[done:], at + done)
 
     def leave(self) -> None:
-        """A folder is filled: its mode and times come last."""
-        folder = self.stack.pop()
+        """A directory is filled: its mode and times come last."""
+        directory = self.stack.pop()
         try:
-            if folder.made:
-                self.dress(folder.fd, folder.inode)
+            if directory.made:
+                self.dress(directory.fd, directory.inode)
         except OSError as error:
-            self.report.lost.append(Lost(folder.path, f"mode or times can't be set: {error.strerror}"))
+            self.report.lost.append(Lost(directory.path, f"mode or times can't be set: {error.strerror}"))
         finally:
-            os.close(folder.fd)
+            os.close(directory.fd)
 
     def mode(self, inode: Node) -> int:
         wanted = stat.S_IMODE(inode.mode)
@@ -197,8 +197,8 @@ class _Extract:
         os.utime(name, ns=(inode.atime, inode.mtime), dir_fd=fd, follow_symlinks=False)
 
 
-def extract(volume: Tree, target: str, path: str = "/", keep: Keep | None = None) -> Report:
-    """Copy what is at a path into a folder, which is made if need be; nothing that is there is replaced."""
+def extract(volume: Tree, target: str, path: str = "/", keep: Keep | None = None) -> TreeCopyReport:
+    """Copy what is at a path into a directory, which is made if need be; nothing that is there is replaced."""
     job = _Extract(volume, target, keep or Keep())
     job.all(os.fsencode(path))
     return job.report

@@ -139,8 +139,8 @@ def _add(
             "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": name,
             "GNU.sparse.realsize": str(inode.size),
         }  # fmt: skip
-        folder, _, last = name.rpartition("/")
-        info.name = (folder + "/" if folder else "") + "GNUSparseFile.0/" + last
+        directory, _, last = name.rpartition("/")
+        info.name = (directory + "/" if directory else "") + "GNUSparseFile.0/" + last
     info.size = len(head) + used
     content = _Content(volume, inode, head, runs)
     archive.addfile(info, content)  # type: ignore[arg-type]

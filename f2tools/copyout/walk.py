@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 THERE_ALREADY = "something of that name is there already; --force replaces files"
 MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
-MAX_DEPTH = 4096  # folders below each other; likewise
+MAX_DEPTH = 4096  # directories below each other; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
 MAX_NAMES = 1 << 20  # of one directory held to find those that stand there twice
 
@@ -67,7 +67,7 @@ def too_deep(path: bytes, max_path: int = MAX_PATH_BYTES) -> str | None:
     if len(path) > max_path:
         return f"the path has more than {max_path} bytes; not followed"
     if path.count(b"/") > MAX_DEPTH:
-        return f"more than {MAX_DEPTH} folders below each other; not followed"
+        return f"more than {MAX_DEPTH} directories below each other; not followed"
     return None
 
 
@@ -76,7 +76,7 @@ def shortened(path: bytes) -> bytes:
     return path if len(path) <= LONG_PATH_BYTES else path[:200] + b"..."
 
 
-class Names:
+class SeenNames:
     """The names met in one directory.  A look-up finds the first of two that are the same, so the second is no file."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
         path = above if not last else above + last if above == b"/" else above + b"/" + last
         below: list[tuple[bytes, bytes, int]] = []
         problems: list[str] = []
-        names = Names()
+        names = SeenNames()
         try:
             inode = volume.nodes.inode(ino)
             yield Found(path, inode)

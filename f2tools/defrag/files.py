@@ -181,9 +181,9 @@ def chosen_files(
         add(top.inode, top.path or b"/")
         if not top.inode.is_dir:
             continue
-        for folder, _, entries in volume.walk(top.path or b"/", noted):
+        for directory, _, entries in volume.walk(top.path or b"/", noted):
             for entry in entries:
-                add(entry.inode, join(folder, entry.name))
+                add(entry.inode, join(directory, entry.name))
     return found
 
 

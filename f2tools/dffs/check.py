@@ -26,7 +26,7 @@ MOST_FINDINGS = 10_000
 
 
 @dataclass
-class Report:
+class DffsReport:
     """What a check found."""
 
     clean: bool = False
@@ -64,7 +64,7 @@ class _Check(Walk):
 
     def __init__(self, volume: Volume, advance: Callable[[int], None]) -> None:
         super().__init__(volume, self.found, advance)
-        self.report = Report(clean=volume.clean, spare=volume.pages.has_spare)
+        self.report = DffsReport(clean=volume.clean, spare=volume.pages.has_spare)
 
     def found(self, code: str, detail: str = "", ino: int | None = None, page: int | None = None) -> None:
         if len(self.report.findings) < MOST_FINDINGS:
@@ -156,7 +156,7 @@ class _Check(Walk):
             self.found("DFF003", f"{state.head.ids} logical ids, and {len(reached.ids)} are in use")
 
 
-def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> Report:
+def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> DffsReport:
     """Check a volume that was opened for reading."""
     checking = _Check(volume, advance)
     checking.supers()

@@ -31,7 +31,7 @@ from f2tools.dffs.layout import (
     index_place,
 )
 from f2tools.dffs.log import Log
-from f2tools.dffs.names import Names
+from f2tools.dffs.names import NameTree
 from f2tools.dffs.nodes import Directory, File, Link, Node, Virtual, by_id, name_hash
 from f2tools.dffs.opening import go_on, recover, right_table
 from f2tools.dffs.pages import Tagged
@@ -69,7 +69,7 @@ class Engine(Volume):
             raise Unsupported(f"{self.name}: a dump without spare areas can only be read")
         self.clock = clock
         self.policy: Policy = policy
-        self.names = Names(self)
+        self.names = NameTree(self)
         self.space = Space(self.shape, self._kept_blocks())
         self.log = Log(self.pages, self.sb, self.state, self.space)
         self._loaded = False

@@ -70,10 +70,10 @@ class Files(ReadOnly, Generic[AnyVolume]):
         )  # fmt: skip
 
     def lookup(self, parent: int, name: bytes) -> int | None:
-        folder = self.inode(parent)
-        if name in DOTS and isinstance(folder, Directory):
-            return folder.parent if name == b".." else folder.id
-        found = self.volume.find(folder, name)
+        directory = self.inode(parent)
+        if name in DOTS and isinstance(directory, Directory):
+            return directory.parent if name == b".." else directory.id
+        found = self.volume.find(directory, name)
         if found is None:
             return None
         self._seen(found.inode, parent, name)
@@ -86,14 +86,14 @@ class Files(ReadOnly, Generic[AnyVolume]):
         return True
 
     def entries(self, ino: int, position: int) -> Iterator[DirEntry]:
-        folder = self.inode(ino)
-        if not isinstance(folder, Directory):
+        directory = self.inode(ino)
+        if not isinstance(directory, Directory):
             raise fail(errno.ENOTDIR)
         if position < 1:
-            yield DirEntry(b".", ino, folder.mode & 0o170000, 1)
+            yield DirEntry(b".", ino, directory.mode & 0o170000, 1)
         if position < DOT_POSITIONS:
-            yield DirEntry(b"..", folder.parent, folder.mode & 0o170000, DOT_POSITIONS)
-        for entry in self.volume.entries(folder, max(0, position - DOT_POSITIONS)):
+            yield DirEntry(b"..", directory.parent, directory.mode & 0o170000, DOT_POSITIONS)
+        for entry in self.volume.entries(directory, max(0, position - DOT_POSITIONS)):
             self._seen(entry.inode, ino, entry.name)
             yield DirEntry(
                 entry.name, entry.inode.ino, entry.inode.mode & 0o170000, entry.after + DOT_POSITIONS

@@ -43,7 +43,7 @@ class DirectoryFull(OSError):
     """So many names of a directory fall into one bucket that no virtual inode holds them."""
 
 
-class Names:
+class NameTree:
     """The children of directories, by hash and by what leads to them."""
 
     def __init__(self, nodes: Nodes) -> None:

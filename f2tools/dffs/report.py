@@ -21,7 +21,7 @@ from f2tools.dffs.volume import Volume
 from f2tools.dffs.write import WritableVolume
 from f2tools.flash.nand import Geometry, Nand
 
-FIRST_FILES, LAST_FILES, FOLDERS = 50, 200, 10
+FIRST_FILES, LAST_FILES, DIRECTORIES = 50, 200, 10
 EACH = 40  # changes of a kind
 POSTMARK = {"directories": 100, "files": 1000, "file_bytes": 128 << 10, "operations": 2000}
 COMPILE = {"directories": 40, "sources": 800, "headers": 300, "includes": 20, "source_bytes": 12 << 10,
@@ -129,18 +129,18 @@ def lookups(shape: Shape, seed: int) -> dict[str, Any]:
     made = opened(chip_of(shape))
     rows: list[dict[str, Any]] = []
     total = Spent()
-    for number in range(FOLDERS):
-        files = FIRST_FILES + (LAST_FILES - FIRST_FILES) * number // (FOLDERS - 1)
-        folder = made.mkdir(ROOT_ID, b"dir%d" % number, 0o755)
+    for number in range(DIRECTORIES):
+        files = FIRST_FILES + (LAST_FILES - FIRST_FILES) * number // (DIRECTORIES - 1)
+        ino = made.mkdir(ROOT_ID, b"dir%d" % number, 0o755)
         names = [b"file%d.%d" % (number * seed, one) for one in range(files)]
         for name in names:
-            made.create(folder, name, 0o644)
+            made.create(ino, name, 0o644)
         made.sync()
         with spending(made, files) as spent:
             for name in names:
                 made._nodes.clear()
-                assert made.find(made.directory(folder), name) is not None
-        directory = made.directory(folder)
+                assert made.find(made.directory(ino), name) is not None
+        directory = made.directory(ino)
         rows.append(
             {"files": files, "read_each": round(spent.reads / files, 3), "virtual_inodes": directory.pages}
         )  # fmt: skip
@@ -151,7 +151,7 @@ def lookups(shape: Shape, seed: int) -> dict[str, Any]:
 def changes(shape: Shape) -> dict[str, Any]:
     """What a change writes that is made safe by itself, and what it takes to make many safe at once."""
     made = opened(chip_of(shape))
-    folder, other = made.mkdir(ROOT_ID, b"one", 0o755), made.mkdir(ROOT_ID, b"two", 0o755)
+    directory, other = made.mkdir(ROOT_ID, b"one", 0o755), made.mkdir(ROOT_ID, b"two", 0o755)
     made.sync()
     size = shape.page_size
     inos: list[int] = []
@@ -168,21 +168,21 @@ def changes(shape: Shape) -> dict[str, Any]:
 
     file = names("file")
     found = {
-        "create": each(lambda n: inos.append(made.create(folder, file[n], 0o644))),
+        "create": each(lambda n: inos.append(made.create(directory, file[n], 0o644))),
         "write_small": each(lambda n: made.write(inos[n], 0, b"x" * 100)),
         "write_page": each(lambda n: made.write(inos[n], 0, b"x" * size)),
         "overwrite_page": each(lambda n: made.write(inos[n], 0, b"y" * size)),
-        "rename": each(lambda n: made.rename(folder, file[n], folder, b"new" + file[n])),
-        "rename_across": each(lambda n: made.rename(folder, b"new" + file[n], other, file[n])),
-        "link": each(lambda n: made.link(inos[n], folder, b"link" + file[n])),
-        "unlink_link": each(lambda n: made.unlink(folder, b"link" + file[n])),
+        "rename": each(lambda n: made.rename(directory, file[n], directory, b"new" + file[n])),
+        "rename_across": each(lambda n: made.rename(directory, b"new" + file[n], other, file[n])),
+        "link": each(lambda n: made.link(inos[n], directory, b"link" + file[n])),
+        "unlink_link": each(lambda n: made.unlink(directory, b"link" + file[n])),
         "delete": each(lambda n: made.unlink(other, file[n])),
-        "mkdir": each(lambda n: made.mkdir(folder, b"dir" + file[n], 0o755)),
-        "rmdir": each(lambda n: made.rmdir(folder, b"dir" + file[n])),
+        "mkdir": each(lambda n: made.mkdir(directory, b"dir" + file[n], 0o755)),
+        "rmdir": each(lambda n: made.rmdir(directory, b"dir" + file[n])),
     }
     with spending(made, EACH) as spent:
         for name in names("many"):
-            made.create(folder, name, 0o644)
+            made.create(directory, name, 0o644)
         made.sync()
     found["create_many_then_fsync"] = spent.as_dict()
     return found
@@ -193,11 +193,11 @@ def memory(shape: Shape, files: int) -> dict[str, int]:
     chip = chip_of(shape)
     tracemalloc.start()
     made = opened(chip)
-    folder = 0
+    directory = 0
     for number in range(files):
         if number % 200 == 0:
-            folder = made.mkdir(ROOT_ID, b"dir%d" % number, 0o755)
-        made.create(folder, b"%d" % number, 0o644)
+            directory = made.mkdir(ROOT_ID, b"dir%d" % number, 0o755)
+        made.create(directory, b"%d" % number, 0o644)
     made.sync()
     for entry in made.entries(made.directory(ROOT_ID)):
         assert isinstance(entry.inode, Directory)
@@ -213,14 +213,14 @@ def postmark(shape: Shape, scale: int, seed: int) -> dict[str, Any]:
     """Postmark: files are made, then half of the operations read or append, half delete or make; all deleted then."""
     made, chance = opened(chip_of(shape)), random.Random(seed)
     size = POSTMARK["file_bytes"]
-    folders = [made.mkdir(ROOT_ID, b"s%d" % n, 0o755) for n in range(max(1, POSTMARK["directories"] // scale))]
+    directories = [made.mkdir(ROOT_ID, b"s%d" % n, 0o755) for n in range(max(1, POSTMARK["directories"] // scale))]
     files: list[tuple[int, bytes]] = []
     next_name = count()
     content = chance.randbytes(size)
     fits = made.capacity * shape.page_size * 3 // 4 // (size + 2 * shape.page_size)
 
     def create() -> None:
-        place = chance.choice(folders), b"f%d" % next(next_name)
+        place = chance.choice(directories), b"f%d" % next(next_name)
         made.write(made.create(*place, 0o644), 0, content)
         files.append(place)
 
@@ -247,7 +247,7 @@ def postmark(shape: Shape, scale: int, seed: int) -> dict[str, Any]:
         made.sync()
     erases = made.space.erases[made.space.usable]
     return {
-        "directories": len(folders), "files": wanted, "operations": operations, **spent.as_dict(),
+        "directories": len(directories), "files": wanted, "operations": operations, **spent.as_dict(),
         "erases_least": int(erases.min()), "erases_most": int(erases.max()),
     }  # fmt: skip
 
@@ -261,18 +261,18 @@ def compilation(shape: Shape, scale: int, seed: int) -> dict[str, Any]:
     headers = [b"h%d.h" % number for number in range(max(1, COMPILE["headers"] // scale))]
     for name in headers:
         made.write(made.create(include, name, 0o644), 0, text[:4000])
-    folders = [made.mkdir(ROOT_ID, b"drv%d" % n, 0o755) for n in range(max(1, COMPILE["directories"] // scale))]
-    sources = [(chance.choice(folders), b"s%d.c" % number) for number in range(COMPILE["sources"] // scale)]
-    for folder, name in sources:
-        made.write(made.create(folder, name, 0o644), 0, text)
+    directories = [made.mkdir(ROOT_ID, b"drv%d" % n, 0o755) for n in range(max(1, COMPILE["directories"] // scale))]
+    sources = [(chance.choice(directories), b"s%d.c" % number) for number in range(COMPILE["sources"] // scale)]
+    for directory, name in sources:
+        made.write(made.create(directory, name, 0o644), 0, text)
     made.close()
     made = opened(chip)
     with spending(made, len(sources)) as spent:
-        for folder, name in sources:
-            made.read_at(made.lookup(folder, name), 0, len(text))
+        for directory, name in sources:
+            made.read_at(made.lookup(directory, name), 0, len(text))
             for header in chance.sample(headers, min(COMPILE["includes"], len(headers))):
                 made.read_at(made.lookup(include, header), 0, 4000)
-            made.write(made.create(folder, name[:-1] + b"o", 0o644), 0, code)
+            made.write(made.create(directory, name[:-1] + b"o", 0o644), 0, code)
         made.sync()
     return {"sources": len(sources), "headers": len(headers), **spent.as_dict()}
 

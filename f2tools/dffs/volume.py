@@ -384,10 +384,10 @@ class Volume:
         """The root directory."""
         return self.directory(ROOT_ID)
 
-    def names_in(self, folder: Inode, problems: list[str]) -> Iterator[tuple[bytes, int]]:
+    def names_in(self, directory: Inode, problems: list[str]) -> Iterator[tuple[bytes, int]]:
         """(name, what its bucket holds) of what is in a directory; what can't be used is noted."""
-        if isinstance(folder, Directory):
-            yield from ((entry.name, entry.pointer) for entry in self.entries(folder, problems=problems))
+        if isinstance(directory, Directory):
+            yield from ((entry.name, entry.pointer) for entry in self.entries(directory, problems=problems))
 
     def opened(self, key: int) -> Directory | File:
         """The inode that a bucket leads to."""

@@ -36,10 +36,10 @@ class WritableVolume(Content):
 
     def lookup(self, parent: int, name: bytes) -> int:
         """The inode number behind a name; OSError ENOENT or ENOTDIR."""
-        folder = self.file(parent)
-        if name in DOTS and isinstance(folder, Directory):
-            return folder.parent if name == b".." else folder.id
-        found = self.find(folder, name)
+        directory = self.file(parent)
+        if name in DOTS and isinstance(directory, Directory):
+            return directory.parent if name == b".." else directory.id
+        found = self.find(directory, name)
         if found is None:
             raise fail(errno.ENOENT, name)
         self.remember(found.inode)
@@ -93,18 +93,18 @@ class WritableVolume(Content):
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int = 0, gid: int = 0) -> int:
         """A new directory; its inode number.  EMLINK too, and NoIds where the mapping table is full."""
         with self._operation(NAME_COST):
-            folder = self._folder(parent)
-            self._check_new(folder, name)
-            if folder.links >= LINK_MAX:
+            directory = self._directory(parent)
+            self._check_new(directory, name)
+            if directory.links >= LINK_MAX:
                 raise fail(errno.EMLINK, name)
-            if folder.mode & stat.S_ISGID:
-                gid, mode = folder.gid, mode | stat.S_ISGID
+            if directory.mode & stat.S_ISGID:
+                gid, mode = directory.gid, mode | stat.S_ISGID
             made = new_directory(self.shape, self.new_id(), stat.S_IFDIR | stat.S_IMODE(mode))
             self.adopt(made)
-            self._dress(made, folder, name, uid, gid)
-            self._name(folder, made)
-            self.touch(folder)
-            folder.links += 1
+            self._dress(made, directory, name, uid, gid)
+            self._name(directory, made)
+            self.touch(directory)
+            directory.links += 1
             return made.ino
 
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int = 0, gid: int = 0) -> int:
@@ -121,8 +121,8 @@ class WritableVolume(Content):
     def link(self, ino: int, parent: int, name: bytes) -> None:
         """A further name for a file; EPERM for directories, EEXIST, EMLINK, NoIds where the mapping table is full."""
         with self._operation(NAME_COST):
-            file, folder = self.file(ino), self._folder(parent)
-            self._check_new(folder, name)
+            file, directory = self.file(ino), self._directory(parent)
+            self._check_new(directory, name)
             if not isinstance(file, File):
                 raise fail(errno.EPERM, name)
             if file.links >= LINK_MAX:
@@ -131,37 +131,37 @@ class WritableVolume(Content):
                 raise fail(errno.ENOENT, name)
             if not file.id:
                 self._give_id(file)
-            made = Link(folder.id, name, file.id)
+            made = Link(directory.id, name, file.id)
             self.adopt(made)
             try:
-                self.names.insert(folder, name_hash(name), made.token)
+                self.names.insert(directory, name_hash(name), made.token)
             except OSError:
                 del self._tokens[made.token]
                 raise
             self.touch(file)
             file.links += 1
             now = file.ctime = self.clock()
-            self._changed_names(folder, now)
+            self._changed_names(directory, now)
 
     def unlink(self, parent: int, name: bytes) -> None:
         """Remove a name; the file goes with its last one, once nobody holds it.  EISDIR for a directory."""
         with self._operation(0):
-            folder, found = self._entry(parent, name)
+            directory, found = self._entry(parent, name)
             if found.inode.is_dir:
                 raise fail(errno.EISDIR, name)
-            self._remove(folder, found)
+            self._remove(directory, found)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty directory; ENOTEMPTY, ENOTDIR, EINVAL for `.`."""
         with self._operation(0):
             if name in DOTS:
                 raise fail(errno.EINVAL if name == b"." else errno.ENOTEMPTY, name)
-            folder, found = self._entry(parent, name)
+            directory, found = self._entry(parent, name)
             if not found.inode.is_dir:
                 raise fail(errno.ENOTDIR, name)
             if found.inode.size:
                 raise fail(errno.ENOTEMPTY, name)
-            self._remove(folder, found)
+            self._remove(directory, found)
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int = 0) -> None:
         """rename(2), with RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT; one step, whatever it replaces."""
@@ -171,7 +171,7 @@ class WritableVolume(Content):
             if name in DOTS or new_name in DOTS:
                 raise fail(errno.EBUSY, name)
             old, source = self._entry(parent, name)
-            new = self._folder(new_parent)
+            new = self._directory(new_parent)
             _check_name(new_name)
             found = self.find(new, new_name)
             if found is not None and flags & RENAME_NOREPLACE:
@@ -246,7 +246,7 @@ class WritableVolume(Content):
     def _text_room(self, inode: Inode) -> int:
         return self.shape.dir_text if inode.is_dir else self.shape.file_text
 
-    def _folder(self, ino: int) -> Directory:
+    def _directory(self, ino: int) -> Directory:
         inode = self.file(ino)
         if not isinstance(inode, Directory):
             raise fail(errno.ENOTDIR)
@@ -254,53 +254,53 @@ class WritableVolume(Content):
             raise fail(errno.ENOENT)
         return inode
 
-    def _check_new(self, folder: Directory, name: bytes) -> None:
+    def _check_new(self, directory: Directory, name: bytes) -> None:
         _check_name(name)
-        if name in DOTS or self.find(folder, name) is not None:
+        if name in DOTS or self.find(directory, name) is not None:
             raise fail(errno.EEXIST, name)
 
     def _entry(self, parent: int, name: bytes) -> tuple[Directory, Entry]:
-        folder = self._folder(parent)
+        directory = self._directory(parent)
         if len(name) > NAME_LEN:
             raise fail(errno.ENAMETOOLONG, name)
-        found = self.find(folder, name)
+        found = self.find(directory, name)
         if found is None:
             raise fail(errno.ENOENT, name)
-        return folder, found
+        return directory, found
 
     def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> File:
-        folder = self._folder(parent)
-        self._check_new(folder, name)
-        if folder.mode & stat.S_ISGID:
-            gid = folder.gid
+        directory = self._directory(parent)
+        self._check_new(directory, name)
+        if directory.mode & stat.S_ISGID:
+            gid = directory.gid
         made = File(self.new_ino(), mode, rdev=rdev)
         self.adopt(made)
-        self._dress(made, folder, name, uid, gid)
-        self._name(folder, made)
+        self._dress(made, directory, name, uid, gid)
+        self._name(directory, made)
         return made
 
-    def _dress(self, made: Directory | File, folder: Directory, name: bytes, uid: int, gid: int) -> None:
+    def _dress(self, made: Directory | File, directory: Directory, name: bytes, uid: int, gid: int) -> None:
         self._generation += 1
-        made.name, made.parent, made.uid, made.gid = name, folder.id, uid, gid
+        made.name, made.parent, made.uid, made.gid = name, directory.id, uid, gid
         made.generation = self._generation & 0xFFFFFFFF
         made.atime = made.mtime = made.ctime = made.crtime = self.clock()
 
-    def _name(self, folder: Directory, made: Directory | File) -> None:
+    def _name(self, directory: Directory, made: Directory | File) -> None:
         """Put something new into its directory; where that fails it was never there."""
         try:
-            self.names.insert(folder, name_hash(made.name), self.pointer_to(made))
+            self.names.insert(directory, name_hash(made.name), self.pointer_to(made))
         except OSError:
             if isinstance(made, File):
                 del self._tokens[made.token]
             else:
                 self.drop_id(made)
             raise
-        self._changed_names(folder, made.ctime)
+        self._changed_names(directory, made.ctime)
         self.remember(made)
 
-    def _changed_names(self, folder: Directory, now: int) -> None:
-        self.touch(folder)
-        folder.mtime = folder.ctime = now
+    def _changed_names(self, directory: Directory, now: int) -> None:
+        self.touch(directory)
+        directory.mtime = directory.ctime = now
 
     def _give_id(self, file: File) -> None:
         """A file gets a logical id, and its directory leads to it by that from now on."""
@@ -313,19 +313,19 @@ class WritableVolume(Content):
         self._by_id[number] = file
         self.remember(file)
 
-    def _remove(self, folder: Directory, found: Entry) -> None:
+    def _remove(self, directory: Directory, found: Entry) -> None:
         """A name goes, and with the last one what it leads to."""
         now = self.clock()
-        self.names.remove(folder, name_hash(found.name), found.pointer)
-        self._lost_name(folder, found, now)
-        self._changed_names(folder, now)
+        self.names.remove(directory, name_hash(found.name), found.pointer)
+        self._lost_name(directory, found, now)
+        self._changed_names(directory, now)
 
-    def _lost_name(self, folder: Directory, found: Entry, now: int) -> None:
+    def _lost_name(self, directory: Directory, found: Entry, now: int) -> None:
         inode, holder = found.inode, found.holder
         if isinstance(holder, Link):
             self._drop_node(holder)
         if isinstance(inode, Directory):
-            folder.links = max(folder.links - 1, 2)
+            directory.links = max(directory.links - 1, 2)
             self._forget(inode)
             inode.links = 0
         else:
@@ -428,26 +428,26 @@ class WritableVolume(Content):
         if not isinstance(holder, Link) and len(name) + len(xattr_bytes(holder.xattrs)) > self._text_room(holder):
             raise fail(errno.ENOSPC, name)
 
-    def _renamed(self, holder: Directory | File | Link, folder: Directory, name: bytes) -> None:
+    def _renamed(self, holder: Directory | File | Link, directory: Directory, name: bytes) -> None:
         self.touch(holder)
-        holder.name, holder.parent = name, folder.id
+        holder.name, holder.parent = name, directory.id
         if not isinstance(holder, Link):
             self.remember(holder)
 
-    def _settle_names(self, folders: tuple[Directory, ...], inodes: tuple[Directory | File, ...], now: int) -> None:
+    def _settle_names(self, directories: tuple[Directory, ...], inodes: tuple[Directory | File, ...], now: int) -> None:
         for inode in inodes:
             self.touch(inode)
             inode.ctime = now
-        for folder in folders:
-            self._changed_names(folder, now)
+        for directory in directories:
+            self._changed_names(directory, now)
 
-    def _is_inside(self, folder: Directory, top: int) -> bool:
+    def _is_inside(self, directory: Directory, top: int) -> bool:
         """Whether a directory is `top` or lies below it."""
         met = 0
-        while folder.id != top:
-            if folder.id == folder.parent or met > self.shape.ids:
+        while directory.id != top:
+            if directory.id == directory.parent or met > self.shape.ids:
                 return False
-            folder, met = self.directory(folder.parent), met + 1
+            directory, met = self.directory(directory.parent), met + 1
         return True
 
 

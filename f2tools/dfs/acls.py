@@ -18,9 +18,9 @@ def with_acl(inode: Inode, name: str, value: bytes | None) -> tuple[int, dict[st
     return mode, others if entries is None else {**others, name: build_xattr(entries)}
 
 
-def inherited(folder: Inode, mode: int, umask: int) -> tuple[int, dict[str, bytes]]:
+def inherited(directory: Inode, mode: int, umask: int) -> tuple[int, dict[str, bytes]]:
     """(mode, ACLs) of a new file in a directory."""
-    default = folder.xattrs.get(DEFAULT)
+    default = directory.xattrs.get(DEFAULT)
     if default is None or stat.S_ISLNK(mode):
         return mode & ~umask, {}
     mode, access, for_new = inherit(parse_xattr(default), mode)

@@ -25,7 +25,7 @@ SAME = ("version", "chunk_bits", "slot_blocks", "wal_blocks", "uuid", "made")
 
 
 @dataclass
-class Report:
+class DfsReport:
     """What a check found."""
 
     clean: bool = False
@@ -63,7 +63,7 @@ class _Check:
         self.volume = volume
         self.geo = volume.geo
         self.advance = advance
-        self.report = Report(clean=volume.clean, mapped_blocks=volume.layer.mapped_blocks)
+        self.report = DfsReport(clean=volume.clean, mapped_blocks=volume.layer.mapped_blocks)
         self.kinds: dict[int, tuple[int, int]] = {}  # ino -> mode, links
         self.unusable: set[int] = set()
         self.names: Counter[int] = Counter()  # ino -> entries that lead to it, but for `.` and `..`
@@ -133,34 +133,34 @@ class _Check:
                 self.directory(self.volume.inode(ino))
                 self.advance(1)
 
-    def directory(self, folder: Inode) -> None:
+    def directory(self, directory: Inode) -> None:
         """One directory."""
         names: set[bytes] = set()
-        runs = self.volume.mapped(folder.base, folder.blocks)
+        runs = self.volume.mapped(directory.base, directory.blocks)
         there = sum(count for _, count in runs)
-        if there != folder.blocks:
-            self.found("DFS021", folder.ino, found=there, counted=folder.blocks)
+        if there != directory.blocks:
+            self.found("DFS021", directory.ino, found=there, counted=directory.blocks)
         for address in (block for start, count in runs for block in range(start, start + count)):
-            at = (address - folder.base) * BLOCK
+            at = (address - directory.base) * BLOCK
             try:
                 entries = entries_of(self.volume.block(address), at)
             except Malformed as error:
-                self.found("DFS020", folder.ino, offset=at, detail=error)
+                self.found("DFS020", directory.ino, offset=at, detail=error)
                 continue
             except DeviceError as error:
-                self.found("DFS042", folder.ino, block=address, detail=error)
+                self.found("DFS042", directory.ino, block=address, detail=error)
                 continue
             for entry in entries:
-                self.entry(folder, entry, names)
-        if folder.links:
+                self.entry(directory, entry, names)
+        if directory.links:
             for name in DOTS:
                 if name not in names:
-                    self.found("DFS027", folder.ino, name=_shown(name))
+                    self.found("DFS027", directory.ino, name=_shown(name))
 
-    def entry(self, folder: Inode, entry: Dentry, names: set[bytes]) -> None:
+    def entry(self, directory: Inode, entry: Dentry, names: set[bytes]) -> None:
         """One entry."""
         self.report.entries += 1
-        ino, at, name = folder.ino, entry.offset, _shown(entry.name)
+        ino, at, name = directory.ino, entry.offset, _shown(entry.name)
         problem = entry_problem(self.geo, entry)
         if problem:
             self.found("DFS022", ino, offset=at, detail=problem)
@@ -235,7 +235,7 @@ class _Check:
             self.found("DFS041", block=start, count=count)
 
 
-def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> Report:
+def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> DfsReport:
     """Check a volume that was opened for reading."""
     checking = _Check(volume, advance)
     checking.supers()

@@ -30,8 +30,8 @@ from f2tools.text import command_line, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from f2tools.dfs.check import Report
-    from f2tools.dfs.recover import Plan
+    from f2tools.dfs.check import DfsReport
+    from f2tools.dfs.recover import DfsRecoveryPlan
     from f2tools.dfs.repair import Repair
 
 
@@ -160,7 +160,7 @@ def _say_repair(image: str, said: Repair, sound: bool, dry_run: bool, undo: str 
         click.echo(f"`{command_line('f2tools', 'undo', undo, image)}` takes the repair back")
 
 
-def _say_report(image: str, report: Report) -> None:
+def _say_report(image: str, report: DfsReport) -> None:
     for finding in report.findings:
         click.echo(printable(str(finding)))
     for line in _said_of(report):
@@ -172,7 +172,7 @@ def _say_report(image: str, report: Report) -> None:
     )
 
 
-def _said_of(report: Report) -> list[str]:
+def _said_of(report: DfsReport) -> list[str]:
     """What the next opening for writing puts in order."""
     if report.clean:
         return []
@@ -223,7 +223,7 @@ def recover(image: str, apply: bool, dry_run: bool, undo: str | None, as_json: b
         click.echo("done" if applied else "nothing was written; --apply does it, and so does the next mount")
 
 
-def _lines_of(plan: Plan) -> Iterator[str]:
+def _lines_of(plan: DfsRecoveryPlan) -> Iterator[str]:
     """A plan for people."""
     if not plan.needed:
         yield "closed; there is nothing to recover"

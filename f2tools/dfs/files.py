@@ -53,8 +53,8 @@ class Files(ReadOnly, Generic[AnyVolume]):
         return True
 
     def entries(self, ino: int, position: int) -> Iterator[DirEntry]:
-        folder = self._folder(ino)
-        for entry in self.volume.dentries(folder, position):
+        directory = self._directory(ino)
+        for entry in self.volume.dentries(directory, position):
             if entry.name in DOTS or b"/" not in entry.name:
                 yield DirEntry(entry.name, entry.ino, entry.type << 12, entry.offset + 1)
 
@@ -84,7 +84,7 @@ class Files(ReadOnly, Generic[AnyVolume]):
     def close(self) -> None:
         self.volume.close()
 
-    def _folder(self, ino: int) -> Inode:
+    def _directory(self, ino: int) -> Inode:
         inode = self.volume.inode(ino)
         if not inode.is_dir:
             raise fail(errno.ENOTDIR)

@@ -28,7 +28,7 @@ KEPT_NAMES = 1 << 20  # of all directories together
 DOTS = (b".", b"..")
 
 
-class _Folder:
+class _Directory:
     """The names of one directory, and the room in each of its blocks."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Directories:
         self.volume = volume
         self.journal = journal
         self.put = put
-        self._folders: OrderedDict[int, _Folder] = OrderedDict()
+        self._directories: OrderedDict[int, _Directory] = OrderedDict()
         self._kept = 0
 
     def check_name(self, name: bytes) -> None:
@@ -55,83 +55,83 @@ class Directories:
         if name_problem(name):
             raise fail(errno.EINVAL, name)
 
-    def find(self, folder: Inode, name: bytes) -> Dentry | None:
+    def find(self, directory: Inode, name: bytes) -> Dentry | None:
         """The entry of that name."""
-        return self._of(folder).names.get(name)
+        return self._of(directory).names.get(name)
 
-    def is_empty(self, folder: Inode) -> bool:
+    def is_empty(self, directory: Inode) -> bool:
         """Whether nothing but `.` and `..` is in it."""
-        return all(name in DOTS for name in self._of(folder).names)
+        return all(name in DOTS for name in self._of(directory).names)
 
-    def fill_new(self, folder: Inode, parent: int) -> None:
+    def fill_new(self, directory: Inode, parent: int) -> None:
         """Write the first block of a new directory."""
-        self.journal.write(folder.base, first_block(folder.ino, parent, folder.mode >> 12))
-        folder.size = BLOCK
-        self.put(folder)
+        self.journal.write(directory.base, first_block(directory.ino, parent, directory.mode >> 12))
+        directory.size = BLOCK
+        self.put(directory)
 
-    def room(self, folder: Inode, name: bytes) -> int:
+    def room(self, directory: Inode, name: bytes) -> int:
         """The number of the block that takes this name; one past the last where the directory has to grow."""
-        need, room = length_of(name), self._of(folder).room
+        need, room = length_of(name), self._of(directory).room
         return next((number for number, left in enumerate(room) if left >= need), len(room))
 
-    def add(self, folder: Inode, name: bytes, ino: int, kind: int) -> None:
+    def add(self, directory: Inode, name: bytes, ino: int, kind: int) -> None:
         """Add an entry; room for a block more was promised."""
-        kept = self._of(folder)
-        number = self.room(folder, name)
+        kept = self._of(directory)
+        number = self.room(directory, name)
         if number * BLOCK >= self.volume.geo.max_size:
             raise fail(errno.ENOSPC, name)
         if number == len(kept.room):
             block = EMPTY
             kept.room.append(0)
-            folder.size = len(kept.room) * BLOCK
-            self.put(folder)
+            directory.size = len(kept.room) * BLOCK
+            self.put(directory)
         else:
-            block = self.journal.read(folder.base + number)
+            block = self.journal.read(directory.base + number)
         block, at = with_entry(block, name, ino, kind)
-        self._changed(folder, number, block)
+        self._changed(directory, number, block)
         kept.names[name] = Dentry(number * BLOCK + at, name, ino, kind)
         self._kept += 1
 
-    def remove(self, folder: Inode, entry: Dentry) -> None:
+    def remove(self, directory: Inode, entry: Dentry) -> None:
         """Remove an entry."""
         number, at = divmod(entry.offset, BLOCK)
-        self._changed(folder, number, without_entry(self.journal.read(folder.base + number), at))
-        del self._of(folder).names[entry.name]
+        self._changed(directory, number, without_entry(self.journal.read(directory.base + number), at))
+        del self._of(directory).names[entry.name]
         self._kept -= 1
 
-    def lead_to(self, folder: Inode, entry: Dentry, ino: int, kind: int) -> None:
+    def lead_to(self, directory: Inode, entry: Dentry, ino: int, kind: int) -> None:
         """Let an entry lead to another inode."""
         number, at = divmod(entry.offset, BLOCK)
-        self._changed(folder, number, with_target(self.journal.read(folder.base + number), at, ino, kind))
-        self._of(folder).names[entry.name] = entry._replace(ino=ino, type=kind)
+        self._changed(directory, number, with_target(self.journal.read(directory.base + number), at, ino, kind))
+        self._of(directory).names[entry.name] = entry._replace(ino=ino, type=kind)
 
     def forget(self, ino: int) -> None:
         """A directory is gone, or was changed behind our back."""
-        kept = self._folders.pop(ino, None)
+        kept = self._directories.pop(ino, None)
         if kept is not None:
             self._kept -= len(kept.names)
 
-    def _changed(self, folder: Inode, number: int, block: bytes) -> None:
-        self.journal.write(folder.base + number, block)
-        self._of(folder).room[number] = room_in(block)
+    def _changed(self, directory: Inode, number: int, block: bytes) -> None:
+        self.journal.write(directory.base + number, block)
+        self._of(directory).room[number] = room_in(block)
 
-    def _of(self, folder: Inode) -> _Folder:
-        if not folder.is_dir:
+    def _of(self, directory: Inode) -> _Directory:
+        if not directory.is_dir:
             raise fail(errno.ENOTDIR)
-        kept = self._folders.get(folder.ino)
+        kept = self._directories.get(directory.ino)
         if kept is not None:
-            self._folders.move_to_end(folder.ino)
+            self._directories.move_to_end(directory.ino)
             return kept
-        kept = _Folder()
-        if sum(count for _, count in self.volume.mapped(folder.base, folder.blocks)) != folder.blocks:
-            raise Corrupt(Where(ino=folder.ino), "a directory with holes; `f2tools dfs fsck` says more")
-        for entry in self.volume.dentries(folder):
+        kept = _Directory()
+        if sum(count for _, count in self.volume.mapped(directory.base, directory.blocks)) != directory.blocks:
+            raise Corrupt(Where(ino=directory.ino), "a directory with holes; `f2tools dfs fsck` says more")
+        for entry in self.volume.dentries(directory):
             kept.names.setdefault(entry.name, entry)
-        for number in range(folder.blocks):
-            kept.room.append(room_in(self.volume.block(folder.base + number)))
-        while self._folders and self._kept + len(kept.names) > KEPT_NAMES:
-            _, old = self._folders.popitem(last=False)
+        for number in range(directory.blocks):
+            kept.room.append(room_in(self.volume.block(directory.base + number)))
+        while self._directories and self._kept + len(kept.names) > KEPT_NAMES:
+            _, old = self._directories.popitem(last=False)
             self._kept -= len(old.names)
-        self._folders[folder.ino] = kept
+        self._directories[directory.ino] = kept
         self._kept += len(kept.names)
         return kept

@@ -32,7 +32,7 @@ class Change:
 
 
 @dataclass
-class Plan:
+class DfsRecoveryPlan:
     """What recovery does."""
 
     needed: bool
@@ -47,11 +47,11 @@ class Plan:
         return asdict(self)
 
 
-def make_plan(image: str) -> Plan:
+def make_plan(image: str) -> DfsRecoveryPlan:
     """What the next opening for writing does to the volume in an image; nothing is written."""
     with open_volume(image) as volume:
         layer = volume.layer.opened
-        plan = Plan(not volume.clean or volume.waiting is not None, log_blocks_read=layer.blocks_read)
+        plan = DfsRecoveryPlan(not volume.clean or volume.waiting is not None, log_blocks_read=layer.blocks_read)
         if not plan.needed:
             return plan
         paths = {inode.ino: shown(path) for path, inode in walk(volume, volume.inode(ROOT_INO), b"/", [])}

@@ -179,9 +179,9 @@ class _Repairer:
             raise F2fsError("the root is no directory")
         return inode
 
-    def note_types(self, folder: int) -> None:
+    def note_types(self, directory: int) -> None:
         """What the entries at the place of a directory say of the kinds of their inodes."""
-        base = self.geo.own_chunk(folder)
+        base = self.geo.own_chunk(directory)
         for start, count in self.volume.mapped(base, self.geo.chunk_blocks):
             for block in range(start, start + count):
                 try:
@@ -216,41 +216,41 @@ class _Repairer:
 
     def directories(self) -> None:
         """Every directory is whole blocks of good entries, none of them twice."""
-        folders = sorted(ino for ino, mode in self.modes.items() if stat.S_ISDIR(mode))
+        directories = sorted(ino for ino, mode in self.modes.items() if stat.S_ISDIR(mode))
         said: dict[int, int] = {}
-        for ino in folders:
+        for ino in directories:
             self.whole_blocks(self.volume.inode(ino))
             for entry in self.volume.dentries(self.volume.inode(ino)):
                 if entry.name == b"..":
                     said[ino] = entry.ino
-        wanted = self.places_of_directories(folders, said)
-        for ino in folders:
+        wanted = self.places_of_directories(directories, said)
+        for ino in directories:
             self.entries(self.volume.inode(ino), wanted)
 
-    def whole_blocks(self, folder: Inode) -> None:
+    def whole_blocks(self, directory: Inode) -> None:
         """Blocks that are no records are written anew with the entries that can still be told, holes are closed."""
-        runs = self.volume.mapped(folder.base, folder.blocks)
+        runs = self.volume.mapped(directory.base, directory.blocks)
         blocks = [block for start, count in runs for block in range(start, start + count)]
-        if len(blocks) != folder.blocks:
-            self.close_holes(folder, blocks)
+        if len(blocks) != directory.blocks:
+            self.close_holes(directory, blocks)
         for block in blocks:
-            at = (block - folder.base) * BLOCK
+            at = (block - directory.base) * BLOCK
             data = self.read(block)
             try:
                 entries = entries_of(data, at)
             except Malformed:
                 kept = [entry for entry in found_in(data, at) if self.may_be(entry)]
                 self.said.done.append(
-                    f"directory {folder.ino}: the block at byte {at:#x} written anew with {len(kept)} entries"
+                    f"directory {directory.ino}: the block at byte {at:#x} written anew with {len(kept)} entries"
                 )
-                self.said.lost.append(f"entries of directory {folder.ino} in the block at byte {at:#x}, if there were "
-                                      "others")  # fmt: skip
+                self.said.lost.append(f"entries of directory {directory.ino} in the block at byte {at:#x}, "
+                                      "if there were others")  # fmt: skip
                 self.layer.write_vblocks(block, block_of(kept))
                 continue
             for entry in entries:
                 problem = entry_problem(self.geo, entry)
                 if problem is not None:
-                    self.drop(folder, entry, problem)
+                    self.drop(directory, entry, problem)
 
     def read(self, block: int) -> bytes:
         """A block; zeros, which are no records, where the flash has lost it."""
@@ -259,33 +259,33 @@ class _Repairer:
         except F2fsError:
             return bytes(BLOCK)
 
-    def close_holes(self, folder: Inode, blocks: list[int]) -> None:
+    def close_holes(self, directory: Inode, blocks: list[int]) -> None:
         """Move the blocks of a directory together, to its beginning, and let its size say how many there are.
 
         From the first on, so that a block is at two places for a while, and never at none.
         """
         for number, block in enumerate(blocks):
-            if block != folder.base + number:
-                self.layer.write_vblocks(folder.base + number, self.read(block))
+            if block != directory.base + number:
+                self.layer.write_vblocks(directory.base + number, self.read(block))
         if not blocks:
-            self.layer.write_vblocks(folder.base, first_block(folder.ino, ROOT_INO, stat.S_IFDIR >> 12))
-            self.said.lost.append(f"all entries of directory {folder.ino}")
-        folder.size = max(1, len(blocks)) * BLOCK
-        self.put(folder)
+            self.layer.write_vblocks(directory.base, first_block(directory.ino, ROOT_INO, stat.S_IFDIR >> 12))
+            self.said.lost.append(f"all entries of directory {directory.ino}")
+        directory.size = max(1, len(blocks)) * BLOCK
+        self.put(directory)
         self.layer.flush()
-        end = folder.base + folder.blocks
-        self.layer.trim_vblocks(end, folder.base + self.geo.chunk_blocks - end)
-        blocks[:] = range(folder.base, end)
-        self.said.done.append(f"directory {folder.ino}: made of {len(blocks)} blocks without holes")
+        end = directory.base + directory.blocks
+        self.layer.trim_vblocks(end, directory.base + self.geo.chunk_blocks - end)
+        blocks[:] = range(directory.base, end)
+        self.said.done.append(f"directory {directory.ino}: made of {len(blocks)} blocks without holes")
 
     def may_be(self, entry: Dentry) -> bool:
         """Whether bytes that look like an entry are one: its inode is there, and of that kind."""
         return entry_problem(self.geo, entry) is None and self.modes.get(entry.ino, 0) >> 12 == entry.type
 
-    def places_of_directories(self, folders: list[int], said: dict[int, int]) -> dict[int, int]:
+    def places_of_directories(self, directories: list[int], said: dict[int, int]) -> dict[int, int]:
         """By directory: the one that it stands in, which is the one that its `..` says, or the first that has it."""
         wanted: dict[int, int] = {}
-        for ino in folders:
+        for ino in directories:
             for entry in self.volume.dentries(self.volume.inode(ino)):
                 if entry.name in DOTS or entry.ino == ROOT_INO or not stat.S_ISDIR(self.modes.get(entry.ino, 0)):
                     continue
@@ -293,60 +293,60 @@ class _Repairer:
                     wanted[entry.ino] = ino
         return wanted
 
-    def entries(self, folder: Inode, wanted: dict[int, int]) -> None:
+    def entries(self, directory: Inode, wanted: dict[int, int]) -> None:
         """Each entry leads to an inode of its type, each name stands once, `.` and `..` are there."""
         names: set[bytes] = set()
-        for entry in list(self.volume.dentries(folder)):
+        for entry in list(self.volume.dentries(directory)):
             mode = self.modes.get(entry.ino)
             if entry.name in names:
-                self.drop(folder, entry, "the name stands there twice")
+                self.drop(directory, entry, "the name stands there twice")
             elif entry.name in DOTS:
                 names.add(entry.name)
-                if entry.name == b"." and entry.ino != folder.ino:
-                    self.lead_to(folder, entry, folder.ino, stat.S_IFDIR)
+                if entry.name == b"." and entry.ino != directory.ino:
+                    self.lead_to(directory, entry, directory.ino, stat.S_IFDIR)
             elif mode is None:
-                self.drop(folder, entry, f"inode {entry.ino} is not there")
-            elif stat.S_ISDIR(mode) and (wanted.get(entry.ino) != folder.ino or entry.ino in self.parents):
-                self.drop(folder, entry, f"directory {entry.ino} stands elsewhere")
+                self.drop(directory, entry, f"inode {entry.ino} is not there")
+            elif stat.S_ISDIR(mode) and (wanted.get(entry.ino) != directory.ino or entry.ino in self.parents):
+                self.drop(directory, entry, f"directory {entry.ino} stands elsewhere")
             else:
                 names.add(entry.name)
                 self.names[entry.ino] += 1
                 if stat.S_ISDIR(mode):
-                    self.parents[entry.ino] = folder.ino
+                    self.parents[entry.ino] = directory.ino
                 if entry.type != mode >> 12:
-                    self.lead_to(folder, entry, entry.ino, mode)
+                    self.lead_to(directory, entry, entry.ino, mode)
         for name in DOTS:
             if name not in names:
-                self.add(folder, name, folder.ino if name == b"." else ROOT_INO, stat.S_IFDIR)
-                self.said.done.append(f"directory {folder.ino}: `{name.decode()}` is there again")
+                self.add(directory, name, directory.ino if name == b"." else ROOT_INO, stat.S_IFDIR)
+                self.said.done.append(f"directory {directory.ino}: `{name.decode()}` is there again")
 
-    def drop(self, folder: Inode, entry: Dentry, why: str) -> None:
+    def drop(self, directory: Inode, entry: Dentry, why: str) -> None:
         """Remove an entry."""
         number, at = divmod(entry.offset, BLOCK)
-        block = self.volume.block(folder.base + number)
-        self.layer.write_vblocks(folder.base + number, without_entry(block, at))
-        self.said.lost.append(f"entry {shown(entry.name)} of directory {folder.ino}: {why}")
+        block = self.volume.block(directory.base + number)
+        self.layer.write_vblocks(directory.base + number, without_entry(block, at))
+        self.said.lost.append(f"entry {shown(entry.name)} of directory {directory.ino}: {why}")
 
-    def lead_to(self, folder: Inode, entry: Dentry, ino: int, mode: int) -> None:
+    def lead_to(self, directory: Inode, entry: Dentry, ino: int, mode: int) -> None:
         """Let an entry lead to an inode, and say its type."""
         number, at = divmod(entry.offset, BLOCK)
-        block = self.volume.block(folder.base + number)
-        self.layer.write_vblocks(folder.base + number, with_target(block, at, ino, mode >> 12))
-        self.said.done.append(f"directory {folder.ino}: entry {shown(entry.name)} leads to inode {ino}")
+        block = self.volume.block(directory.base + number)
+        self.layer.write_vblocks(directory.base + number, with_target(block, at, ino, mode >> 12))
+        self.said.done.append(f"directory {directory.ino}: entry {shown(entry.name)} leads to inode {ino}")
 
-    def add(self, folder: Inode, name: bytes, ino: int, mode: int, first: int = 0) -> int:
+    def add(self, directory: Inode, name: bytes, ino: int, mode: int, first: int = 0) -> int:
         """Add an entry from block `first` on, in a block more where none has room; which block that is."""
-        for number in range(first, folder.blocks):
+        for number in range(first, directory.blocks):
             try:
-                made = with_entry(self.volume.block(folder.base + number), name, ino, mode >> 12)[0]
+                made = with_entry(self.volume.block(directory.base + number), name, ino, mode >> 12)[0]
             except ValueError:
                 continue
-            self.layer.write_vblocks(folder.base + number, made)
+            self.layer.write_vblocks(directory.base + number, made)
             return number
-        self.layer.write_vblocks(folder.base + folder.blocks, with_entry(EMPTY, name, ino, mode >> 12)[0])
-        folder.size += BLOCK
-        self.put(folder)
-        return folder.blocks - 1
+        self.layer.write_vblocks(directory.base + directory.blocks, with_entry(EMPTY, name, ino, mode >> 12)[0])
+        directory.size += BLOCK
+        self.put(directory)
+        return directory.blocks - 1
 
     # -- the tree
 
@@ -360,9 +360,9 @@ class _Repairer:
                 way.add(here)
                 here = self.parents.get(here)
             if here in way:
-                folder = self.volume.inode(self.parents.pop(here))
-                entry = next(e for e in self.volume.dentries(folder) if e.ino == here and e.name not in DOTS)
-                self.drop(folder, entry, "the directories above it lead in a circle")
+                directory = self.volume.inode(self.parents.pop(here))
+                entry = next(e for e in self.volume.dentries(directory) if e.ino == here and e.name not in DOTS)
+                self.drop(directory, entry, "the directories above it lead in a circle")
                 self.names[here] -= 1
             reached.update(way)
 

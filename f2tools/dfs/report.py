@@ -85,10 +85,10 @@ class _Counting(Wrapper):
 def measure() -> Claims:
     """Measure everything; some seconds."""
     claims = Claims(lines=_lines())
-    with tempfile.TemporaryDirectory(prefix="f2tools-dfs-") as folder:
-        _addressing(claims, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="f2tools-dfs-") as directory:
+        _addressing(claims, Path(directory))
         for name, load in LOADS.items():
-            with _volume(Path(folder) / name.replace(" ", "-")) as (volume, image):
+            with _volume(Path(directory) / name.replace(" ", "-")) as (volume, image):
                 before = image.writes, image.written, image.flushes
                 asked = load(volume)
                 volume.sync()
@@ -119,9 +119,9 @@ def _volume(path: Path) -> Iterator[tuple[WritableVolume, _Counting]]:
         path.unlink()
 
 
-def _addressing(claims: Claims, folder: Path) -> None:
+def _addressing(claims: Claims, directory: Path) -> None:
     """Reads for an open and for a block, what a sparse file takes, what deleting it gives back."""
-    path = folder / "addressing"
+    path = directory / "addressing"
     make_image(str(path), SIZE)
     with open_image(path, write=True) as device:
         volume = WritableVolume(open_vsl(device))

@@ -187,10 +187,10 @@ class Volume:
     def root(self) -> Inode:
         return self.inode(ROOT_INO)
 
-    def names_in(self, folder: Inode, problems: list[str]) -> Iterator[tuple[bytes, int]]:
+    def names_in(self, directory: Inode, problems: list[str]) -> Iterator[tuple[bytes, int]]:
         """(name, inode number) of all but `.` and `..` in a directory; what can't be used is noted."""
         return (
-            (one.name, one.ino) for one in self.dentries(folder, problems=problems) if one.name not in (b".", b"..")
+            (one.name, one.ino) for one in self.dentries(directory, problems=problems) if one.name not in (b".", b"..")
         )
 
     def opened(self, key: int) -> Inode:

@@ -128,40 +128,40 @@ class WritableVolume(Engine):
     def link(self, ino: int, parent: int, name: bytes) -> None:
         """A further name for a file; EPERM for directories, EEXIST, EMLINK."""
         with self._operation(2):
-            inode, folder = self.inode(ino), self._folder(parent)
-            self._check_new(folder, name)
+            inode, directory = self.inode(ino), self._directory(parent)
+            self._check_new(directory, name)
             if inode.is_dir:
                 raise fail(errno.EPERM, name)
             if inode.links >= LINK_MAX:
                 raise fail(errno.EMLINK, name)
             now = self.clock()
-            self.names.add(folder, name, ino, inode.mode >> 12)
+            self.names.add(directory, name, ino, inode.mode >> 12)
             self._nameless.discard(ino)
             inode.links += 1
             self._stamp(inode, now)
-            self._stamp(folder, now, modified=True)
+            self._stamp(directory, now, modified=True)
 
     def unlink(self, parent: int, name: bytes) -> None:
         """Remove a name; the file goes with its last one, once nobody holds it.  EISDIR for a directory."""
         with self._operation(0):
-            folder, entry = self._entry(parent, name)
+            directory, entry = self._entry(parent, name)
             inode = self.inode(entry.ino)
             if inode.is_dir:
                 raise fail(errno.EISDIR, name)
-            self._remove(folder, entry, inode)
+            self._remove(directory, entry, inode)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty directory; ENOTEMPTY, ENOTDIR, EINVAL for `.`."""
         with self._operation(0):
             if name in DOTS:
                 raise fail(errno.EINVAL if name == b"." else errno.ENOTEMPTY, name)
-            folder, entry = self._entry(parent, name)
+            directory, entry = self._entry(parent, name)
             inode = self.inode(entry.ino)
             if not inode.is_dir:
                 raise fail(errno.ENOTDIR, name)
             if not self.names.is_empty(inode):
                 raise fail(errno.ENOTEMPTY, name)
-            self._remove(folder, entry, inode)
+            self._remove(directory, entry, inode)
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int = 0) -> None:
         """rename(2), with RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT; one step, whatever it replaces."""
@@ -171,7 +171,7 @@ class WritableVolume(Engine):
             if name in DOTS or new_name in DOTS:
                 raise fail(errno.EBUSY, name)
             old, entry = self._entry(parent, name)
-            new = self._folder(new_parent)
+            new = self._directory(new_parent)
             self.names.check_name(new_name)
             inode, found = self.inode(entry.ino), self.names.find(new, new_name)
             if found is not None and flags & RENAME_NOREPLACE:
@@ -293,16 +293,16 @@ class WritableVolume(Engine):
             self._stamp(inode, self.clock())
 
     def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, umask: int = 0) -> Inode:
-        folder = self._folder(parent)
-        self._check_new(folder, name)
+        directory = self._directory(parent)
+        self._check_new(directory, name)
         is_dir = stat.S_ISDIR(mode)
-        if is_dir and folder.links >= LINK_MAX:
+        if is_dir and directory.links >= LINK_MAX:
             raise fail(errno.EMLINK, name)
-        mode, acls = inherited(folder, mode, umask)
+        mode, acls = inherited(directory, mode, umask)
         if len(xattr_bytes(acls)) > SPARE:
             raise fail(errno.ENOSPC, name)
-        if folder.mode & stat.S_ISGID:
-            gid = folder.gid
+        if directory.mode & stat.S_ISGID:
+            gid = directory.gid
             mode |= stat.S_ISGID if is_dir else 0
         now, ino = self.clock(), self._free_ino()
         self._cursor = ino
@@ -318,14 +318,14 @@ class WritableVolume(Engine):
         self._put(inode)
         if is_dir:
             self.names.fill_new(inode, parent)
-            folder.links += 1
-        self.names.add(folder, name, ino, mode >> 12)
-        self._stamp(folder, now, modified=True)
+            directory.links += 1
+        self.names.add(directory, name, ino, mode >> 12)
+        self._stamp(directory, now, modified=True)
         return inode
 
     # -- inside: names
 
-    def _folder(self, ino: int) -> Inode:
+    def _directory(self, ino: int) -> Inode:
         inode = self.inode(ino)
         if not inode.is_dir:
             raise fail(errno.ENOTDIR)
@@ -333,30 +333,30 @@ class WritableVolume(Engine):
             raise fail(errno.ENOENT)
         return inode
 
-    def _check_new(self, folder: Inode, name: bytes) -> None:
+    def _check_new(self, directory: Inode, name: bytes) -> None:
         self.names.check_name(name)
-        if self.names.find(folder, name) is not None:
+        if self.names.find(directory, name) is not None:
             raise fail(errno.EEXIST, name)
 
     def _entry(self, parent: int, name: bytes) -> tuple[Inode, Dentry]:
-        folder = self._folder(parent)
+        directory = self._directory(parent)
         if len(name) > NAME_LEN:
             raise fail(errno.ENAMETOOLONG, name)
-        entry = self.names.find(folder, name)
+        entry = self.names.find(directory, name)
         if entry is None:
             raise fail(errno.ENOENT, name)
-        return folder, entry
+        return directory, entry
 
-    def _remove(self, folder: Inode, entry: Dentry, inode: Inode) -> None:
+    def _remove(self, directory: Inode, entry: Dentry, inode: Inode) -> None:
         now = self.clock()
-        self.names.remove(folder, entry)
-        self._unlinked(folder, inode, now)
-        self._stamp(folder, now, modified=True)
+        self.names.remove(directory, entry)
+        self._unlinked(directory, inode, now)
+        self._stamp(directory, now, modified=True)
 
-    def _unlinked(self, folder: Inode, inode: Inode, now: int) -> None:
+    def _unlinked(self, directory: Inode, inode: Inode, now: int) -> None:
         """A file lost a name."""
         if inode.is_dir:
-            folder.links = max(folder.links - 1, 2)
+            directory.links = max(directory.links - 1, 2)
             inode.links = 0
         else:
             inode.links = max(inode.links - 1, 0)
@@ -414,8 +414,8 @@ class WritableVolume(Engine):
                     self._new_parent(moved, source, target)
         for changed in (inode, other):
             self._stamp(changed, now)
-        for folder in (old, new):
-            self._stamp(folder, now, modified=True)
+        for directory in (old, new):
+            self._stamp(directory, now, modified=True)
 
     def _new_parent(self, inode: Inode, old: Inode, new: Inode) -> None:
         """A directory moved: its `..` says so."""
@@ -426,17 +426,17 @@ class WritableVolume(Engine):
             raise Corrupt(Where(ino=inode.ino), "a directory without `..`; `f2tools dfs fsck` says more")
         self.names.lead_to(inode, entry, new.ino, new.mode >> 12)
 
-    def _is_inside(self, folder: Inode, top: int) -> bool:
+    def _is_inside(self, directory: Inode, top: int) -> bool:
         """Whether a directory is `top` or lies below it."""
         met: set[int] = set()
-        while folder.ino != top:
-            above = self.names.find(folder, b"..")
-            if above is None or folder.ino in met:
-                raise Corrupt(Where(ino=folder.ino), "its `..` does not lead to the root")
-            if folder.ino == ROOT_INO:
+        while directory.ino != top:
+            above = self.names.find(directory, b"..")
+            if above is None or directory.ino in met:
+                raise Corrupt(Where(ino=directory.ino), "its `..` does not lead to the root")
+            if directory.ino == ROOT_INO:
                 return False
-            met.add(folder.ino)
-            folder = self.inode(above.ino)
+            met.add(directory.ino)
+            directory = self.inode(above.ino)
         return True
 
     # -- inside: content

@@ -183,14 +183,14 @@ def ls(
 @image_argument
 @click.argument("path", default="/")
 @click.option("-s", "--sizes", is_flag=True, help="The size of each file too.")
-@click.option("-d", "folders", is_flag=True, help="Directories only.")
+@click.option("-d", "directories", is_flag=True, help="Directories only.")
 @click.option("-L", "deepest", type=click.IntRange(1), metavar="LEVELS", help="No deeper than this.")
 @_volume_options
 def tree(
     image: str,
     path: str,
     sizes: bool,
-    folders: bool,
+    directories: bool,
     deepest: int | None,
     opening: Opening,
     as_json: bool,
@@ -215,7 +215,7 @@ def tree(
         else:
             click.echo("[", nl=False)
         separator = "\n"
-        for branch in listing.branches(volume, file, lost, deepest=deepest, folders_only=folders):
+        for branch in listing.branches(volume, file, lost, deepest=deepest, directories_only=directories):
             row = branch.row
             counts["dir" if row.kind == "dir" else "other"] += 1
             if as_json:
@@ -328,7 +328,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
 @image_argument
 @_paths("/")
 @click.option(
-    "-o", "--output", "target", required=True, metavar="DIR", help="The folder to put files in; made if need be."
+    "-o", "--output", "target", required=True, metavar="DIR", help="The directory to put files in; made if need be."
 )
 @keep_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names like this (repeatable).")
@@ -346,7 +346,7 @@ def extract(
 ) -> None:
     """Copy files out, all or those below PATHs, with modes as the umask has them, times, links, holes and attributes.
 
-    Files keep their path below DIR; folders that are there keep their mode and owner.  Owners, ACLs, devices,
+    Files keep their path below DIR; directories that are there keep their mode and owner.  Owners, ACLs, devices,
     set-user-ID bits and what else gives power come only on request, as from an archive.  What can't be read is said at
     the end, and the exit code is 1.
 

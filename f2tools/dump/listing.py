@@ -224,7 +224,7 @@ class Branch:
 
 
 def branches(
-    volume: Volume, top: File, lost: list[Lost], *, deepest: int | None, folders_only: bool
+    volume: Volume, top: File, lost: list[Lost], *, deepest: int | None, directories_only: bool
 ) -> Iterator[Branch]:
     """Everything below `top`, drawn like tree(1); a directory's entries follow it."""
     start = top.path or b"ino:%d" % top.inode.ino
@@ -239,7 +239,7 @@ def branches(
             lost.append(Lost(path, str(error)))
             return
         found = rows(volume, inode, lost, path)
-        if folders_only:
+        if directories_only:
             found = [row for row in found if row.kind == "dir"]
         for index, row in enumerate(found):
             last = index == len(found) - 1

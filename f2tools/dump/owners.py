@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.inode import Inode
     from f2tools.f2fs.volume.volume import Volume
 
-MAX_DEPTH = 4096  # folders between a file and the root; i_pino chains may run in a circle
+MAX_DEPTH = 4096  # directories between a file and the root; i_pino chains may run in a circle
 
 
 @dataclass

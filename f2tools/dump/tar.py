@@ -169,8 +169,8 @@ class _Writer:
                 b"GNU.sparse.name": name,
                 b"GNU.sparse.realsize": b"%d" % inode.i_size,
             }
-            folder, _, last = name.rpartition(b"/")
-            stand_in = (folder + b"/" if folder else b"") + b"GNUSparseFile.0/" + last
+            directory, _, last = name.rpartition(b"/")
+            stand_in = (directory + b"/" if directory else b"") + b"GNUSparseFile.0/" + last
             self._header(stand_in, inode, b"0", size=len(table) + used, records=records)
             self._write(table)
         reasons += self._stream(inode, runs)

@@ -17,13 +17,13 @@ from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.options import progress, said_of_waiting
 
 if TYPE_CHECKING:
-    from f2tools.copyout.making import Report
+    from f2tools.copyout.making import CopyReport
     from f2tools.f2fs.volume.volume import File
 
 
 def copy_out(
     sources: Sequence[Inside | Outside], target: str, devices: Sequence[str] = (), *, recursive: bool, keep: bool
-) -> tuple[list[Report], list[str]]:
+) -> tuple[list[CopyReport], list[str]]:
     """(what was copied, what a user should know): into `target` where it is a directory, else, a single file, as it.
 
     Files that are there are replaced.  `keep`: owners, all modes, attributes and devices too.  Usage, EditFailed.
@@ -40,9 +40,9 @@ def copy_out(
         within = os.path.isdir(target)
         if not within and (len(files) > 1 or target.endswith("/")):
             raise EditFailed(f"{target}: no directory, into which these could be copied")
-        folder, name = (target, "") if within else os.path.split(target.rstrip("/"))
-        if not within and not os.path.isdir(folder or "."):
-            raise EditFailed(f"{folder}: no such directory")
+        directory, name = (target, "") if within else os.path.split(target.rstrip("/"))
+        if not within and not os.path.isdir(directory or "."):
+            raise EditFailed(f"{directory}: no such directory")
         chosen: list[str | File] = []
         for file in files:
             own = os.fsencode(name) or (file.path or b"").rstrip(b"/").rpartition(b"/")[2]
@@ -51,7 +51,7 @@ def copy_out(
             chosen.append(replace(file, path=b"/" + own))
         with progress("copying", len(chosen)) as bar:
             report = extract(
-                volume, folder or ".", chosen, keep=ALL if keep else NOTHING, force=True, advance=bar.advance
+                volume, directory or ".", chosen, keep=ALL if keep else NOTHING, force=True, advance=bar.advance
             )
     return [report], notes
 

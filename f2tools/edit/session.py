@@ -60,10 +60,10 @@ class Session:
 
     def parent(self, path: Inside) -> tuple[int, bytes]:
         """(directory, name) of a path whose last part need not be there."""
-        folder, _, name = path.path.rstrip(b"/").rpartition(b"/")
+        directory, _, name = path.path.rstrip(b"/").rpartition(b"/")
         if name in (b"", b".", b".."):
             raise OSError(errno.EINVAL, "this names no entry of a directory")
-        ino = self._ino(folder or b"/", follow=True)
+        ino = self._ino(directory or b"/", follow=True)
         if not self.live(ino).is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return ino, name
@@ -76,8 +76,8 @@ class Session:
             if there is None or self.live(there.ino).kind != "symlink":
                 return parent, name
             target = self.volume.file(there.ino).readlink()
-            folder = path.path.rstrip(b"/").rpartition(b"/")[0]
-            path = Inside(path.image, target if target.startswith(b"/") else folder + b"/" + target)
+            directory = path.path.rstrip(b"/").rpartition(b"/")[0]
+            path = Inside(path.image, target if target.startswith(b"/") else directory + b"/" + target)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
     def live(self, ino: int) -> LiveInode:
@@ -90,9 +90,9 @@ class Session:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return inode.ino
 
-    def names_in(self, folder: LiveInode) -> list[tuple[bytes, int]]:
+    def names_in(self, directory: LiveInode) -> list[tuple[bytes, int]]:
         """(name, inode number) of what is in a directory, `.` and `..` left out."""
-        found = self.volume.dirs.entries(folder)
+        found = self.volume.dirs.entries(directory)
         return [(entry.name, entry.ino) for entry in found if entry.name not in (b".", b"..")]
 
     def below(self, ino: int, path: bytes) -> Iterator[tuple[bytes, int]]:

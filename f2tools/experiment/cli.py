@@ -16,7 +16,7 @@ from f2tools.experiment.registry import EXPERIMENTS, FILE_SYSTEMS, experiment
 from f2tools.options import json_option, print_json, progress
 
 if TYPE_CHECKING:
-    from f2tools.experiment.model import Experiment, Report, Setting
+    from f2tools.experiment.model import Experiment, ExperimentReport, Setting
 
 
 class Scale(click.ParamType):
@@ -124,7 +124,7 @@ def _run(
         _may_be_overwritten(setting.on, overwrite)
         jobs = 1  # what else goes on would be in the trace
     store = Store(Path(output) if output is not None else None)
-    reports: list[Report] = run(
+    reports: list[ExperimentReport] = run(
         chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress, lambda text: click.echo(text, err=True)
     )
     if store.directory is not None:

@@ -127,7 +127,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Report:
+class ExperimentReport:
     """An experiment with its numbers and what they say."""
 
     experiment: Experiment

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools import newfile
-from f2tools.experiment.model import VERDICTS, Report
+from f2tools.experiment.model import VERDICTS, ExperimentReport
 from f2tools.pictures.svg import Picture, svg
 from f2tools.pictures.svg import document as svg_document
 from f2tools.text import markup
@@ -22,7 +22,7 @@ td,th{text-align:left;vertical-align:top;white-space:normal}table{width:100%}
 SUM = "What is claimed, and what was seen"
 
 
-def lines_of(report: Report) -> Iterator[str]:
+def lines_of(report: ExperimentReport) -> Iterator[str]:
     """One experiment for a terminal."""
     it = report.experiment
     yield f"{it.name}: {it.title} ({it.section})"
@@ -40,14 +40,14 @@ def lines_of(report: Report) -> Iterator[str]:
         yield f"  {row.what}: {row.here}" + (f" (paper: {row.paper})" if row.paper not in ("", "-") else "")
 
 
-def said_of(report: Report) -> str:
+def said_of(report: ExperimentReport) -> str:
     """Where it was run, and how large."""
     setting = report.setting
     fs = f", {', '.join(setting.fs)}" if setting.on != "engine" else ""
     return f"on {setting.on}{fs}, scale {setting.scale}, seed {setting.seed}, {report.seconds:.0f} s"
 
 
-def page(reports: list[Report]) -> str:
+def page(reports: list[ExperimentReport]) -> str:
     """All of them as one HTML file."""
     title = "The papers' evaluations" if len(reports) > 1 else reports[0].experiment.title
     body = [f"<h1>{markup(title)}</h1>"]
@@ -60,7 +60,7 @@ def page(reports: list[Report]) -> str:
     return html_document(title, f"<style>{STYLE}</style>{''.join(body)}")
 
 
-def _section(report: Report) -> str:
+def _section(report: ExperimentReport) -> str:
     it, outcome = report.experiment, report.outcome
     claims = [[c.claim, c.paper, c.here, (c.verdict,), c.reason] for c in outcome.claims]
     parts = [
@@ -92,7 +92,7 @@ def _cell(cell: Any) -> str:
     return f"<td>{markup(str(cell))}</td>"
 
 
-def document(reports: list[Report]) -> Any:
+def document(reports: list[ExperimentReport]) -> Any:
     """What --json prints: an experiment's own object, or one with a list of them."""
     if len(reports) == 1:
         return reports[0].as_dict()
@@ -102,7 +102,7 @@ def document(reports: list[Report]) -> Any:
     }  # fmt: skip
 
 
-def write(reports: list[Report], directory: Path) -> None:
+def write(reports: list[ExperimentReport], directory: Path) -> None:
     """report.html, report.json and the figures, as SVG and where matplotlib is there as PNG."""
     for name, text in (("report.html", page(reports)), ("report.json", json.dumps(document(reports), indent=1) + "\n")):
         with newfile.replacing(str(directory / name)) as file:
@@ -111,7 +111,7 @@ def write(reports: list[Report], directory: Path) -> None:
     if not pictures:
         return
     figures = directory / "figures"
-    newfile.create_folder(str(figures))
+    newfile.create_directory(str(figures))
     for picture in pictures:
         _draw(picture, figures)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from f2tools import __version__, newfile
 from f2tools.errors import Usage
-from f2tools.experiment.model import Experiment, Numbers, Part, Report, Setting, Work
+from f2tools.experiment.model import Experiment, ExperimentReport, Numbers, Part, Setting, Work
 
 STEPS = 1000  # of the progress bar, for a part of weight 1
 LOOK_SECONDS = 0.5
@@ -33,7 +33,7 @@ class Store:
         self.directory = directory
         if directory is None:
             return
-        newfile.create_folder(str(directory))
+        newfile.create_directory(str(directory))
         strange = sorted(set(os.listdir(directory)) - set(OURS))
         if strange:
             raise Usage(f"{directory}: {strange[0]} in it is not of a report; a report has a directory of its own")
@@ -54,7 +54,7 @@ class Store:
         if self.directory is None:
             return
         path = self._path(experiment, part)
-        newfile.create_folder(str(path.parent))
+        newfile.create_directory(str(path.parent))
         with newfile.replacing(str(path)) as file:
             file.write(json.dumps({"asked": _asked(part, setting), "numbers": numbers}).encode())
 
@@ -69,7 +69,7 @@ class Store:
         path = self.directory / "traces" / experiment / part.name
         if path.exists():
             shutil.rmtree(path)
-        newfile.create_folder(str(path))
+        newfile.create_directory(str(path))
         return path
 
 
@@ -82,7 +82,7 @@ def _asked(part: Part, setting: Setting) -> Numbers:
 def run(
     experiments: Iterable[Experiment], setting: Setting, store: Store, jobs: int,
     progress: Callable[[str, int], Any], say: Callable[[str], None] = lambda _: None,
-) -> list[Report]:  # fmt: skip
+) -> list[ExperimentReport]:  # fmt: skip
     """Run what has not been run yet, and judge; `progress(name, total)` makes a bar, `say` tells what is taken over."""
     return [_run_one(one, setting, store, jobs, progress, say) for one in experiments]
 
@@ -90,7 +90,7 @@ def run(
 def _run_one(
     experiment: Experiment, setting: Setting, store: Store, jobs: int, progress: Callable[[str, int], Any],
     say: Callable[[str], None],
-) -> Report:  # fmt: skip
+) -> ExperimentReport:  # fmt: skip
     begun = time.monotonic()
     parts = experiment.parts(setting)
     numbers: dict[str, Numbers] = {}
@@ -117,7 +117,7 @@ def _run_one(
         else:
             _in_processes(experiment.name, left, setting, store, jobs, bar.advance, ended)
     outcome = experiment.judge(setting, {part.name: numbers[part.name] for part in parts})
-    return Report(experiment, setting, numbers, outcome, time.monotonic() - begun)
+    return ExperimentReport(experiment, setting, numbers, outcome, time.monotonic() - begun)
 
 
 class _Steps:

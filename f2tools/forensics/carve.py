@@ -213,9 +213,9 @@ class Carver:
             except F2fsError:
                 yield bytes(addrs.size * size)
 
-    def write(self, carved: Carved, folder: str) -> str:
-        """Put a file into a folder, under its block address; the path.  OSError where something has that name."""
-        name = os.path.join(folder, f"{carved.blkaddrs[0]:08x}.{carved.extension}")
+    def write(self, carved: Carved, directory: str) -> str:
+        """Put a file into a directory, under its block address; the path.  OSError where something has that name."""
+        name = os.path.join(directory, f"{carved.blkaddrs[0]:08x}.{carved.extension}")
         with open(newfile.create(name), "wb") as out:
             left = carved.size
             start = carved.inline or 0

@@ -71,7 +71,7 @@ def _indexed(
 @image_argument
 @click.option(
     "-o", "--output", metavar="INDEX",
-    help="The file to write.  [default: IMAGE's name and .f2index in the current folder, unless IMAGE lies there]",
+    help="The file to write.  [default: IMAGE's name and .f2index in the current directory, unless IMAGE lies there]",
 )  # fmt: skip
 @device_option
 @layout_option
@@ -117,7 +117,7 @@ def scan(
 
 
 def _here(image: str) -> str:
-    """A name for an index in the current folder; Usage where that is the image's folder, which is not written to."""
+    """A name for an index in the current directory; Usage where that is the image's own, which is not written to."""
     name = os.path.basename(image.rstrip("/")) + ".f2index"
     require(
         os.path.realpath(os.path.dirname(image) or ".") != os.path.realpath("."),
@@ -150,8 +150,8 @@ def undelete(
 ) -> None:  # fmt: skip
     """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
 
-    PATTERN selects by path or name, as in a shell; of a folder, all that was in it.  Owners, ACLs, devices, set-user-ID
-    bits and what else gives power come back only on request, as from an archive.
+    PATTERN selects by path or name, as in a shell; of a directory, all that was in it.  Owners, ACLs, devices,
+    set-user-ID bits and what else gives power come back only on request, as from an archive.
 
     \b
     Grades:

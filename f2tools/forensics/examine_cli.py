@@ -56,9 +56,9 @@ def _blocks(volume: Volume) -> int:
     return volume.geo.segment_count_main * volume.geo.blocks_per_seg
 
 
-def _folder(target: str | None) -> None:
+def _directory(target: str | None) -> None:
     if target is not None:
-        newfile.create_folder(target)
+        newfile.create_directory(target)
 
 
 def _whose(owner: Owner | None) -> str:
@@ -109,7 +109,7 @@ def carve(
         carver = Carver(volume, remembered, types)
         with progress("carving", _blocks(volume)) as bar:
             found = carver.run(bar.advance)
-        _folder(target)
+        _directory(target)
         if found and not as_json:
             click.echo(f"{'BLOCK':10}  {'TYPE':5} {'SIZE':>13}  LAST KNOWN OWNER")
         for one in found:
@@ -161,7 +161,7 @@ def slack(
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
         say_waiting(volume, image)
-        _folder(target)
+        _directory(target)
         problems: list[tuple[bytes, str]] = []
         for piece in find_slack(volume, kinds, problems):
             if target is not None:

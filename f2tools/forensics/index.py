@@ -230,7 +230,9 @@ def _create(name: str) -> None:
 def _unwritten(name: str | None, error: sqlite3.Error) -> DeviceError:
     """What SQLite says of a full disk, for one who has never heard of SQLite."""
     if name is None:
-        return DeviceError(f"the temporary index can't be kept: {error}; $SQLITE_TMPDIR names a folder with more room")
+        return DeviceError(
+            f"the temporary index can't be kept: {error}; $SQLITE_TMPDIR names a directory with more room"
+        )
     return DeviceError(f"{name}: the index can't be written: {error}; nothing is left of it, the image is as it was")
 
 

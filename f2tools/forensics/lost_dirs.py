@@ -14,7 +14,7 @@ from f2tools.f2fs.volume.dentries import Dentry, name_hash, parse_dentries
 from f2tools.f2fs.volume.dir import DirReader
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.forensics.content import Contents
-from f2tools.forensics.names import Names
+from f2tools.forensics.names import LinkHistory
 from f2tools.forensics.past import Life, Past, PastVolume
 
 REMEMBERED = "blocks of the directory were written to since; names in them are from inodes and other versions"
@@ -88,5 +88,5 @@ class PastDirs(DirReader):
         return None
 
     @cached_property
-    def _names(self) -> Names:
-        return Names(self._past, self._contents)
+    def _names(self) -> LinkHistory:
+        return LinkHistory(self._past, self._contents)

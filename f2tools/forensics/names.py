@@ -24,7 +24,7 @@ from f2tools.forensics.slots import DOTS, Slot, read_slots
 MAX_DEPTH = 512
 MAX_PATH = 4096
 PATHS_KEPT = 1 << 14
-MAX_FOLDERS_ABOVE = 256  # that are asked whether they were there
+MAX_DIRECTORIES_ABOVE = 256  # that are asked whether they were there
 UNKNOWN_PARENT = b"#%d"
 
 
@@ -41,7 +41,7 @@ class Link:
     lives: int = 0  # how many lives it was given to
 
 
-class Names:
+class LinkHistory:
     """All links, and paths at any age."""
 
     def __init__(self, past: Past, contents: Contents) -> None:
@@ -273,7 +273,7 @@ class Names:
         key = (life.ino, life.generation)
         if key in self._lived:
             return self._lived[key]
-        if depth > MAX_FOLDERS_ABOVE:
+        if depth > MAX_DIRECTORIES_ABOVE:
             return life.last.age
         if life.live or life.orphan or is_root(life.ino):
             self._lived[key] = 0
@@ -290,11 +290,11 @@ class Names:
 
         Of a directory that went with all that was in it no version lacks the name: it goes as the directory does.
         """
-        folder = self.past.life_at(link.dir, link.since)
-        if folder is None:
+        directory = self.past.life_at(link.dir, link.since)
+        if directory is None:
             return link.since
-        version = self.past.version_at(folder, link.until - 1)
-        until = link.until if link.until != FOREVER else self.lived_until(folder, depth + 1)
+        version = self.past.version_at(directory, link.until - 1)
+        until = link.until if link.until != FOREVER else self.lived_until(directory, depth + 1)
         return version.age if self.past.newer_may_be_lost(version, min(until, 0)) else until
 
     def seen_until(self, life: Life, version: InodeVersion) -> int:

@@ -15,7 +15,7 @@ from f2tools.f2fs.volume.volume import Volume, join
 from f2tools.forensics.index import Index
 from f2tools.forensics.owners import SegmentOwners
 
-MAX_DEPTH = 256  # folders between a file and the root
+MAX_DEPTH = 256  # directories between a file and the root
 
 
 class Owner(NamedTuple):
@@ -94,7 +94,7 @@ class Remembered:
         return path
 
     def _name(self, ino: int) -> tuple[int, bytes] | None:
-        """(number of the folder above, name) that the newest block of an inode remembers."""
+        """(number of the directory above, name) that the newest block of an inode remembers."""
         if self._index is not None:
             query = (
                 "SELECT pino, name FROM inode JOIN node USING (blkaddr) WHERE inode.ino = ? AND NOT foreign_block "

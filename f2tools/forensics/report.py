@@ -192,13 +192,13 @@ def _hashes(device: Device) -> dict[str, str]:
 # -- the files --------------------------------------------------------------------------------------------------------
 
 
-def write_report(found: dict[str, Any], folder: str, replace: bool = False) -> list[str]:
-    """Put report.json and report.html into a folder, which is made if need be; their paths.
+def write_report(found: dict[str, Any], directory: str, replace: bool = False) -> list[str]:
+    """Put report.json and report.html into a directory, which is made if need be; their paths.
 
     OSError where a report is there already, unless it is to be replaced.
     """
-    newfile.create_folder(folder)
-    paths = [os.path.join(folder, name) for name in ("report.json", "report.html")]
+    newfile.create_directory(directory)
+    paths = [os.path.join(directory, name) for name in ("report.json", "report.html")]
     for path, text in zip(paths, (json.dumps(found, indent=1) + "\n", page(found)), strict=True):
         with newfile.text_output(path) if replace else open(newfile.create(path), "w", encoding="utf-8") as out:
             out.write(text)

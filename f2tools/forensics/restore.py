@@ -1,4 +1,4 @@
-"""Putting found files below a folder, under their old paths, and nowhere else.
+"""Putting found files below a directory, under their old paths, and nowhere else.
 
 Every name is made relative to an open directory, never through a symbolic link, and new: where something of that name
 is there already, a number is put behind it.  Gaps in a file become holes.
@@ -15,12 +15,12 @@ from typing import Any
 
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import (
-    OPEN_FOLDER,
-    Folder,
+    OPEN_DIRECTORY,
+    CopyReport,
+    Directory,
     Made,
     Maker,
     Replaced,
-    Report,
     TargetFull,
     link_again,
     made_of,
@@ -30,7 +30,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import Contents, zeros_into
 from f2tools.forensics.undelete import NAME_ONLY, Found
-from f2tools.newfile import open_folder
+from f2tools.newfile import open_directory
 
 NAME_MAX = 255
 EXTENSION_MAX = 16
@@ -41,28 +41,30 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Restorer:
-    """Writes what was found below one folder; `report` says what was made."""
+    """Writes what was found below one directory; `report` says what was made."""
 
     def __init__(self, volume: Volume, contents: Contents, target: str, keep: Keep = NOTHING) -> None:
         self.contents = contents
         self.target = target
-        self.report = Report(target)
-        self._top, _ = open_folder(target)
+        self.report = CopyReport(target)
+        self._top, _ = open_directory(target)
         self._maker = Maker(volume, self.report, keep, force=False)
         self._maker.top_fd = self._top
         self._maker.chmod_always = True  # files are made with 0600
-        self._folders: dict[tuple[bytes, ...], bytes] = {}  # folders of the image -> their names below the target
+        self._directories: dict[
+            tuple[bytes, ...], bytes
+        ] = {}  # directories of the image -> their names below the target
         self._made: dict[bytes, Made] = {}  # those of them that were made here
         self._finish: list[tuple[bytes, Found]] = []
         self._umask = os.umask(self._maker.umask)
 
     def close(self) -> None:
-        """Give the restored folders their times and modes, the deepest first."""
+        """Give the restored directories their times and modes, the deepest first."""
         try:
             for path, found in sorted(self._finish, key=lambda item: -item[0].count(b"/")):
                 fd = self._open(path)
                 try:
-                    if self._made.get(path) == made_of(path, fd):  # a folder that was there keeps its mode and owner
+                    if self._made.get(path) == made_of(path, fd):  # a directory that was there keeps its mode and owner
                         self._attributes(fd, found, path)
                 finally:
                     os.close(fd)
@@ -77,7 +79,7 @@ class Restorer:
         self.close()
 
     def put(self, found: Found) -> None:
-        """Write one file, link or folder; fills in `file` and `sha256`.  What fails is noted in the report."""
+        """Write one file, link or directory; fills in `file` and `sha256`.  What fails is noted in the report."""
         content = found.content
         if content is None or found.inode is None or found.grade == NAME_ONLY:
             return
@@ -89,7 +91,7 @@ class Restorer:
             parts[-1] = _suffixed(parts[-1], b"~v%d" % found.version)
         try:
             if found.type == "dir":
-                path = self._folder(tuple(parts))
+                path = self._directory(tuple(parts))
                 self._finish.append((path, found))
                 self.report.directories += 1
             else:
@@ -110,44 +112,44 @@ class Restorer:
         if path:
             found.file = os.path.join(self.target, os.fsdecode(path))
 
-    # -- folders ----------------------------------------------------------------------------------------------------
+    # -- directories ---------------------------------------------------------------------------------------------------
 
-    def _folder(self, parts: tuple[bytes, ...]) -> bytes:
-        """The folder for these names, made if need be; its path below the target."""
+    def _directory(self, parts: tuple[bytes, ...]) -> bytes:
+        """The directory for these names, made if need be; its path below the target."""
         if not parts:
             return b""
-        if parts in self._folders:
-            return self._folders[parts]
-        above = self._folder(parts[:-1])
+        if parts in self._directories:
+            return self._directories[parts]
+        above = self._directory(parts[:-1])
         fd = self._open(above)
         try:
             name = self._new(parts[-1], lambda name: self._enter(fd, above, name))
         finally:
             os.close(fd)
         path = _below(above, name)
-        self._folders[parts] = path
+        self._directories[parts] = path
         return path
 
     def _enter(self, fd: int, above: bytes, name: bytes) -> None:
         new = True
         try:
             os.mkdir(name, 0o755, dir_fd=fd)
-        except FileExistsError:  # a folder may be there from before; anything else is left alone
+        except FileExistsError:  # a directory may be there from before; anything else is left alone
             new = False
         try:
-            folder = os.open(name, OPEN_FOLDER, dir_fd=fd)
+            directory = os.open(name, OPEN_DIRECTORY, dir_fd=fd)
         except OSError:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         if new:
-            self._made[_below(above, name)] = made_of(_below(above, name), folder)
-        os.close(folder)
+            self._made[_below(above, name)] = made_of(_below(above, name), directory)
+        os.close(directory)
 
     def _open(self, path: bytes) -> int:
-        """A folder below the target, by its path there."""
+        """A directory below the target, by its path there."""
         fd = os.dup(self._top)
         for part in path.split(b"/") if path else ():
             try:
-                below = os.open(part, OPEN_FOLDER, dir_fd=fd)
+                below = os.open(part, OPEN_DIRECTORY, dir_fd=fd)
             finally:
                 os.close(fd)
             fd = below
@@ -167,12 +169,12 @@ class Restorer:
     # -- files ------------------------------------------------------------------------------------------------------
 
     def _file(self, found: Found, parts: list[bytes]) -> Made | None:
-        above = self._folder(tuple(parts[:-1]))
+        above = self._directory(tuple(parts[:-1]))
         fd = self._open(above)
         try:
-            folder = Folder(above, fd)
+            directory = Directory(above, fd)
             if found.type != "file":
-                return self._other(found, folder, parts[-1])
+                return self._other(found, directory, parts[-1])
             opened: list[int] = []
             name = self._new(parts[-1], lambda name: opened.append(os.open(name, _NEW_FILE, 0o600, dir_fd=fd)))
             path = _below(above, name)
@@ -192,7 +194,7 @@ class Restorer:
         for other in found.paths[1:]:
             parts = [_usable(part) for part in other.split(b"/")][-MAX_LEVELS:]
             source = self._open(above)
-            target = self._open(self._folder(tuple(parts[:-1])))
+            target = self._open(self._directory(tuple(parts[:-1])))
             try:
                 with suppress(PermissionError, Replaced):
                     self._new(parts[-1], partial(link_again, source, name, made, target))
@@ -226,7 +228,7 @@ class Restorer:
         zeros_into(hashed, size - at)
         return hashed.hexdigest()
 
-    def _other(self, found: Found, folder: Folder, name: bytes) -> Made | None:
+    def _other(self, found: Found, directory: Directory, name: bytes) -> Made | None:
         """A symbolic link or special file, by the maker that all tools share."""
         assert found.content is not None
         if found.type == "symlink" and not found.content.whole:
@@ -234,14 +236,14 @@ class Restorer:
         free = name
         for number in range(2, TRIES):
             try:
-                os.stat(free, dir_fd=folder.fd, follow_symlinks=False)
+                os.stat(free, dir_fd=directory.fd, follow_symlinks=False)
             except FileNotFoundError:
                 break
             free = _suffixed(name, b"~%d" % number)
         self._maker.volume = found.content.volume
         self._maker.linked.clear()
-        made = self._maker.other(folder, free, found.content.inode)
-        return made and made._replace(path=_below(folder.path, free))
+        made = self._maker.other(directory, free, found.content.inode)
+        return made and made._replace(path=_below(directory.path, free))
 
     def _attributes(self, fd: int, found: Found, path: bytes) -> None:
         assert found.content is not None

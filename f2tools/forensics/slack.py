@@ -33,14 +33,14 @@ class Slack:
     """A piece: where in the image it is, whose, and its bytes; of a freed slot the name."""
 
     kind: str  # dentry, tail, inline, xattr
-    path: bytes  # of the file or folder that owns the place
+    path: bytes  # of the file or directory that owns the place
     ino: int
     blkaddr: int
     offset: int  # in the image
     data: bytes
     gone_ino: int | None = None
     gone_type: str | None = None
-    shown: bytes | None = None  # the name as a reader would see it, where the folder is encrypted
+    shown: bytes | None = None  # the name as a reader would see it, where the directory is encrypted
 
     def name_text(self) -> str:
         """The name in a freed slot."""
@@ -72,15 +72,15 @@ class Slack:
 def find_slack(
     volume: Volume, kinds: Collection[str] = (), problems: list[tuple[bytes, str]] | None = None
 ) -> Iterator[Slack]:
-    """The slack of all living files, folder by folder; `kinds`: all if empty.  `problems`: what can't be read."""
+    """The slack of all living files, directory by directory; `kinds`: all if empty.  `problems`: what can't be read."""
     noted = problems if problems is not None else []
     finder = _Finder(volume, set(kinds) or {"dentry", "tail", "inline", "xattr"}, noted)
     met: set[int] = set()
     started: set[int] = set()
-    for path, folder, entries in volume.walk("/", noted):
-        if folder.ino not in started:
-            started.add(folder.ino)
-            yield from finder.of_folder(path, folder)
+    for path, directory, entries in volume.walk("/", noted):
+        if directory.ino not in started:
+            started.add(directory.ino)
+            yield from finder.of_directory(path, directory)
         files: list[tuple[bytes, Inode]] = []
         for entry in entries:
             if isinstance(entry.inode, Inode) and not entry.inode.is_dir and entry.inode.ino not in met:
@@ -97,12 +97,12 @@ class _Finder:
         self._problems = problems
         self._size = volume.geo.block_size
 
-    def of_folder(self, path: bytes, folder: Inode) -> Iterator[Slack]:
+    def of_directory(self, path: bytes, directory: Inode) -> Iterator[Slack]:
         """The freed slots of a directory, and behind its attributes."""
         try:
             if "dentry" in self._kinds:
-                yield from self._slots(path, folder)
-            yield from self._xattrs(path, folder)
+                yield from self._slots(path, directory)
+            yield from self._xattrs(path, directory)
         except F2fsError as error:
             self._problems.append((path, str(error)))
 
@@ -123,30 +123,30 @@ class _Finder:
 
     # -- directories ------------------------------------------------------------------------------------------------
 
-    def _slots(self, path: bytes, folder: Inode) -> Iterator[Slack]:
-        for blkaddr, at, area in self._areas(folder):
+    def _slots(self, path: bytes, directory: Inode) -> Iterator[Slack]:
+        for blkaddr, at, area in self._areas(directory):
             for slot in read_slots(area, self._volume.geo.max_nid):
                 if slot.live or not slot.sound:
                     continue
                 kind = FT_NAMES[slot.file_type] if slot.file_type < len(FT_NAMES) else None
                 offset = blkaddr * self._size + at + _name_at(area.size, slot.slot)
-                plain = self._plain(folder, slot.name)
-                yield Slack("dentry", path, folder.ino, blkaddr, offset, slot.name, slot.ino, kind, plain)
+                plain = self._plain(directory, slot.name)
+                yield Slack("dentry", path, directory.ino, blkaddr, offset, slot.name, slot.ino, kind, plain)
 
-    def _areas(self, folder: Inode) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
+    def _areas(self, directory: Inode) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
         """(block address, first byte in the block, bytes) of what holds entries."""
-        if folder.has_inline_dentry:
-            area = folder.inline_area
-            yield folder.blkaddr, area.ctypes.data - folder.block.ctypes.data, area
+        if directory.has_inline_dentry:
+            area = directory.inline_area
+            yield directory.blkaddr, area.ctypes.data - directory.block.ctypes.data, area
             return
-        for extent in self._volume.data.extents(folder):
+        for extent in self._volume.data.extents(directory):
             if extent.blkaddr == NEW_ADDR:
                 continue
             for i in range(extent.count):
                 yield extent.blkaddr + i, 0, self._volume.device.read_range(extent.blkaddr + i, 1, self._size)[0]
 
-    def _plain(self, folder: Inode, name: bytes) -> bytes | None:
-        key = self._volume.secrets.of(folder) if self._volume.dirs.encrypted(folder) else None
+    def _plain(self, directory: Inode, name: bytes) -> bytes | None:
+        key = self._volume.secrets.of(directory) if self._volume.dirs.encrypted(directory) else None
         try:
             return None if key is None else key.decrypt_name(name)
         except ValueError:

@@ -250,17 +250,17 @@ class Undelete:
         return next((time for time in times if time > before), None)
 
     def _over_ns(self, life: Life, depth: int = 0) -> int | None:
-        """When a file was deleted, to the minute; None where that is not known, or no version of its folder tells."""
+        """When a file was deleted, to the minute; None where that is not known, or no version of its directory tells."""
         links = self.names.of_life[life.ino, life.generation]
         if not links or life.live or life.orphan or depth > MAX_DEPTH:
             return None
         last = max(links, key=lambda link: link.until)
-        folder = self.past.life_at(last.dir, last.since)
-        if folder is None or last.lives > 1:
+        directory = self.past.life_at(last.dir, last.since)
+        if directory is None or last.lives > 1:
             return None
         if last.until == FOREVER:
-            return self._over_ns(folder, depth + 1)
-        if self.past.newer_may_be_lost(self.past.version_at(folder, last.until - 1), last.until):
+            return self._over_ns(directory, depth + 1)
+        if self.past.newer_may_be_lost(self.past.version_at(directory, last.until - 1), last.until):
             return None
         return self.gone_by(life)
 
@@ -332,7 +332,7 @@ def _state(version: InodeVersion) -> tuple[Any, ...]:
 
 
 def selected(found: Found, pattern: str | None) -> bool:
-    """Whether a path or name is like a pattern, or lies below a folder that is."""
+    """Whether a path or name is like a pattern, or lies below a directory that is."""
     if not pattern:
         return True
     path = shown(found.path)

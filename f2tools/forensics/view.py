@@ -68,7 +68,7 @@ class Sureness:
         return f"checkpoint {self.cp_ver} was rebuilt from the log ({self.grade}): {', '.join(parts)}"
 
 
-class Faded(Wrapper):
+class BadBlocks(Wrapper):
     """A device of which some blocks are not what they were: reading one of them is an error."""
 
     def __init__(self, base: Device, block_size: int, first: int, bad: NDArray[np.bool_]) -> None:
@@ -156,7 +156,7 @@ def view_of(past: Past, cp_ver: int) -> tuple[Volume, Sureness]:
     view = PastVolume(base, TimeNat(past, limit))
     contents = Contents(past)
     bad = _written_since(past, contents, limit)
-    view.device = Faded(base.device, past.geo.block_size, past.geo.main_blkaddr, bad)
+    view.device = BadBlocks(base.device, past.geo.block_size, past.geo.main_blkaddr, bad)
     vars(view)["dirs"] = PastDirs(past, contents, view, age)
     sure = _look_through(past, contents, view, cp_ver, age)
     view.warnings = [*base.warnings, sure.words()]

@@ -106,7 +106,8 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
 @click.option("--dry-run", is_flag=True, help="With -y, -p or -i: go through with it in memory, and write nothing.")
 @click.option("--undo", metavar="FILE", help="Keep what is overwritten, for `f2tools undo FILE IMAGE`.")
 @click.option("--salvage", "salvage_to", metavar="DIR", type=click.Path(file_okay=False),
-              help="Copy what can be read into this new folder, with a report; the image is not touched.")  # fmt: skip
+              help="Copy what can be read into this new directory, with a report; "
+              "the image is not touched.")  # fmt: skip
 @partial(keep_options, only_with="With --salvage: ")
 @click.option("--rescue", is_flag=True,
               help="For the worst: look for nodes in every block, and say what a repair would make of them.  Writes"

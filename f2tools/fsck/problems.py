@@ -788,7 +788,7 @@ DENTRY_PLACE = _problem(
 )  # fmt: skip
 DENTRY_NAME = _problem(
     "D007", "dentry-name", ERROR, "a name has a character that no name can have",
-    "'/' or NUL: the file can't be reached, and careless tools write outside their folder.",
+    "'/' or NUL: the file can't be reached, and careless tools write outside their directory.",
     "the name is taken from the inode, or changed",
     plans=(MendName,),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import Report as Copied
+from f2tools.copyout.making import CopyReport
 from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.changes.overlay import Overlay
@@ -39,7 +39,7 @@ from f2tools.fsck.fates import (
 )
 from f2tools.fsck.losses import Losses
 from f2tools.fsck.repair.rounds import Outcome, Repairer, StaysOpen
-from f2tools.newfile import create_in, open_folder
+from f2tools.newfile import create_in, open_directory
 from f2tools.text import printable
 
 FILES, REPORT_JSON, REPORT_TEXT = "files", "report.json", "report.txt"
@@ -87,7 +87,7 @@ class Salvage:
 
     image: str
     target: str
-    copied: Copied
+    copied: CopyReport
     repaired: bool = False
     notes: list[str] = field(default_factory=list)
     left: dict[str, int] = field(default_factory=dict)
@@ -144,15 +144,15 @@ def salvage(
     what it did.
     FileExistsError where something is in the directory; NotF2fs where not even a repair finds a volume; TargetFull.
     """
-    folder, _ = open_folder(target, parents=True)
+    directory, _ = open_directory(target, parents=True)
     try:
-        if os.listdir(folder):
-            raise FileExistsError(errno.ENOTEMPTY, "the folder is not empty; give a new one", target)
+        if os.listdir(directory):
+            raise FileExistsError(errno.ENOTEMPTY, "the directory is not empty; give a new one", target)
         result = _salvage(device, image, target, keep, memory_bytes, prepare, advance)
-        _write(folder, REPORT_JSON, json.dumps(result.as_dict(), indent=1, default=str) + "\n")
-        _write(folder, REPORT_TEXT, "\n".join(lines_of(result, everything=True)) + "\n")
+        _write(directory, REPORT_JSON, json.dumps(result.as_dict(), indent=1, default=str) + "\n")
+        _write(directory, REPORT_TEXT, "\n".join(lines_of(result, everything=True)) + "\n")
     finally:
-        os.close(folder)
+        os.close(directory)
     return result
 
 
@@ -238,8 +238,8 @@ def _partial(result: Salvage, path: str, fate: Fate, reason: str, ranges: tuple[
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def _write(folder: int, name: str, text: str) -> None:
-    with open(create_in(folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
+def _write(directory: int, name: str, text: str) -> None:
+    with open(create_in(directory, name), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
 
 

@@ -26,7 +26,7 @@ from f2tools.errors import Usage
 ENGINES = ("auto", "numba", "python")
 DTYPES = {"b": np.int8, "i": np.int32, "q": np.int64}
 ENTRIES = ("run", "replace")  # the kernels that Python calls
-CACHE = "ftl-"  # machine code lies in folders that begin so, one for each version of the sources
+CACHE = "ftl-"  # machine code lies in directories that begin so, one for each version of the sources
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def _compiled(module: str) -> dict[str, Any]:
 
 
 def _with_cache(function: FunctionType, called: bool) -> Any:
-    """The function for numba, with its machine code kept in a folder of this version of the sources, if there is one.
+    """The function for numba, with its machine code kept in a directory of these sources' version, if there is one.
 
     numba tells by the time of one file whether what it kept still holds, which misses a change in a kernel that was
     compiled into another one.  Kernels allocate nothing, so no references are counted, which would take most of the
@@ -103,11 +103,11 @@ def _with_cache(function: FunctionType, called: bool) -> Any:
     import numba
 
     options: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": not called, "no_cfunc_wrapper": True}
-    folder = _cache_folder()
-    if folder is None:
+    directory = _cache_directory()
+    if directory is None:
         return numba.njit(**options)(function)
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = folder  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = directory  # type: ignore[attr-defined]
     try:
         return numba.njit(cache=True, **options)(function)
     finally:
@@ -115,20 +115,20 @@ def _with_cache(function: FunctionType, called: bool) -> Any:
 
 
 @cache
-def _cache_folder() -> str | None:
+def _cache_directory() -> str | None:
     """Where machine code is kept: below $XDG_CACHE_HOME or ~/.cache; None where nothing can be written there."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "f2tools"
-    folder = base / f"{CACHE}{digest.hexdigest()[:16]}"
+    directory = base / f"{CACHE}{digest.hexdigest()[:16]}"
     try:
-        if not folder.is_dir():
-            folder.mkdir(parents=True)
+        if not directory.is_dir():
+            directory.mkdir(parents=True)
             for old in base.glob(f"{CACHE}*"):
-                if old != folder:
+                if old != directory:
                     with suppress(OSError):
                         shutil.rmtree(old)
     except OSError:
         return None
-    return str(folder) if os.access(folder, os.W_OK) else None
+    return str(directory) if os.access(directory, os.W_OK) else None

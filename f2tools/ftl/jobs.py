@@ -9,7 +9,7 @@ from typing import Any
 from f2tools.errors import Usage
 from f2tools.ftl.models import MODELS, Setting
 from f2tools.ftl.relocation import LOGS, Relocation
-from f2tools.ftl.replay import TIMES, Advance, Plan, Result, load_operations, simulate_load, simulate_trace
+from f2tools.ftl.replay import TIMES, Advance, ReplayPlan, Result, load_operations, simulate_load, simulate_trace
 from f2tools.ftl.trace_input import TraceInput
 from f2tools.ftl.workload import Load
 from f2tools.text import printable
@@ -53,7 +53,7 @@ class Job:
     name: str
     setting: Setting
     source: Source
-    plan: Plan
+    plan: ReplayPlan
     engine: str = "auto"
 
     def operations(self) -> int | None:
@@ -72,12 +72,12 @@ class Job:
         return done
 
 
-def plan_for(source: Source, precondition: str | None, warm_up: float | None, times: float) -> Plan:
+def plan_for(source: Source, precondition: str | None, warm_up: float | None, times: float) -> ReplayPlan:
     """What goes ahead: of a load by a model a filled device and the load itself; of a trace nothing."""
     if source.load is None:
-        return Plan(precondition or "none")
+        return ReplayPlan(precondition or "none")
     usual = TIMES * (DISCARDS_TAKE if source.load.discards else 1)
-    return Plan(precondition or "sequential", usual if warm_up is None else warm_up, times)
+    return ReplayPlan(precondition or "sequential", usual if warm_up is None else warm_up, times)
 
 
 def check(source: Source, setting: Setting) -> None:

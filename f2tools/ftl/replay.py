@@ -23,7 +23,7 @@ TIMES = 4  # the logical size is overwritten so often before the counters start,
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """What is done with a device."""
 
     precondition: str = "sequential"
@@ -44,7 +44,7 @@ class Result:
 Advance = Callable[[int], None]
 
 
-def prepare(device: Any, plan: Plan, load: Load | None, advance: Advance) -> None:
+def prepare(device: Any, plan: ReplayPlan, load: Load | None, advance: Advance) -> None:
     """Fill the device, and bring it to where a load has it after a while."""
     pages = device.shape.logical_pages
     if plan.precondition == "none":
@@ -76,7 +76,7 @@ class Supply:
             yield some
 
 
-def simulate_load(setting: Setting, load: Load, plan: Plan, engine_name: str, advance: Advance) -> Result:
+def simulate_load(setting: Setting, load: Load, plan: ReplayPlan, engine_name: str, advance: Advance) -> Result:
     """A load by a model: fill, warm up, measure."""
     made = engine(engine_name)
     shape = setting.shape()
@@ -110,7 +110,9 @@ def _theory(load: Load, setting: Setting, shape: Shape) -> float | None:
     return None
 
 
-def simulate_trace(setting: Setting, source: TraceInput, plan: Plan, engine_name: str, advance: Advance) -> Result:
+def simulate_trace(
+    setting: Setting, source: TraceInput, plan: ReplayPlan, engine_name: str, advance: Advance
+) -> Result:
     """A trace: the device is as large as it needs unless told otherwise."""
     made = engine(engine_name)
     shape = setting.shape(source.logical_pages() if setting.blocks is None else None)
@@ -131,7 +133,7 @@ def simulate_trace(setting: Setting, source: TraceInput, plan: Plan, engine_name
     return Result(setting, report, measure.over_time)
 
 
-def load_operations(setting: Setting, plan: Plan) -> int:
+def load_operations(setting: Setting, plan: ReplayPlan) -> int:
     """How many operations `simulate_load` does, for a progress bar."""
     pages = setting.shape().logical_pages
     fill = {"none": 0, "sequential": 1, "random": 1 + TIMES}[plan.precondition]

@@ -116,8 +116,8 @@ def _log_to_system(program: str) -> None:
 
 def log_file() -> str:
     """Where a mount in the background writes to on a machine without syslog; OSError where there is no place."""
-    from f2tools.fuse.status import make_private, runtime_folder
+    from f2tools.fuse.status import make_private, runtime_directory
 
-    folder = runtime_folder()
-    make_private(folder)
-    return os.fspath(folder / "mount.log")
+    directory = runtime_directory()
+    make_private(directory)
+    return os.fspath(directory / "mount.log")

@@ -2,8 +2,8 @@
 
 Who unmounts can also ask to be told how the mount ended.
 
-The socket lies in a folder that is its user's alone, and both sides look at who is at the other end: nobody else gets
-an answer, and nobody else's is believed.
+The socket lies in a directory that is its user's alone, and both sides look at who is at the other end: nobody else
+gets an answer, and nobody else's is believed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Status:
 # -- asking ---------------------------------------------------------------------------------------------------------
 
 
-def runtime_folder() -> Path:
+def runtime_directory() -> Path:
     """Where sockets of this user's mounts are."""
     given = os.environ.get("XDG_RUNTIME_DIR")
     if given and os.path.isabs(given):
@@ -128,17 +128,17 @@ def runtime_folder() -> Path:
     return Path("/run/f2tools") if os.geteuid() == 0 else Path(f"/tmp/f2tools-{os.getuid()}")
 
 
-def make_private(folder: Path) -> None:
-    """The folder, there and nobody else's; PermissionError where another user made it before."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    check_private(folder)
+def make_private(directory: Path) -> None:
+    """The directory, there and nobody else's; PermissionError where another user made it before."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(directory)
 
 
-def check_private(folder: Path) -> None:
-    """PermissionError unless this is a folder of this user's that nobody else can look into."""
-    found = folder.lstat()
+def check_private(directory: Path) -> None:
+    """PermissionError unless this is a directory of this user's that nobody else can look into."""
+    found = directory.lstat()
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
-        raise PermissionError(errno.EPERM, "is not a folder of this user's alone", os.fspath(folder))
+        raise PermissionError(errno.EPERM, "is not a directory of this user's alone", os.fspath(directory))
 
 
 def socket_path(directory: str) -> Path:
@@ -147,7 +147,7 @@ def socket_path(directory: str) -> Path:
 
 
 def _socket_of(real: str) -> Path:
-    return runtime_folder() / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:24]}.sock"
+    return runtime_directory() / f"{hashlib.sha256(os.fsencode(real)).hexdigest()[:24]}.sock"
 
 
 def _is_ours(connection: socket.socket) -> bool:

@@ -41,7 +41,7 @@ class Result:
     stderr: str
     dmesg: str
     out: Path
-    """The folder that was $OUT in the guest."""
+    """The directory that was $OUT in the guest."""
     seconds: float
 
     @property

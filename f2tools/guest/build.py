@@ -56,7 +56,7 @@ MODULES = (
     "configfs virtio_scsi sd_mod scsi_debug fuse btrfs nilfs2 nandsim jffs2 mtdblock"
 ).split()
 # Small, and asked for by name when a compressed, encrypted or verified file is opened
-MODULE_FOLDERS = "kernel/crypto kernel/lib kernel/arch/x86/crypto kernel/fs/unicode kernel/fs/nls".split()
+MODULE_DIRECTORIES = "kernel/crypto kernel/lib kernel/arch/x86/crypto kernel/fs/unicode kernel/fs/nls".split()
 STDLIB_LEFT_OUT = shutil.ignore_patterns(
     "test", "tests", "idlelib", "lib2to3", "ensurepip", "config-3*", "tkinter", "turtledemo", "__pycache__",
     "dist-packages", "site-packages", "pydoc_data", "distutils",
@@ -80,19 +80,19 @@ class Kernel:
 class Built:
     """What QEMU is given."""
 
-    folder: Path
+    directory: Path
 
     @property
     def kernel(self) -> Path:
-        return self.folder / "kernel"
+        return self.directory / "kernel"
 
     @property
     def initramfs(self) -> Path:
-        return self.folder / "initramfs.gz"
+        return self.directory / "initramfs.gz"
 
     @property
     def root_disk(self) -> Path:
-        return self.folder / "root.img"
+        return self.directory / "root.img"
 
 
 def default_cache() -> Path:
@@ -114,8 +114,8 @@ def build(cache: Path | None = None, more: Path | None = None) -> Built:
     cache.mkdir(parents=True, exist_ok=True)
     with lock(cache / "lock"):
         kernel = find_kernel() or download_kernel(cache)
-        folder = cache / key(kernel, more)
-        if not (folder / "root.img").exists():
+        directory = cache / key(kernel, more)
+        if not (directory / "root.img").exists():
             with tempfile.TemporaryDirectory(dir=cache, prefix="new-") as name:
                 new = Path(name) / "guest"
                 new.mkdir()
@@ -123,9 +123,9 @@ def build(cache: Path | None = None, more: Path | None = None) -> Built:
                 for old in cache.glob("*/root.img"):
                     if time.time() - old.parent.stat().st_mtime > KEPT_SECONDS:  # else one may be about to boot from it
                         shutil.rmtree(old.parent)
-                new.rename(folder)
-        os.utime(folder)
-    return Built(folder)
+                new.rename(directory)
+        os.utime(directory)
+    return Built(directory)
 
 
 def which(program: str) -> Path | None:
@@ -136,7 +136,7 @@ def which(program: str) -> Path | None:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Alone among the processes that build into the same folder."""
+    """Alone among the processes that build into the same directory."""
     with path.open("w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
@@ -278,7 +278,7 @@ def _copy_programs(root: Path) -> None:
     assert busybox is not None
     _install(busybox, root / "usr/bin/busybox")
     for applet in _output(str(busybox), "--list").split():
-        if not any(os.path.lexists(root / folder / applet) for folder in ("usr/bin", "usr/sbin")):
+        if not any(os.path.lexists(root / directory / applet) for directory in ("usr/bin", "usr/sbin")):
             (root / "usr/bin" / applet).symlink_to("busybox")
 
 
@@ -315,7 +315,7 @@ def _copy_modules(kernel: Kernel, root: Path) -> list[Path]:
     index = {_module_name(p): p for p in kernel.modules.glob("kernel/**/*.ko*")}
     target = root / "usr/lib/modules" / kernel.release
     needs = _dependencies(kernel)
-    wanted = {p for folder in MODULE_FOLDERS for p in (kernel.modules / folder).glob("**/*.ko*")}
+    wanted = {p for directory in MODULE_DIRECTORIES for p in (kernel.modules / directory).glob("**/*.ko*")}
     for name in (*ROOT_DISK_MODULES, *MODULES):
         wanted |= {index[n] for n in [*needs(name), name] if n in index}
     wanted |= {index[n] for p in list(wanted) for n in needs(_module_name(p))}

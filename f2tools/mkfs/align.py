@@ -32,7 +32,7 @@ class EraseBlock:
     source: str
 
 
-def sysfs_folder(path: str) -> Path | None:
+def sysfs_directory(path: str) -> Path | None:
     """The directory of a block device, partition or disk, in /sys; None for anything else."""
     try:
         status = os.stat(path)
@@ -40,27 +40,27 @@ def sysfs_folder(path: str) -> Path | None:
         return None
     if not stat.S_ISBLK(status.st_mode):
         return None
-    folder = Path(f"/sys/dev/block/{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}").resolve()
-    return folder if folder.exists() else None
+    directory = Path(f"/sys/dev/block/{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}").resolve()
+    return directory if directory.exists() else None
 
 
-def whole_disk(folder: Path) -> Path:
+def whole_disk(directory: Path) -> Path:
     """The directory of the disk that a partition is on; that of a disk itself."""
-    return folder.parent if (folder / "partition").exists() else folder
+    return directory.parent if (directory / "partition").exists() else directory
 
 
 def partition_start(path: str) -> int:
     """Bytes from the start of the medium to the start of a partition; 0 for disks and image files."""
-    folder = sysfs_folder(path)
-    return 512 * (_number(folder / "start") or 0) if folder else 0
+    directory = sysfs_directory(path)
+    return 512 * (_number(directory / "start") or 0) if directory else 0
 
 
 def erase_block_of(path: str) -> EraseBlock:
     """The erase block of the card that a device is on, as far as the kernel knows it."""
-    folder = sysfs_folder(path)
-    if folder is None:
+    directory = sysfs_directory(path)
+    if directory is None:
         return EraseBlock(DEFAULT_ERASE_BLOCK, "usual for SD cards and eMMC; an image file does not say")
-    return erase_block_in(whole_disk(folder))
+    return erase_block_in(whole_disk(directory))
 
 
 def erase_block_in(disk: Path) -> EraseBlock:

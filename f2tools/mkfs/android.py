@@ -74,8 +74,8 @@ class FileContexts:
 
     def __init__(self, lines: Sequence[bytes], name: str = "file_contexts") -> None:
         self._exact: dict[bytes, list[_Rule]] = {}
-        self._by_folder: dict[bytes, list[_Rule]] = {}
-        self._folders: dict[bytes, list[_Rule]] = {}
+        self._by_directory: dict[bytes, list[_Rule]] = {}
+        self._directories: dict[bytes, list[_Rule]] = {}
         self._lines = 0
         self.add(lines, name)
 
@@ -99,17 +99,17 @@ class FileContexts:
             self._exact.setdefault(text, []).append(_Rule(number, words[0], form, context, (text,)))
             return
         rule = _rule(number, words[0], form, context, where)
-        for folder in {prefix.rpartition(b"/")[0] for prefix in rule.prefixes}:
-            self._by_folder.setdefault(folder, []).append(rule)
+        for directory in {prefix.rpartition(b"/")[0] for prefix in rule.prefixes}:
+            self._by_directory.setdefault(directory, []).append(rule)
 
     def lookup(self, path: bytes, mode: int) -> bytes | None:
         """The label of an absolute path; None where no line says one."""
         form = stat.S_IFMT(mode)
         exact = next((rule for rule in reversed(self._exact.get(path, ())) if rule.form in (0, form)), None)
-        folder = path.rpartition(b"/")[0]
-        rules = self._folders.get(folder)
+        directory = path.rpartition(b"/")[0]
+        rules = self._directories.get(directory)
         if rules is None:
-            rules = self._folders[folder] = self._rules_in(folder)
+            rules = self._directories[directory] = self._rules_in(directory)
         for rule in rules:
             if exact is not None and exact.number > rule.number:
                 break
@@ -117,17 +117,17 @@ class FileContexts:
                 return rule.context or None
         return None if exact is None else exact.context or None
 
-    def _rules_in(self, folder: bytes) -> list[_Rule]:
+    def _rules_in(self, directory: bytes) -> list[_Rule]:
         """Rules that may match in a directory, the last one first."""
         found: dict[int, _Rule] = {}
-        at = folder
+        at = directory
         while True:
-            for rule in self._by_folder.get(at, ()):
+            for rule in self._by_directory.get(at, ()):
                 found[rule.number] = rule
             if not at:
                 break
             at = at.rpartition(b"/")[0]
-        inside = folder + b"/"
+        inside = directory + b"/"
         return [
             found[number]
             for number in sorted(found, reverse=True)

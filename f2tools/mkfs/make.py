@@ -352,9 +352,9 @@ class _Targets:
 
     @staticmethod
     def _creatable(path: str) -> None:
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder):
-            raise Usage(f"{path}: there is no folder {folder}")
+        directory = os.path.dirname(path) or "."
+        if not os.path.isdir(directory):
+            raise Usage(f"{path}: there is no directory {directory}")
 
     def _take_size(self, target: _Target, size: int | None) -> None:
         """Let --size change an existing image: freely where that loses nothing, else with -f."""
@@ -413,10 +413,10 @@ def _apart(paths: list[str]) -> None:
 @contextmanager
 def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], None]]]:
     """A new image file, all hole, that gets its name when the function beside it is called, and else vanishes."""
-    folder = os.path.dirname(path) or "."
+    directory = os.path.dirname(path) or "."
     temporary: str | None = None
     try:
-        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             raise DeviceError(f"{path}: {error.strerror}") from None

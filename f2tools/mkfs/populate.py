@@ -108,7 +108,7 @@ def without_collector() -> Iterator[None]:
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_source(fill: Fill, writing: Iterable[str] = (), spool_folder: str | None = None) -> Tree:
+def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | None = None) -> Tree:
     """The files of the source as they are to be in the volume; `writing`: what of it is being written, left out.
 
     SourceError naming what can't be read or can't be in a volume; Usage for options that can't be followed.
@@ -136,7 +136,7 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_folder: str | Non
             fill.source,
             excluded=excludes.with_parents if excludes else None,
             xattrs=fill.xattrs,
-            spool_folder=spool_folder,
+            spool_directory=spool_directory,
         )
     try:
         if fill.map_owner:

@@ -101,8 +101,8 @@ class Counter:
         for entry in entries:
             path = entry.path
             if path:
-                folder, _, name = path.rpartition(b"/")
-                names.setdefault(folder, []).append(name)
+                directory, _, name = path.rpartition(b"/")
+                names.setdefault(directory, []).append(name)
             if entry.link_to is not None:
                 continue
             if path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from f2tools.device.media.block import BlockDevice, Zone
-from f2tools.mkfs.align import sysfs_folder, whole_disk
+from f2tools.mkfs.align import sysfs_directory, whole_disk
 from f2tools.mkfs.request import Zones
 
 
@@ -12,9 +12,9 @@ def zones_of(device: BlockDevice) -> Zones | None:
     size = device.zone_size
     if not size:
         return None
-    folder = sysfs_folder(device.name)
+    directory = sysfs_directory(device.name)
     try:
-        model = (whole_disk(folder) / "queue/zoned").read_text().strip() if folder else ""
+        model = (whole_disk(directory) / "queue/zoned").read_text().strip() if directory else ""
     except OSError:
         model = ""
     return summary(size, device.zones(), managed=model != "host-aware")

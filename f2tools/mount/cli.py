@@ -17,7 +17,7 @@ from f2tools.options import device_option, json_option, key_option, print_json
 from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
-    from f2tools.mount.session import Request
+    from f2tools.mount.session import MountRequest
 
 
 @click.command()
@@ -130,9 +130,9 @@ def _mount(
     options = parse_options(texts)
     _check_directory(directory)
     require_fuse(options)
-    from f2tools.mount.session import Request, serve
+    from f2tools.mount.session import MountRequest, serve
 
-    request = Request(  # fusermount3 follows no link at the end of a way
+    request = MountRequest(  # fusermount3 follows no link at the end of a way
         image if is_url(image) else os.path.abspath(image), os.path.realpath(directory), options,
         [os.path.abspath(device) for device in devices],
         None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
@@ -155,7 +155,7 @@ def _mount(
     _say(request)
 
 
-def _say(request: Request) -> None:
+def _say(request: MountRequest) -> None:
     for text in request.warnings:
         print(f"f2tools: {printable(request.image)}: {printable(text)}", file=sys.stderr)
 

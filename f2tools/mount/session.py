@@ -28,7 +28,7 @@ ENDING_SECONDS = 30.0  # how long an overlay that was mounted a moment ago may t
 
 
 @dataclass
-class Request:
+class MountRequest:
     """What is to be mounted, and how; `warnings` is what its user should know."""
 
     image: str
@@ -43,7 +43,7 @@ class Request:
 # -- opening --------------------------------------------------------------------------------------------------------
 
 
-def open_tree(request: Request) -> AnyTree:
+def open_tree(request: MountRequest) -> AnyTree:
     """The volume, recovered as a mount does it; read-only where it may not, or can't, be written."""
     options = request.options
     image, _ = file_and_part(request.image)
@@ -65,7 +65,7 @@ def open_tree(request: Request) -> AnyTree:
     return _read_only(request, lambda device: Volume(device, options.checkpoint))
 
 
-def _read_only(request: Request, volume_on: Callable[[Device], Volume]) -> AnyTree:
+def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> AnyTree:
     device = _open_below(request)
     try:
         volume = volume_on(device)
@@ -77,7 +77,7 @@ def _read_only(request: Request, volume_on: Callable[[Device], Volume]) -> AnyTr
         raise
 
 
-def _open_with_keys(request: Request) -> AnyTree:
+def _open_with_keys(request: MountRequest) -> AnyTree:
     """Read-only: encrypted files are only read."""
     options = request.options
     keyring = Keyring(request.keys)
@@ -90,7 +90,7 @@ def _open_with_keys(request: Request) -> AnyTree:
     return _read_only(request, lambda device: recovered(device, keyring=keyring))
 
 
-def _open_as_of(request: Request, when: str) -> AnyTree:
+def _open_as_of(request: MountRequest, when: str) -> AnyTree:
     """Read-only, as the tree was at a checkpoint or a time."""
     from f2tools.forensics.view import as_of
 
@@ -99,7 +99,7 @@ def _open_as_of(request: Request, when: str) -> AnyTree:
     return _read_only(request, lambda device: as_of(Volume(device, keyring=Keyring(request.keys)), when))
 
 
-def _open_writable(request: Request) -> AnyTree | None:
+def _open_writable(request: MountRequest) -> AnyTree | None:
     device = _open_overlay(request, request.overlay) if request.overlay else _open_image(request)
     try:
         check_counts(Volume(device))
@@ -117,7 +117,7 @@ def _open_writable(request: Request) -> AnyTree | None:
         raise
 
 
-def _open_recovered(request: Request) -> AnyTree | None:
+def _open_recovered(request: MountRequest) -> AnyTree | None:
     """Read-only, with what was fsync'ed after the checkpoint: recovery writes into memory."""
     device = Overlay(_open_below(request))
     try:
@@ -130,7 +130,7 @@ def _open_recovered(request: Request) -> AnyTree | None:
         return None  # then as it lies there
 
 
-def _open_image(request: Request) -> Device:
+def _open_image(request: MountRequest) -> Device:
     device = open_device(request.image, write=True, extra=list(request.devices))
     first = _first_file(device)
     if first is not None:
@@ -138,7 +138,7 @@ def _open_image(request: Request) -> Device:
     return device
 
 
-def _open_below(request: Request) -> Device:
+def _open_below(request: MountRequest) -> Device:
     """The image, which nobody may write meanwhile."""
     device = open_device(request.image, extra=list(request.devices))
     first = _first_file(device)
@@ -152,7 +152,7 @@ def _open_below(request: Request) -> Device:
     return device
 
 
-def _open_overlay(request: Request, path: str) -> Device:
+def _open_overlay(request: MountRequest, path: str) -> Device:
     deadline = time.monotonic() + ENDING_SECONDS
     while True:
         below = _open_below(request)
@@ -195,7 +195,7 @@ def check_counts(volume: Volume) -> None:
 # -- serving --------------------------------------------------------------------------------------------------------
 
 
-def serve(request: Request, ready: Callable[[], None]) -> None:
+def serve(request: MountRequest, ready: Callable[[], None]) -> None:
     """Mount, say that it is `ready`, and serve until it is unmounted; the volume is closed then."""
     tree = open_tree(request)
     files = _files_below(tree.volume.device) if tree.writable else []

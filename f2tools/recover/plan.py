@@ -181,13 +181,13 @@ class _Tree:
     def _names(self) -> dict[int, tuple[int, bytes]]:
         """(directory, name) of each inode, the first one."""
         names: dict[int, tuple[int, bytes]] = {}
-        folders = {b"/": self.volume.root.inode.ino}
+        directories = {b"/": self.volume.root.inode.ino}
         for item in walk(self.volume, self.volume.root, []):
             above = item.path.rpartition(b"/")[0] or b"/"
             if item.path != b"/":
-                names.setdefault(item.inode.ino, (folders.get(above, 0), item.name))
+                names.setdefault(item.inode.ino, (directories.get(above, 0), item.name))
             if item.inode.is_dir:
-                folders[item.path] = item.inode.ino
+                directories[item.path] = item.inode.ino
         return names
 
     def name_of(self, inode: Inode) -> tuple[int, bytes]:

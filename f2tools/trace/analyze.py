@@ -60,7 +60,7 @@ class Analysis:
     log_names: tuple[str, ...] = ()
 
 
-def from_folder(request: AnalysisRequest) -> AnalysisRequest:
+def from_directory(request: AnalysisRequest) -> AnalysisRequest:
     """A directory that `trace record` made has more than the trace in it."""
     path = Path(request.trace)
     notes = path / "record.json"
@@ -98,7 +98,7 @@ def fio_bytes(path: str) -> int:
 
 def analyze(request: AnalysisRequest) -> Analysis:
     """Read the trace once and report on it; OSError or F2fsError where something can't be read."""
-    request = from_folder(request)
+    request = from_directory(request)
     volumes = [_volume(path) for path in (request.image, request.image_after)]
     try:
         return _analyze(request, *volumes)

@@ -53,7 +53,7 @@ def export(name: str, directory: str) -> Exported:
 def _filled(directory: str) -> Iterator[None]:
     """A new or empty directory to be filled; where that fails, all of it goes again."""
     before = os.path.isdir(directory)
-    newfile.create_folder(directory)
+    newfile.create_directory(directory)
     if os.listdir(directory):
         raise Usage(f"{directory}: is not empty; give a new directory")
     try:

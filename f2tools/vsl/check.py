@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class VslReport:
     """What a check found."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -65,7 +65,7 @@ class _Check:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.report = Report()
+        self.report = VslReport()
 
     def found(self, name: str, text: str, offset: int | None = None, vblock: int | None = None) -> None:
         self.report.findings.append(Finding(name, text, offset, vblock))
@@ -157,7 +157,7 @@ class _Check:
         return SUPER_BYTES + (block * medium.pages_per_block + page) * (medium.page_size + medium.spare_size)
 
 
-def check(device: Device, advance: Callable[[int], None] = lambda _: None) -> Report:
+def check(device: Device, advance: Callable[[int], None] = lambda _: None) -> VslReport:
     """Check the image on a device; NotVsl where there is no layer at all, Corrupt where it can't be opened.
 
     Nothing is written.

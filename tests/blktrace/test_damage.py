@@ -23,8 +23,8 @@ def sorted_records(events: list[Ev]) -> list[bytes]:
     return traces.records(sorted(events, key=lambda event: event.time))
 
 
-def report_of(folder: Path, data: bytes) -> dict:
-    path = folder / "x.blktrace.0"
+def report_of(directory: Path, data: bytes) -> dict:
+    path = directory / "x.blktrace.0"
     path.write_bytes(data)
     return analyze(AnalysisRequest(str(path))).report
 

@@ -104,7 +104,7 @@ def test_of_several_devices_one_has_to_be_chosen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["fio2", "fio3", "mqsim"])
 def test_what_is_exported_is_the_same_trace(form: str, tmp_path: Path) -> None:
-    given = traces.FOLDER / "churn"
+    given = traces.DIRECTORY / "churn"
     out = io.StringIO()
     written, left_out = export(str(given), form, "/dev/x", out)
     (tmp_path / "t").write_text(out.getvalue())

@@ -19,9 +19,9 @@ from tests.trace.traces import DISCARD, FLUSH, READ, WRITE, Ev, request
 Pairs = list[tuple[int, ...]]
 
 
-def paired(folder: Path, events: list[Ev], window: int = 1 << 20) -> tuple[Pairs, Pairs, Pairer]:
+def paired(directory: Path, events: list[Ev], window: int = 1 << 20) -> tuple[Pairs, Pairs, Pairer]:
     """(requests: issue, completion, sector, sectors; bios: queue, issue, completion, sectors; the pairer)"""
-    whole = Events.concatenate(list(open_trace(str(traces.write(folder, events))).events(payloads=True)))
+    whole = Events.concatenate(list(open_trace(str(traces.write(directory, events))).events(payloads=True)))
     pairer, requests, bios = Pairer(), [], []
     for at in range(0, len(whole), window):
         part = whole.take(slice(at, at + window))

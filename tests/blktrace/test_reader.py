@@ -94,7 +94,7 @@ def test_a_zone_append_of_version_8_is_a_write(tmp_path: Path) -> None:
     assert report["writes"] == {"requests": 1, "bytes": 4096, "requests_with_data": 1}
 
 
-def test_a_folder_a_prefix_and_compressed_files_are_one_trace(tmp_path: Path, expected: Events) -> None:
+def test_a_directory_a_prefix_and_compressed_files_are_one_trace(tmp_path: Path, expected: Events) -> None:
     prefix = traces.write(tmp_path / "plain", some_events())
     packed = tmp_path / "packed"
     packed.mkdir()
@@ -210,7 +210,7 @@ def test_ftrace_and_perf_text_are_the_same_trace(tmp_path: Path) -> None:
 
 
 def test_f2fs_tracepoints_are_summed_up() -> None:
-    report = analyze(AnalysisRequest(str(traces.FOLDER / "churn" / "ftrace.txt.zst"))).report
+    report = analyze(AnalysisRequest(str(traces.DIRECTORY / "churn" / "ftrace.txt.zst"))).report
     assert report["tracepoints"]["blocks"] == 386
     assert report["tracepoints"]["logs"]["warm_node"] == 207
     assert report["tracepoints"]["inodes"]["17"] == 45
@@ -240,8 +240,8 @@ def test_a_trace_that_is_none_is_said_to_be_none(tmp_path: Path) -> None:
 
 def as_blkparse(events: list[Ev]) -> list[str]:
     """The lines of blkparse's text that `trace events` prints."""
-    with TemporaryDirectory() as folder:
-        prefix = traces.write(Path(folder), events)
+    with TemporaryDirectory() as directory:
+        prefix = traces.write(Path(directory), events)
         return (
             CliRunner().invoke(main, ["trace", "events", str(prefix)], catch_exceptions=False).output.splitlines(True)
         )

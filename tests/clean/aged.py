@@ -47,9 +47,9 @@ def sound(path: Path, extra: Sequence[Path] = ()) -> None:
         assert_consistent(volume)
 
 
-def scattered(folder: Path, options: str, files: int = 300, kept: float = 0.35, name: str = "image") -> Path:
+def scattered(directory: Path, options: str, files: int = 300, kept: float = 0.35, name: str = "image") -> Path:
     """Of most files that were written one after the other a few are left."""
-    path = fresh(folder, options, name)
+    path = fresh(directory, options, name)
     rng = np.random.default_rng(7)
     with writable(path, adaptive=False) as volume:
         for number in range(files):
@@ -62,9 +62,9 @@ def scattered(folder: Path, options: str, files: int = 300, kept: float = 0.35, 
     return path
 
 
-def overwritten(folder: Path, percent: float, adaptive: bool, times: float = 0.5, size: str = "96M") -> Path:
+def overwritten(directory: Path, percent: float, adaptive: bool, times: float = 0.5, size: str = "96M") -> Path:
     """Filled to a share of what users may have, then overwritten at random in single blocks."""
-    path = fresh(folder, f"--size {size}", f"{percent:g}-{adaptive}.img")
+    path = fresh(directory, f"--size {size}", f"{percent:g}-{adaptive}.img")
     chance = random.Random(str(percent))
     with writable(path, adaptive=adaptive) as volume:
         files: list[int] = []
@@ -81,9 +81,9 @@ def overwritten(folder: Path, percent: float, adaptive: bool, times: float = 0.5
     return path
 
 
-def without_free_sections(folder: Path, left: int, options: str = "--size 64M") -> Path:
+def without_free_sections(directory: Path, left: int, options: str = "--size 64M") -> Path:
     """So many sections are free, and all other room is in holes, as a volume is left that nobody cleaned in time."""
-    path = fresh(folder, options, f"left-{left}.img")
+    path = fresh(directory, options, f"left-{left}.img")
     rng = np.random.default_rng(left + 2)
     volume = writable(path, adaptive=False)
     volume.segments.reserved_sections = -1000  # nothing is kept for cleaning, and nothing is cleaned
@@ -118,10 +118,10 @@ class Seconds:
         self.now += seconds * 10**9
 
 
-def of_three_ages(folder: Path, apart: int) -> tuple[Path, list[set[int]]]:
+def of_three_ages(directory: Path, apart: int) -> tuple[Path, list[set[int]]]:
     """Files written `apart` seconds after one another: old ones with few holes, younger ones with more, young ones
     with most; and the sections of each age."""
-    path = fresh(folder, "--size 128M")
+    path = fresh(directory, "--size 128M")
     clock = Seconds()
     volume = WritableVolume(open_device(path, write=True), Policy(adaptive=False), clock, seed=1)
     sections: list[set[int]] = []

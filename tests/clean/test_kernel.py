@@ -90,18 +90,18 @@ class Cleaned:
             return json.loads(json.dumps(manifest(volume)))
 
 
-def volumes(folder: Path) -> list[Cleaned]:
+def volumes(directory: Path) -> list[Cleaned]:
     """Made by the engine, and by the kernel; the zoned one last."""
 
     def reference(name: str) -> list[Path]:
-        return list(images.reference(name).copy(folder / f"kernel-{name}").devices)
+        return list(images.reference(name).copy(directory / f"kernel-{name}").devices)
 
     made: list[tuple[str, Callable[[], list[Path]], str]] = [
-        ("plain", lambda: [scattered(folder, "--size 64M", name="plain")], "greedy"),
-        ("sections", lambda: [scattered(folder, "--size 256M -s 2 -z 2", name="sections")], "cost-benefit"),
-        ("features", lambda: [scattered(folder, f"--size 64M {FULL}", name="full")], "cost-benefit"),
-        ("no free section", lambda: [without_free_sections(folder, 0)], "greedy"),
-        ("95 % full", lambda: [overwritten(folder, 95, True, size="64M")], "greedy"),
+        ("plain", lambda: [scattered(directory, "--size 64M", name="plain")], "greedy"),
+        ("sections", lambda: [scattered(directory, "--size 256M -s 2 -z 2", name="sections")], "cost-benefit"),
+        ("features", lambda: [scattered(directory, f"--size 64M {FULL}", name="full")], "cost-benefit"),
+        ("no free section", lambda: [without_free_sections(directory, 0)], "greedy"),
+        ("95 % full", lambda: [overwritten(directory, 95, True, size="64M")], "greedy"),
         ("fragmented by the kernel", lambda: reference("fragmented"), "greedy"),
         ("sections of the kernel", lambda: reference("sections"), "cost-benefit"),
         ("compressed by the kernel", lambda: reference("compress-lz4"), "greedy"),

@@ -76,8 +76,8 @@ def test_the_power_may_fail_at_every_write_of_a_cleaning(name: str, tmp_path: Pa
             recording.must_survive(top, cut, f"after event {cut} {lost}")
 
 
-def after_each_prefix(recording: Recording, cuts: set[int], folder: Path) -> None:
-    with open_device(recording.at(0, folder / "prefix"), write=True) as onto:
+def after_each_prefix(recording: Recording, cuts: set[int], directory: Path) -> None:
+    with open_device(recording.at(0, directory / "prefix"), write=True) as onto:
         for count in recording.recorder.prefixes(onto):
             if count in cuts:
                 recording.must_survive(onto, count, f"after event {count}")

@@ -50,27 +50,27 @@ def blank(path: Path, size: int = 64 * MIB) -> Path:
     return path
 
 
-def tree(folder: Path) -> Path:
+def tree(directory: Path) -> Path:
     """A tree with what the C tool can load: files, directories, links; times in whole seconds."""
-    (folder / "system/bin").mkdir(parents=True)
-    (folder / "system/lib").mkdir()
-    (folder / "empty").mkdir()
-    (folder / "system/bin/sh").write_bytes(b"#!" * 4000)
-    (folder / "system/bin/sh").chmod(0o4755)
-    os.link(folder / "system/bin/sh", folder / "system/bin/ash")
-    os.symlink("sh", folder / "system/bin/bash")
-    (folder / "system/lib/libc.so").write_bytes(bytes(range(256)) * 600)
-    (folder / "text.txt").write_bytes(b"the same line again and again\n" * 3000)
-    (folder / "small").write_bytes(b"inline")
-    for path in sorted(folder.rglob("*"), reverse=True):
+    (directory / "system/bin").mkdir(parents=True)
+    (directory / "system/lib").mkdir()
+    (directory / "empty").mkdir()
+    (directory / "system/bin/sh").write_bytes(b"#!" * 4000)
+    (directory / "system/bin/sh").chmod(0o4755)
+    os.link(directory / "system/bin/sh", directory / "system/bin/ash")
+    os.symlink("sh", directory / "system/bin/bash")
+    (directory / "system/lib/libc.so").write_bytes(bytes(range(256)) * 600)
+    (directory / "text.txt").write_bytes(b"the same line again and again\n" * 3000)
+    (directory / "small").write_bytes(b"inline")
+    for path in sorted(directory.rglob("*"), reverse=True):
         os.utime(path, (1_600_000_000, 1_600_000_000), follow_symlinks=False)
-    return folder
+    return directory
 
 
-def linked(folder: Path) -> dict[str, str]:
+def linked(directory: Path) -> dict[str, str]:
     """An environment in which our programs come first, by the links that users make."""
     program = Path(sys.executable).parent / "f2tools"
     assert shutil.which(str(program)), f"{program} is not installed"
-    done = subprocess.run([program, "links", folder], capture_output=True, text=True, timeout=TIMEOUT)
+    done = subprocess.run([program, "links", directory], capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
-    return os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}:/usr/sbin:/sbin"}
+    return os.environ | {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}:/usr/sbin:/sbin"}

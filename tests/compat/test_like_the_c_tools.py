@@ -31,10 +31,10 @@ MKFS = [
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image that the C tools made and loaded."""
-    folder = tmp_path_factory.mktemp("filled")
-    image = blank(folder / "image", 160 * MIB)
+    directory = tmp_path_factory.mktemp("filled")
+    image = blank(directory / "image", 160 * MIB)
     assert theirs("mkfs.f2fs", "-q", "-l", "CARD", image).rc == 0
-    assert theirs("sload.f2fs", "-f", tree(folder / "tree"), image).rc in (0, 1)
+    assert theirs("sload.f2fs", "-f", tree(directory / "tree"), image).rc in (0, 1)
     return image
 
 
@@ -158,9 +158,9 @@ def test_dump_prints_the_tables_of_the_c_tool(filled: Path) -> None:
 @pytest.mark.peer
 def test_dump_writes_the_files_of_the_c_tool(filled: Path, tmp_path: Path) -> None:
     for run in (ours, theirs):
-        folder = tmp_path / run.__name__
-        folder.mkdir()
-        assert run("dump.f2fs", "-n", "0~-1", "-s", "0~-1", "-a", "0~3", filled, cwd=folder).rc == 0
+        directory = tmp_path / run.__name__
+        directory.mkdir()
+        assert run("dump.f2fs", "-n", "0~-1", "-s", "0~-1", "-a", "0~3", filled, cwd=directory).rc == 0
     mine, other = tmp_path / "ours", tmp_path / "theirs"
     for name in ("dump_nat", "dump_sit"):
         wanted = [fields(line) for line in (other / name).read_text().splitlines()]

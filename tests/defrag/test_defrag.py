@@ -112,8 +112,8 @@ def aged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = fresh(tmp_path_factory.mktemp("aged"), "--size 128M -O extra_attr,inode_checksum,quota")
     rng = np.random.default_rng(11)
     with writable(path, adaptive=False) as volume:
-        folder = volume.mkdir(ROOT_INO, b"folder", 0o755)
-        inos = [volume.create(folder if n % 3 else ROOT_INO, b"f%d" % n, 0o644) for n in range(60)]
+        directory = volume.mkdir(ROOT_INO, b"folder", 0o755)
+        inos = [volume.create(directory if n % 3 else ROOT_INO, b"f%d" % n, 0o644) for n in range(60)]
         inos[7:8] = [volume.create(ROOT_INO, b"movie.mp4", 0o644)]
         volume.setxattr(inos[7], "system.advise", b"\1")  # cold
         sizes = [0] * len(inos)
@@ -127,12 +127,12 @@ def aged(tmp_path_factory: pytest.TempPathFactory) -> Path:
             volume.sync()
             if step == 6:
                 for n in range(200):
-                    one = volume.create(folder, b"g%d" % n, 0o600)
+                    one = volume.create(directory, b"g%d" % n, 0o600)
                     volume.write(one, 0, rng.bytes(BLOCK * int(rng.integers(1, 9))))
         volume.fallocate(inos[3], 0, sizes[3] * BLOCK, 20 * BLOCK)
-        volume.symlink(folder, b"long", b"x" * 3900)
+        volume.symlink(directory, b"long", b"x" * 3900)
         for n in range(0, 200, 2):
-            volume.unlink(folder, b"g%d" % n)
+            volume.unlink(directory, b"g%d" % n)
     return path
 
 
@@ -405,11 +405,11 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = fresh(tmp_path_factory.mktemp("crowded"), "--size 96M")
     rng = np.random.default_rng(5)
     with writable(path, adaptive=False) as volume:
-        folder = volume.mkdir(ROOT_INO, b"small", 0o755)
+        directory = volume.mkdir(ROOT_INO, b"small", 0o755)
         big = volume.create(ROOT_INO, b"big", 0o644)
         count = at = 0
         while volume.space.free_blocks > 250:
-            ino = volume.create(folder, b"s%d" % count, 0o644)
+            ino = volume.create(directory, b"s%d" % count, 0o644)
             volume.write(ino, 0, rng.bytes(BLOCK * 5))
             if count % 6 == 0:
                 volume.write(big, at, rng.bytes(BLOCK * 4))
@@ -418,7 +418,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             count += 1
         for n in range(count):
             if rng.random() < 0.35:
-                volume.unlink(folder, b"s%d" % n)
+                volume.unlink(directory, b"s%d" % n)
     return path
 
 

@@ -32,14 +32,14 @@ PUNCH, KEEP_SIZE = 3, 1
 def fill(volume: WritableVolume, chance: random.Random, share: float) -> None:
     """Files that grow side by side, with holes and preallocated blocks, some behind indirect nodes; then some go."""
     data = np.random.default_rng(chance.randrange(1 << 30))
-    folders = [F2FS_ROOT_INO, *(volume.mkdir(F2FS_ROOT_INO, b"d%d" % n, 0o755) for n in range(3))]
+    directories = [F2FS_ROOT_INO, *(volume.mkdir(F2FS_ROOT_INO, b"d%d" % n, 0o755) for n in range(3))]
     sizes: dict[int, int] = {}
     names: list[tuple[int, bytes]] = []
     with suppress(OSError):  # until it is full
         while volume.space.valid_blocks < volume.space.user_blocks * share and len(names) < 900:
             what = chance.random()
             if what < 0.3 or not sizes:
-                names.append((chance.choice(folders), b"f%d" % len(names)))
+                names.append((chance.choice(directories), b"f%d" % len(names)))
                 ino = volume.create(*names[-1], 0o644)
                 sizes[ino] = 0
                 volume.write(ino, 0, data.bytes(chance.choice((100, 5000, 30000, 200000))))

@@ -30,8 +30,8 @@ CONTAINERS = (
 PLAIN = "ba6f8afa16eec851993ecb9f6b726d6538ad55af1762e5747335d706d34e999e"
 
 
-def unpacked(name: str, folder: Path) -> Path:
-    path = folder / name
+def unpacked(name: str, directory: Path) -> Path:
+    path = directory / name
     with (DATA / f"{name}.zst").open("rb") as packed, path.open("wb") as out:
         zstandard.ZstdDecompressor().copy_stream(packed, out)
     return path

@@ -25,9 +25,9 @@ DATA = Path(__file__).parent / "data"
 MIB = 1 << 20
 
 
-def disk(kind: str, folder: Path, volumes: dict[int, str] | None = None) -> Path:
+def disk(kind: str, directory: Path, volumes: dict[int, str] | None = None) -> Path:
     """A disk with that table, and reference images at these sectors."""
-    path = folder / f"{kind}.img"
+    path = directory / f"{kind}.img"
     with path.open("wb") as out, (DATA / f"{kind}.zst").open("rb") as packed:
         reader = zstandard.ZstdDecompressor().stream_reader(packed)
         at = 0

@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the servers serve: an image, the same in a zip, a trace, a volume of 1 TiB."""
     at = tmp_path_factory.mktemp("served") / "bucket"
     at.mkdir()
@@ -51,8 +51,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def base(folder: Path, log: Path) -> Iterator[str]:
-    with web(folder, log) as address:
+def base(directory: Path, log: Path) -> Iterator[str]:
+    with web(directory, log) as address:
         yield address
 
 
@@ -69,27 +69,27 @@ def same(*command: object, url: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["dump info", "fsck", "dump manifest", "recover"])
-def test_a_command_says_of_a_url_what_it_says_of_the_file(command: str, base: str, folder: Path) -> None:
+def test_a_command_says_of_a_url_what_it_says_of_the_file(command: str, base: str, directory: Path) -> None:
     words = command.split()
     if command == "dump manifest":
-        there, here = (f2(*words, where) for where in (f"{base}/card.img", folder / "card.img"))
+        there, here = (f2(*words, where) for where in (f"{base}/card.img", directory / "card.img"))
         assert (there.code, there.out) == (here.code, here.out)
     else:
-        same(*words, url=f"{base}/card.img", path=folder / "card.img")
+        same(*words, url=f"{base}/card.img", path=directory / "card.img")
 
 
-def test_info_of_a_volume_of_1_tib_reads_little_of_it(base: str, folder: Path, log: Path) -> None:
+def test_info_of_a_volume_of_1_tib_reads_little_of_it(base: str, directory: Path, log: Path) -> None:
     before = requests(log)
-    same("dump", "info", url=f"{base}/big.img", path=folder / "big.img")
+    same("dump", "info", url=f"{base}/big.img", path=directory / "big.img")
     answers = requests(log)[len(before) :]
     assert sum(size for _, _, size in answers) < 32 * MIB
     assert sum(size for _, _, size in answers) < MIB
     assert {status for method, status, _ in answers if method == "GET"} == {206}
 
 
-def test_a_member_of_a_zip_on_a_server_is_an_image(base: str, folder: Path) -> None:
+def test_a_member_of_a_zip_on_a_server_is_an_image(base: str, directory: Path) -> None:
     url = f"zip://card.img::{base}/cards.zip"
-    assert json.loads(f2("dump", "info", url, "--json").out)["uuid"] == info(folder / "card.img")["uuid"]
+    assert json.loads(f2("dump", "info", url, "--json").out)["uuid"] == info(directory / "card.img")["uuid"]
 
 
 def info(path: Path) -> dict[str, object]:
@@ -97,17 +97,17 @@ def info(path: Path) -> dict[str, object]:
 
 
 def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with s3(folder.parent) as address:
+    with s3(directory.parent) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        same("fsck", url="s3://bucket/card.img", path=folder / "card.img")
+        same("fsck", url="s3://bucket/card.img", path=directory / "card.img")
         trace = f2("trace", "analyze", "s3://bucket/x", "--json")
-        assert numbers(trace.out) == analysis(folder / "x")
-        assert numbers(f2("trace", "analyze", "s3://bucket/parquet", "--json").out) == analysis(folder / "x")
+        assert numbers(trace.out) == analysis(directory / "x")
+        assert numbers(f2("trace", "analyze", "s3://bucket/parquet", "--json").out) == analysis(directory / "x")
         fleet_like = remote.expand("s3://bucket/*.img")
         assert fleet_like == ["s3://bucket/big.img", "s3://bucket/card.img"]
         assert f2("dump", "info", "s3://bucket/none.img").err.count("there is no such file") == 1
@@ -132,21 +132,21 @@ def analysis(path: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", ["x.blktrace.0", "listed/x", "listed/"])
-def test_a_trace_behind_a_url_gives_the_same_report(name: str, base: str, folder: Path) -> None:
+def test_a_trace_behind_a_url_gives_the_same_report(name: str, base: str, directory: Path) -> None:
     done = f2("trace", "analyze", f"{base}/{name}", "--json")
-    here = folder / name.removeprefix("listed/") if name != "listed/" else folder / "x"
+    here = directory / name.removeprefix("listed/") if name != "listed/" else directory / "x"
     assert numbers(done.out) == analysis(here)
 
 
 @pytest.mark.parametrize("name", ["{}/parquet", "{}/listed/parquet/", "zip://parquet::{}/exports.zip"])
-def test_an_export_behind_a_url_gives_the_same_report(name: str, base: str, folder: Path) -> None:
+def test_an_export_behind_a_url_gives_the_same_report(name: str, base: str, directory: Path) -> None:
     done = f2("trace", "analyze", name.format(base), "--json")
     assert done.code == 0, done.err
-    assert numbers(done.out) == analysis(folder / "x")
+    assert numbers(done.out) == analysis(directory / "x")
 
 
-def test_blocks_are_read_together_and_not_twice(base: str, folder: Path, log: Path) -> None:
-    with open_remote(f"{base}/card.img") as there, open_image(folder / "card.img") as here:
+def test_blocks_are_read_together_and_not_twice(base: str, directory: Path, log: Path) -> None:
+    with open_remote(f"{base}/card.img") as there, open_image(directory / "card.img") as here:
         wanted = np.array([900, 3, 2, 901, 5000, 4, 3, 700])
         assert (there.read_blocks(wanted, 4096) == here.read_blocks(wanted, 4096)).all()
         assert there.bytes_read <= 4 * remote.BLOCK
@@ -158,8 +158,8 @@ def test_blocks_are_read_together_and_not_twice(base: str, folder: Path, log: Pa
         assert there.requests - count <= 10  # 16 MiB in pieces of up to 4
 
 
-def test_memory_of_a_remote_image_is_bounded(base: str, folder: Path) -> None:
-    with open_remote(f"{base}/card.img") as there, open_image(folder / "card.img") as here:
+def test_memory_of_a_remote_image_is_bounded(base: str, directory: Path) -> None:
+    with open_remote(f"{base}/card.img") as there, open_image(directory / "card.img") as here:
         for offset in range(0, there.size_bytes - MIB, 3 * MIB):
             assert there.pread(offset + 5, MIB) == here.pread(offset + 5, MIB)
         assert len(there._blocks) <= remote.BLOCKS
@@ -168,7 +168,7 @@ def test_memory_of_a_remote_image_is_bounded(base: str, folder: Path) -> None:
             there.pread(there.size_bytes - 7, 8)
 
 
-def test_a_cache_serves_the_next_command(base: str, folder: Path, log: Path, tmp_path: Path) -> None:
+def test_a_cache_serves_the_next_command(base: str, directory: Path, log: Path, tmp_path: Path) -> None:
     url = f"{base}/card.img"
     first = f2("fsck", url, "--cache", tmp_path / "cache", "--json")
     before = requests(log)
@@ -176,12 +176,12 @@ def test_a_cache_serves_the_next_command(base: str, folder: Path, log: Path, tmp
     assert [answer for answer in requests(log)[len(before) :] if answer[0] == "GET"] == []
 
 
-def test_nothing_is_written_to_a_url(base: str, folder: Path) -> None:
-    before = (folder / "card.img").read_bytes()
+def test_nothing_is_written_to_a_url(base: str, directory: Path) -> None:
+    before = (directory / "card.img").read_bytes()
     for command in (["label", f"{base}/card.img", "X"], ["clean", f"{base}/card.img"]):
         done = f2(*command)
         assert (done.code != 0, "a URL is only read" in done.err) == (True, True)
-    assert (folder / "card.img").read_bytes() == before
+    assert (directory / "card.img").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_a_server_that_is_busy_is_asked_again(base: str, log: Path) -> None:
     assert len(requests(log)) - before >= remote.TRIES
 
 
-def test_a_connection_that_breaks_is_tried_again(base: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_remote(f"{base}/card.img") as there, open_image(folder / "card.img") as here:
+def test_a_connection_that_breaks_is_tried_again(base: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_remote(f"{base}/card.img") as there, open_image(directory / "card.img") as here:
         real, broken = there._file.read, [2]
 
         def read(count: int) -> bytes:
@@ -238,8 +238,8 @@ def test_what_a_url_holds_of_credentials_is_not_shown(base: str) -> None:
     assert json.loads(done.out)["files"] == [f"{base}/card.img?..."]
 
 
-def test_a_partition_of_a_remote_disk_is_found(base: str, folder: Path) -> None:
-    with open_device(f"{base}/card.img@+4096") as part, open_image(folder / "card.img") as here:
+def test_a_partition_of_a_remote_disk_is_found(base: str, directory: Path) -> None:
+    with open_device(f"{base}/card.img@+4096") as part, open_image(directory / "card.img") as here:
         assert part.pread(0, 512) == here.pread(4096, 512)
 
 

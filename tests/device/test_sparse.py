@@ -271,12 +271,12 @@ def chunks_of(path: Path) -> list[tuple[int, int]]:
     return found
 
 
-def written(blocks: str, folder: Path, **options: Any) -> tuple[bytes, Path]:
-    content = image_of(blocks, folder / "raw")
-    with open_image(folder / "raw") as src:
-        size = write_sparse(src, folder / "x.simg", **options)
-    assert size == (folder / "x.simg").stat().st_size
-    return content, folder / "x.simg"
+def written(blocks: str, directory: Path, **options: Any) -> tuple[bytes, Path]:
+    content = image_of(blocks, directory / "raw")
+    with open_image(directory / "raw") as src:
+        size = write_sparse(src, directory / "x.simg", **options)
+    assert size == (directory / "x.simg").stat().st_size
+    return content, directory / "x.simg"
 
 
 def test_holes_fills_and_the_rest_become_the_right_chunks(tmp_path: Path) -> None:
@@ -360,19 +360,19 @@ def test_what_is_written_reads_back(tmp_path_factory: pytest.TempPathFactory, bl
 @settings(max_examples=25, deadline=None)
 @given(letters.filter(bool), st.booleans())
 def test_simg2img_unpacks_what_we_write(tmp_path_factory: pytest.TempPathFactory, blocks: str, checksum: bool) -> None:
-    folder = tmp_path_factory.mktemp("sparse")
-    content, path = written(blocks, folder, checksum=checksum)
-    subprocess.run([judge("simg2img"), path, folder / "out"], check=True, capture_output=True)
-    assert (folder / "out").read_bytes() == content
+    directory = tmp_path_factory.mktemp("sparse")
+    content, path = written(blocks, directory, checksum=checksum)
+    subprocess.run([judge("simg2img"), path, directory / "out"], check=True, capture_output=True)
+    assert (directory / "out").read_bytes() == content
 
 
 @settings(max_examples=25, deadline=None)
 @given(letters.filter(bool))
 def test_we_read_what_img2simg_writes(tmp_path_factory: pytest.TempPathFactory, blocks: str) -> None:
-    folder = tmp_path_factory.mktemp("sparse")
-    content = image_of(blocks, folder / "raw")
-    subprocess.run([judge("img2simg"), folder / "raw", folder / "x.simg"], check=True, capture_output=True)
-    with open_device(folder / "x.simg") as image:
+    directory = tmp_path_factory.mktemp("sparse")
+    content = image_of(blocks, directory / "raw")
+    subprocess.run([judge("img2simg"), directory / "raw", directory / "x.simg"], check=True, capture_output=True)
+    with open_device(directory / "x.simg") as image:
         assert image.pread(0, image.size_bytes) == content
 
 

@@ -91,14 +91,14 @@ def refuses(log: Path, image: Path, says: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(changes, max_size=8))
 def test_whatever_was_done_is_undone(tmp_path_factory: pytest.TempPathFactory, todo: list[Change]) -> None:
-    folder = tmp_path_factory.mktemp("undo")
-    before = untouched(folder / "image")
-    with UndoLog(open_image(folder / "image", write=True), folder / "log") as device:
+    directory = tmp_path_factory.mktemp("undo")
+    before = untouched(directory / "image")
+    with UndoLog(open_image(directory / "image", write=True), directory / "log") as device:
         for change in todo:
             change(device)
     for _ in range(2):
-        undo(folder / "log", folder / "image")
-        assert (folder / "image").read_bytes() == before
+        undo(directory / "log", directory / "image")
+        assert (directory / "image").read_bytes() == before
 
 
 def test_the_device_behaves_as_without_a_log(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ class Watched(Memory):
         super().resize(size_bytes)
 
 
-def crashes(before: bytes, folder: Path) -> list[tuple[bytes, bytes]]:
+def crashes(before: bytes, directory: Path) -> list[tuple[bytes, bytes]]:
     """(image, log) at each moment of the script at which the machine may have stopped."""
-    log, states = folder / "log", []
+    log, states = directory / "log", []
     base = Watched(before, lambda content: states.append((content, log.read_bytes())))
     with UndoLog(base, log) as device:
         for change in SCRIPT:

@@ -13,9 +13,9 @@ from f2tools.dffs.write import open_for_writing
 from tests.dump.craft import f2
 
 
-def files_in(folder: Path) -> Path:
+def files_in(directory: Path) -> Path:
     """A directory with some of everything."""
-    top = folder / "files"
+    top = directory / "files"
     (top / "inner").mkdir(parents=True)
     (top / "inner" / "evil\x1b[2J").write_bytes(b"content" * 1000)
     (top / "small").write_bytes(b"text\n")

@@ -31,19 +31,19 @@ def on(chip: Nand, **more: object) -> WritableVolume:
 
 def test_a_create_that_is_made_safe_takes_two_pages_and_of_many_together_one_and_a_share() -> None:
     made = volume()
-    folder = made.mkdir(1, b"folder", 0o755)
+    directory = made.mkdir(1, b"folder", 0o755)
     made.sync()
     before = made.pages.writes
-    made.create(folder, b"file", 0o644)
+    made.create(directory, b"file", 0o644)
     made.sync()
     assert made.pages.writes - before == 2
     before = made.pages.writes
     for number in range(10):
-        made.create(folder, b"%d" % number, 0o644)
+        made.create(directory, b"%d" % number, 0o644)
     made.sync()
     assert made.pages.writes - before == 11
     before = made.pages.writes
-    made.unlink(folder, b"3")
+    made.unlink(directory, b"3")
     made.sync()
     assert made.pages.writes - before == 1
 
@@ -157,9 +157,9 @@ def test_memory_does_not_grow_with_the_number_of_files() -> None:
         made = on(chip, keep_nodes=64)
         for number in range(files):
             if number % 100 == 0:
-                folder = made.mkdir(1, b"dir%d" % number, 0o755)
+                directory = made.mkdir(1, b"dir%d" % number, 0o755)
                 made.sync()
-            made.create(folder, b"%d" % number, 0o644)
+            made.create(directory, b"%d" % number, 0o644)
         made.sync()
         for entry in made.entries(made.directory(1)):
             assert isinstance(entry.inode, Directory)
@@ -188,11 +188,11 @@ def test_the_manual_lists_every_finding() -> None:
 
 def test_a_change_that_was_cut_off_by_ctrl_c_is_not_made_safe() -> None:
     def change(made: WritableVolume) -> None:
-        folder = made.mkdir(1, b"folder", 0o755)
+        directory = made.mkdir(1, b"folder", 0o755)
         for number in range(4):
-            made.write(made.create(folder, b"%d" % number, 0o644), 0, b"new" * 900)
+            made.write(made.create(directory, b"%d" % number, 0o644), 0, b"new" * 900)
         made.unlink(1, b"kept")
-        made.rename(folder, b"1", 1, b"kept")
+        made.rename(directory, b"1", 1, b"kept")
 
     cut = 0
     for calls in range(1, 2000, 23):

@@ -29,14 +29,14 @@ PAGE = SMALL.raw_page
 def sample() -> tuple[bytes, dict[str, int]]:
     """A dump with one of everything, and the pages in which that lies."""
     made = volume()
-    folder = made.mkdir(1, b"folder", 0o755)
-    inner = made.mkdir(folder, b"inner", 0o755)
-    small = made.create(folder, b"small", 0o644)
+    parent = made.mkdir(1, b"folder", 0o755)
+    inner = made.mkdir(parent, b"inner", 0o755)
+    small = made.create(parent, b"small", 0o644)
     made.write(small, 0, b"content")
-    large = made.create(folder, b"large", 0o644)
+    large = made.create(parent, b"large", 0o644)
     made.write(large, 0, b"content" * 1000)
     made.write(large, 660_000, b"far")
-    made.symlink(folder, b"link", b"large")
+    made.symlink(parent, b"link", b"large")
     for name in colliding(5):
         made.write(made.create(inner, name, 0o644), 0, name)
     made.link(small, inner, b"other")
@@ -128,12 +128,12 @@ def test_each_kind_of_damage_has_its_finding(what: str, tmp_path: Path) -> None:
     look_at_all_of(image, tmp_path)
 
 
-def look_at_all_of(image: bytes, folder: Path) -> None:
+def look_at_all_of(image: bytes, directory: Path) -> None:
     """Everything that reads, and a change; errors are those that say what is wrong."""
     for look in (
         lambda v: manifest(v, b"/", {}),
         lambda v: write_tar(v, BytesIO()),
-        lambda v: extract(v, str(folder / "target")),
+        lambda v: extract(v, str(directory / "target")),
         lambda v: [map_of(v, v.at_path(path)) for path in (b"/folder/inner", b"/folder/large")],
         lambda v: [page_facts(v, page) for page in AT.values()],
         check,

@@ -21,22 +21,22 @@ from tests.mount.suite_tools import fsx, mount_point, pjdfstest
 
 
 @contextmanager
-def mounted(image: Path, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def mounted(image: Path, directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A volume, made where there is none, under `f2tools dffs mount -f`; sound at the end."""
     need_fuse()
     if not image.exists():
         assert f2("dffs", "mkfs", image, "--size", "16M").code == 0
-    folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(["f2tools", "dffs", "mount", "-f", *options, image, folder])
+    directory.mkdir(exist_ok=True)
+    process = subprocess.Popen(["f2tools", "dffs", "mount", "-f", *options, image, directory])
     deadline = time.monotonic() + READY_SECONDS
-    while str(folder) not in Path("/proc/self/mountinfo").read_text():
+    while str(directory) not in Path("/proc/self/mountinfo").read_text():
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)
     try:
         yield process
     finally:
-        subprocess.run(["fusermount3", "-u", "-z", folder], check=False, capture_output=True)
+        subprocess.run(["fusermount3", "-u", "-z", directory], check=False, capture_output=True)
         code = process.wait(END_SECONDS)
     assert code in (0, -signal.SIGKILL)
     checked = f2("dffs", "fsck", image)
@@ -80,9 +80,9 @@ def test_what_was_fsynced_survives_kill_9(tmp_path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         (top / "a" / "file").rename(top / "b")
-        folder = os.open(top, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        directory = os.open(top, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
         process.send_signal(signal.SIGKILL)
         process.wait(END_SECONDS)
     assert "committed after the last checkpoint" in f2("dffs", "fsck", image).text
@@ -114,7 +114,7 @@ def test_fsx_finds_the_bytes_that_it_wrote(tmp_path: Path) -> None:
 
 def test_pjdfstest_complains_of_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     work = tmp_path_factory.mktemp("pjdfstest")
-    with mount_point() as folder, mounted(work / "card.nand", folder, "-o", "allow_other,suid,dev"):
-        cases, said = pjdfstest(folder, work)
+    with mount_point() as directory, mounted(work / "card.nand", directory, "-o", "allow_other,suid,dev"):
+        cases, said = pjdfstest(directory, work)
     failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
     assert not failed, f"{failed}\n{said[-6000:]}"

@@ -41,9 +41,9 @@ def test_linux_reads_and_writes_a_volume_with_its_code_and_its_bad_blocks(guest:
     image = tmp_path / "card.nand"
     assert f2("dffs", "mkfs", image, "--size", "256M", "--bad", BAD).code == 0
     with open_for_writing(open_device(image, write=True, whole=True)) as made:
-        folder = made.mkdir(1, b"folder", 0o755)
+        directory = made.mkdir(1, b"folder", 0o755)
         for number in range(300):
-            made.write(made.create(folder, b"%d" % number, 0o644), 0, b"%d" % number * 700)
+            made.write(made.create(directory, b"%d" % number, 0o644), 0, b"%d" % number * 700)
         made.sync()
         made.write(made.create(1, b"large", 0o644), 0, bytes(range(256)) * 6000)
     length = used(image)

@@ -33,7 +33,7 @@ class Workload:
         self.states: list[State] = [tree(self.volume)]
         self.begun: list[int] = [0]  # events before the step that made the state
         self.safe: list[tuple[int, int]] = [(0, 0)]  # (events, state)
-        self.folders = {b"": ROOT}
+        self.directories = {b"": ROOT}
         self.files: dict[bytes, int] = {}
         for _ in range(steps):
             begun = len(self.recorder.events)
@@ -45,23 +45,23 @@ class Workload:
                 self.safe.append((len(self.recorder.events), len(self.states) - 1))
 
     def place(self, path: bytes) -> tuple[int, bytes]:
-        folder, _, name = path.rpartition(b"/")
-        return self.folders[folder], name
+        directory, _, name = path.rpartition(b"/")
+        return self.directories[directory], name
 
     def step(self) -> None:
         chance, made = self.chance, self.volume
         what = chance.random()
-        folder = chance.choice(list(self.folders))
+        directory = chance.choice(list(self.directories))
         name = chance.choice(NAMES)
-        path = folder + b"/" + name
-        taken = path in self.files or path in self.folders
-        if what < 0.06 and not taken and len(self.folders) < 6:
-            self.folders[path] = made.mkdir(self.folders[folder], name, 0o755)
+        path = directory + b"/" + name
+        taken = path in self.files or path in self.directories
+        if what < 0.06 and not taken and len(self.directories) < 6:
+            self.directories[path] = made.mkdir(self.directories[directory], name, 0o755)
         elif what < 0.26 and not taken:
-            self.files[path] = made.create(self.folders[folder], name, 0o644)
+            self.files[path] = made.create(self.directories[directory], name, 0o644)
         elif what < 0.34 and not taken and self.files:
             old = chance.choice(list(self.files))
-            made.link(self.files[old], self.folders[folder], name)
+            made.link(self.files[old], self.directories[directory], name)
             self.files[path] = self.files[old]
         elif what < 0.56 and self.files:
             size = 700_000 if chance.random() < 0.1 else 4000

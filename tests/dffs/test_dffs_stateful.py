@@ -15,7 +15,7 @@ from f2tools.dffs.write import RENAME_EXCHANGE
 from tests.dffs.volumes import TIGHT, colliding, content, reading, tree, volume, writing
 
 NAMES = st.sampled_from([b"a", b"b", b"c" * 40, b"d" * 255, *colliding(12, 7), *colliding(6, 8)])
-FOLDERS = st.sampled_from([b"", b"/one", b"/two", b"/one/in"])
+DIRECTORIES = st.sampled_from([b"", b"/one", b"/two", b"/one/in"])
 SIZES = st.integers(0, 9000)
 FAR = st.one_of(SIZES, st.integers(640_000, 660_000), st.integers(1_690_000, 1_710_000))
 
@@ -50,13 +50,13 @@ class Machine(RuleBasedStateMachine):
             here = self.volume.lookup(here, part)
         return here
 
-    @rule(folder=FOLDERS, name=NAMES, offset=FAR, data=st.binary(max_size=5000))
-    def write(self, folder: bytes, name: bytes, offset: int, data: bytes) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES, offset=FAR, data=st.binary(max_size=5000))
+    def write(self, directory: bytes, name: bytes, offset: int, data: bytes) -> None:
+        path = directory + b"/" + name
         wrote = 0
         with unless_full([]):
             if path not in self.paths:
-                self.paths[path] = self.volume.create(self.ino(folder), name, 0o644)
+                self.paths[path] = self.volume.create(self.ino(directory), name, 0o644)
                 self.model[self.paths[path]] = b""
             if isinstance(self.model[self.paths[path]], tuple):
                 return
@@ -67,47 +67,47 @@ class Machine(RuleBasedStateMachine):
             padded = old.ljust(offset, b"\0")
             self.model[self.paths[path]] = padded[:offset] + data[:wrote] + padded[offset + wrote :]
 
-    @rule(folder=FOLDERS, name=NAMES, size=FAR)
-    def truncate(self, folder: bytes, name: bytes, size: int) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES, size=FAR)
+    def truncate(self, directory: bytes, name: bytes, size: int) -> None:
+        path = directory + b"/" + name
         old = self.model.get(self.paths.get(path, 0))
         if isinstance(old, bytes):
             with unless_full([]):
                 self.volume.truncate(self.ino(path), size)
                 self.model[self.paths[path]] = old[:size].ljust(size, b"\0")
 
-    @rule(folder=FOLDERS, name=NAMES, size=st.integers(1, 4000))
-    def symlink(self, folder: bytes, name: bytes, size: int) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES, size=st.integers(1, 4000))
+    def symlink(self, directory: bytes, name: bytes, size: int) -> None:
+        path = directory + b"/" + name
         if path not in self.paths:
             with unless_full([]):
-                self.paths[path] = self.volume.symlink(self.ino(folder), name, b"t" * size)
+                self.paths[path] = self.volume.symlink(self.ino(directory), name, b"t" * size)
                 self.model[self.paths[path]] = (b"t" * size,)
 
-    @rule(folder=FOLDERS, name=NAMES, new_folder=FOLDERS, new_name=NAMES)
-    def link(self, folder: bytes, name: bytes, new_folder: bytes, new_name: bytes) -> None:
-        old, new = folder + b"/" + name, new_folder + b"/" + new_name
+    @rule(directory=DIRECTORIES, name=NAMES, new_directory=DIRECTORIES, new_name=NAMES)
+    def link(self, directory: bytes, name: bytes, new_directory: bytes, new_name: bytes) -> None:
+        old, new = directory + b"/" + name, new_directory + b"/" + new_name
         if old in self.paths and new not in self.paths:
             with unless_full([]):
-                self.volume.link(self.ino(old), self.ino(new_folder), new_name)
+                self.volume.link(self.ino(old), self.ino(new_directory), new_name)
                 self.paths[new] = self.paths[old]
 
-    @rule(folder=FOLDERS, name=NAMES)
-    def unlink(self, folder: bytes, name: bytes) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES)
+    def unlink(self, directory: bytes, name: bytes) -> None:
+        path = directory + b"/" + name
         if path in self.paths:
-            self.volume.unlink(self.ino(folder), name)
+            self.volume.unlink(self.ino(directory), name)
             del self.paths[path]
 
-    @rule(folder=FOLDERS, name=NAMES, new_folder=FOLDERS, new_name=NAMES, exchange=st.booleans())
-    def rename(self, folder: bytes, name: bytes, new_folder: bytes, new_name: bytes, exchange: bool) -> None:
-        old, new = folder + b"/" + name, new_folder + b"/" + new_name
+    @rule(directory=DIRECTORIES, name=NAMES, new_directory=DIRECTORIES, new_name=NAMES, exchange=st.booleans())
+    def rename(self, directory: bytes, name: bytes, new_directory: bytes, new_name: bytes, exchange: bool) -> None:
+        old, new = directory + b"/" + name, new_directory + b"/" + new_name
         if old not in self.paths or (exchange and new not in self.paths):
             return
         flags = RENAME_EXCHANGE if exchange else 0
         full: list[str] = []
         with unless_full(full):
-            self.volume.rename(self.ino(folder), name, self.ino(new_folder), new_name, flags)
+            self.volume.rename(self.ino(directory), name, self.ino(new_directory), new_name, flags)
         if full:
             return
         if exchange:
@@ -115,7 +115,7 @@ class Machine(RuleBasedStateMachine):
         elif self.paths.get(new) != self.paths[old]:
             self.paths[new] = self.paths.pop(old)
 
-    @rule(old=FOLDERS, new=FOLDERS, name=NAMES)
+    @rule(old=DIRECTORIES, new=DIRECTORIES, name=NAMES)
     def move_a_directory_there_and_back(self, old: bytes, new: bytes, name: bytes) -> None:
         path = new + b"/" + name
         if not old or path in self.paths or (new + b"/").startswith(old + b"/"):

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from f2tools.codec import Layout
 from f2tools.device.changes.record import Event, Recorder
-from f2tools.dffs.check import Report, check
+from f2tools.dffs.check import DffsReport, check
 from f2tools.dffs.layout import CHECKPOINT_MAGIC, INODE_MAGIC, LINK_MAGIC, ROOT_ID, VIRTUAL_MAGIC, Shape
 from f2tools.dffs.mkfs import format_chip
 from f2tools.dffs.nodes import Directory, name_hash
@@ -81,7 +81,7 @@ def recorded(geometry: Geometry = TIGHT, filled: int = 110) -> tuple[WritableVol
     return WritableVolume(recorder, clock=clock()), recorder, before
 
 
-def report(image: bytes) -> Report:
+def report(image: bytes) -> DffsReport:
     return check(reading(image))
 
 

@@ -35,8 +35,8 @@ def made() -> tuple[WritableVolume, int]:
 
 
 def test_an_access_acl_sets_the_mode_and_chmod_sets_the_acl() -> None:
-    of, folder = made()
-    file = of.create(folder, b"file", 0o600)
+    of, directory = made()
+    file = of.create(directory, b"file", 0o600)
     of.setxattr(file, ACCESS, ALICE)
     assert stat.S_IMODE(of.inode(file).mode) == 0o761
     of.setattr(file, mode=0o640)
@@ -47,11 +47,11 @@ def test_an_access_acl_sets_the_mode_and_chmod_sets_the_acl() -> None:
 
 
 def test_a_default_acl_is_inherited_and_takes_the_place_of_the_umask() -> None:
-    of, folder = made()
-    of.setxattr(folder, DEFAULT, ALICE)
-    file = of.create(folder, b"file", 0o666, umask=0o077)
-    inner = of.mkdir(folder, b"inner", 0o777, umask=0o077)
-    link = of.symlink(folder, b"link", b"file")
+    of, directory = made()
+    of.setxattr(directory, DEFAULT, ALICE)
+    file = of.create(directory, b"file", 0o666, umask=0o077)
+    inner = of.mkdir(directory, b"inner", 0o777, umask=0o077)
+    link = of.symlink(directory, b"link", b"file")
     assert (of.inode(file).mode & 0o777, of.listxattr(file)) == (0o660, [ACCESS])
     assert set(of.listxattr(inner)) == {ACCESS, DEFAULT}
     assert of.getxattr(inner, DEFAULT) == ALICE
@@ -62,9 +62,9 @@ def test_a_default_acl_is_inherited_and_takes_the_place_of_the_umask() -> None:
 
 
 def test_what_linux_refuses_is_refused() -> None:
-    of, folder = made()
-    file, link = of.create(folder, b"file", 0o600), of.symlink(folder, b"link", b"file")
-    pipe = of.create(folder, b"pipe", stat.S_IFIFO | 0o600)
+    of, directory = made()
+    file, link = of.create(directory, b"file", 0o600), of.symlink(directory, b"link", b"file")
+    pipe = of.create(directory, b"pipe", stat.S_IFIFO | 0o600)
     no_mask = build_xattr([AclEntry(1, 7), AclEntry(ACL_USER, 7, 5), AclEntry(4, 5), AclEntry(32, 1)])
     for ino, name, value, number in (
         (file, DEFAULT, ALICE, errno.EACCES), (link, ACCESS, ALICE, errno.EOPNOTSUPP),
@@ -77,6 +77,6 @@ def test_what_linux_refuses_is_refused() -> None:
         assert caught.value.errno == number
     many = acl(7, *((ACL_GROUP, 7, number) for number in range(60)))
     with pytest.raises(OSError) as caught:
-        of.setxattr(folder, DEFAULT, many)
+        of.setxattr(directory, DEFAULT, many)
     assert caught.value.errno == errno.ENOSPC
-    assert of.listxattr(folder) == []
+    assert of.listxattr(directory) == []

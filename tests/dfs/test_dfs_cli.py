@@ -35,9 +35,9 @@ def geometry_of(layer: Vsl) -> Geometry:
     return Geometry(sb.chunk_bits, sb.slot_blocks, sb.wal_blocks)
 
 
-def made(folder: Path) -> Path:
+def made(directory: Path) -> Path:
     """An image with some files, made and filled as the manual says."""
-    image = folder / "card.dfs"
+    image = directory / "card.dfs"
     done = f2("dfs", "mkfs", image, "--size", "4M")
     assert (done.code, "files up to 2 TiB" in done.text) == (0, True)
     with open_for_writing(opened(image)) as volume:
@@ -159,16 +159,19 @@ def test_what_an_image_is_called_and_what_is_called_so_in_it_is_printed_on_one_l
     tmp_path: Path,
 ) -> None:
     name = "evil\x1b[2J\n\u202egnp"
-    folder = tmp_path / name
-    folder.mkdir()
-    image = made(folder)
+    directory = tmp_path / name
+    directory.mkdir()
+    image = made(directory)
     with opened(image) as layer:
         block = layer.read_vblocks(geometry_of(layer).own_chunk(2), 1)
         layer.write_vblocks(geometry_of(layer).own_chunk(2), with_entry(block, os.fsencode(name), 77, 8)[0])
     said = [f2("dfs", "fsck", image), f2("vsl", "check", image), f2("dfs", "dump", "ls", "-lR", image)]
-    said += [f2("dfs", "dump", "extract", image, "-o", folder / "out"), f2("vsl", "trim", image, "1M", "512K")]
-    said += [f2("dfs", "mkfs", folder / "new", "--size", "4M"), f2("vsl", "create", folder / "layer", "--size", "1M")]
-    said += [f2("vsl", "export", image, folder / "raw", "--length", "1M")]
+    said += [f2("dfs", "dump", "extract", image, "-o", directory / "out"), f2("vsl", "trim", image, "1M", "512K")]
+    said += [
+        f2("dfs", "mkfs", directory / "new", "--size", "4M"),
+        f2("vsl", "create", directory / "layer", "--size", "1M"),
+    ]
+    said += [f2("vsl", "export", image, directory / "raw", "--length", "1M")]
     assert "DFS024" in said[0].text
     for done in said:
         text = done.text + done.err

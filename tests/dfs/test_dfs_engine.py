@@ -23,11 +23,11 @@ def fails(number: int, call: object, *args: object) -> None:
 
 def test_what_was_written_is_read_again_after_closing() -> None:
     made = volume()
-    folder = made.mkdir(ROOT, b"d", 0o750, 3, 4)
-    file = made.create(folder, b"f", 0o640)
+    directory = made.mkdir(ROOT, b"d", 0o750, 3, 4)
+    file = made.create(directory, b"f", 0o640)
     made.write(file, 5, b"hello")
-    made.symlink(folder, b"short", b"f")
-    made.symlink(folder, b"long", b"x" * 900)
+    made.symlink(directory, b"short", b"f")
+    made.symlink(directory, b"long", b"x" * 900)
     made.setxattr(file, "user.a", b"\0\xff")
     expected = tree(made)
     assert made.read_at(file, 0, 100) == bytes(5) + b"hello"
@@ -92,20 +92,20 @@ def test_what_lay_behind_the_end_of_a_file_is_never_seen_again() -> None:
 
 def test_names_follow_posix() -> None:
     made = volume()
-    folder = made.mkdir(ROOT, b"d", 0o755)
-    file = made.create(folder, b"f", 0o644)
-    fails(errno.EEXIST, made.create, folder, b"f", 0o644)
+    directory = made.mkdir(ROOT, b"d", 0o755)
+    file = made.create(directory, b"f", 0o644)
+    fails(errno.EEXIST, made.create, directory, b"f", 0o644)
     fails(errno.ENOENT, made.unlink, ROOT, b"nothing")
     fails(errno.EISDIR, made.unlink, ROOT, b"d")
     fails(errno.ENOTEMPTY, made.rmdir, ROOT, b"d")
-    fails(errno.ENOTDIR, made.rmdir, folder, b"f")
+    fails(errno.ENOTDIR, made.rmdir, directory, b"f")
     fails(errno.ENOTDIR, made.create, file, b"x", 0o644)
-    fails(errno.EPERM, made.link, folder, ROOT, b"e")
+    fails(errno.EPERM, made.link, directory, ROOT, b"e")
     fails(errno.ENAMETOOLONG, made.create, ROOT, b"n" * 256, 0o644)
-    fails(errno.EINVAL, made.rename, ROOT, b"d", folder, b"inside")
-    fails(errno.EEXIST, made.rename, folder, b"f", ROOT, b"d", RENAME_NOREPLACE)
-    fails(errno.EISDIR, made.rename, folder, b"f", ROOT, b"d")
-    fails(errno.EINVAL, made.rename, folder, b"f", ROOT, b"g", RENAME_EXCHANGE | RENAME_NOREPLACE)
+    fails(errno.EINVAL, made.rename, ROOT, b"d", directory, b"inside")
+    fails(errno.EEXIST, made.rename, directory, b"f", ROOT, b"d", RENAME_NOREPLACE)
+    fails(errno.EISDIR, made.rename, directory, b"f", ROOT, b"d")
+    fails(errno.EINVAL, made.rename, directory, b"f", ROOT, b"g", RENAME_EXCHANGE | RENAME_NOREPLACE)
     fails(errno.EOPNOTSUPP, made.setxattr, file, "system.other", b"")
     fails(errno.ENOSPC, made.setxattr, file, "user.big", bytes(500))
     made.create(ROOT, b"n" * 255, 0o644)
@@ -244,11 +244,11 @@ def test_after_an_error_of_the_device_nothing_is_written_any_more() -> None:
 
 def test_a_change_that_was_cut_off_by_ctrl_c_is_not_made_safe() -> None:
     def change(made: WritableVolume) -> None:
-        folder = made.mkdir(ROOT, b"folder", 0o755)
+        directory = made.mkdir(ROOT, b"folder", 0o755)
         for number in range(4):
-            made.write(made.create(folder, b"%d" % number, 0o644), 0, b"new" * 900)
+            made.write(made.create(directory, b"%d" % number, 0o644), 0, b"new" * 900)
         made.unlink(ROOT, b"kept")
-        made.rename(folder, b"1", ROOT, b"kept")
+        made.rename(directory, b"1", ROOT, b"kept")
 
     cut = 0
     for calls in range(1, 2000, 23):

@@ -10,18 +10,18 @@ from f2tools.dfs.volume import open_volume
 from tests.dump.craft import f2
 
 
-def tree_of(folder: Path) -> dict[str, object]:
+def tree_of(directory: Path) -> dict[str, object]:
     found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(directory.rglob("*")):
         status = path.lstat()
-        name = str(path.relative_to(folder))
+        name = str(path.relative_to(directory))
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
         found[name] = (status.st_mode, status.st_mtime_ns, content)
     return found
 
 
-def sources(folder: Path) -> Path:
-    top = folder / "source"
+def sources(directory: Path) -> Path:
+    top = directory / "source"
     (top / "inner" / "deep").mkdir(parents=True)
     (top / "inner" / "small").write_bytes(b"small" * 100)
     (top / "inner" / "deep" / "large").write_bytes(os.urandom(100_000))

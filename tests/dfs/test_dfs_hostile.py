@@ -28,19 +28,19 @@ from tests.device.memory import Memory
 from tests.dfs.volumes import change_block, clock, codes, content, geometry, volume
 
 GEO = geometry()
-FOLDER, FILE, LINK, INNER = 2, 3, 4, 5
-FOLDER_BLOCK = GEO.own_chunk(FOLDER)
+DIRECTORY, FILE, LINK, INNER = 2, 3, 4, 5
+FOLDER_BLOCK = GEO.own_chunk(DIRECTORY)
 
 
 def sample() -> bytes:
     """An image with a directory that holds a file, a link and a directory."""
     made = volume()
-    folder = made.mkdir(ROOT_INO, b"folder", 0o755)
-    file = made.create(folder, b"file", 0o644)
+    directory = made.mkdir(ROOT_INO, b"folder", 0o755)
+    file = made.create(directory, b"file", 0o644)
     made.write(file, 0, b"content" * 100)
-    link = made.symlink(folder, b"link", b"file")
-    inner = made.mkdir(folder, b"inner", 0o755)
-    assert (folder, file, link, inner) == (FOLDER, FILE, LINK, INNER)
+    link = made.symlink(directory, b"link", b"file")
+    inner = made.mkdir(directory, b"inner", 0o755)
+    assert (directory, file, link, inner) == (DIRECTORY, FILE, LINK, INNER)
     made.close()
     assert codes(content(made)) == set()
     return content(made)
@@ -74,16 +74,16 @@ def entry_at(layer: Vsl, name: bytes) -> int:
     return next(e.offset for e in entries_of(layer.read_vblocks(FOLDER_BLOCK, 1), 0) if e.name == name)
 
 
-def folder_with(change: Callable[[bytes], bytes]) -> Callable[[Vsl], None]:
+def directory_with(change: Callable[[bytes], bytes]) -> Callable[[Vsl], None]:
     return lambda layer: layer.write_vblocks(FOLDER_BLOCK, change(layer.read_vblocks(FOLDER_BLOCK, 1)))
 
 
 def retarget(name: bytes, ino: int, kind: int) -> Callable[[Vsl], None]:
-    return lambda layer: folder_with(lambda block: with_target(block, entry_at(layer, name), ino, kind))(layer)
+    return lambda layer: directory_with(lambda block: with_target(block, entry_at(layer, name), ino, kind))(layer)
 
 
 def remove(name: bytes) -> Callable[[Vsl], None]:
-    return lambda layer: folder_with(lambda block: without_entry(block, entry_at(layer, name)))(layer)
+    return lambda layer: directory_with(lambda block: without_entry(block, entry_at(layer, name)))(layer)
 
 
 def flip(block: int) -> Callable[[Vsl], None]:
@@ -94,7 +94,7 @@ def flip(block: int) -> Callable[[Vsl], None]:
 
 
 def circle(layer: Vsl) -> None:
-    """`folder` and `inner` hold each other, and the root neither."""
+    """`directory` and `inner` hold each other, and the root neither."""
     root = GEO.own_chunk(ROOT_INO)
     block = layer.read_vblocks(root, 1)
     from f2tools.dfs.dentries import entries_of
@@ -102,7 +102,7 @@ def circle(layer: Vsl) -> None:
     at = next(e.offset for e in entries_of(block, 0) if e.name == b"folder")
     layer.write_vblocks(root, without_entry(block, at))
     inner = GEO.own_chunk(INNER)
-    layer.write_vblocks(inner, with_entry(layer.read_vblocks(inner, 1), b"folder", FOLDER, 4)[0])
+    layer.write_vblocks(inner, with_entry(layer.read_vblocks(inner, 1), b"folder", DIRECTORY, 4)[0])
 
 
 DAMAGE: dict[str, tuple[Callable[[Vsl], object], set[str]]] = {
@@ -115,8 +115,8 @@ DAMAGE: dict[str, tuple[Callable[[Vsl], object], set[str]]] = {
     "an inode's number": (inode_with(FILE, i_number=9), {"DFS010", "DFS024"}),
     "an inode's links": (inode_with(FILE, i_links=7), {"DFS011"}),
     "an open file": (inode_with(FILE, i_links=0), {"DFS011", "DFS013"}),
-    "a directory's links": (inode_with(FOLDER, i_links=2), {"DFS011"}),
-    "a directory's size": (inode_with(FOLDER, i_size=64 << 20), {"DFS021"}),
+    "a directory's links": (inode_with(DIRECTORY, i_links=2), {"DFS011"}),
+    "a directory's size": (inode_with(DIRECTORY, i_size=64 << 20), {"DFS021"}),
     "a file's end": (inode_with(FILE, i_size=100), {"DFS040"}),
     "a name": (remove(b"file"), {"DFS012"}),
     "a name of a directory": (remove(b"inner"), {"DFS011", "DFS012"}),
@@ -126,17 +126,17 @@ DAMAGE: dict[str, tuple[Callable[[Vsl], object], set[str]]] = {
     "a type": (retarget(b"file", FILE, 4), {"DFS025"}),
     "a target": (retarget(b"file", 900, 8), {"DFS012", "DFS024"}),
     "a number beyond": (retarget(b"file", 0xFFFFFFFF, 8), {"DFS012", "DFS022"}),
-    "a slash": (folder_with(lambda block: with_entry(block, b"../up", FILE, 8)[0]), {"DFS022"}),
-    "a name twice": (folder_with(lambda block: with_entry(block, b"file", FILE, 8)[0]), {"DFS023"}),
-    "a directory twice": (folder_with(lambda block: with_entry(block, b"again", INNER, 4)[0]), {"DFS028"}),
-    "the root within": (folder_with(lambda block: with_entry(block, b"root", ROOT_INO, 4)[0]), {"DFS028"}),
-    "a chain": (folder_with(lambda block: b"\xff" * 512), {"DFS012", "DFS020", "DFS027"}),
+    "a slash": (directory_with(lambda block: with_entry(block, b"../up", FILE, 8)[0]), {"DFS022"}),
+    "a name twice": (directory_with(lambda block: with_entry(block, b"file", FILE, 8)[0]), {"DFS023"}),
+    "a directory twice": (directory_with(lambda block: with_entry(block, b"again", INNER, 4)[0]), {"DFS028"}),
+    "the root within": (directory_with(lambda block: with_entry(block, b"root", ROOT_INO, 4)[0]), {"DFS028"}),
+    "a chain": (directory_with(lambda block: b"\xff" * 512), {"DFS012", "DFS020", "DFS027"}),
     "no root": (inode_with(ROOT_INO, i_mode=0o100755), {"DFS012", "DFS030"}),
     "a circle": (circle, {"DFS011", "DFS029"}),
     "a free place": (lambda layer: layer.write_vblocks(GEO.slot(77), b"x" * 512), {"DFS040"}),
     "nobody's place": (lambda layer: layer.write_vblocks((1 << 64) - 1, b"x" * 512), {"DFS041"}),
     "between": (lambda layer: layer.write_vblocks(GEO.inode_block(0), b"x" * 512), {"DFS041"}),
-    "no first block": (folder_with(lambda block: EMPTY), {"DFS011", "DFS012", "DFS027"}),
+    "no first block": (directory_with(lambda block: EMPTY), {"DFS011", "DFS012", "DFS027"}),
 }
 
 
@@ -150,17 +150,17 @@ def test_each_kind_of_damage_has_its_finding(what: str, tmp_path: Path) -> None:
     look_at_all_of(image, tmp_path)
 
 
-def look_at_all_of(image: bytes, folder: Path) -> None:
+def look_at_all_of(image: bytes, directory: Path) -> None:
     """Everything that reads; errors are those that say what is wrong."""
     for look in (
         lambda v: manifest(v, b"/", {}),
         lambda v: write_tar(v, BytesIO()),
-        lambda v: extract(v, str(folder / "target")),
+        lambda v: extract(v, str(directory / "target")),
         lambda v: check(v),
     ):
         with suppress(F2fsError, OSError):
             look(Volume(open_vsl(Memory(image))))
-    assert not (folder / "up").exists()
+    assert not (directory / "up").exists()
 
 
 def test_damage_by_chance_ends_in_findings_and_errors_never_in_anything_else(tmp_path: Path) -> None:
@@ -180,14 +180,14 @@ def test_damage_by_chance_ends_in_findings_and_errors_never_in_anything_else(tmp
             layer.write_vblocks(block, bytes(data))
         layer.close()
         changed = bytes(layer.medium.device.content)  # type: ignore[attr-defined]
-        folder = tmp_path / str(seed)
-        folder.mkdir()
+        directory = tmp_path / str(seed)
+        directory.mkdir()
         try:
             check(Volume(open_vsl(Memory(changed))))
-            look_at_all_of(changed, folder)
+            look_at_all_of(changed, directory)
             after = WritableVolume(open_vsl(Memory(changed)), clock=clock())
             after.create(ROOT_INO, b"new", 0o644)
-            after.unlink(FOLDER, b"file")
+            after.unlink(DIRECTORY, b"file")
             after.close()
         except (F2fsError, OSError) as error:
             said.add(type(error).__name__)
@@ -213,8 +213,8 @@ def test_what_is_no_volume_is_said_to_be_none() -> None:
 
 def test_an_archive_and_a_copy_hold_what_the_volume_holds(tmp_path: Path) -> None:
     made = volume(chunk=None, slot=None)
-    folder = made.mkdir(ROOT_INO, b"folder", 0o700)
-    file = made.create(folder, b"file", 0o4640)
+    directory = made.mkdir(ROOT_INO, b"folder", 0o700)
+    file = made.create(directory, b"file", 0o4640)
     made.write(file, 0, b"begin")
     made.write(file, 1 << 30, b"end")
     made.link(file, ROOT_INO, b"linked")

@@ -23,22 +23,22 @@ FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))  # 25 at night: 100,000 ope
 
 
 @contextmanager
-def mounted(image: Path, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def mounted(image: Path, directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A volume, made where there is none, under `f2tools dfs mount -f`; sound at the end."""
     need_fuse()
     if not image.exists():
         assert f2("dfs", "mkfs", image, "--size", "16M").code == 0
-    folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(["f2tools", "dfs", "mount", "-f", *options, image, folder])
+    directory.mkdir(exist_ok=True)
+    process = subprocess.Popen(["f2tools", "dfs", "mount", "-f", *options, image, directory])
     deadline = time.monotonic() + READY_SECONDS
-    while str(folder) not in Path("/proc/self/mountinfo").read_text():
+    while str(directory) not in Path("/proc/self/mountinfo").read_text():
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)
     try:
         yield process
     finally:
-        subprocess.run(["fusermount3", "-u", "-z", folder], check=False, capture_output=True)
+        subprocess.run(["fusermount3", "-u", "-z", directory], check=False, capture_output=True)
         code = process.wait(END_SECONDS)
     assert code in (0, -signal.SIGKILL)
     assert f2("dfs", "fsck", image).code == 0
@@ -86,9 +86,9 @@ def test_what_was_fsynced_survives_kill_9(tmp_path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         (top / "a" / "file").rename(top / "b")
-        folder = os.open(top, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        directory = os.open(top, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
         process.send_signal(signal.SIGKILL)
         process.wait(END_SECONDS)
     with mounted(image, top):
@@ -119,7 +119,7 @@ def test_fio_verifies_what_it_wrote_buffered_mapped_and_direct(tmp_path: Path) -
 
 def test_pjdfstest_complains_of_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     work = tmp_path_factory.mktemp("pjdfstest")
-    with mount_point() as folder, mounted(work / "card.dfs", folder, "-o", "allow_other,suid,dev"):
-        cases, said = pjdfstest(folder, work)
+    with mount_point() as directory, mounted(work / "card.dfs", directory, "-o", "allow_other,suid,dev"):
+        cases, said = pjdfstest(directory, work)
     failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
     assert not failed, f"{failed}\n{said[-6000:]}"

@@ -26,7 +26,7 @@ class Workload:
         self.states: list[State] = [tree(self.volume)]
         self.begun: list[int] = [0]  # events before the step that made the state
         self.safe: list[tuple[int, int]] = [(0, 0)]  # (events, state)
-        self.folders = {b"": ROOT}
+        self.directories = {b"": ROOT}
         self.files: dict[bytes, int] = {}
         for _ in range(steps):
             begun = len(self.recorder.events)
@@ -39,14 +39,14 @@ class Workload:
     def step(self) -> None:
         chance, made = self.chance, self.volume
         what = chance.random()
-        folder = chance.choice(list(self.folders))
+        directory = chance.choice(list(self.directories))
         name = b"%d" % chance.randrange(12)
-        path = folder + b"/" + name
-        taken = path in self.files or path in self.folders
-        if what < 0.1 and not taken and len(self.folders) < 6:
-            self.folders[path] = made.mkdir(self.folders[folder], name, 0o755)
+        path = directory + b"/" + name
+        taken = path in self.files or path in self.directories
+        if what < 0.1 and not taken and len(self.directories) < 6:
+            self.directories[path] = made.mkdir(self.directories[directory], name, 0o755)
         elif what < 0.3 and not taken:
-            self.files[path] = made.create(self.folders[folder], name, 0o644)
+            self.files[path] = made.create(self.directories[directory], name, 0o644)
         elif what < 0.6 and self.files:
             path = chance.choice(list(self.files))
             made.write(self.files[path], chance.randrange(3000), chance.randbytes(chance.randrange(1, 1500)))
@@ -55,12 +55,12 @@ class Workload:
         elif what < 0.75 and self.files:
             path = chance.choice(list(self.files))
             del self.files[path]
-            made.unlink(self.folders[path.rpartition(b"/")[0]], path.rpartition(b"/")[2])
+            made.unlink(self.directories[path.rpartition(b"/")[0]], path.rpartition(b"/")[2])
         elif what < 0.85 and len(self.files) > 1:
             old, new = chance.sample(list(self.files), 2)
             flags = RENAME_EXCHANGE if chance.random() < 0.5 else 0
-            (old_folder, _, old_name), (new_folder, _, new_name) = old.rpartition(b"/"), new.rpartition(b"/")
-            made.rename(self.folders[old_folder], old_name, self.folders[new_folder], new_name, flags)
+            (old_directory, _, old_name), (new_directory, _, new_name) = old.rpartition(b"/"), new.rpartition(b"/")
+            made.rename(self.directories[old_directory], old_name, self.directories[new_directory], new_name, flags)
             if flags:
                 self.files[old], self.files[new] = self.files[new], self.files[old]
             else:

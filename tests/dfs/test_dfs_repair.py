@@ -15,7 +15,7 @@ from f2tools.dfs.volume import Volume
 from f2tools.errors import F2fsError
 from f2tools.flash.vsl import Vsl, open_vsl
 from tests.device.memory import Memory
-from tests.dfs.test_dfs_hostile import DAMAGE, FILE, GEO, damaged, folder_with, sample
+from tests.dfs.test_dfs_hostile import DAMAGE, FILE, GEO, damaged, directory_with, sample
 from tests.dfs.volumes import codes, content, reading, report, tree, volume, writing
 from tests.flash.chips import after_cut, cuts
 
@@ -73,7 +73,7 @@ def test_what_has_lost_its_name_is_found_again_below_lost_and_found(what: str) -
 
 
 def test_entries_in_a_block_that_is_no_chain_any_more_are_told_by_their_inodes() -> None:
-    after, said = repaired(damaged(folder_with(lambda block: bytes([*block[:4], 3, *block[5:]]))))
+    after, said = repaired(damaged(directory_with(lambda block: bytes([*block[:4], 3, *block[5:]]))))
     assert tree(reading(after)) == WHOLE
     assert said.lost
 

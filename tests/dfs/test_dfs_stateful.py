@@ -15,7 +15,7 @@ from f2tools.dfs.write import RENAME_EXCHANGE
 from tests.dfs.volumes import MIDDLE, content, reading, tree, volume, writing
 
 NAMES = st.sampled_from([b"a", b"b", b"c" * 40, b"d" * 255])
-FOLDERS = st.sampled_from([b"", b"/one", b"/two", b"/one/in"])
+DIRECTORIES = st.sampled_from([b"", b"/one", b"/two", b"/one/in"])
 SIZES = st.integers(0, 6000)
 
 
@@ -48,55 +48,55 @@ class Machine(RuleBasedStateMachine):
             here = self.volume.lookup(here, part)
         return here
 
-    @rule(folder=FOLDERS, name=NAMES, offset=SIZES, data=st.binary(max_size=3000))
-    def write(self, folder: bytes, name: bytes, offset: int, data: bytes) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES, offset=SIZES, data=st.binary(max_size=3000))
+    def write(self, directory: bytes, name: bytes, offset: int, data: bytes) -> None:
+        path = directory + b"/" + name
         old = self.model.get(path, b"")
         if isinstance(old, tuple):
             return
         wrote = 0
         with unless_full([]):
             if path not in self.model:
-                self.volume.create(self.ino(folder), name, 0o644)
+                self.volume.create(self.ino(directory), name, 0o644)
                 self.model[path] = b""
             wrote = self.volume.write(self.ino(path), offset, data)
         if wrote:
             padded = old.ljust(offset, b"\0")
             self.model[path] = padded[:offset] + data[:wrote] + padded[offset + wrote :]
 
-    @rule(folder=FOLDERS, name=NAMES, size=SIZES)
-    def truncate(self, folder: bytes, name: bytes, size: int) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES, size=SIZES)
+    def truncate(self, directory: bytes, name: bytes, size: int) -> None:
+        path = directory + b"/" + name
         old = self.model.get(path)
         if isinstance(old, bytes):
             with unless_full([]):
                 self.volume.truncate(self.ino(path), size)
                 self.model[path] = old[:size].ljust(size, b"\0")
 
-    @rule(folder=FOLDERS, name=NAMES, size=st.integers(1, 2000))
-    def symlink(self, folder: bytes, name: bytes, size: int) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES, size=st.integers(1, 2000))
+    def symlink(self, directory: bytes, name: bytes, size: int) -> None:
+        path = directory + b"/" + name
         if path not in self.model:
             with unless_full([]):
-                self.volume.symlink(self.ino(folder), name, b"t" * size)
+                self.volume.symlink(self.ino(directory), name, b"t" * size)
                 self.model[path] = (b"t" * size,)
 
-    @rule(folder=FOLDERS, name=NAMES)
-    def unlink(self, folder: bytes, name: bytes) -> None:
-        path = folder + b"/" + name
+    @rule(directory=DIRECTORIES, name=NAMES)
+    def unlink(self, directory: bytes, name: bytes) -> None:
+        path = directory + b"/" + name
         if path in self.model:
-            self.volume.unlink(self.ino(folder), name)
+            self.volume.unlink(self.ino(directory), name)
             del self.model[path]
 
-    @rule(folder=FOLDERS, name=NAMES, new_folder=FOLDERS, new_name=NAMES, exchange=st.booleans())
-    def rename(self, folder: bytes, name: bytes, new_folder: bytes, new_name: bytes, exchange: bool) -> None:
-        old, new = folder + b"/" + name, new_folder + b"/" + new_name
+    @rule(directory=DIRECTORIES, name=NAMES, new_directory=DIRECTORIES, new_name=NAMES, exchange=st.booleans())
+    def rename(self, directory: bytes, name: bytes, new_directory: bytes, new_name: bytes, exchange: bool) -> None:
+        old, new = directory + b"/" + name, new_directory + b"/" + new_name
         if old not in self.model or (exchange and new not in self.model):
             return
         flags = RENAME_EXCHANGE if exchange else 0
         full: list[str] = []
         with unless_full(full):
-            self.volume.rename(self.ino(folder), name, self.ino(new_folder), new_name, flags)
+            self.volume.rename(self.ino(directory), name, self.ino(new_directory), new_name, flags)
         if full:
             return
         if exchange:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from f2tools.device.changes.record import Recorder
-from f2tools.dfs.check import Report, check
+from f2tools.dfs.check import DfsReport, check
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import ROOT_INO, Geometry
 from f2tools.dfs.mkfs import format_layer, geometry_for
@@ -67,7 +67,7 @@ def codes(image: bytes) -> set[str]:
     return {finding.code for finding in report(image).findings}
 
 
-def report(image: bytes) -> Report:
+def report(image: bytes) -> DfsReport:
     return check(reading(image))
 
 

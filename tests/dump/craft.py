@@ -67,10 +67,10 @@ def poke(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def dentry_at(path: Path, folder: str, name: bytes) -> tuple[int, int]:
+def dentry_at(path: Path, directory: str, name: bytes) -> tuple[int, int]:
     """(byte offset in the image of the struct f2fs_dir_entry, of the file name) of an entry."""
     with f2tools.open(path) as volume:
-        inode = volume.path(folder).inode
+        inode = volume.path(directory).inode
         found = volume.dirs.lookup(inode, name)
         assert found is not None
         if found.block < 0:
@@ -84,19 +84,19 @@ def dentry_at(path: Path, folder: str, name: bytes) -> tuple[int, int]:
     return entries + SIZE_OF_DIR_ENTRY * found.slot, entries + SIZE_OF_DIR_ENTRY * slots + 8 * found.slot
 
 
-def rename(path: Path, folder: str, old: bytes, new: bytes) -> None:
+def rename(path: Path, directory: str, old: bytes, new: bytes) -> None:
     """Write another name, of no more slots, over that of an entry; hashes are not listings' concern."""
     assert -(-len(new) // 8) <= -(-len(old) // 8)
-    entry, name = dentry_at(path, folder, old)
+    entry, name = dentry_at(path, directory, old)
     poke(path, name, new.ljust(len(old), b"\0"))
     with path.open("r+b") as file:
         file.seek(entry + 8)
         file.write(len(new).to_bytes(2, "little"))
 
 
-def set_ino(path: Path, folder: str, name: bytes, ino: int) -> None:
+def set_ino(path: Path, directory: str, name: bytes, ino: int) -> None:
     """Let an entry lead to another inode."""
-    entry, _ = dentry_at(path, folder, name)
+    entry, _ = dentry_at(path, directory, name)
     poke(path, entry + 4, ino.to_bytes(4, "little"))
 
 
@@ -106,9 +106,9 @@ def inode_offset(path: Path, name: str) -> int:
         return volume.path(name, follow=False).inode.blkaddr * 4096
 
 
-def copy_of(name: str, folder: Path) -> images.Reference:
+def copy_of(name: str, directory: Path) -> images.Reference:
     """A private copy of a reference image."""
-    return images.reference(name).copy(folder)
+    return images.reference(name).copy(directory)
 
 
 KINDS = {

@@ -145,28 +145,28 @@ def test_existing_files_are_kept_without_force_and_replaced_with_it(tmp_path: Pa
 def test_a_symbolic_link_in_the_target_is_never_followed(tmp_path: Path, force: bool) -> None:
     case = images.reference("base")
     entries = case.manifest()["entries"]
-    folder = next(p for p, e in entries.items() if e["type"] == "dir" and p != "." and "/" not in p)
+    directory = next(p for p, e in entries.items() if e["type"] == "dir" and p != "." and "/" not in p)
     outside = tmp_path / "outside"
     outside.mkdir()
     target = tmp_path / "out"
     target.mkdir()
-    (target / folder).symlink_to(outside)
+    (target / directory).symlink_to(outside)
     report = extracted(case, target, force=force)
     assert os.listdir(outside) == []
     assert report.complete == force
-    assert (target / folder).is_symlink() != force
+    assert (target / directory).is_symlink() != force
 
 
 HOSTILE = [b"../../../../evil", b"..", b".", b"/tmp/f2-evil", b"a/b", b"a\0b", b"../x"]
 
 
 @pytest.mark.parametrize("evil", HOSTILE)
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_hostile_name_stays_inside_and_is_reported(tmp_path: Path, evil: bytes, folder: bool) -> None:
+@pytest.mark.parametrize("directory", [False, True])
+def test_a_hostile_name_stays_inside_and_is_reported(tmp_path: Path, evil: bytes, directory: bool) -> None:
     case = copy_of("base", tmp_path / "image")
     entries = case.manifest()["entries"]
     name = max(
-        (p for p, e in entries.items() if (e["type"] == "dir") == folder and p != "."),
+        (p for p, e in entries.items() if (e["type"] == "dir") == directory and p != "."),
         key=lambda p: len(os.path.basename(os.fsencode(p))),
     )
     old = os.path.basename(os.fsencode(name))
@@ -341,16 +341,16 @@ def test_set_user_id_does_not_survive_a_change_of_owner(tmp_path: Path) -> None:
 
 
 def test_a_tree_a_thousand_deep_is_copied(tmp_path: Path) -> None:
-    """More levels than folders are kept open, and than Python may recurse."""
+    """More levels than directories are kept open, and than Python may recurse."""
     case = images.reference("base")
     with f2tools.open(case.path) as volume:
         run = module._Run(volume, str(tmp_path / "out"), ALL, False, (), None)
         top = run._open_target(whole=True)
         top.todo = []
         run.stack.append(top)
-        folder = next(e.inode for e in volume.listdir(volume.root.inode) if getattr(e.inode, "is_dir", False))
+        directory = next(e.inode for e in volume.listdir(volume.root.inode) if getattr(e.inode, "is_dir", False))
         for _ in range(1500):
-            run._enter(run.stack[-1], b"d" * 20, folder.ino)
+            run._enter(run.stack[-1], b"d" * 20, directory.ino)
             run.stack[-1].todo = []
         deepest = os.fstat(run.stack[-1].fd).st_ino
         while run.stack:
@@ -362,7 +362,7 @@ def test_a_tree_a_thousand_deep_is_copied(tmp_path: Path) -> None:
         os.close(fd)
         fd = below
     assert os.fstat(fd).st_ino == deepest
-    assert os.fstat(fd).st_mtime_ns == folder.mtime_ns
+    assert os.fstat(fd).st_mtime_ns == directory.mtime_ns
     os.close(fd)
     remove_deep(tmp_path / "out")
 

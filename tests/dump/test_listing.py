@@ -55,9 +55,9 @@ def test_ls_json_has_every_entry_of_the_tree() -> None:
     case = images.reference("casefold")
     entries = case.manifest()["entries"]
     found = {}
-    for folder in json.loads(f2("dump", "ls", "-R", "--json", case.path).out):
-        for row in folder["entries"]:
-            found[(folder["path"].rstrip("/") + "/" + row.pop("name")).lstrip("/")] = row
+    for directory in json.loads(f2("dump", "ls", "-R", "--json", case.path).out):
+        for row in directory["entries"]:
+            found[(directory["path"].rstrip("/") + "/" + row.pop("name")).lstrip("/")] = row
     assert found.keys() == entries.keys() - {"."}
     for path, row in found.items():
         assert row == {key: entries[path][key] for key in row}, path
@@ -77,8 +77,8 @@ def test_tree_counts_and_draws() -> None:
     case = images.reference("plain")
     entries = case.manifest()["entries"]
     text = f2("dump", "tree", case.path).text
-    folders = len([e for e in entries.values() if e["type"] == "dir"]) - 1
-    assert text.endswith(f"\n{folders} directories, {len(entries) - 1 - folders} files\n")
+    directories = len([e for e in entries.values() if e["type"] == "dir"]) - 1
+    assert text.endswith(f"\n{directories} directories, {len(entries) - 1 - directories} files\n")
     assert "├── links\n│   ├── " in text
     assert len(text.splitlines()) == len(entries) + 2
     found = json.loads(f2("dump", "tree", "--json", case.path).out)

@@ -37,7 +37,7 @@ KERNEL_NAMES = {
 }  # fmt: skip
 # the kernel's counts were taken just before the unmount wrote again; these were not idle then
 STATUS_BUSY = {"history-a", "phone", "fragmented"}
-WITH_STATUS = [n for n in images.CLEAN if (images.FOLDER / n / "status.txt").exists() and n not in STATUS_BUSY]
+WITH_STATUS = [n for n in images.CLEAN if (images.DIRECTORY / n / "status.txt").exists() and n not in STATUS_BUSY]
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_the_blocks_of_a_pack_have_no_gap(name: str, vol: Open) -> None:
         assert at == pack["blkaddr"] + pack["fields"]["cp_pack_total_block_count"]
 
 
-REFUSED = [n for n in images.CRASH if (images.FOLDER / n / "dmesg-disable-roll-forward.txt").exists()]
+REFUSED = [n for n in images.CRASH if (images.DIRECTORY / n / "dmesg-disable-roll-forward.txt").exists()]
 
 
 @pytest.mark.parametrize("name", REFUSED)

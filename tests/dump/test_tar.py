@@ -136,15 +136,15 @@ def test_names_stay_the_bytes_that_they_are(tmp_path: Path, name: bytes) -> None
     last = os.path.basename(os.fsencode(old))
     name = name[: len(last)]
     rename(case.path, os.path.dirname(old) or "/", last, name)
-    folder = os.path.dirname(os.fsencode(old))
+    directory = os.path.dirname(os.fsencode(old))
     data, _ = archive(case, os.path.dirname(old))
     for tool in ("tar", "bsdtar"):
         target = tmp_path / tool
         target.mkdir()
         subprocess.run(unpacker(tool), input=data, cwd=target, capture_output=True, check=False)
-        assert name in os.listdir(os.path.join(os.fsencode(target), folder)), tool
+        assert name in os.listdir(os.path.join(os.fsencode(target), directory)), tool
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        assert os.fsdecode(folder + b"/" + name) in tar.getnames()
+        assert os.fsdecode(directory + b"/" + name) in tar.getnames()
 
 
 def test_the_suffix_chooses_the_compression(tmp_path: Path) -> None:
@@ -209,15 +209,15 @@ def test_access_control_lists_come_back(tmp_path: Path, tool: str) -> None:
         assert os.getxattr(os.fsencode(tmp_path / path), name).hex() == value, (path, name)
 
 
-def test_a_folder_is_followed_by_all_that_is_in_it() -> None:
-    """GNU tar sets the time of a folder as soon as the archive leaves it; what came later would change it again."""
+def test_a_directory_is_followed_by_all_that_is_in_it() -> None:
+    """GNU tar sets the time of a directory as soon as the archive leaves it; what came later would change it again."""
     data, _ = archive(images.reference("plain"))
     with tarfile.open(fileobj=io.BytesIO(data)) as read:
-        folders = [os.path.dirname(name) for name in read.getnames() if name != "."]
+        directories = [os.path.dirname(name) for name in read.getnames() if name != "."]
     left: set[str] = set()
     inside: set[str] = set()
-    for folder in folders:
-        now = {folder, *(folder[:at] for at, letter in enumerate(folder) if letter == "/")} - {""}
+    for directory in directories:
+        now = {directory, *(directory[:at] for at, letter in enumerate(directory) if letter == "/")} - {""}
         left |= inside - now
         assert not left & now
         inside = now

@@ -68,7 +68,7 @@ def done(*arguments: object) -> bytes:
 @pytest.mark.parametrize(("target", "words"), [
     ("/none/", "No such file or directory"), ("/file/", "Not a directory"), ("/none/x", "No such file or directory"),
 ])  # fmt: skip
-def test_a_folder_to_copy_into_that_is_not_there_is_said_to_be_missing(image: Path, target: str, words: str) -> None:
+def test_a_directory_to_copy_into_that_is_not_there_is_said_to_be_missing(image: Path, target: str, words: str) -> None:
     done("touch", f"{image}:/file")
     assert words in f2("cp", __file__, f"{image}:{target}").err
 
@@ -117,7 +117,7 @@ def test_every_verb(image: Path, source: Path) -> None:
     """
     path = image.parent / "script"
     path.write_text(script)
-    report = json.loads(in_folder(image.parent, "edit", image, path, "--json"))
+    report = json.loads(in_directory(image.parent, "edit", image, path, "--json"))
     assert report["written"]
     entries = tree(image)
     copy = entries["etc/copy"]
@@ -135,10 +135,10 @@ def test_every_verb(image: Path, source: Path) -> None:
     judges.fsck_clean(image)
 
 
-def in_folder(folder: Path, *arguments: object) -> bytes:
-    """A command in a folder of its own."""
+def in_directory(directory: Path, *arguments: object) -> bytes:
+    """A command in a directory of its own."""
     command = [str(Path(sys.executable).parent / "f2tools"), *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
+    return subprocess.run(command, cwd=directory, capture_output=True, check=True).stdout
 
 
 def test_a_line_that_fails_leaves_everything_as_it_was(image: Path) -> None:

@@ -50,11 +50,11 @@ def test_random_damage_is_survived(name: str, tmp_path: Path) -> None:
     assert not failures, "\n\n".join(failures[:10])
 
 
-def _each(folder: Path) -> list[str]:
+def _each(directory: Path) -> list[str]:
     failures: list[str] = []
     for name in DAMAGED:
-        image = damaged(name, folder / name).path
-        failures += [f"{name}: {line}" for line in exercise(image, folder, 3, 0, COMMANDS)]
+        image = damaged(name, directory / name).path
+        failures += [f"{name}: {line}" for line in exercise(image, directory, 3, 0, COMMANDS)]
         image.unlink()
     return failures
 

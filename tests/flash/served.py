@@ -1,6 +1,6 @@
 """A layer as the one file `disk` of a FUSE mount, so that tools which know nothing of it can use it as a disk.
 
-python -m tests.flash.served IMAGE FOLDER
+python -m tests.flash.served IMAGE DIRECTORY
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class OneFile(pyfuse3.Operations):
 
 
 def main() -> None:
-    """Serve until the folder is unmounted."""
+    """Serve until the directory is unmounted."""
     with open_device(sys.argv[1], write=True, whole=True) as device:
         pyfuse3.init(OneFile(device), sys.argv[2], {"fsname=vsl", *pyfuse3.default_options})
         try:

@@ -25,13 +25,13 @@ from tests.mount.mounted import mounted, need_fuse
 SIZE = 48 << 20
 
 
-def tree(folder: Path) -> Path:
+def tree(directory: Path) -> Path:
     """Files of many sizes in some directories."""
     for number in range(30):
-        path = folder / f"d{number % 4}" / f"f{number}"
+        path = directory / f"d{number % 4}" / f"f{number}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bytes([number]) * (number * number * 97))
-    return folder
+    return directory
 
 
 def same(one: Path, two: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_f2fs_fsynced_survives_the_death_of_a_mount_on_a_layer(tmp_path: Pa
     assert f2("vsl", "create", image, "--size", "48M").code == 0
     assert f2("mkfs", image).code == 0
     with mounted(image, tmp_path / "mnt") as mount:
-        with (mount.folder / "kept").open("wb") as file:
+        with (mount.directory / "kept").open("wb") as file:
             file.write(b"kept" * 20_000)
             file.flush()
             os.fsync(file.fileno())
@@ -87,20 +87,20 @@ def test_f2fs_on_a_chip_is_whole_after_it_was_closed() -> None:
 
 
 @contextmanager
-def served(image: Path, folder: Path) -> Iterator[Path]:
+def served(image: Path, directory: Path) -> Iterator[Path]:
     """The layer in an image as a file."""
     need_fuse()
-    folder.mkdir()
-    process = subprocess.Popen([sys.executable, "-m", "tests.flash.served", image, folder], stderr=subprocess.PIPE)
+    directory.mkdir()
+    process = subprocess.Popen([sys.executable, "-m", "tests.flash.served", image, directory], stderr=subprocess.PIPE)
     try:
         end = time.monotonic() + 60
-        while not os.path.ismount(folder):
+        while not os.path.ismount(directory):
             assert process.poll() is None, process.communicate()[1].decode()
             assert time.monotonic() < end
             time.sleep(0.02)
-        yield folder / "disk"
+        yield directory / "disk"
     finally:
-        subprocess.run(["fusermount3", "-u", folder], check=False, capture_output=True)
+        subprocess.run(["fusermount3", "-u", directory], check=False, capture_output=True)
         assert process.wait(60) == 0
 
 

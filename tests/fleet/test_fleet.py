@@ -47,12 +47,12 @@ def scheduler() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Images of all kinds: sound, crashed, damaged, one that is none and one that is not there."""
-    folder = tmp_path_factory.mktemp("images")
+    directory = tmp_path_factory.mktemp("images")
     sound = [n for n in images.CASES if not images.reference(n).extra] if ALL else FEW
     found = [str(images.reference(name).path) for name in sound]
-    found += [str(images.damaged(name, folder / name).path) for name in (images.DAMAGED if ALL else DAMAGED)]
-    (folder / "none.img").write_bytes(b"no image" * 1000)
-    return [*found, str(folder / "none.img"), str(folder / "vanished.img")]
+    found += [str(images.damaged(name, directory / name).path) for name in (images.DAMAGED if ALL else DAMAGED)]
+    (directory / "none.img").write_bytes(b"no image" * 1000)
+    return [*found, str(directory / "none.img"), str(directory / "vanished.img")]
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -60,9 +60,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("verb", ["check", "info", "undelete", "manifest", "scan"])
-def test_a_fleet_gives_what_each_image_gives_alone(
-    verb: str, fleet: list[str], scheduler: str, tmp_path: Path
-) -> None:
+def test_a_fleet_gives_what_each_image_gives_alone(verb: str, fleet: list[str], scheduler: str, tmp_path: Path) -> None:
     chosen = fleet if verb == "check" or ALL else [*fleet[-6:-4], *fleet[-1:]]
     out = tmp_path / "out.parquet"
     done = f2("fleet", verb, *chosen, "--scheduler", scheduler, "-o", out)

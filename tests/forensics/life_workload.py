@@ -3,7 +3,7 @@
 A record (a JSON line in $OUT/N.jsonl) is a state that a file had: inode number, generation, size, mtime, SHA-256 of the
 content, and its paths.  Contents are random, so that no two states are alike by chance.
 
-python3 life_workload.py SEED SECONDS COUNT: folders /mnt/0, /mnt/1, ... COUNT of them.
+python3 life_workload.py SEED SECONDS COUNT: directories /mnt/0, /mnt/1, ... COUNT of them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Lives:
         self.count = 0
         self.model: dict[int, bytearray] = {}  # inode number -> content
         self.names: dict[int, list[str]] = {}
-        self.folders = [root]
+        self.directories = [root]
         self.open: list[tuple[int, int]] = []
         self.doing = {
             self.create: 16, self.write: 14, self.append: 10, self.overwrite: 14, self.rewrite: 8, self.truncate: 5,
             self.unlink: 9, self.rename: 4, self.replace: 4, self.link: 2, self.mkdir: 3, self.rmtree: 1, self.punch: 2,
             self.reshape: 2, self.exchange: 1, self.fsync: 10, self.sync: 1, self.checkpoint: 3, self.xattr: 2,
             self.mapped: 3, self.direct: 3, self.atomic: 2, self.touch: 2, self.hold: 1, self.fill: 1, self.chmod: 2,
-            self.symlink: 1, self.rename_folder: 1,
+            self.symlink: 1, self.rename_directory: 1,
         }  # fmt: skip
 
     def step(self) -> None:
@@ -85,9 +85,8 @@ class Lives:
     def new_name(self) -> str:
         self.count += 1
         word = self.random.choice(("note", "img", "page", "x" * 60))
-        return (
-            f"{self.random.choice(self.folders)}/{word}-{self.count}{self.random.choice(('', '.txt', '.jpg', '.db'))}"
-        )
+        directory, ending = self.random.choice(self.directories), self.random.choice(("", ".txt", ".jpg", ".db"))
+        return f"{directory}/{word}-{self.count}{ending}"
 
     def data(self, length: int) -> bytes:
         return self.random.randbytes(length)
@@ -220,26 +219,26 @@ class Lives:
         self.noted(new)
 
     def mkdir(self) -> None:
-        if len(self.folders) < 14:
+        if len(self.directories) < 14:
             path = self.new_name()
             os.mkdir(path)
-            self.folders.append(path)
+            self.directories.append(path)
 
     def rmtree(self) -> None:
-        path = self.random.choice(self.folders[1:])
+        path = self.random.choice(self.directories[1:])
         shutil.rmtree(path)
-        self.folders = [folder for folder in self.folders if not (folder + "/").startswith(path + "/")]
+        self.directories = [directory for directory in self.directories if not (directory + "/").startswith(path + "/")]
         for ino in list(self.names):
             self.names[ino] = [name for name in self.names[ino] if not name.startswith(path + "/")]
             if not self.names[ino]:
                 del self.names[ino], self.model[ino]
 
-    def rename_folder(self) -> None:
-        path = self.random.choice(self.folders[1:])
+    def rename_directory(self) -> None:
+        path = self.random.choice(self.directories[1:])
         new = f"{self.root}/moved-{self.count}"
         self.count += 1
         os.rename(path, new)
-        self.folders = [new + f[len(path) :] if (f + "/").startswith(path + "/") else f for f in self.folders]
+        self.directories = [new + f[len(path) :] if (f + "/").startswith(path + "/") else f for f in self.directories]
         changed = []
         for ino, names in self.names.items():
             self.names[ino] = [new + n[len(path) :] if n.startswith(path + "/") else n for n in names]
@@ -300,7 +299,7 @@ class Lives:
 
     def checkpoint(self) -> None:
         """Of everything but the data that waits."""
-        fd = os.open(self.random.choice(self.folders), os.O_RDONLY)
+        fd = os.open(self.random.choice(self.directories), os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:

@@ -39,9 +39,9 @@ class Life:
 
 
 @contextmanager
-def living(folder: Path, options: str = "--size 64M", **policy: Any) -> Iterator[tuple[Life, Path]]:
+def living(directory: Path, options: str = "--size 64M", **policy: Any) -> Iterator[tuple[Life, Path]]:
     """A fresh volume to live on; unmounted at the end."""
-    image = fresh(folder, options)
+    image = fresh(directory, options)
     life = Life(image, **policy)
     with life.volume:
         yield life, image

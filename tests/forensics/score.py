@@ -1,6 +1,6 @@
 """How much of what is physically there comes back: `undelete` against the recoverable.json of a case.
 
-    python tests/forensics/score.py tests/forensics/cases/history-a ...   (or any folder with the same files)
+    python tests/forensics/score.py tests/forensics/cases/history-a ...   (or any directory with the same files)
 
 The bound are the non-empty deleted files whose last synced version is fully `linked` there and has its exact inode.
 A file counts when path, size, mtime and sha256 are right.  Wrong content in grade certain is what must never be.
@@ -50,9 +50,9 @@ def load(path: Path) -> Any:
         return [json.loads(line) for line in file] if path.name.endswith(".jsonl.gz") else json.load(file)
 
 
-def unpack(case: Path, folder: Path) -> Path:
+def unpack(case: Path, directory: Path) -> Path:
     """The image of a case, sparse."""
-    image = folder / f"{case.name}.img"
+    image = directory / f"{case.name}.img"
     if not image.exists():
         subprocess.run(["zstd", "-dq", "--sparse", str(case / "image.zst"), "-o", str(image)], check=True)
     return image
@@ -173,12 +173,12 @@ def main(cases: list[str]) -> None:
     print(" | older versions back | in grade | wrong in certain |")
     print("|---|---|---|---|---|---|---|---|")
     details = "-v" in cases
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         for name in cases:
             if name == "-v":
                 continue
             case = Path(name)
-            result = score(case, undelete(unpack(case, Path(folder))))
+            result = score(case, undelete(unpack(case, Path(directory))))
             print(
                 f"| {case.name} | {result.back} of {result.bound} | {_words(result.grades)} "
                 f"| {result.empty_back} of {result.empty_bound} | {result.named} of {result.named_bound} "

@@ -46,7 +46,9 @@ def with_signature(name: str) -> list[tuple[str, int, str]]:
     """(path, address of its first block, SHA-256) of deleted files that are all there and begin with a known mark."""
     case = images.reference(name)
     found = []
-    deleted = json.loads(__import__("gzip").decompress((case.folder / "recoverable.json.gz").read_bytes()))["deleted"]
+    deleted = json.loads(__import__("gzip").decompress((case.directory / "recoverable.json.gz").read_bytes()))[
+        "deleted"
+    ]
     for file in deleted:
         if file.get("linked") != "all":
             continue
@@ -168,11 +170,11 @@ def test_blocks_in_a_row_are_one_run() -> None:
 
 
 @pytest.mark.parametrize("name", ["history-a", "phone"])
-def test_the_freed_names_of_living_folders_are_all_there(name: str) -> None:
+def test_the_freed_names_of_living_directories_are_all_there(name: str) -> None:
     import gzip
 
     case = images.reference(name)
-    deleted = json.loads(gzip.decompress((case.folder / "recoverable.json.gz").read_bytes()))["deleted"]
+    deleted = json.loads(gzip.decompress((case.directory / "recoverable.json.gz").read_bytes()))["deleted"]
     ours = {
         (one["blkaddr"], one["name"], one["gone_ino"])
         for one in objects("slack", case.path, "--json", "--kind", "dentry")
@@ -285,9 +287,9 @@ EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "</td></t
 
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(image, folder with the report) of a volume with names made to break out of a page."""
-    folder = tmp_path_factory.mktemp("evil")
-    image = folder / "<b>image"
+    """(image, directory with the report) of a volume with names made to break out of a page."""
+    directory = tmp_path_factory.mktemp("evil")
+    image = directory / "<b>image"
     assert f2("mkfs", "-q", "--size", "48M", "-l", "<i>label", image).code == 0
     with f2tools.open(image, write=True) as volume:
         root = volume.root.inode.ino
@@ -296,9 +298,9 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         volume.sync()
         for name in EVIL:
             volume.unlink(root, name.replace("/", "_").encode())
-    result = f2("report", image, "-o", folder / "out")
+    result = f2("report", image, "-o", directory / "out")
     assert result.code == 0, result.err
-    return image, folder / "out"
+    return image, directory / "out"
 
 
 def test_names_in_an_image_are_no_markup_in_the_report(evil: tuple[Path, Path]) -> None:
@@ -311,8 +313,8 @@ def test_names_in_an_image_are_no_markup_in_the_report(evil: tuple[Path, Path]) 
 
 
 def test_the_report_says_what_the_tools_say(evil: tuple[Path, Path]) -> None:
-    image, folder = evil
-    found = json.loads((folder / "report.json").read_text())
+    image, directory = evil
+    found = json.loads((directory / "report.json").read_text())
     assert found["images"][0]["content"]["sha256"] == hashlib.sha256(image.read_bytes()).hexdigest()
     assert found["images"][0]["content"]["md5"] == hashlib.md5(image.read_bytes()).hexdigest()
     assert found["volume"] == json.loads(f2("dump", "info", image, "--json").out)
@@ -320,7 +322,7 @@ def test_the_report_says_what_the_tools_say(evil: tuple[Path, Path]) -> None:
     assert found["deleted"]["grades"]["certain"] == len(EVIL)
     assert {one["sha256"] for one in found["deleted"]["files"]} == {hashlib.sha256(b"x" * 5000).hexdigest()}
     assert sum(found["timeline"]["counts"]["modified"]) >= len(EVIL)
-    again = f2("report", image, "-o", folder)
+    again = f2("report", image, "-o", directory)
     assert again.code == 1
     assert "holds files already" in again.err
 

@@ -73,14 +73,14 @@ def test_history_says_what_changed(tmp_path: Path, run_f2tools: Any) -> None:
     assert run_f2tools("history", image, "no-such-file").returncode == 1
 
 
-def test_the_history_of_a_folder_says_what_came_and_went(tmp_path: Path, run_f2tools: Any) -> None:
+def test_the_history_of_a_directory_says_what_came_and_went(tmp_path: Path, run_f2tools: Any) -> None:
     with living(tmp_path) as (life, image):
-        folder = life.volume.mkdir(ROOT, b"folder", 0o755)
+        directory = life.volume.mkdir(ROOT, b"folder", 0o755)
         life.later()
-        life.file(b"first", b"1", folder)
+        life.file(b"first", b"1", directory)
         life.later()
-        life.file(b"second", b"2", folder)
-        life.volume.unlink(folder, b"first")
+        life.file(b"second", b"2", directory)
+        life.volume.unlink(directory, b"first")
         life.later()
     said = run_f2tools("history", image, "folder").stdout
     assert said.index("+ first") < said.index("+ second")

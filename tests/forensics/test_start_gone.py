@@ -25,12 +25,12 @@ def image(tmp_path: Path) -> Path:
     path = tmp_path / "image"
     assert f2("mkfs", "-q", path, "--size", "128M").code == 0
     with f2tools.open(path, write=True) as volume:
-        folder = volume.mkdir(ROOT, b"folder", 0o755)
+        directory = volume.mkdir(ROOT, b"folder", 0o755)
         for name in (b"letter", b"notes", b"gone"):
-            volume.write(volume.create(folder, name, FILE), 0, noise(name, 30_000))
-        volume.write(volume.create(folder, b"picture.jpg", FILE), 0, JPEG + noise("picture", 50_000))
+            volume.write(volume.create(directory, name, FILE), 0, noise(name, 30_000))
+        volume.write(volume.create(directory, b"picture.jpg", FILE), 0, JPEG + noise("picture", 50_000))
         volume.sync()
-        volume.unlink(folder, b"gone")
+        volume.unlink(directory, b"gone")
     return path
 
 
@@ -63,7 +63,7 @@ def test_undelete_finds_every_file_where_no_table_is_left(image: Path, tmp_path:
     assert (tmp_path / "out" / "folder" / "letter").read_bytes() == noise(b"letter", 30_000)
 
 
-def test_undelete_finds_files_whose_folders_are_gone_with_the_root(image: Path) -> None:
+def test_undelete_finds_files_whose_directories_are_gone_with_the_root(image: Path) -> None:
     zero(image, 17 * MIB)
     assert sha256(noise(b"letter", 30_000)).hexdigest() in undeleted(image).values()
 

@@ -92,14 +92,14 @@ def test_an_overwritten_file_has_its_older_versions(tmp_path: Path) -> None:
     assert (found.state, found.grade, found.sha256) == ("older", "certain", sha256(first))
 
 
-def test_content_of_inline_files_symlinks_and_folders(tmp_path: Path) -> None:
+def test_content_of_inline_files_symlinks_and_directories(tmp_path: Path) -> None:
     with living(tmp_path) as (life, image):
-        folder = life.volume.mkdir(ROOT, b"folder", 0o750)
-        life.file(b"note", b"a few words", folder)
-        life.volume.symlink(folder, b"there", b"/some/where")
+        directory = life.volume.mkdir(ROOT, b"folder", 0o750)
+        life.file(b"note", b"a few words", directory)
+        life.volume.symlink(directory, b"there", b"/some/where")
         life.later()
         for name in (b"note", b"there"):
-            life.volume.unlink(folder, name)
+            life.volume.unlink(directory, name)
         life.volume.rmdir(ROOT, b"folder")
         life.later()
     found = undeleted(image)
@@ -121,12 +121,12 @@ def test_a_file_replaced_by_a_rename_is_a_deleted_file(tmp_path: Path) -> None:
 
 def test_the_path_is_the_last_one(tmp_path: Path) -> None:
     with living(tmp_path) as (life, image):
-        folder = life.volume.mkdir(ROOT, b"before", 0o755)
-        life.file(b"name", b"text", folder)
+        directory = life.volume.mkdir(ROOT, b"before", 0o755)
+        life.file(b"name", b"text", directory)
         life.later()
         life.volume.rename(ROOT, b"before", ROOT, b"after")
         life.later()
-        life.volume.unlink(folder, b"name")
+        life.volume.unlink(directory, b"name")
         life.later()
     assert "after/name" in undeleted(image)
 
@@ -226,10 +226,10 @@ def test_nothing_is_made_outside_the_target(tmp_path: Path, name: bytes, run_f2t
 
 def test_a_symbolic_link_in_the_target_is_not_followed(tmp_path: Path, run_f2tools: Any) -> None:
     with living(tmp_path / "x") as (life, image):
-        folder = life.volume.mkdir(ROOT, b"folder", 0o755)
-        life.file(b"inner", b"content", folder)
+        directory = life.volume.mkdir(ROOT, b"folder", 0o755)
+        life.file(b"inner", b"content", directory)
         life.later()
-        life.volume.unlink(folder, b"inner")
+        life.volume.unlink(directory, b"inner")
         life.volume.rmdir(ROOT, b"folder")
         life.later()
     outside, target = tmp_path / "outside", tmp_path / "target"
@@ -271,11 +271,11 @@ def test_files_are_what_the_lines_say(tmp_path: Path, run_f2tools: Any) -> None:
 def test_all_names_of_a_file_come_back(tmp_path: Path, run_f2tools: Any) -> None:
     with living(tmp_path / "x") as (life, image):
         ino = life.file(b"one", b"content")
-        folder = life.volume.mkdir(ROOT, b"folder", 0o755)
-        life.volume.link(ino, folder, b"two")
+        directory = life.volume.mkdir(ROOT, b"folder", 0o755)
+        life.volume.link(ino, directory, b"two")
         life.later()
         life.volume.unlink(ROOT, b"one")
-        life.volume.unlink(folder, b"two")
+        life.volume.unlink(directory, b"two")
         life.later()
     done = run_f2tools("undelete", image, "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -284,7 +284,7 @@ def test_all_names_of_a_file_come_back(tmp_path: Path, run_f2tools: Any) -> None
     assert one.stat().st_nlink == 2
 
 
-def test_a_pattern_selects_by_path_name_or_folder(run_f2tools: Any) -> None:
+def test_a_pattern_selects_by_path_name_or_directory(run_f2tools: Any) -> None:
     image = image_of("history-a")
 
     def paths(pattern: str) -> list[str]:

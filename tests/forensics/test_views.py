@@ -142,14 +142,14 @@ def test_dump_takes_as_of(tmp_path: Path, run_f2tools: Any) -> None:
 
 def test_a_mount_as_of_a_time_shows_what_was_there_then(tmp_path: Path) -> None:
     from f2tools.mount.options import parse_options
-    from f2tools.mount.session import Request, open_tree
+    from f2tools.mount.session import MountRequest, open_tree
 
     image = image_of("history-a")
-    shown_then = open_tree(Request(str(image), str(tmp_path), parse_options(["as-of=2024-03-02"])))
+    shown_then = open_tree(MountRequest(str(image), str(tmp_path), parse_options(["as-of=2024-03-02"])))
     assert not shown_then.writable
-    folder = shown_then.lookup(3, b"doomed")
-    assert folder is not None
-    file = shown_then.lookup(folder, b"inline3.txt")
+    directory = shown_then.lookup(3, b"doomed")
+    assert directory is not None
+    file = shown_then.lookup(directory, b"inline3.txt")
     assert file is not None
     with open_as_of(image, "2024-03-02") as volume:
         assert shown_then.read(file, 0, 5000) == volume.path("/doomed/inline3.txt").read()

@@ -21,9 +21,9 @@ def checkpoint(life: Life) -> None:
         life.volume.checkpoint()
 
 
-def lost_data(folder: Path, before: Callable[[Life], None], after: Callable[[Life, int], None]) -> Found:
-    """A file in a folder of which the data was never written, both deleted a second later; what is said of it."""
-    with living(folder) as (life, image):
+def lost_data(directory: Path, before: Callable[[Life], None], after: Callable[[Life, int], None]) -> Found:
+    """A file in a directory of which the data was never written, both deleted a second later; what is said of it."""
+    with living(directory) as (life, image):
         volume = life.volume
         before(life)
         above = volume.mkdir(ROOT, b"above", 0o755)
@@ -58,7 +58,7 @@ def times_of_a_copy(life: Life, ino: int) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(nothing, nothing), (clock_goes_back, nothing), (nothing, times_of_a_copy)]
 )
-def test_a_file_whose_data_waited_when_its_folder_went(
+def test_a_file_whose_data_waited_when_its_directory_went(
     tmp_path: Path, before: Callable[[Life], None], after: Callable[[Life, int], None]
 ) -> None:
     found = lost_data(tmp_path, before, after)

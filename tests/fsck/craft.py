@@ -29,8 +29,8 @@ CODES = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 class Patient:
     """A private copy of a reference image, changed field by field; every change must change something."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.image: Reference = reference(name).copy(folder / name)
+    def __init__(self, name: str, directory: Path) -> None:
+        self.image: Reference = reference(name).copy(directory / name)
         self.path = self.image.path
         self.vol = f2tools.open(self.path, list(self.image.extra))
         self.geo = self.vol.geo
@@ -160,9 +160,9 @@ class Patient:
         self.write(pack.blkaddr * self.size, bytes(head))
         self.write((pack.blkaddr + pack.cp.cp_pack_total_block_count - 1) * self.size, bytes(head))
 
-    def dentry(self, folder: str, name: bytes) -> tuple[int, int, int]:
+    def dentry(self, directory: str, name: bytes) -> tuple[int, int, int]:
         """(block address, byte offset of the entry, of the name) in the image."""
-        inode = self.vol.path(folder).inode
+        inode = self.vol.path(directory).inode
         found = next(e for e in self.vol.dirs.entries(inode) if e.name == name)
         if found.block < 0:
             size = inode.inline_area.size
@@ -176,9 +176,9 @@ class Patient:
         names = table + SIZE_OF_DIR_ENTRY * slots
         return blkaddr, table + SIZE_OF_DIR_ENTRY * found.slot, names + 8 * found.slot
 
-    def dentry_bit(self, folder: str, name: bytes, which: int) -> tuple[int, int]:
+    def dentry_bit(self, directory: str, name: bytes, which: int) -> tuple[int, int]:
         """(byte offset in the image, mask) of the bit of the `which`th slot of an entry."""
-        inode = self.vol.path(folder).inode
+        inode = self.vol.path(directory).inode
         found = next(e for e in self.vol.dirs.entries(inode) if e.name == name)
         if found.block < 0:
             base = inode.blkaddr * self.size + INODE_ADDR_OFFSET + inode.extra_isize + 4
@@ -187,9 +187,9 @@ class Patient:
         byte, bit = divmod(found.slot + which, 8)
         return base + byte, 1 << bit
 
-    def clear_bits(self, folder: str, name: bytes) -> None:
+    def clear_bits(self, directory: str, name: bytes) -> None:
         """Let an entry be gone."""
-        for offset, mask in [self.dentry_bit(folder, name, which) for which in range(-(-len(name) // 8))]:
+        for offset, mask in [self.dentry_bit(directory, name, which) for which in range(-(-len(name) // 8))]:
             self.write(offset, bytes([self.read(offset, 1)[0] & ~mask]))
 
     def check(self, **settings: Any) -> CheckReport:

@@ -94,19 +94,19 @@ def values(good: int, size: int, others: tuple[int, ...] = ()) -> list[int]:
 
 def _cases(volume: Volume) -> Iterator[Case]:
     seen: set[tuple[Any, ...]] = set()
-    folders: set[tuple[Any, ...]] = set()
+    directories: set[tuple[Any, ...]] = set()
     inos = sorted(int(nid) for nid in volume.nat.used() if nid > 2)
-    for folder, inode, entries in volume.walk():
-        victims = [(folder, inode)] if folder == b"/" else []
-        victims += [(folder.rstrip(b"/") + b"/" + entry.name, entry.inode) for entry in entries]
+    for directory, inode, entries in volume.walk():
+        victims = [(directory, inode)] if directory == b"/" else []
+        victims += [(directory.rstrip(b"/") + b"/" + entry.name, entry.inode) for entry in entries]
         for path, victim in victims:
             if isinstance(victim, Inode) and (sign := _sign(victim, volume)) not in seen:
                 seen.add(sign)
                 yield from _inode_cases(volume, path, victim, inos)
         shape = (inode.has_inline_dentry, bool(inode.i_flags & 0x40000000), inode.encrypted, min(inode.i_size >> 12, 2))
-        if shape not in folders and len(entries) > 1:
-            folders.add(shape)
-            yield from _entry_cases(volume, folder, inode, inos)
+        if shape not in directories and len(entries) > 1:
+            directories.add(shape)
+            yield from _entry_cases(volume, directory, inode, inos)
 
 
 def _sign(inode: Inode, volume: Volume) -> tuple[Any, ...]:
@@ -200,7 +200,7 @@ def _footer_cases(volume: Volume, path: bytes, nid: int, ino: int, blkaddr: int,
             yield Case("footer", item.name, path, ino, end - NodeFooter.size + item.offset, wrong, seal)
 
 
-def _entry_cases(volume: Volume, folder: bytes, inode: Inode, inos: list[int]) -> Iterator[Case]:
+def _entry_cases(volume: Volume, directory: bytes, inode: Inode, inos: list[int]) -> Iterator[Case]:
     size, chosen = volume.geo.block_size, []
     entries = [entry for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
     kinds: set[int] = set()
@@ -219,7 +219,7 @@ def _entry_cases(volume: Volume, folder: bytes, inode: Inode, inos: list[int]) -
         slots = dentries_in(area)
         row = base + bitmap_size(slots) + reserved_size(area) + SIZE_OF_DIR_ENTRY * entry.slot
         name_at = base + bitmap_size(slots) + reserved_size(area) + SIZE_OF_DIR_ENTRY * slots + 8 * entry.slot
-        path = folder.rstrip(b"/") + b"/" + entry.name
+        path = directory.rstrip(b"/") + b"/" + entry.name
         # which of many hard links leads astray nobody knows; where it leads nowhere, one that lacks a name may
         other = next(item.ino for item in entries if item.ino != entry.ino)
         remembered = volume.nodes.inode(entry.ino).name == entry.name

@@ -66,11 +66,11 @@ def healthy(name: str) -> Healthy:
         places = {kind: where for kind, where in structures(vol).items() if kind not in NOT_METADATA}
         found = Healthy(path, vol.geo.block_size, places)
         ways: dict[bytes, set[int]] = {b"": set(_blocks(vol, vol.root.inode))}
-        for folder, _inode, entries in vol.walk():
-            above = ways[folder.rstrip(b"/")]
+        for directory, _inode, entries in vol.walk():
+            above = ways[directory.rstrip(b"/")]
             for entry in entries:
                 assert isinstance(entry.inode, Inode)
-                where = folder.rstrip(b"/") + b"/" + entry.name
+                where = directory.rstrip(b"/") + b"/" + entry.name
                 ino = entry.inode.ino
                 if ino not in found.blocks:
                     found.blocks[ino] = _blocks(vol, entry.inode)
@@ -226,11 +226,11 @@ def _lost(name: str, image: Device, touched: set[int]) -> list[str]:
     now: dict[int, tuple[Any, ...]] = {}
     where: dict[bytes, int] = {}
     with Volume(StaysOpen(image)) as vol:
-        for folder, _, entries in vol.walk():
+        for directory, _, entries in vol.walk():
             for entry in entries:
                 if not isinstance(entry.inode, Inode):
-                    return [f"{folder!r} {entry.name!r} can't be read"]
-                path = folder.rstrip(b"/") + b"/" + entry.name
+                    return [f"{directory!r} {entry.name!r} can't be read"]
+                path = directory.rstrip(b"/") + b"/" + entry.name
                 where[path] = entry.inode.ino
                 if entry.inode.ino in now:
                     continue

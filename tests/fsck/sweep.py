@@ -70,9 +70,9 @@ def tree_on(device: Device) -> tuple[dict[bytes, tuple[Any, ...]], dict[bytes, i
     found: dict[bytes, tuple[Any, ...]] = {}
     inos: dict[bytes, int] = {}
     with Volume(StaysOpen(device)) as volume:
-        for folder, _, entries in volume.walk():
+        for directory, _, entries in volume.walk():
             for entry in entries:
-                path = folder.rstrip(b"/") + b"/" + entry.name
+                path = directory.rstrip(b"/") + b"/" + entry.name
                 if not isinstance(entry.inode, Inode):
                     found[path], inos[path] = ("unreadable",), 0
                     continue
@@ -105,9 +105,9 @@ def _blocks(image: Image, inos: dict[bytes, int]) -> Iterator[Block]:
     paths = {ino: path for path, ino in inos.items()} | {int(image.sb.root_ino): b""}
     for entry in np.flatnonzero(report.tree.named).tolist():
         row = report.tree.entries[entry]
-        folder = report.tree.ino(int(row["dir"]))
-        of_dir[int(row["blkaddr"])] = folder
-        names.setdefault(int(row["blkaddr"]), set()).add(paths.get(folder, b"") + b"/" + report.tree.name(entry))
+        directory = report.tree.ino(int(row["dir"]))
+        of_dir[int(row["blkaddr"])] = directory
+        names.setdefault(int(row["blkaddr"]), set()).add(paths.get(directory, b"") + b"/" + report.tree.name(entry))
     for row in range(scan.nid.size):
         blkaddr, nid = int(scan.addr[row]), int(scan.nid[row])
         if scan.inode_of[row] < 0:

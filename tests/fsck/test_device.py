@@ -115,8 +115,8 @@ def test_what_lies_in_a_sequential_zone_is_not_changed_in_place(tmp_path: Path) 
 def _tree(device: Device) -> dict[bytes, bytes]:
     with Volume(StaysOpen(device)) as volume:
         return {
-            folder + b"/" + entry.name: File(volume, entry.inode, entry.name).read() if entry.inode.is_file else b""
-            for folder, _, entries in volume.walk()
+            directory + b"/" + entry.name: File(volume, entry.inode, entry.name).read() if entry.inode.is_file else b""
+            for directory, _, entries in volume.walk()
             for entry in entries
             if isinstance(entry.inode, Inode)
         }
@@ -167,11 +167,11 @@ def test_a_block_that_cannot_be_read_is_told_and_the_rest_is_checked(tmp_path: P
 def test_a_check_of_a_cut_off_image_names_the_files_whose_data_is_missing(share: float, tmp_path: Path) -> None:
     p = Patient("base", tmp_path)
     blocks = {}
-    for folder, _, entries in p.vol.walk():
+    for directory, _, entries in p.vol.walk():
         for entry in entries:
             inode = entry.inode
             assert isinstance(inode, Inode)
-            path = (folder.rstrip(b"/") + b"/" + entry.name).decode()
+            path = (directory.rstrip(b"/") + b"/" + entry.name).decode()
             mapped = [(first + i, int(a)) for first, some in p.vol.data.spans(inode) for i, a in enumerate(some)]
             blocks[path] = inode, [(number, blkaddr) for number, blkaddr in mapped if p.geo.in_main(blkaddr)]
     every = sorted(blkaddr for _, some in blocks.values() for _, blkaddr in some)

@@ -92,15 +92,15 @@ def test_further_names_of_a_file_come_back_from_an_older_copy_of_the_directory(t
     image = tmp_path / "x.img"
     judges.mkfs(image, "-q", size=128 << 20)
     with f2tools.open(image, write=True) as volume:
-        folder = volume.mkdir(3, b"folder", 0o755)
+        directory = volume.mkdir(3, b"folder", 0o755)
         for number in range(200):  # too many for the inode
-            volume.create(folder, b"file-%03d" % number, 0o644)
-        first = volume.create(folder, b"first", 0o644)
+            volume.create(directory, b"file-%03d" % number, 0o644)
+        first = volume.create(directory, b"first", 0o644)
         for number in range(8):
-            volume.link(first, folder, b"name-%d" % number)
+            volume.link(first, directory, b"name-%d" % number)
     with f2tools.open(image, write=True) as volume:  # the block with these names is written anew, elsewhere
         for number in range(200):
-            volume.unlink(folder, b"file-%03d" % number)
+            volume.unlink(directory, b"file-%03d" % number)
     good = tree_of(image)
     with f2tools.open(image) as volume:
         inode = volume.path("/folder").inode

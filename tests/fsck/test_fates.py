@@ -46,8 +46,8 @@ def false(good: dict[str, bytes], after: dict[str, bytes], fates: list[dict[str,
         fate = told.get(path)
         where = fate["now"] if fate else path
         if fate is None:
-            folder = next((old for old in above if path.startswith(f"{old}/")), None)
-            where = path if folder is None else above[folder] + path[len(folder) :]
+            directory = next((old for old in above if path.startswith(f"{old}/")), None)
+            where = path if directory is None else above[directory] + path[len(directory) :]
         if fate is not None and fate["state"] == "gone":
             continue
         found = after.get(where or "")

@@ -48,8 +48,8 @@ for disk in "${IMAGES[@]}"; do mount -t f2fs $disk /mnt; ls -lR /mnt > /dev/null
 """
 
 
-def _formatted(folder: Path, formats: tuple[list[str], ...]) -> list[Path]:
-    disks = [folder / f"{number}.img" for number in range(len(formats))]
+def _formatted(directory: Path, formats: tuple[list[str], ...]) -> list[Path]:
+    disks = [directory / f"{number}.img" for number in range(len(formats))]
     for disk, options in zip(disks, formats, strict=True):
         judges.mkfs(disk, *options, size=192 << 20)
     return disks

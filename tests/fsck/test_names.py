@@ -17,16 +17,18 @@ from tests.fsck.test_repair import assert_silent, repair
 DIR, FILE = 2, 1
 
 
-def add_entry(volume: WritableVolume, folder: int, name: bytes, ino: int, kind: int) -> None:
+def add_entry(volume: WritableVolume, directory: int, name: bytes, ino: int, kind: int) -> None:
     """A further entry that leads to an inode, which knows nothing of it."""
-    above = volume.live(folder)
+    above = volume.live(directory)
     volume.names.add(above, volume.names.room(above, name), name, ino, kind)
     volume.nodes.touch(above)
 
 
 def paths_of(image: Path) -> set[bytes]:
     with f2tools.open(image) as volume:
-        return {folder.rstrip(b"/") + b"/" + item.name for folder, _, entries in volume.walk() for item in entries}
+        return {
+            directory.rstrip(b"/") + b"/" + item.name for directory, _, entries in volume.walk() for item in entries
+        }
 
 
 @pytest.mark.peer
@@ -59,11 +61,11 @@ def test_of_two_entries_with_one_name_the_inode_that_remembers_another_has_that_
         for name in (first, second):
             ino = volume.create(3, name, 0o644)
             volume.write(ino, 0, b"content of " + name)
-        folder = volume.live(3)
-        entry = volume.names.find(folder, b"b.txt")
+        directory = volume.live(3)
+        entry = volume.names.find(directory, b"b.txt")
         assert entry is not None
         wrong = volume.live(entry.ino)
-        volume.names.remove(folder, entry)
+        volume.names.remove(directory, entry)
         add_entry(volume, 3, b"a.txt", wrong.ino, FILE)
     assert [finding.code for finding in examine(image).findings if finding.code == "D008"]
     assert repair(image).complete

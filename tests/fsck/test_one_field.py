@@ -705,8 +705,8 @@ def cluster_in_a_plain_file(p: Patient) -> dict[str, Any]:
 def entry_in_the_wrong_bucket(p: Patient) -> dict[str, Any]:
     from f2tools.f2fs.layout.hashes import dentry_hash
 
-    folder = p.vol.path("/bigdir").inode
-    entry = next(e for e in p.vol.dirs.entries(folder) if e.block > 2 and len(e.name) > 6)
+    directory = p.vol.path("/bigdir").inode
+    entry = next(e for e in p.vol.dirs.entries(directory) if e.block > 2 and len(e.name) > 6)
     blkaddr, at, name_at = p.dentry("/bigdir", entry.name)
     for letter in b"abcdefgh":
         name = bytes([letter]) + entry.name[1:]
@@ -743,10 +743,10 @@ def _attributes_at(p: Patient, path: str) -> list[tuple[int, int, int, int]]:
 
 
 def _with_attributes(p: Patient, wanted: Callable[[list[tuple[int, int, int, int]]], bool]) -> str:
-    for folder, _, entries in p.vol.walk():
+    for directory, _, entries in p.vol.walk():
         for entry in entries:
             if entry.inode.inline_xattr_area.any() and not entry.inode.i_xattr_nid:
-                path = f"{folder.decode().rstrip('/')}/{entry.name.decode()}"
+                path = f"{directory.decode().rstrip('/')}/{entry.name.decode()}"
                 if entry.inode.kind in ("file", "dir") and wanted(_attributes_at(p, path)):
                     return path
     raise AssertionError("no file with such attributes")
@@ -785,10 +785,10 @@ def cluster_without_blocks(p: Patient) -> dict[str, Any]:
 
 
 def _compressed(p: Patient) -> Iterator[str]:
-    for folder, _, entries in p.vol.walk():
+    for directory, _, entries in p.vol.walk():
         for entry in entries:
             if getattr(entry.inode, "compressed", False) and (entry.inode.addrs == 0xFFFFFFFE).any():
-                yield f"{folder.decode().rstrip('/')}/{entry.name.decode()}"
+                yield f"{directory.decode().rstrip('/')}/{entry.name.decode()}"
 
 
 @one("Q002", "features")

@@ -43,9 +43,9 @@ def lose(path: Path, areas: tuple[str, ...]) -> None:
             file.write(bytes(count * geo.block_size))
 
 
-def rescue(name: str, areas: tuple[str, ...], folder: Path) -> Path:
+def rescue(name: str, areas: tuple[str, ...], directory: Path) -> Path:
     """An image that lost areas and was rescued; nothing of its tree is missing or changed."""
-    image = reference(name).copy(folder / f"{name}-{'-'.join(areas)}").path
+    image = reference(name).copy(directory / f"{name}-{'-'.join(areas)}").path
     good = tree_of(image)
     lose(image, areas)
     done = f2("fsck", "-y", "--rescue", "--undo", image.with_suffix(".undo"), image)

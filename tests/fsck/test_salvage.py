@@ -25,9 +25,9 @@ def contents(path: Path) -> dict[str, bytes]:
     """Regular files of a sound image, the large sparse ones left out."""
     found: dict[str, bytes] = {}
     with f2tools.open(path) as volume:
-        for folder, _, entries in volume.walk():
+        for directory, _, entries in volume.walk():
             for entry in entries:
-                name = os.fsdecode(folder.rstrip(b"/") + b"/" + entry.name)
+                name = os.fsdecode(directory.rstrip(b"/") + b"/" + entry.name)
                 inode = entry.inode
                 if not isinstance(inode, Exception) and inode.is_file and inode.i_size <= LARGE:
                     found[name] = File(volume, inode, os.fsencode(name)).read()
@@ -146,7 +146,7 @@ def np_addresses(p: Patient, path: str) -> list[int]:
     return [int(a) for a in p.vol.data.addresses(inode, 0, p.vol.data.block_count(inode)) if p.geo.in_main(int(a))]
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")
     done = f2("fsck", "--salvage", tmp_path / "out", reference("base").path)

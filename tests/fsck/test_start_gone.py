@@ -28,7 +28,7 @@ from tests.kernel.guest import Guest
 
 ALL = bool(int(os.environ.get("F2_START_GONE", "0")))  # make nightly: every size, every option, filled in every way
 MIB = 1 << 20
-FOLDERS, FILES = (6, 40) if ALL else (3, 18)
+DIRECTORIES, FILES = (6, 40) if ALL else (3, 18)
 LOST_FOUND = b"/lost+found/"
 
 # size, options of mkfs, how it is filled, MiB of zeros
@@ -62,20 +62,20 @@ def content(seed: int) -> bytes:
     return noise(seed, (0, 90, 3000, 5000, 60_000, 4_500_000 if seed % 40 == 5 else 9000)[seed % 6])
 
 
-def source(folder: Path) -> Path:
+def source(directory: Path) -> Path:
     """A tree to fill a volume from."""
-    for number in range(FOLDERS):
-        inside = folder / f"folder{number}" / "inner"
+    for number in range(DIRECTORIES):
+        inside = directory / f"folder{number}" / "inner"
         inside.mkdir(parents=True)
         for seed in range(FILES):
             (inside / f"file{number}-{seed}").write_bytes(content(number * FILES + seed))
-    return folder
+    return directory
 
 
 def fill(path: Path) -> None:
     """The same by the engine, in rounds with a checkpoint each, and with files that go and are written over."""
     with f2tools.open(path, write=True) as volume:
-        for number in range(FOLDERS):
+        for number in range(DIRECTORIES):
             outer = volume.mkdir(F2FS_ROOT_INO, b"folder%d" % number, 0o755)
             inner = volume.mkdir(outer, b"inner", 0o755)
             volume.write(volume.create(outer, b"gone", FILE), 0, noise(number, 100_000))
@@ -88,10 +88,10 @@ def fill(path: Path) -> None:
             volume.unlink(outer, b"gone")
 
 
-def made(folder: Path, size: str, options: str, how: str) -> Path:
+def made(directory: Path, size: str, options: str, how: str) -> Path:
     """An image that was filled in one way."""
-    path = folder / "image"
-    given = ["--from", source(folder / "source")] if how == "from" else []
+    path = directory / "image"
+    given = ["--from", source(directory / "source")] if how == "from" else []
     done = f2("mkfs", "-q", path, "--size", size, *options.split(), *given)
     assert done.code == 0, done.err
     if how == "engine":
@@ -105,7 +105,7 @@ def truth(path: Path) -> dict[bytes, Known]:
     with f2tools.open(path) as volume:
         lowest = nodes_of(volume)
         size = volume.geo.block_size
-        for folder, _, entries in volume.walk():
+        for directory, _, entries in volume.walk():
             for entry in entries:
                 inode = entry.inode
                 if not stat.S_ISREG(inode.i_mode):
@@ -115,7 +115,7 @@ def truth(path: Path) -> dict[bytes, Known]:
                     addrs = volume.data.addresses(inode, 0, -(-inode.i_size // size))
                     first = min([first, *addrs[volume.geo.in_main(addrs)].tolist()])
                 digest = sha256(volume.inode(inode.ino).read()).hexdigest()
-                found[folder.rstrip(b"/") + b"/" + entry.name] = Known(digest, first * size)
+                found[directory.rstrip(b"/") + b"/" + entry.name] = Known(digest, first * size)
     return found
 
 
@@ -133,15 +133,15 @@ def zero_start(path: Path, mib: int) -> None:
         file.write(bytes(min(mib * MIB, path.stat().st_size)))
 
 
-def files_below(folder: Path) -> dict[bytes, str]:
+def files_below(directory: Path) -> dict[bytes, str]:
     """Digests of the regular files that were copied out, by path."""
     found: dict[bytes, str] = {}
-    for top, _, names in os.walk(os.fsencode(folder)):
+    for top, _, names in os.walk(os.fsencode(directory)):
         for name in names:
             path = os.path.join(top, name)
             if stat.S_ISREG(os.lstat(path).st_mode):
                 with open(path, "rb") as file:
-                    found[path[len(os.fsencode(folder)) :]] = sha256(file.read()).hexdigest()
+                    found[path[len(os.fsencode(directory)) :]] = sha256(file.read()).hexdigest()
     return found
 
 
@@ -156,22 +156,22 @@ def assert_all_came_back(known: dict[bytes, Known], zeros: int, now: dict[bytes,
         assert not moved, f"{len(moved)} of {len(whole)} files are not in their place: {moved[:5]}"
 
 
-def judged(path: Path, mib: int, folder: Path) -> None:
+def judged(path: Path, mib: int, directory: Path) -> None:
     """Zero the start of an image, copy out what is left, repair it, and compare both with the truth."""
     known = truth(path)
     with f2tools.open(path) as volume:
-        folders = [inode.ino for _, inode, _ in volume.walk()]
-        first = min(int(volume.nat.lookup([ino])["block_addr"][0]) for ino in folders) * volume.geo.block_size
+        directories = [inode.ino for _, inode, _ in volume.walk()]
+        first = min(int(volume.nat.lookup([ino])["block_addr"][0]) for ino in directories) * volume.geo.block_size
     zero_start(path, mib)
     before = sha256(path.read_bytes()).digest() if path.stat().st_size <= 512 * MIB else b""
-    done = f2("fsck", "--rescue", "--salvage", folder / "out", path)
+    done = f2("fsck", "--rescue", "--salvage", directory / "out", path)
     if not any(item.lowest >= mib * MIB for item in known.values()) and done.code == 8:
         assert "neither a superblock nor nodes" in done.err
         return
     assert done.code in (0, 4), done.err
-    assert_all_came_back(known, mib * MIB, files_below(folder / "out" / "files"), first >= mib * MIB)
+    assert_all_came_back(known, mib * MIB, files_below(directory / "out" / "files"), first >= mib * MIB)
     assert not before or sha256(path.read_bytes()).digest() == before, "the image was written to"
-    done = f2("fsck", "-y", "--rescue", "--undo", folder / "undo", path)
+    done = f2("fsck", "-y", "--rescue", "--undo", directory / "undo", path)
     assert done.code in (0, 1), done.err
     report = examine(path)
     assert not bad(report), said(report)

@@ -39,9 +39,9 @@ def row(name: str) -> Callable[[Callable[[Patient], None]], Callable[[Patient], 
 class Made(Patient):
     """A private copy of the image that was made for the table."""
 
-    def __init__(self, source: Path, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = copy_sparse(source, folder / "image.img")
+    def __init__(self, source: Path, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = copy_sparse(source, directory / "image.img")
         self.vol = f2tools.open(self.path)
         self.geo = self.vol.geo
         self.size = self.geo.block_size
@@ -122,8 +122,8 @@ def make(image: Path) -> None:
     with f2tools.open(image, write=True) as volume:
         many = volume.mkdir(3, b"many", 0o755)
         for number in range(FILES):
-            folder, name = (many, b"file-%04d") if number < MANY else (3, b"top-%d")
-            ino = volume.create(folder, name % number, 0o644)
+            directory, name = (many, b"file-%04d") if number < MANY else (3, b"top-%d")
+            ino = volume.create(directory, name % number, 0o644)
             volume.write(ino, 0, content_of(number))
         volume.symlink(3, b"link", b"many/file-0001")
 

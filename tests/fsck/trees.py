@@ -17,10 +17,10 @@ def tree_of(path: Path, *extra: Path) -> dict[bytes, tuple[Any, ...]]:
     """Path to what a file is: kind, mode, owner, links, size, content, target, attributes."""
     found: dict[bytes, tuple[Any, ...]] = {}
     with f2tools.open(path, list(extra)) as volume:
-        for folder, _, entries in volume.walk():
+        for directory, _, entries in volume.walk():
             for entry in entries:
                 assert isinstance(entry.inode, Inode), entry
-                name = folder.rstrip(b"/") + b"/" + entry.name
+                name = directory.rstrip(b"/") + b"/" + entry.name
                 found[name] = shown(File(volume, entry.inode, name))
     return found
 

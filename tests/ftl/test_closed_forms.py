@@ -8,7 +8,7 @@ import pytest
 
 from f2tools.ftl import theory
 from f2tools.ftl.models import Setting
-from f2tools.ftl.replay import Plan, simulate_load
+from f2tools.ftl.replay import ReplayPlan, simulate_load
 from f2tools.ftl.workload import Load
 
 BLOCKS = int(os.environ.get("F2_FTL_BLOCKS", "2048"))
@@ -21,7 +21,7 @@ CASES = [(64, 0.07), (32, 0.09), (64, 0.28), (48, 0.155)] + [
 
 def waf(gc: str, per: int, op: float, load: Load, model: str = "page") -> float:
     """As the command computes it."""
-    plan = Plan(warm_up=10.0 if load.discards else 4.0)
+    plan = ReplayPlan(warm_up=10.0 if load.discards else 4.0)
     setting = Setting(model, op, per, blocks=BLOCKS, gc=gc, streams=load.streams if model == "streams" else 1)
     return simulate_load(setting, load, plan, "auto", lambda count: None).report["waf"]
 

@@ -61,7 +61,7 @@ def test_the_seed_decides() -> None:
     assert first == again != other
 
 
-CHURN = traces.FOLDER / "churn"
+CHURN = traces.DIRECTORY / "churn"
 
 
 def of_churn(*words: object) -> dict:

@@ -19,31 +19,31 @@ from tests.mount.mounted import READY_SECONDS, need_fuse
 
 
 @contextmanager
-def mounted(folder: Path, said: Path, options: ServeOptions) -> Iterator[Path]:
+def mounted(directory: Path, said: Path, options: ServeOptions) -> Iterator[Path]:
     """A file system in memory, served by a process of its own; what it was told at last stands in `said`."""
     from f2tools.fuse.session import serve
 
     need_fuse()
-    folder.mkdir()
+    directory.mkdir()
     pid = os.fork()
     if not pid:
         code = 1
         try:
             files = MemoryFileSystem()
-            serve(files, "/in memory", str(folder), options, lambda: None)
+            serve(files, "/in memory", str(directory), options, lambda: None)
             said.write_text("\n".join(files.told))
             code = 0
         finally:
             os._exit(code)
     deadline = time.monotonic() + READY_SECONDS
-    while str(folder) not in Path("/proc/self/mountinfo").read_text():
+    while str(directory) not in Path("/proc/self/mountinfo").read_text():
         assert time.monotonic() < deadline
         assert os.waitpid(pid, os.WNOHANG) == (0, 0)
         time.sleep(0.02)
     try:
-        yield folder
+        yield directory
     finally:
-        subprocess.run(["fusermount3", "-u", "-z", folder], check=True)
+        subprocess.run(["fusermount3", "-u", "-z", directory], check=True)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 

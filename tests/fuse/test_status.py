@@ -25,7 +25,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the sockets, and a mount on /mnt that the kernel's table is made to show."""
+    """The directory of the sockets, and a mount on /mnt that the kernel's table is made to show."""
     with tempfile.TemporaryDirectory(dir="/tmp") as runtime:  # the name of a socket has 108 bytes
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         monkeypatch.setattr(status, "mounts", lambda: [("/image", "/mnt")])
@@ -80,7 +80,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(place: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o701, 0o770, 0o777])
-def test_a_folder_that_others_can_look_into_is_not_trusted(place: Path, mode: int) -> None:
+def test_a_directory_that_others_can_look_into_is_not_trusted(place: Path, mode: int) -> None:
     with answering(json.dumps(WHOLE).encode()):
         place.chmod(mode)
         assert status.ask("/mnt") is None
@@ -88,19 +88,19 @@ def test_a_folder_that_others_can_look_into_is_not_trusted(place: Path, mode: in
             status.make_private(place)
 
 
-def test_a_link_to_a_folder_of_ones_own_is_not_trusted(place: Path) -> None:
+def test_a_link_to_a_directory_of_ones_own_is_not_trusted(place: Path) -> None:
     place.symlink_to(place.rename(place.with_name("elsewhere")))
     with pytest.raises(PermissionError):
         status.make_private(place)
 
 
-def test_a_runtime_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runtime_directory_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid():
-        missing_judge("only root can give a folder away", "whose runtime folder is used under sudo")
+        missing_judge("only root can give a directory away", "whose runtime directory is used under sudo")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert status.runtime_folder() == tmp_path / "f2tools"
+    assert status.runtime_directory() == tmp_path / "f2tools"
     os.chown(tmp_path, NOBODY, NOBODY)
-    assert status.runtime_folder() == Path("/run/f2tools")
+    assert status.runtime_directory() == Path("/run/f2tools")
 
 
 FORGING = """

@@ -105,7 +105,7 @@ class Forge:
         """Let the root directory hold these."""
         self.inode(DIR, SIZE, [self.entries(*DOTS, *entries)], nid=3, links=3, blkaddr=self._root)
 
-    def folder(self, *entries: tuple[bytes, int], nid: int = 0) -> int:
+    def directory(self, *entries: tuple[bytes, int], nid: int = 0) -> int:
         """A directory of one block."""
         return self.inode(DIR, SIZE, [self.entries(*DOTS, *entries)], nid=nid, links=2)
 

@@ -107,8 +107,8 @@ def vmdk_of(path: Path, named: str) -> Path:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """The folder of an image, and a file elsewhere that is nobody's business."""
+def directories(tmp_path: Path) -> tuple[Path, Path]:
+    """The directory of an image, and a file elsewhere that is nobody's business."""
     home = tmp_path / "home"
     home.mkdir()
     secret = tmp_path / "secret.img"
@@ -122,10 +122,10 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("make", [qcow2_on, vmdk_of])
 @pytest.mark.parametrize("named", ["{secret}", "../secret.img", "out/secret.img", "link.img", "/dev/zero", "gone.img"])
-def test_an_image_reads_no_file_outside_of_its_folder(
-    make: Callable[[Path, str], Path], named: str, folders: tuple[Path, Path]
+def test_an_image_reads_no_file_outside_of_its_directory(
+    make: Callable[[Path, str], Path], named: str, directories: tuple[Path, Path]
 ) -> None:
-    home, secret = folders
+    home, secret = directories
     image = make(home / "image", named.format(secret=secret))
     with pytest.raises(DeviceError, match="--backing"):
         open_device(image, whole=True)
@@ -133,9 +133,9 @@ def test_an_image_reads_no_file_outside_of_its_folder(
 
 @pytest.mark.parametrize("make", [qcow2_on, vmdk_of])
 def test_an_image_reads_a_file_elsewhere_that_the_user_named(
-    make: Callable[[Path, str], Path], folders: tuple[Path, Path]
+    make: Callable[[Path, str], Path], directories: tuple[Path, Path]
 ) -> None:
-    home, secret = folders
+    home, secret = directories
     image = make(home / "image", f"/old/place/{secret.name}")
     with backing([secret]), open_device(image, whole=True) as device:
         assert device.pread(0, 6) == b"SECRET"
@@ -145,8 +145,8 @@ def test_an_image_reads_a_file_elsewhere_that_the_user_named(
         assert device.pread(0, 3) == b"OWN"
 
 
-def test_a_piece_of_an_image_that_is_a_link_elsewhere_is_refused(folders: tuple[Path, Path]) -> None:
-    home, _ = folders
+def test_a_piece_of_an_image_that_is_a_link_elsewhere_is_refused(directories: tuple[Path, Path]) -> None:
+    home, _ = directories
     (home / "disk.001").write_bytes(bytes(4096))
     (home / "disk.002").symlink_to("../secret.img")
     with pytest.raises(DeviceError, match="leads out"):
@@ -163,9 +163,9 @@ def pieces_of(path: Path, named: str) -> Path:
 
 @pytest.mark.parametrize(("make", "named"), [(qcow2_on, "own.img"), (vmdk_of, "own.img"), (pieces_of, "disk")])
 def test_a_file_that_is_swapped_after_it_was_looked_at_is_not_read(
-    make: Callable[[Path, str], Path], named: str, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Path, str], Path], named: str, directories: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, secret = folders
+    home, secret = directories
     image = make(home / "image", named)
     target = home / (f"{named}.002" if make is pieces_of else named)
     true_open = os.open
@@ -184,8 +184,8 @@ def test_a_file_that_is_swapped_after_it_was_looked_at_is_not_read(
     assert swapped
 
 
-def test_no_way_below_a_folder_leads_out_of_it_with_an_old_kernel_either(folders: tuple[Path, Path]) -> None:
-    home, _ = folders
+def test_no_way_below_a_directory_leads_out_of_it_with_an_old_kernel_either(directories: tuple[Path, Path]) -> None:
+    home, _ = directories
     (home / "in").mkdir()
     (home / "in/own.img").write_bytes(b"x")
     fd = os.open(home, os.O_PATH)
@@ -201,8 +201,8 @@ def test_no_way_below_a_folder_leads_out_of_it_with_an_old_kernel_either(folders
         os.close(fd)
 
 
-def test_info_and_report_say_which_files_were_read(folders: tuple[Path, Path]) -> None:
-    home, _ = folders
+def test_info_and_report_say_which_files_were_read(directories: tuple[Path, Path]) -> None:
+    home, _ = directories
     assert limited("mkfs", home / "base.img", "--size", "64M", "-q").code == 0
     elsewhere = (home / "base.img").rename(home.parent / "base.img")
     image = qcow2_on(home / "image", str(elsewhere), 64 << 20)

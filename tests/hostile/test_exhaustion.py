@@ -20,7 +20,7 @@ from f2tools.device.changes.undo import RECORD, RECORD_MAGIC, UndoLog
 from f2tools.f2fs.layout.constants import F2FS_SUPER_OFFSET
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.forensics.index import open_index
-from f2tools.forensics.names import MAX_PATH, Names
+from f2tools.forensics.names import MAX_PATH, LinkHistory
 from f2tools.forensics.timeline import lines
 from f2tools.forensics.undelete import Undelete
 from f2tools.fsck.check import check
@@ -83,9 +83,9 @@ def test_a_trace_of_a_million_devices_and_cpus_is_mostly_damage(tmp_path: Path) 
 # -- undo logs --------------------------------------------------------------------------------------------------------
 
 
-def undo_log(folder: Path) -> tuple[Path, Path]:
+def undo_log(directory: Path) -> tuple[Path, Path]:
     """An image and a sound log of one change to it."""
-    image, log = folder / "image", folder / "log"
+    image, log = directory / "image", directory / "log"
     image.write_bytes(os.urandom(1 << 20))
     with UndoLog(open_device(image, write=True, whole=True), log) as device:
         device.pwrite(0x9000, b"x" * 4096)
@@ -154,15 +154,15 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image
 
 
-def test_of_a_deep_tree_the_way_to_each_folder_is_found_once(deep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_deep_tree_the_way_to_each_directory_is_found_once(deep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Counter[int] = Counter()
-    above = Names._above
+    above = LinkHistory._above
 
-    def counted(names: Names, ino: int, age: int) -> tuple[int, bytes]:
+    def counted(names: LinkHistory, ino: int, age: int) -> tuple[int, bytes]:
         asked[ino] += 1
         return above(names, ino, age)
 
-    monkeypatch.setattr(Names, "_above", counted)
+    monkeypatch.setattr(LinkHistory, "_above", counted)
     with f2tools.open(deep) as volume, open_index(volume) as index:
         paths = [line.path for line in lines(Undelete(volume, index))]
     assert len(paths) >= DEEP

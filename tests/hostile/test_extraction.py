@@ -1,4 +1,4 @@
-"""Copying out gives no power: not what the image asks for, not what the owner of the target folder plants meanwhile."""
+"""Copying out gives no power: not what the image asks for, nor what the owner of the target plants meanwhile."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def edited(image: Path, *lines: str) -> None:
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image whose maker wants all: programs with rights, devices, owners, attributes of power."""
-    folder = tmp_path_factory.mktemp("power")
-    path, tree = folder / "image", folder / "tree"
+    directory = tmp_path_factory.mktemp("power")
+    path, tree = directory / "image", directory / "tree"
     (tree / "d").mkdir(parents=True)
     for name in ("suid", "sgid", "mine", "caps", "acl", "wide", "d/inner"):
         (tree / name).write_bytes(b"#!/bin/sh\n")
@@ -190,7 +190,7 @@ def test_the_umask_counts_and_a_new_target_is_closed(way: str, copied: Callable[
 
 @pytest.mark.parametrize("options", [(), ("--all",)])
 @pytest.mark.parametrize("way", [("extract",), ("undelete", "--force")])
-def test_folders_that_exist_keep_mode_and_owner(
+def test_directories_that_exist_keep_mode_and_owner(
     way: tuple[str, ...], options: tuple[str, ...], copied: Callable[..., tuple[Path, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "out" / "d").mkdir(parents=True)
@@ -230,10 +230,10 @@ def swapping(call: str, plant: Callable[[Any, int], None], monkeypatch: pytest.M
     def racing(*args: Any, **named: Any) -> Any:
         result = real(*args, **named)
         name = args[1] if call == "symlink" else args[0]
-        folder = named.get("dir_fd")
-        if folder is not None and isinstance(name, bytes):
-            os.rename(name, name + b".away", src_dir_fd=folder, dst_dir_fd=folder)
-            plant(name, folder)
+        directory = named.get("dir_fd")
+        if directory is not None and isinstance(name, bytes):
+            os.rename(name, name + b".away", src_dir_fd=directory, dst_dir_fd=directory)
+            plant(name, directory)
             swapped.append(name)
         return result
 
@@ -248,16 +248,16 @@ def test_a_special_file_that_is_swapped_gives_nobody_anything(
 ) -> None:
     real_link, real_symlink = os.link, os.symlink
 
-    def plant(name: bytes, folder: int) -> None:
+    def plant(name: bytes, directory: int) -> None:
         if planted == "link":
-            real_symlink(victim, name, dir_fd=folder)
+            real_symlink(victim, name, dir_fd=directory)
         elif planted == "hard link":
-            real_link(victim, name, dst_dir_fd=folder)
+            real_link(victim, name, dst_dir_fd=directory)
         elif planted == "file":
-            os.close(os.open(name, os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder))
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL, 0o600, dir_fd=directory))
         else:
             with socket.socket(socket.AF_UNIX) as server:
-                server.bind(b"/proc/self/fd/%d/%s" % (folder, name))
+                server.bind(b"/proc/self/fd/%d/%s" % (directory, name))
 
     swapped = swapping("mknod", plant, monkeypatch)
     _, said = copied(way, "--all", whole=False)
@@ -267,7 +267,7 @@ def test_a_special_file_that_is_swapped_gives_nobody_anything(
 
 
 @pytest.mark.parametrize("call", ["mkdir", "symlink"])
-def test_a_folder_or_link_that_is_swapped_leads_nowhere(
+def test_a_directory_or_link_that_is_swapped_leads_nowhere(
     call: str, image: Path, victim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -275,11 +275,11 @@ def test_a_folder_or_link_that_is_swapped_leads_nowhere(
     goal = tmp_path / "elsewhere" if call == "mkdir" else victim
     real_link, real_symlink = os.link, os.symlink
 
-    def plant(name: bytes, folder: int) -> None:
+    def plant(name: bytes, directory: int) -> None:
         if call == "mkdir":
-            real_symlink(goal, name, dir_fd=folder)
+            real_symlink(goal, name, dir_fd=directory)
         else:
-            real_link(goal, name, dst_dir_fd=folder)
+            real_link(goal, name, dst_dir_fd=directory)
 
     assert swapping(call, plant, monkeypatch) == []
     with f2tools.open(image) as volume:
@@ -330,7 +330,7 @@ def test_a_target_is_not_found_through_links_of_another_user(image: Path, tmp_pa
         assert done.code == 8
         assert "a link of user 65534" in done.err
     assert os.listdir(tmp_path / "mine") == []
-    assert f2("dump", "extract", image, "-o", theirs / "out").code == 0, "their folder itself can be filled"
+    assert f2("dump", "extract", image, "-o", theirs / "out").code == 0, "their directory itself can be filled"
 
 
 @as_root
@@ -339,9 +339,9 @@ def test_a_local_user_wins_no_race_against_root(image: Path, tmp_path: Path) -> 
     top = tmp_path / "open"
     top.mkdir()
     os.chown(top, NOBODY, NOBODY)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_uid == 0 and not directory.stat().st_mode & 0o001:
+            directory.chmod(directory.stat().st_mode | 0o011)
     victim = tmp_path / "victim"
     victim.write_bytes(b"#!/bin/sh\n")
     victim.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Forged trees: every command ends in time, in memory and with a word; nothing is made outside the target folder."""
+"""Forged trees: every command ends in time, in memory and with a word; nothing is made outside the target directory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ MOST = (923 + 2 * PER + 2 * PER**2 + PER**3) * SIZE
 def names(forge: Forge) -> None:
     """Names that no file may have."""
     bad = [b"a/b", b"../up", b"/abs", b"x\0y", b"\0", b"..", b".", b"...", b"//", b"\n", b"\xff", b"A" * 255]
-    forge.root(*((name, forge.text(b"evil")) for name in bad), (b"../folder", forge.folder((b"in", forge.text(b"x")))))
+    forge.root(
+        *((name, forge.text(b"evil")) for name in bad), (b"../folder", forge.directory((b"in", forge.text(b"x"))))
+    )
 
 
 def loops(forge: Forge) -> None:
     """Directories that hold themselves, each other and the root."""
     one, two = forge.new_nid(), forge.new_nid()
-    forge.folder((b"self", one), (b"two", two), (b"root", 3), nid=one)
-    forge.folder((b"one", one), nid=two)
+    forge.directory((b"self", one), (b"two", two), (b"root", 3), nid=one)
+    forge.directory((b"one", one), nid=two)
     forge.root((b"one", one), (b"two", two), (b"root", 3))
 
 
@@ -78,10 +80,10 @@ def attributes(forge: Forge) -> None:
 
 
 def deep(forge: Forge) -> None:
-    """9000 folders below each other, with long names: the paths of all of them are 10 GB."""
+    """9000 directories below each other, with long names: the paths of all of them are 10 GB."""
     below = forge.text(b"bottom")
     for _ in range(9000):
-        below = forge.folder((b"n" * 250, below))
+        below = forge.directory((b"n" * 250, below))
     forge.root((b"d", below))
 
 
@@ -89,7 +91,7 @@ def deep_short(forge: Forge) -> None:
     """The same with the shortest of names."""
     below = forge.text(b"bottom")
     for _ in range(20000):
-        below = forge.folder((b"d", below))
+        below = forge.directory((b"d", below))
     forge.root((b"d", below))
 
 
@@ -140,11 +142,11 @@ def test_every_command_survives(make: Callable[[Forge], None], tmp_path: Path) -
     assert set(os.listdir(tmp_path)) == {"forged.img", "inside"}
 
 
-def test_three_thousand_folders_deep_is_no_obstacle(tmp_path: Path) -> None:
+def test_three_thousand_directories_deep_is_no_obstacle(tmp_path: Path) -> None:
     with Forge(tmp_path / "image") as forge:
         below = forge.text(b"bottom")
         for _ in range(3000):
-            below = forge.folder((b"d", below))
+            below = forge.directory((b"d", below))
         forge.root((b"d", below))
     assert f2("dump", "extract", forge.path, "-o", tmp_path / "out").code == 0
     assert f2("dump", "tar", forge.path, "-o", tmp_path / "x.tar").code == 0
@@ -152,14 +154,15 @@ def test_three_thousand_folders_deep_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def duplicates(tmp_path: Path) -> Path:
-    """Names that stand twice: two files; a link to somewhere else, then a folder and a file of that name."""
+    """Names that stand twice: two files; a link to somewhere else, then a directory and a file of that name."""
     (tmp_path / "elsewhere").mkdir()
     with Forge(tmp_path / "image") as forge:
         away = forge.text(os.fsencode(tmp_path / "elsewhere"), LINK)
         file = forge.text(b"planted")
         forge.root(
             (b"x", forge.text(b"first")), (b"x", forge.text(b"second")), (b"a", away),
-            (b"a", forge.folder((b"pwn", file))), (b"b", forge.folder((b"pwn", file))), (b"b", away), (b"a", file),
+            (b"a", forge.directory((b"pwn", file))), (b"b", forge.directory((b"pwn", file))), (b"b", away),
+            (b"a", file),
         )  # fmt: skip
     return forge.path
 

@@ -49,8 +49,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def forged(index: Path, folder: Path, script: str) -> Path:
-    path = Path(shutil.copy(index, folder / "forged"))
+def forged(index: Path, directory: Path, script: str) -> Path:
+    path = Path(shutil.copy(index, directory / "forged"))
     db = sqlite3.connect(path)
     db.executescript(script)
     db.close()

@@ -35,28 +35,28 @@ def private_image(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A folder of another user."""
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    os.chown(folder, NOBODY, NOBODY)
-    return folder
+    """A directory of another user."""
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    os.chown(directory, NOBODY, NOBODY)
+    return directory
 
 
-def undo_log(image: Path, folder: Path) -> None:
-    with UndoLog(open_device(image, write=True), folder / "undo") as log:
+def undo_log(image: Path, directory: Path) -> None:
+    with UndoLog(open_device(image, write=True), directory / "undo") as log:
         log.pwrite(1 << 20, b"x" * 4096)
 
 
-def overlay(image: Path, folder: Path) -> None:
-    with Overlay(open_device(image), folder / "overlay") as over:
+def overlay(image: Path, directory: Path) -> None:
+    with Overlay(open_device(image), directory / "overlay") as over:
         over.pwrite(1 << 20, b"x" * 4096)
 
 
 def command(*words: str) -> Callable[[Path, Path], Result]:
-    """A command on the image that writes into the folder."""
+    """A command on the image that writes into the directory."""
 
-    def run(image: Path, folder: Path) -> Result:
-        return f2(*(word.format(image=image, out=folder) for word in words))
+    def run(image: Path, directory: Path) -> Result:
+        return f2(*(word.format(image=image, out=directory) for word in words))
 
     return run
 
@@ -76,10 +76,10 @@ WRITERS: dict[str, Callable[[Path, Path], Result | None]] = {
 }  # fmt: skip
 
 
-def attempt(writer: str, image: Path, folder: Path) -> tuple[int, str]:
+def attempt(writer: str, image: Path, directory: Path) -> tuple[int, str]:
     """(exit code, what was said) of a writer that may be refused."""
     try:
-        done = WRITERS[writer](image, folder)
+        done = WRITERS[writer](image, directory)
     except DeviceError as error:
         return error.exit_code, str(error)
     return (done.code, done.err) if done is not None else (0, "")
@@ -101,7 +101,7 @@ def test_what_holds_an_image_s_content_is_for_its_owner_alone(writer: str, priva
 
 @as_root
 @pytest.mark.parametrize("writer", WRITERS)
-def test_root_makes_no_files_in_folders_of_others(writer: str, private_image: Path, theirs: Path) -> None:
+def test_root_makes_no_files_in_directories_of_others(writer: str, private_image: Path, theirs: Path) -> None:
     code, said = attempt(writer, private_image, theirs)
     assert code == 8
     assert "belongs to user 65534" in said
@@ -186,7 +186,7 @@ def test_a_link_of_another_user_on_the_way_is_refused(theirs: Path, tmp_path: Pa
 
 
 @as_root
-def test_a_folder_that_anyone_may_change_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_anyone_may_change_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(DeviceError, match="anyone may change it"):
@@ -196,7 +196,7 @@ def test_a_folder_that_anyone_may_change_is_refused(tmp_path: Path) -> None:
 
 
 @as_root
-def test_who_called_sudo_may_have_files_in_an_own_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_called_sudo_may_have_files_in_an_own_directory(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
     os.close(newfile.create(str(theirs / "file")))
 
@@ -206,9 +206,9 @@ def test_a_recording_is_not_put_where_another_user_can_plant_links(theirs: Path,
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (theirs / "run").mkdir()
-    for folder in (theirs, theirs / "run", theirs / "new"):
+    for directory in (theirs, theirs / "run", theirs / "new"):
         with pytest.raises(DeviceError, match="belongs to user 65534"):
-            record(Recording(str(victim), folder, ["true"]))
+            record(Recording(str(victim), directory, ["true"]))
     assert sorted(os.listdir(theirs)) == ["run"]
     assert os.listdir(theirs / "run") == []
 
@@ -217,7 +217,7 @@ def test_what_a_trace_gives_is_for_its_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         words = ("--csv", tmp_path / "csv", "--html", tmp_path / "x.html", "--svg", tmp_path / "x.svg")
-        assert f2("trace", "analyze", traces.FOLDER / "churn", *words).code == 0
+        assert f2("trace", "analyze", traces.DIRECTORY / "churn", *words).code == 0
     finally:
         os.umask(before)
     made = list(tmp_path.rglob("*"))

@@ -56,14 +56,14 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_real_trace_with_damage_gives_a_report_or_a_word(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    folder = traces.unpacked(NAME, tmp_path)
+    directory = traces.unpacked(NAME, tmp_path)
     streams = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*.blktrace.*"))}
     assert streams
     for _ in range(EACH):
         for path, data in streams.items():
             path.write_bytes(mutated(data, rng))
         try:
-            report = analyze(AnalysisRequest(str(folder), jobs=1)).report
+            report = analyze(AnalysisRequest(str(directory), jobs=1)).report
         except F2fsError:
             continue
         assert report["events"] >= 0
@@ -72,8 +72,8 @@ def test_a_real_trace_with_damage_gives_a_report_or_a_word(seed: int, tmp_path: 
 @pytest.mark.parametrize("seed", [100, 101])
 def test_a_command_on_a_real_trace_with_damage_ends_in_bounds(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    folder = traces.unpacked(NAME, tmp_path)
+    directory = traces.unpacked(NAME, tmp_path)
     for path in sorted(tmp_path.rglob("*.blktrace.*")):
         path.write_bytes(mutated(path.read_bytes(), rng))
-    done = limited("trace", "analyze", folder, "--html", tmp_path / "report.html", "--json")
+    done = limited("trace", "analyze", directory, "--html", tmp_path / "report.html", "--json")
     assert done.code in (0, 1, 2, 4, 8), done.err

@@ -39,12 +39,12 @@ FORBIDDEN = {"Cc", "Cf", "Zl", "Zp"}
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files, folders and links of these names; the links lead to them too."""
+    """Files, directories and links of these names; the links lead to them too."""
     with Forge(tmp_path_factory.mktemp("words") / "image") as forge:
         made = [(name, forge.text(b"x" + name)) for name in NASTY]
         made += [(b"l" + name, forge.text(name, LINK)) for name in NASTY]
         inner = [(b"in" + name, forge.text(b"y")) for name in NASTY]
-        made.append((b"d" + NASTY[0], forge.folder(*inner)))
+        made.append((b"d" + NASTY[0], forge.directory(*inner)))
         made += [(b"m" + NASTY[0], 4000), (b"n/" + NASTY[0], forge.text(b"z"))]  # no inode; no name
         forge.root(*made)
     return forge.path
@@ -53,13 +53,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of these names, made as any are, in an image whose own name is one of them."""
-    folder = tmp_path_factory.mktemp("written")
-    (folder / "tree").mkdir()
+    directory = tmp_path_factory.mktemp("written")
+    (directory / "tree").mkdir()
     for name in NASTY:
-        with open(os.path.join(os.fsencode(folder / "tree"), name), "wb") as file:
+        with open(os.path.join(os.fsencode(directory / "tree"), name), "wb") as file:
             file.write(name)
-    image = folder / NASTY[0].decode()
-    assert f2("mkfs", image, "--size", "64M", "--from", folder / "tree", "-q").code == 0
+    image = directory / NASTY[0].decode()
+    assert f2("mkfs", image, "--size", "64M", "--from", directory / "tree", "-q").code == 0
     return image
 
 

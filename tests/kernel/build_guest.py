@@ -22,6 +22,6 @@ def build() -> Built:
 
 if __name__ == "__main__":
     try:
-        print(build().folder)
+        print(build().directory)
     except NoGuest as e:
         sys.exit(f"no guest kernel: {e}")

@@ -103,8 +103,8 @@ def _needed(wanted: list[str]) -> Iterator[Distribution]:
 
 def _make(packages: list[Distribution], root: Path, disk: Path) -> None:
     interpreter = Path(sys.executable).resolve()
-    for folder in "bin commands lib libs packages".split():
-        (root / folder).mkdir(parents=True)
+    for directory in "bin commands lib libs packages".split():
+        (root / directory).mkdir(parents=True)
     shutil.copy(interpreter, root / "bin" / interpreter.name)
     stdlib = Path(sysconfig.get_path("stdlib"))
     shutil.copytree(stdlib, root / "lib" / stdlib.name, ignore=STDLIB_LEFT_OUT)

@@ -1,6 +1,6 @@
 """The real kernel in QEMU as the tests want it: with their programs, and with f2tools itself where they ask for it.
 
-In a script, `manifest MOUNTPOINT $OUT/NAME.json` writes down a tree and `mktree KIND FOLDER SEED` makes one.
+In a script, `manifest MOUNTPOINT $OUT/NAME.json` writes down a tree and `mktree KIND DIRECTORY SEED` makes one.
 """
 
 from __future__ import annotations

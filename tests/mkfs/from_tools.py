@@ -1,4 +1,4 @@
-"""What the tests of `mkfs --from` share: the tree of a folder or an image as facts, written down independently."""
+"""What the tests of `mkfs --from` share: the tree of a directory or an image as facts, written down independently."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def tree_of(image: Path) -> dict[str, Any]:
     return document
 
 
-def folder_of(top: Path, work: Path) -> dict[str, dict[str, Any]]:
-    """The manifest of a folder of the host, by the program that writes the kernel's ones."""
+def directory_of(top: Path, work: Path) -> dict[str, dict[str, Any]]:
+    """The manifest of a directory of the host, by the program that writes the kernel's ones."""
     out = work / "host.json"
     arguments, sys.argv = sys.argv, ["manifest", str(top), str(out)]
     try:
@@ -56,6 +56,6 @@ def same_bytes(one: Path, other: Path) -> bool:
 
 
 def copied(top: Path, to: Path) -> Path:
-    """A copy of a folder made in another order; times and attributes as they are."""
+    """A copy of a directory made in another order; times and attributes as they are."""
     shutil.copytree(top, to, symlinks=True)
     return to

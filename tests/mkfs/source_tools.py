@@ -1,4 +1,4 @@
-"""What the tests of sources share: a folder with everything in it, and trees as plain facts."""
+"""What the tests of sources share: a directory with everything in it, and trees as plain facts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def facts(tree: Tree, *, whole_seconds: bool = False, xattrs: bool = True) -> di
 
 
 def populate(top: Path) -> Path:
-    """A folder with files of every kind: holes, hard links, attributes, ACLs, odd names; devices if root makes it."""
+    """A directory with files of every kind: holes, hard links, attributes, ACLs, odd names; devices if root."""
     top.mkdir(parents=True)
     (top / "empty").write_bytes(b"")
     (top / "small.txt").write_bytes(b"a little\n")
@@ -98,10 +98,10 @@ def populate(top: Path) -> Path:
         os.chown(top / "small.txt", 1000, 1001)
         os.chown(top / "link", 3_000_000, 3_000_001, follow_symlinks=False)
     os.chmod(top / "suid", 0o4711)
-    for number, (folder, folders, files) in enumerate(os.walk(top, topdown=False)):
-        for name in (*files, *folders):
+    for number, (directory, directories, files) in enumerate(os.walk(top, topdown=False)):
+        for name in (*files, *directories):
             stamp = WHEN + number * SECOND + len(name) * 1001
-            os.utime(os.path.join(folder, name), ns=(stamp, stamp), follow_symlinks=False)
+            os.utime(os.path.join(directory, name), ns=(stamp, stamp), follow_symlinks=False)
     os.utime(top, ns=(WHEN, WHEN))
     return top
 

@@ -146,13 +146,13 @@ def test_the_beginnings_of_an_expression_are_those_of_all_that_it_matches(seed: 
 
 
 def test_many_rules_and_many_paths() -> None:
-    """Rules are found by the folder that they speak of; what remains to be tried for a path is little."""
+    """Rules are found by the directory that they speak of; what remains to be tried for a path is little."""
     lines = [f"/system/dir{n}/file{m}(\\.so)? u:object_r:t{n}:s0".encode() for n in range(100) for m in range(20)]
     contexts = FileContexts([b"/system(/.*)? u:object_r:system:s0", *lines])
     for n in range(100):
         assert contexts.lookup(b"/system/dir%d/file7.so" % n, stat.S_IFREG) == b"u:object_r:t%d:s0" % n
         assert contexts.lookup(b"/system/dir%d/other" % n, stat.S_IFREG) == b"u:object_r:system:s0"
-        assert len(contexts._folders[b"/system/dir%d" % n]) == 21
+        assert len(contexts._directories[b"/system/dir%d" % n]) == 21
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_name_that_was_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
 def test_where_files_without_a_name_are_unknown_a_temporary_one_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # opening a folder for writing fails with EISDIR
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # opening a directory for writing fails with EISDIR
     path = tmp_path / "image"
     with new_image(str(path), MIB) as (_, publish):
         publish()

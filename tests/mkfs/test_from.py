@@ -16,7 +16,7 @@ import f2tools
 from f2tools.errors import F2fsError, Usage
 from f2tools.mkfs import populate as populating
 from tests import judges
-from tests.mkfs.from_tools import facts, folder_of, same_bytes, tree_of
+from tests.mkfs.from_tools import directory_of, facts, same_bytes, tree_of
 from tests.mkfs.source_tools import populate, run
 from tests.mkfs.tools import f2mkfs
 
@@ -40,7 +40,7 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of every kind, some that compress, one that needs indirect nodes, directories of many blocks."""
     top = populate(tmp_path_factory.mktemp("source") / "tree")
     (top / "zeros.bin").write_bytes(bytes(300_000))
@@ -64,9 +64,9 @@ def without_own(tree: dict, options: str) -> dict:
     return {path: entry for path, entry in tree.items() if path != "lost+found"}
 
 
-def host_facts(folder: Path, tmp_path: Path, options: str) -> dict:
-    """The folder as the image should show it."""
-    expected = facts(folder_of(folder, tmp_path))
+def host_facts(directory: Path, tmp_path: Path, options: str) -> dict:
+    """The directory as the image should show it."""
+    expected = facts(directory_of(directory, tmp_path))
     if "lost_found" in options:
         expected["."]["nlink"] += 1
     if "--compress" in options:  # compressed clusters are shown as holes
@@ -78,10 +78,10 @@ def host_facts(folder: Path, tmp_path: Path, options: str) -> dict:
 
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("size", ["auto", "160M"])
-def test_the_volume_holds_the_tree(options: str, size: str, folder: Path, tmp_path: Path) -> None:
+def test_the_volume_holds_the_tree(options: str, size: str, directory: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
-    f2mkfs("-q", image, "--size", size, "--from", folder, *shlex.split(options))
-    expected = host_facts(folder, tmp_path, options)
+    f2mkfs("-q", image, "--size", size, "--from", directory, *shlex.split(options))
+    expected = host_facts(directory, tmp_path, options)
     found = without_own(facts(tree_of(image)["entries"]), options)
     assert found.keys() == expected.keys()
     for path, entry in expected.items():
@@ -90,64 +90,64 @@ def test_the_volume_holds_the_tree(options: str, size: str, folder: Path, tmp_pa
 
 
 @pytest.mark.parametrize("options", ["", "-O ro", "-s 4", "--compress zstd --release"])
-def test_auto_is_the_smallest_size(options: str, folder: Path, tmp_path: Path) -> None:
+def test_auto_is_the_smallest_size(options: str, directory: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
-    f2mkfs("-q", image, "--size", "auto", "--from", folder, *shlex.split(options))
+    f2mkfs("-q", image, "--size", "auto", "--from", directory, *shlex.split(options))
     size = image.stat().st_size
     unit = (4 if "-s 4" in options else 1) * 2 << 20
     smaller = tmp_path / "smaller"
     for less in (unit, 3 * unit):
         with pytest.raises(Usage):
-            f2mkfs("-q", smaller, "--size", size - less, "--from", folder, *shlex.split(options))
+            f2mkfs("-q", smaller, "--size", size - less, "--from", directory, *shlex.split(options))
         assert not smaller.exists()
 
 
-def test_free_room_is_left(folder: Path, tmp_path: Path) -> None:
+def test_free_room_is_left(directory: Path, tmp_path: Path) -> None:
     for free, wanted in (("25%", None), ("64M", 64 << 20)):
         image = tmp_path / free
-        f2mkfs("-q", image, "--size", "auto", "--free", free, "--from", folder)
+        f2mkfs("-q", image, "--size", "auto", "--free", free, "--from", directory)
         with f2tools.open(image) as volume:
             cp = volume.cp
             left = cp.user_block_count - cp.valid_block_count
             assert left * 4096 >= (wanted if wanted is not None else cp.user_block_count * 4096 // 4)
 
 
-def test_too_small_says_what_is_needed_and_leaves_no_image(folder: Path, tmp_path: Path) -> None:
+def test_too_small_says_what_is_needed_and_leaves_no_image(directory: Path, tmp_path: Path) -> None:
     image = tmp_path / "image"
     with pytest.raises(Usage, match=r"does not fit.*needs .* \((\d+) bytes\)") as caught:
-        f2mkfs(image, "--size", "50M", "--from", folder)
+        f2mkfs(image, "--size", "50M", "--from", directory)
     assert os.listdir(tmp_path) == []
     size = int(str(caught.value).rpartition("(")[2].split()[0])
-    f2mkfs(image, "--size", size, "--from", folder)
+    f2mkfs(image, "--size", size, "--from", directory)
     assert image.stat().st_size == size
 
 
-def test_the_same_files_give_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_files_give_the_same_bytes(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, archived = tmp_path / "1", tmp_path / "2", tmp_path / "3"
-    f2mkfs("-q", first, "--size", "auto", "--from", folder)
+    f2mkfs("-q", first, "--size", "auto", "--from", directory)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    for path in folder.rglob("*"):
+    for path in directory.rglob("*"):
         os.stat(path, follow_symlinks=False)
     copy = tmp_path / "copy"
-    run("cp", "-a", folder, copy)
+    run("cp", "-a", directory, copy)
     f2mkfs("-q", second, "--size", "auto", "--from", copy)
     assert same_bytes(first, second)
-    run("tar", "--xattrs", "--acls", "--sparse", "--format=pax", "-cf", tmp_path / "x.tar", "-C", folder, ".")
+    run("tar", "--xattrs", "--acls", "--sparse", "--format=pax", "-cf", tmp_path / "x.tar", "-C", directory, ".")
     f2mkfs("-q", archived, "--size", "auto", "--from", tmp_path / "x.tar")
     assert facts(tree_of(archived)["entries"]) == facts(tree_of(first)["entries"])
 
 
-def test_an_archive_on_standard_input_and_what_bsdtar_lists(folder: Path, tmp_path: Path) -> None:
+def test_an_archive_on_standard_input_and_what_bsdtar_lists(directory: Path, tmp_path: Path) -> None:
     image, archive = tmp_path / "image", tmp_path / "x.tar"
     subprocess.run(
-        f"tar --xattrs --acls --sparse -C {shlex.quote(str(folder))} -c . | zstd -q | "
+        f"tar --xattrs --acls --sparse -C {shlex.quote(str(directory))} -c . | zstd -q | "
         f"f2tools mkfs -q {shlex.quote(str(image))} --size auto --from -",
         shell=True,
         check=True,
     )
     f2 = tmp_path / "out.tar"
     run("f2tools", "dump", "tar", image, "-o", f2)
-    run("tar", "--xattrs", "--acls", "-C", folder, "-cf", archive, ".")
+    run("tar", "--xattrs", "--acls", "-C", directory, "-cf", archive, ".")
     bsdtar = judges.need_tool("bsdtar")
 
     def listed(path: Path) -> list[bytes]:
@@ -202,12 +202,12 @@ def test_android_labels_and_owners(tmp_path: Path) -> None:
     judges.fsck_clean(image)
 
 
-def test_dry_run_says_what_would_be_there(folder: Path, tmp_path: Path) -> None:
-    said = f2mkfs(tmp_path / "image", "--size", "auto", "--from", folder, "--dry-run")
+def test_dry_run_says_what_would_be_there(directory: Path, tmp_path: Path) -> None:
+    said = f2mkfs(tmp_path / "image", "--size", "auto", "--from", directory, "--dry-run")
     assert "to be filled" in said
     assert "files of" in said
-    document = json.loads(f2mkfs(tmp_path / "image", "--size", "auto", "--from", folder, "--dry-run", "--json"))
-    assert document["filled"]["names"] == sum(len(d) + len(f) for _, d, f in os.walk(folder))
+    document = json.loads(f2mkfs(tmp_path / "image", "--size", "auto", "--from", directory, "--dry-run", "--json"))
+    assert document["filled"]["names"] == sum(len(d) + len(f) for _, d, f in os.walk(directory))
     assert document["written"] is False
     assert os.listdir(tmp_path) == []
 
@@ -327,11 +327,11 @@ def test_refused(options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert os.listdir(tmp_path) == []
 
 
-def test_sparse_images_are_filled_too(folder: Path, tmp_path: Path) -> None:
+def test_sparse_images_are_filled_too(directory: Path, tmp_path: Path) -> None:
     tool = judges.need_tool("simg2img")
-    f2mkfs("-q", tmp_path / "image", "-S", "auto", "--from", folder)
+    f2mkfs("-q", tmp_path / "image", "-S", "auto", "--from", directory)
     run(tool, tmp_path / "image", tmp_path / "raw")
-    f2mkfs("-q", tmp_path / "plain", "--size", "auto", "--from", folder, "-t", "0")
+    f2mkfs("-q", tmp_path / "plain", "--size", "auto", "--from", directory, "-t", "0")
     assert facts(tree_of(tmp_path / "raw")["entries"]) == facts(tree_of(tmp_path / "plain")["entries"])
 
 

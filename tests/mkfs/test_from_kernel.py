@@ -14,7 +14,7 @@ from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import Options
 from tests import judges
 from tests.kernel.guest import Guest
-from tests.mkfs.from_tools import facts, folder_of, tree_of
+from tests.mkfs.from_tools import directory_of, facts, tree_of
 from tests.mkfs.source_tools import populate, run
 from tests.mkfs.tools import f2mkfs
 
@@ -72,7 +72,7 @@ def test_the_kernel_shows_the_tree(guest: Guest, tmp_path: Path) -> None:
         (top / "many" / f"a rather long name of a file {number}").write_bytes(b"%d" % number)
     for path in top.rglob("*"):
         os.utime(path, ns=(10**18, 10**18), follow_symlinks=False)
-    host = facts(folder_of(top, tmp_path))
+    host = facts(directory_of(top, tmp_path))
     disks = [tmp_path / f"{number}.img" for number in range(len(CASES))]
     for disk, options in zip(disks, CASES, strict=True):
         source = top

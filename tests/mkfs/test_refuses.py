@@ -113,7 +113,7 @@ def test_more_sectors_than_there_are(tmp_path: Path) -> None:
         f2mkfs(image, 131073)
 
 
-def test_a_folder_is_no_image(tmp_path: Path) -> None:
+def test_a_directory_is_no_image(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="directory"):
         f2mkfs(tmp_path)
     with pytest.raises(F2fsError, match="no folder"):

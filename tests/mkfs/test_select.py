@@ -56,7 +56,7 @@ def test_a_pattern(pattern: str, path: str, is_dir: bool, left_out: bool) -> Non
     assert Excludes([pattern.encode()])(path.encode(), is_dir) is left_out
 
 
-def test_what_is_in_a_folder_goes_with_it(tmp_path: Path) -> None:
+def test_what_is_in_a_directory_goes_with_it(tmp_path: Path) -> None:
     (tmp_path / "keep" / "cache").mkdir(parents=True)
     (tmp_path / "keep" / "cache" / "file").write_bytes(b"x")
     (tmp_path / "keep" / "file").write_bytes(b"x")
@@ -120,15 +120,15 @@ def test_acls_and_capabilities_change_their_owners_too() -> None:
 
 
 def tree() -> list[SourceEntry]:
-    file, folder = stat.S_IFREG, stat.S_IFDIR
+    file, directory = stat.S_IFREG, stat.S_IFDIR
     return [
-        SourceEntry(b"", folder),
-        SourceEntry(b"a", folder),
+        SourceEntry(b"", directory),
+        SourceEntry(b"a", directory),
         SourceEntry(b"a/big", file, size=1000),
         SourceEntry(b"a/small", file, size=1),
         SourceEntry(b"b", file, size=10),
         SourceEntry(b"c", file, link_to=b"a/big"),
-        SourceEntry(b"d", folder),
+        SourceEntry(b"d", directory),
         SourceEntry(b"d/e", file, size=5),
     ]
 

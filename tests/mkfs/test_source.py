@@ -16,7 +16,7 @@ from tests.mkfs.source_tools import WHEN, content_of, facts, populate
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return populate(tmp_path_factory.mktemp("source") / "top")
 
 
@@ -24,19 +24,19 @@ def entry_of(tree: Tree, path: bytes) -> SourceEntry:
     return next(entry for entry in tree.entries if entry.path == path)
 
 
-def test_everything_in_a_folder_is_found(folder: Path) -> None:
-    tree = read_directory(str(folder))
+def test_everything_in_a_directory_is_found(directory: Path) -> None:
+    tree = read_directory(str(directory))
     checked(tree.entries)
     found = facts(tree)
     names = {b""}
-    for top, folders, files in os.walk(os.fsencode(folder)):
-        names |= {os.path.relpath(os.path.join(top, name), os.fsencode(folder)) for name in (*folders, *files)}
+    for top, directories, files in os.walk(os.fsencode(directory)):
+        names |= {os.path.relpath(os.path.join(top, name), os.fsencode(directory)) for name in (*directories, *files)}
     assert found.keys() == names
     for path, fact in found.items():
-        full = os.path.join(os.fsencode(folder), path)
+        full = os.path.join(os.fsencode(directory), path)
         status = os.lstat(full)
         if "link_to" in fact:
-            assert os.path.samefile(full, os.path.join(os.fsencode(folder), fact["link_to"]))
+            assert os.path.samefile(full, os.path.join(os.fsencode(directory), fact["link_to"]))
             continue
         assert (fact["mode"], fact["owner"]) == (status.st_mode, (status.st_uid, status.st_gid))
         assert fact["mtime"] == status.st_mtime_ns
@@ -52,22 +52,22 @@ def test_everything_in_a_folder_is_found(folder: Path) -> None:
         }
 
 
-def test_the_order_is_that_of_the_names_and_parents_come_first(folder: Path) -> None:
-    paths = [entry.path for entry in read_directory(str(folder)).entries]
+def test_the_order_is_that_of_the_names_and_parents_come_first(directory: Path) -> None:
+    paths = [entry.path for entry in read_directory(str(directory)).entries]
     assert paths[0] == b""
     assert paths == sorted(paths, key=order_of)
     assert paths.index(b"dir/sub/further") < paths.index(b"dir-")
 
 
-def test_the_first_name_in_that_order_is_the_file_and_the_others_are_links(folder: Path) -> None:
-    tree = read_directory(str(folder))
+def test_the_first_name_in_that_order_is_the_file_and_the_others_are_links(directory: Path) -> None:
+    tree = read_directory(str(directory))
     assert entry_of(tree, b"dir/sub/further").link_to is None
     assert entry_of(tree, b"small.txt").link_to == b"dir/sub/further"
     assert entry_of(tree, b"z-first").link_to == b"dir/sub/further"
 
 
-def test_holes_stay_holes(folder: Path) -> None:
-    tree = read_directory(str(folder))
+def test_holes_stay_holes(directory: Path) -> None:
+    tree = read_directory(str(directory))
     holes = entry_of(tree, b"holes")
     assert holes.content is not None
     assert sum(length for _, length in holes.content.extents()) < 100_000
@@ -77,20 +77,20 @@ def test_holes_stay_holes(folder: Path) -> None:
     assert empty.size == 1_000_000
 
 
-def test_only_the_mtime_of_a_directory_on_disk_counts(folder: Path) -> None:
-    for entry in read_directory(str(folder)).entries:
+def test_only_the_mtime_of_a_directory_on_disk_counts(directory: Path) -> None:
+    for entry in read_directory(str(directory)).entries:
         assert (entry.atime_ns, entry.ctime_ns, entry.crtime_ns) == (None, None, None)
-    assert read_directory(str(folder)).entries[0].mtime_ns == WHEN
+    assert read_directory(str(directory)).entries[0].mtime_ns == WHEN
 
 
-def test_a_copy_of_a_folder_gives_the_same_tree(folder: Path, tmp_path: Path) -> None:
+def test_a_copy_of_a_directory_gives_the_same_tree(directory: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    assert os.system(f"cp -a --sparse=always '{folder}' '{other}'") == 0
-    assert facts(read_directory(str(other))) == facts(read_directory(str(folder)))
+    assert os.system(f"cp -a --sparse=always '{directory}' '{other}'") == 0
+    assert facts(read_directory(str(other))) == facts(read_directory(str(directory)))
 
 
-def test_extended_attributes_can_be_left_out(folder: Path) -> None:
-    assert not any(entry.xattrs for entry in read_directory(str(folder), xattrs=False).entries)
+def test_extended_attributes_can_be_left_out(directory: Path) -> None:
+    assert not any(entry.xattrs for entry in read_directory(str(directory), xattrs=False).entries)
 
 
 def test_sockets_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_the_image_that_is_written_is_left_out(tmp_path: Path) -> None:
     assert "image is what is being written" in tree.notes[0]
 
 
-def test_another_file_system_is_an_empty_folder(tmp_path: Path) -> None:
+def test_another_file_system_is_an_empty_directory(tmp_path: Path) -> None:
     inside = tmp_path / "top" / "mounted"
     inside.mkdir(parents=True)
     if os.system(f"mount -t tmpfs none '{inside}' 2>/dev/null"):
@@ -216,7 +216,7 @@ def test_a_file_that_is_something_else_now_is_named(kind: str, tmp_path: Path) -
         content_of(entry)
 
 
-def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     scandir = os.scandir
 
@@ -231,7 +231,7 @@ def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         read_directory(str(tmp_path))
 
 
-def test_a_source_that_is_no_folder(tmp_path: Path) -> None:
+def test_a_source_that_is_no_directory(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="No such file"):
         read_directory(str(tmp_path / "nothing"))
     (tmp_path / "file").write_bytes(b"")

@@ -57,12 +57,12 @@ def opened(path: Path | str, **options: object) -> Iterator[Tree]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return populate(tmp_path_factory.mktemp("source") / "top")
 
 
-def assert_same(archive: Path, folder: Path, *, whole_seconds: bool, xattrs: bool, holes: bool = False) -> None:
-    host = read_directory(str(folder))
+def assert_same(archive: Path, directory: Path, *, whole_seconds: bool, xattrs: bool, holes: bool = False) -> None:
+    host = read_directory(str(directory))
     with opened(archive) as tree:
         mine, theirs = (facts(one, whole_seconds=whole_seconds, xattrs=xattrs) for one in (tree, host))
         for found in (mine, theirs):
@@ -77,27 +77,29 @@ def assert_same(archive: Path, folder: Path, *, whole_seconds: bool, xattrs: boo
 
 
 @pytest.mark.parametrize("name", GNU_FORMS)
-def test_what_gnu_tar_packed_is_the_folder(name: str, folder: Path, tmp_path: Path) -> None:
+def test_what_gnu_tar_packed_is_the_directory(name: str, directory: Path, tmp_path: Path) -> None:
     options = GNU_FORMS[name]
-    run(need("tar"), *NUMERIC, *options, "-cf", tmp_path / "a.tar", "-C", folder, ".")
+    run(need("tar"), *NUMERIC, *options, "-cf", tmp_path / "a.tar", "-C", directory, ".")
     pax, sparse = "pax" in options[0], "--sparse" in options
-    assert_same(tmp_path / "a.tar", folder, whole_seconds=not pax, xattrs="--xattrs" in options and "--acls" in options,
-                holes=sparse)  # fmt: skip
+    assert_same(tmp_path / "a.tar", directory, whole_seconds=not pax,
+                xattrs="--xattrs" in options and "--acls" in options, holes=sparse)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BSD_FORMS)
-def test_what_bsdtar_packed_is_the_folder(name: str, folder: Path, tmp_path: Path) -> None:
-    run(need("bsdtar"), *NUMERIC, *BSD_FORMS[name], "-cf", tmp_path / "a.tar", "-C", folder, ".")
-    assert_same(tmp_path / "a.tar", folder, whole_seconds=name == "gnutar", xattrs=name == "pax", holes=name == "pax")
+def test_what_bsdtar_packed_is_the_directory(name: str, directory: Path, tmp_path: Path) -> None:
+    run(need("bsdtar"), *NUMERIC, *BSD_FORMS[name], "-cf", tmp_path / "a.tar", "-C", directory, ".")
+    assert_same(
+        tmp_path / "a.tar", directory, whole_seconds=name == "gnutar", xattrs=name == "pax", holes=name == "pax"
+    )
 
 
-def test_an_archive_is_the_folder_entry_by_entry(folder: Path, tmp_path: Path) -> None:
+def test_an_archive_is_the_directory_entry_by_entry(directory: Path, tmp_path: Path) -> None:
     """Nothing is left that would let the volumes differ."""
     times = ("--pax-option=delete=atime,delete=ctime",)
     run(need("tar"), *NUMERIC, "--format=pax", *times, "--sparse", "--xattrs", "--acls", "-cf", tmp_path / "a", "-C",
-        folder, ".")  # fmt: skip
+        directory, ".")  # fmt: skip
     with opened(tmp_path / "a") as tree:
-        for mine, theirs in zip(tree.entries, read_directory(str(folder)).entries, strict=True):
+        for mine, theirs in zip(tree.entries, read_directory(str(directory)).entries, strict=True):
             for item in fields(mine):
                 if item.name not in ("content", "xattrs"):
                     assert getattr(mine, item.name) == getattr(theirs, item.name), (mine.path, item.name)
@@ -106,13 +108,13 @@ def test_an_archive_is_the_folder_entry_by_entry(folder: Path, tmp_path: Path) -
                 assert list(mine.content.extents()) == list(theirs.content.extents())
 
 
-def test_what_python_packed_is_the_folder(folder: Path, tmp_path: Path) -> None:
+def test_what_python_packed_is_the_directory(directory: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as tar:
-        tar.add(folder, ".")
-    assert_same(tmp_path / "a.tar", folder, whole_seconds=True, xattrs=False)
+        tar.add(directory, ".")
+    assert_same(tmp_path / "a.tar", directory, whole_seconds=True, xattrs=False)
 
 
-def test_what_f2tools_packed_is_the_folder(tmp_path: Path) -> None:
+def test_what_f2tools_packed_is_the_directory(tmp_path: Path) -> None:
     from f2tools.dump.tar import write_tar
     from tests import images
 
@@ -143,9 +145,9 @@ PACKERS = {
 
 
 @pytest.fixture(scope="module")
-def plain(folder: Path) -> Path:
-    path = folder.parent / "plain.tar"
-    run(need("tar"), *NUMERIC, "--format=pax", "--sparse", "--xattrs", "--acls", "-cf", path, "-C", folder, ".")
+def plain(directory: Path) -> Path:
+    path = directory.parent / "plain.tar"
+    run(need("tar"), *NUMERIC, "--format=pax", "--sparse", "--xattrs", "--acls", "-cf", path, "-C", directory, ".")
     return path
 
 
@@ -288,7 +290,7 @@ DIR, LINK, SYMLINK = tarfile.DIRTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE
 
 STORIES: dict[str, tuple[bytes, ...]] = {
     "the later entry of a name counts": (member("a", data=b"old"), member("b"), member("a", data=b"newer")),
-    "a folder is said again": (member("d/", DIR, mode=0o700), member("d/f", data=b"x"), member("d/", DIR, mode=0o755)),
+    "a directory comes again": (member("d/", DIR, mode=0o700), member("d/f", data=b"x"), member("d/", DIR, mode=0o755)),
     "a hard link": (member("f", data=b"x"), member("l", LINK, linkname="f")),
     "a hard link to a hard link": (
         member("f", data=b"x"), member("k", LINK, linkname="f"), member("j", LINK, linkname="./k"),
@@ -331,7 +333,7 @@ def test_a_hard_link_may_come_before_its_file(tmp_path: Path) -> None:
     assert found == {b"": (None, 0), b"a": (None, 1), b"m": (b"a", 0), b"z": (b"a", 0)}
 
 
-def test_a_hard_link_with_content_of_its_own(folder: Path, tmp_path: Path) -> None:
+def test_a_hard_link_with_content_of_its_own(directory: Path, tmp_path: Path) -> None:
     """POSIX lets a link carry the content again; cpio-like writers do."""
     link = member("l", LINK, linkname="f", size=600) + b"x" * 600 + bytes(424)
     path = archive(tmp_path / "a", member("f", data=b"x" * 600), link, member("after", data=b"y"))

@@ -26,17 +26,17 @@ ENTRIES = 1500  # that are looked at
 READ_BYTES = 1 << 18
 
 
-def live_with(image: Path, folder: Path, seed: int, *options: str) -> list[str]:
+def live_with(image: Path, directory: Path, seed: int, *options: str) -> list[str]:
     """Mount, use and unmount an image: a line for each thing that may not happen, whatever the image holds."""
-    folder.mkdir(exist_ok=True)
-    log = folder.with_name(folder.name + ".log")
-    server = _fork(lambda: _serve(image, folder, log, options))
+    directory.mkdir(exist_ok=True)
+    log = directory.with_name(directory.name + ".log")
+    server = _fork(lambda: _serve(image, directory, log, options))
     said: list[str] = []
-    ended, status = _wait(server, lambda: _is_mounted(folder))
-    if ended is None and not _is_mounted(folder):
+    ended, status = _wait(server, lambda: _is_mounted(directory))
+    if ended is None and not _is_mounted(directory):
         said.append(f"not mounted after {SECONDS} s")
     elif ended is None:
-        user = _fork(lambda: use(folder, seed))
+        user = _fork(lambda: use(directory, seed))
         code, _ = _wait(user)
         if code is None:
             said.append(f"who uses it still waits after {SECONDS} s")
@@ -44,8 +44,8 @@ def live_with(image: Path, folder: Path, seed: int, *options: str) -> list[str]:
             os.kill(user, signal.SIGKILL)
             os.waitpid(user, 0)
         elif code:
-            said.append(f"who uses it ended with {code}:\n{(folder.parent / 'user.log').read_text()}")
-        subprocess.run(["fusermount3", "-u", "-z", folder], capture_output=True, check=False)
+            said.append(f"who uses it ended with {code}:\n{(directory.parent / 'user.log').read_text()}")
+        subprocess.run(["fusermount3", "-u", "-z", directory], capture_output=True, check=False)
         ended, status = _wait(server)
     if ended is None:
         os.kill(server, signal.SIGKILL)
@@ -53,7 +53,7 @@ def live_with(image: Path, folder: Path, seed: int, *options: str) -> list[str]:
         said.append(f"the mount has not ended after {SECONDS} s")
     elif ended not in (0, 1, 2, 8):
         said.append(f"the mount ended with {ended}")
-    subprocess.run(["fusermount3", "-u", "-z", folder], capture_output=True, check=False)
+    subprocess.run(["fusermount3", "-u", "-z", directory], capture_output=True, check=False)
     text = log.read_text(errors="replace") if log.exists() else ""
     if "Traceback" in text:
         said.append(text[-3000:])
@@ -62,15 +62,15 @@ def live_with(image: Path, folder: Path, seed: int, *options: str) -> list[str]:
     return said
 
 
-def _serve(image: Path, folder: Path, log: Path, options: tuple[str, ...]) -> int:
+def _serve(image: Path, directory: Path, log: Path, options: tuple[str, ...]) -> int:
     from f2tools.mount.options import parse_options
-    from f2tools.mount.session import Request, serve
+    from f2tools.mount.session import MountRequest, serve
 
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for number in (1, 2):
         os.dup2(out, number)
     logging.basicConfig(format="f2tools mount: %(message)s", level=logging.WARNING, force=True)
-    request = Request(str(image), str(folder), parse_options(options))
+    request = MountRequest(str(image), str(directory), parse_options(options))
     try:
         serve(request, lambda: None)
     except F2fsError as error:
@@ -109,8 +109,8 @@ def _wait(pid: int, or_until: Callable[[], bool] = lambda: False) -> tuple[int |
     return None, 0
 
 
-def _is_mounted(folder: Path) -> bool:
-    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo", errors="surrogateescape"))
+def _is_mounted(directory: Path) -> bool:
+    return any(line.split()[4] == str(directory) for line in open("/proc/self/mountinfo", errors="surrogateescape"))
 
 
 def use(top: Path, seed: int) -> int:
@@ -118,18 +118,18 @@ def use(top: Path, seed: int) -> int:
     log = os.open(top.parent / "user.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 2)
     chance = random.Random(seed)
-    files, folders = _look(top)
+    files, directories = _look(top)
     with suppress(OSError):
         os.statvfs(top)
     for number in range(30):
         with suppress(OSError):
-            _change(chance, files or [top / "none"], folders, number)
+            _change(chance, files or [top / "none"], directories, number)
     return 0
 
 
-def _change(chance: random.Random, files: list[Path], folders: list[Path], number: int) -> None:
-    path, folder = chance.choice(files), chance.choice(folders)
-    new = chance.choice(folders) / f"new-{number}"
+def _change(chance: random.Random, files: list[Path], directories: list[Path], number: int) -> None:
+    path, directory = chance.choice(files), chance.choice(directories)
+    new = chance.choice(directories) / f"new-{number}"
     data = chance.randbytes(chance.choice((5, 4096, 50_000, 400_000)))
     chance.choice((
         lambda: new.mkdir(),
@@ -138,42 +138,42 @@ def _change(chance: random.Random, files: list[Path], folders: list[Path], numbe
         lambda: os.truncate(path, chance.choice((0, 100, 1 << 20))),
         lambda: path.unlink(),
         lambda: path.rename(new),
-        lambda: folder.rename(new),
-        lambda: folder.rmdir(),
+        lambda: directory.rename(new),
+        lambda: directory.rmdir(),
         lambda: os.setxattr(path, "user.new", data[:3000]),
         lambda: os.link(path, new),
         lambda: os.chmod(path, 0o600),
-        lambda: os.sync() if number == 7 else os.listdir(folder),
+        lambda: os.sync() if number == 7 else os.listdir(directory),
     ))()  # fmt: skip
 
 
 def _look(top: Path) -> tuple[list[Path], list[Path]]:
     """(files, directories), of which everything was asked that can be."""
     files: list[Path] = []
-    folders = [top]
+    directories = [top]
     left, at = ENTRIES, 0
-    while at < len(folders) and left > 0:
-        folder = folders[at]
+    while at < len(directories) and left > 0:
+        directory = directories[at]
         at += 1
         try:
-            names = os.listdir(folder)
+            names = os.listdir(directory)
         except OSError:
             continue
         for name in names[:left]:
             left -= 1
-            path = folder / name
+            path = directory / name
             with suppress(OSError):
                 os.listxattr(path, follow_symlinks=False)
             with suppress(OSError):
                 mode = path.lstat().st_mode
                 if stat.S_ISDIR(mode) and len(str(path)) < 3000:
-                    folders.append(path)
+                    directories.append(path)
                 elif stat.S_ISLNK(mode):
                     os.readlink(path)
                 elif stat.S_ISREG(mode):
                     files.append(path)
                     _read(path)
-    return files, folders
+    return files, directories
 
 
 def _read(path: Path) -> None:

@@ -32,7 +32,7 @@ class Mount:
     """A running mount."""
 
     process: subprocess.Popen[bytes]
-    folder: Path
+    directory: Path
     log: Path
     killed: bool = False
 
@@ -45,26 +45,26 @@ class Mount:
         self.killed = True
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(END_SECONDS)
-        subprocess.run(["fusermount3", "-u", "-z", self.folder], capture_output=True, check=False)
+        subprocess.run(["fusermount3", "-u", "-z", self.directory], capture_output=True, check=False)
 
 
 @contextmanager
-def mounted(image: Path, folder: Path, *options: str) -> Iterator[Mount]:
-    """Mount `image` on `folder`; at the end it is unmounted, and the command must have ended with 0 and in silence."""
+def mounted(image: Path, directory: Path, *options: str) -> Iterator[Mount]:
+    """Mount `image` on `directory`; at the end it is unmounted, and the command must have ended with 0, silent."""
     need_fuse()
-    folder.mkdir(exist_ok=True)
-    log = folder.with_name(folder.name + ".log")
-    command = ["f2tools", "mount", "-f", *options, str(image), str(folder)]
+    directory.mkdir(exist_ok=True)
+    log = directory.with_name(directory.name + ".log")
+    command = ["f2tools", "mount", "-f", *options, str(image), str(directory)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    mount = Mount(process, folder, log)
+    mount = Mount(process, directory, log)
     try:
-        _wait(lambda: _is_mounted(folder) or process.poll() is not None, READY_SECONDS)
+        _wait(lambda: _is_mounted(directory) or process.poll() is not None, READY_SECONDS)
         assert process.poll() is None, f"{' '.join(command)}\nended with {process.returncode}:\n{mount.said()}"
         yield mount
         if not mount.killed:
             assert process.poll() is None, f"the mount died with {process.returncode}:\n{mount.said()}"
-            _unmount(folder)
+            _unmount(directory)
             process.wait(END_SECONDS)
             assert process.returncode == 0, f"{process.returncode}: {mount.said()}"
             assert not mount.said(), mount.said()
@@ -73,15 +73,15 @@ def mounted(image: Path, folder: Path, *options: str) -> Iterator[Mount]:
             mount.kill()
 
 
-def _is_mounted(folder: Path) -> bool:
+def _is_mounted(directory: Path) -> bool:
     """Asks the kernel's table, not the mount point: a server that hangs would take the test with it."""
-    return any(line.split()[4] == str(folder) for line in open("/proc/self/mountinfo", errors="surrogateescape"))
+    return any(line.split()[4] == str(directory) for line in open("/proc/self/mountinfo", errors="surrogateescape"))
 
 
-def _unmount(folder: Path) -> None:
+def _unmount(directory: Path) -> None:
     deadline = time.monotonic() + 20
     while True:
-        done = subprocess.run(["fusermount3", "-u", folder], capture_output=True, check=False)
+        done = subprocess.run(["fusermount3", "-u", directory], capture_output=True, check=False)
         if done.returncode == 0:
             return
         assert time.monotonic() < deadline, done.stderr.decode()  # a program of the test may be just leaving

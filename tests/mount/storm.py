@@ -1,4 +1,4 @@
-"""One of several programs that use the same volume at once, each sure of its own files; run with a folder and a seed.
+"""One of several programs that use the same volume at once, each sure of its own files; run with directory and seed.
 
 It makes, links, renames, exchanges and deletes files and whole directories across parents that all share, and holds
 what it finds against what it did.  Exit code 0: everything was as expected.
@@ -25,7 +25,7 @@ def renameat2(old: Path, new: Path, flags: int) -> int:
 
 
 class Program:
-    """Its files, by path below the folder: content."""
+    """Its files, by path below the directory: content."""
 
     def __init__(self, top: Path, seed: int) -> None:
         self.top, self.seed = top, seed
@@ -155,9 +155,9 @@ class Program:
         for path, data in self.files.items():
             assert path.read_bytes() == data, path
         found = {
-            Path(folder, name)
+            Path(directory, name)
             for parent in self.parents
-            for folder, _, names in os.walk(parent)
+            for directory, _, names in os.walk(parent)
             for name in names
             if name.startswith(f"{self.seed}-")
         }
@@ -165,7 +165,7 @@ class Program:
 
 
 def main() -> None:
-    """FOLDER SEED STEPS [leave]: with `leave` the files stay."""
+    """DIRECTORY SEED STEPS [leave]: with `leave` the files stay."""
     top, seed, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     program = Program(top, seed)
     for number in range(steps):

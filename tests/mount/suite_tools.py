@@ -56,7 +56,7 @@ def _suite(name: str) -> str:
 
 @contextmanager
 def mount_point() -> Iterator[Path]:
-    """A folder with a short path, as the name of a socket has 108 bytes, that the users whom suites become get to."""
+    """A directory with a short path, as the name of a socket has 108 bytes, that the users of suites get to."""
     above = Path(tempfile.mkdtemp(prefix="f2-", dir="/tmp"))
     above.chmod(0o755)
     (above / "m").mkdir()
@@ -66,13 +66,13 @@ def mount_point() -> Iterator[Path]:
     above.rmdir()
 
 
-def pjdfstest(folder: Path, work: Path) -> tuple[dict[str, str], str]:
-    """Outcome of each case (`ok`, `FAILED`, `skipped`), and all that was printed; `folder` is where the cases run."""
+def pjdfstest(directory: Path, work: Path) -> tuple[dict[str, str], str]:
+    """Outcome of each case (`ok`, `FAILED`, `skipped`), and all that was printed; the cases run in `directory`."""
     if os.geteuid() != 0:
         missing_judge("pjdfstest needs root", "what pjdfstest says of a mount")
     configuration = work / "pjdfstest.toml"
     configuration.write_text(PJDFSTEST)
-    command = [_suite("pjdfstest"), "-c", configuration, "-p", folder]
+    command = [_suite("pjdfstest"), "-c", configuration, "-p", directory]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False)
     said = done.stdout.decode(errors="replace")
     cases = dict(re.findall(r"^(\w+(?:::\w+)+)\s+(ok|FAILED|skipped)\s*$", said, re.MULTILINE))
@@ -80,22 +80,22 @@ def pjdfstest(folder: Path, work: Path) -> tuple[dict[str, str], str]:
     return cases, said
 
 
-def fsx(folder: Path, work: Path, operations: int, seed: int, *, mapped: bool) -> None:
+def fsx(directory: Path, work: Path, operations: int, seed: int, *, mapped: bool) -> None:
     """So many random operations on one file, held against a copy in memory; with mmap or without."""
     configuration = work / "fsx.toml"
     configuration.write_text(FSX.format(mapped=10 if mapped else 0))
-    path = folder / "fsx"
+    path = directory / "fsx"
     command = [_suite("fsx"), "-f", configuration, "-N", str(operations), "-S", str(seed), "-P", work, path]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-4000:]
 
 
-def fio_verify(folder: Path, mib: int) -> None:
+def fio_verify(directory: Path, mib: int) -> None:
     """fio writes at random, buffered, mapped and direct, and reads back every checksum."""
     fio = find_tool("fio") or missing_judge("fio is not installed", "what fio --verify says of a mount")
     for engine, direct, pattern in (("psync", 0, "randwrite"), ("mmap", 0, "randwrite"), ("psync", 1, "randwrite")):
         command = [
-            fio, "--name=v", f"--directory={folder}", f"--size={mib}m", "--bs=4k", f"--ioengine={engine}",
+            fio, "--name=v", f"--directory={directory}", f"--size={mib}m", "--bs=4k", f"--ioengine={engine}",
             f"--direct={direct}", f"--rw={pattern}", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1",
             "--randseed=7", "--verify_state_save=0", "--output-format=json",
         ]  # fmt: skip
@@ -103,5 +103,5 @@ def fio_verify(folder: Path, mib: int) -> None:
         said = done.stdout.decode(errors="replace")
         assert done.returncode == 0, said[-3000:]
         assert json.loads(said[said.index("{") :])["jobs"][0]["error"] == 0, said[-3000:]
-        for path in folder.glob("v.*"):
+        for path in directory.glob("v.*"):
             path.unlink()

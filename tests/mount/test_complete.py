@@ -24,9 +24,9 @@ from tests.mount.test_mount import f2tools
 PATIENCE = 60.0
 
 
-def names(image: Path, folder: str = "/") -> list[str]:
+def names(image: Path, directory: str = "/") -> list[str]:
     with reading(image) as volume:
-        return sorted(os.fsdecode(file.path or b"").rpartition("/")[2] for file in volume.path(folder).iterdir())
+        return sorted(os.fsdecode(file.path or b"").rpartition("/")[2] for file in volume.path(directory).iterdir())
 
 
 def until(happened: Callable[[], bool]) -> None:
@@ -36,33 +36,33 @@ def until(happened: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def statistics(folder: Path) -> dict[str, object]:
-    done = f2tools("mount", "--stats", "--json", folder)
+def statistics(directory: Path) -> dict[str, object]:
+    done = f2tools("mount", "--stats", "--json", directory)
     assert done.returncode == 0, done
     return json.loads(done.stdout)
 
 
 @pytest.fixture
 def mount_in_background() -> Iterator[Callable[..., None]]:
-    """Mounts an image on a folder; what a test that failed has left mounted is taken away."""
+    """Mounts an image on a directory; what a test that failed has left mounted is taken away."""
     need_fuse()
-    folders: list[Path] = []
+    directories: list[Path] = []
 
-    def mount(image: Path, folder: Path, *options: str) -> None:
-        folder.mkdir(exist_ok=True)
-        folders.append(folder)
-        done = f2tools("mount", *options, image, folder)
+    def mount(image: Path, directory: Path, *options: str) -> None:
+        directory.mkdir(exist_ok=True)
+        directories.append(directory)
+        done = f2tools("mount", *options, image, directory)
         assert done.returncode == 0, done
 
     yield mount
-    for folder in folders:
-        if os.fsencode(folder) in Path("/proc/self/mountinfo").read_bytes():
-            subprocess.run(["fusermount3", "-u", "-z", folder], check=False)
+    for directory in directories:
+        if os.fsencode(directory) in Path("/proc/self/mountinfo").read_bytes():
+            subprocess.run(["fusermount3", "-u", "-z", directory], check=False)
 
 
-def can_lease(folder: Path) -> bool:
+def can_lease(directory: Path) -> bool:
     """Whether the file system of the tests has leases."""
-    with (folder / "leased").open("w+b") as file:
+    with (directory / "leased").open("w+b") as file:
         try:
             fcntl.fcntl(file.fileno(), fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except OSError:
@@ -74,24 +74,24 @@ def can_lease(folder: Path) -> bool:
 @pytest.fixture
 def leases(tmp_path: Path) -> None:
     if not can_lease(tmp_path):
-        pytest.skip("the file system below the temporary folder has no leases")
+        pytest.skip("the file system below the temporary directory has no leases")
 
 
 @pytest.mark.usefixtures("leases")
 def test_a_copy_made_right_after_the_unmount_is_complete(
     tmp_path: Path, mount_in_background: Callable[..., None]
 ) -> None:
-    image, folder, copy = fresh(tmp_path), tmp_path / "mnt", tmp_path / "copy"
-    mount_in_background(image, folder)
+    image, directory, copy = fresh(tmp_path), tmp_path / "mnt", tmp_path / "copy"
+    mount_in_background(image, directory)
     for number in range(40):
-        (folder / f"file-{number}").write_bytes(os.urandom(20_000))
-    wanted = sorted(os.listdir(folder))
-    pid = statistics(folder)["pid"]
+        (directory / f"file-{number}").write_bytes(os.urandom(20_000))
+    wanted = sorted(os.listdir(directory))
+    pid = statistics(directory)["pid"]
     assert isinstance(pid, int)
-    subprocess.run(["sync", "-f", folder], check=True)
+    subprocess.run(["sync", "-f", directory], check=True)
     os.kill(pid, signal.SIGSTOP)  # so that the copy begins before the last checkpoint, however busy the machine
     try:
-        subprocess.run(["fusermount3", "-u", folder], check=True)
+        subprocess.run(["fusermount3", "-u", directory], check=True)
         copying = subprocess.Popen(["cp", image, copy])
         time.sleep(0.5)
     finally:
@@ -107,8 +107,8 @@ def test_a_copy_made_while_it_is_mounted_shows_what_was_written_until_then(tmp_p
     image, copy = fresh(tmp_path), tmp_path / "copy"
     with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
         for number in range(3):
-            (mount.folder / f"file-{number}").write_bytes(bytes(50_000))
-            with (mount.folder / f"open-{number}").open("wb", buffering=0) as file:
+            (mount.directory / f"file-{number}").write_bytes(bytes(50_000))
+            with (mount.directory / f"open-{number}").open("wb", buffering=0) as file:
                 file.write(b"written")
                 shutil.copyfile(image, copy)
                 assert len(names(copy)) == 2 * number + 2
@@ -121,7 +121,7 @@ def test_a_copy_made_while_it_is_mounted_shows_what_was_written_until_then(tmp_p
 def test_a_command_of_f2tools_sees_a_mounted_image_as_it_is_now(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
-        (mount.folder / "file").write_text("here")
+        (mount.directory / "file").write_text("here")
         assert f2tools("dump", "ls", image, "/").stdout.split() == ["file"]
         assert f2tools("dump", "cat", image, "/file").stdout == "here"
     judge(image)
@@ -131,8 +131,10 @@ def test_an_image_that_can_not_be_leased_is_complete_once_nothing_is_open(tmp_pa
     image = fresh(tmp_path)
     with image.open("rb") as other:  # nobody gets a lease on what somebody else has open
         with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
-            shutil.copytree(Path(__file__).parent, mount.folder / "tree", ignore=shutil.ignore_patterns("__pycache__"))
-            wanted = sorted(os.listdir(mount.folder / "tree"))
+            shutil.copytree(
+                Path(__file__).parent, mount.directory / "tree", ignore=shutil.ignore_patterns("__pycache__")
+            )
+            wanted = sorted(os.listdir(mount.directory / "tree"))
             copy = tmp_path / "copy"
 
             def is_there() -> bool:
@@ -148,10 +150,10 @@ def test_an_image_that_can_not_be_leased_is_complete_once_nothing_is_open(tmp_pa
 
 def test_what_was_written_without_fsync_is_safe_after_the_time_given(tmp_path: Path) -> None:
     image = fresh(tmp_path)
-    with mounted(image, tmp_path / "mnt", "-o", "commit=1") as mount, (mount.folder / "file").open("wb") as file:
+    with mounted(image, tmp_path / "mnt", "-o", "commit=1") as mount, (mount.directory / "file").open("wb") as file:
         file.write(bytes(100_000))
         file.flush()
-        until(lambda: statistics(mount.folder)["checkpoints"] != 0)
+        until(lambda: statistics(mount.directory)["checkpoints"] != 0)
         mount.kill()
     with reading(image) as volume:
         assert volume.path("/file").read() == bytes(100_000)
@@ -160,8 +162,8 @@ def test_what_was_written_without_fsync_is_safe_after_the_time_given(tmp_path: P
 def test_fsync_of_the_directory_makes_everything_safe(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt", "-o", "commit=3600") as mount:
-        (mount.folder / "file").write_bytes(bytes(100_000))
-        subprocess.run(["sync", mount.folder], check=True)
+        (mount.directory / "file").write_bytes(bytes(100_000))
+        subprocess.run(["sync", mount.directory], check=True)
         mount.kill()
     with reading(image) as volume:
         assert volume.path("/file").read() == bytes(100_000)
@@ -174,12 +176,12 @@ def test_fsync_of_the_directory_makes_everything_safe(tmp_path: Path) -> None:
 def test_umount_returns_when_all_is_on_the_disk(
     tmp_path: Path, mount_in_background: Callable[..., None], by_image: bool
 ) -> None:
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
     with image.open("rb") as other:  # so that a lease does not help
-        mount_in_background(image, folder, "-o", "commit=3600")
-        (folder / "file").write_bytes(bytes(100_000))
-        pid = statistics(folder)["pid"]
-        done = f2tools("umount", image if by_image else folder)
+        mount_in_background(image, directory, "-o", "commit=3600")
+        (directory / "file").write_bytes(bytes(100_000))
+        pid = statistics(directory)["pid"]
+        done = f2tools("umount", image if by_image else directory)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         content = other.read()
     copy = tmp_path / "copy"
@@ -190,15 +192,15 @@ def test_umount_returns_when_all_is_on_the_disk(
 
 
 def test_umount_says_what_keeps_it_from_its_work(tmp_path: Path, mount_in_background: Callable[..., None]) -> None:
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
-    mount_in_background(image, folder)
-    with (folder / "file").open("w"):
-        done = f2tools("umount", folder)
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    mount_in_background(image, directory)
+    with (directory / "file").open("w"):
+        done = f2tools("umount", directory)
         assert done.returncode == 8
         assert "still in use" in done.stderr
-    (folder / "file").write_text("on it goes")
-    assert f2tools("umount", folder).returncode == 0
-    for what in (folder, image, tmp_path / "nothing"):
+    (directory / "file").write_text("on it goes")
+    assert f2tools("umount", directory).returncode == 0
+    for what in (directory, image, tmp_path / "nothing"):
         done = f2tools("umount", what)
         assert done.returncode == 8
         assert "nothing that f2tools has mounted" in done.stderr
@@ -208,14 +210,14 @@ def test_umount_says_what_keeps_it_from_its_work(tmp_path: Path, mount_in_backgr
 def test_umount_does_not_call_a_mount_that_was_killed_complete(
     tmp_path: Path, mount_in_background: Callable[..., None]
 ) -> None:
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
-    mount_in_background(image, folder, "-o", "commit=3600")
-    (folder / "file").write_text("lost")
-    pid = statistics(folder)["pid"]
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    mount_in_background(image, directory, "-o", "commit=3600")
+    (directory / "file").write_text("lost")
+    pid = statistics(directory)["pid"]
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGSTOP)  # it takes the connection, and then ends without a word
-    umount = subprocess.Popen(["f2tools", "umount", folder], stderr=subprocess.PIPE, text=True)
-    until(lambda: os.fsencode(folder) not in Path("/proc/self/mountinfo").read_bytes())
+    umount = subprocess.Popen(["f2tools", "umount", directory], stderr=subprocess.PIPE, text=True)
+    until(lambda: os.fsencode(directory) not in Path("/proc/self/mountinfo").read_bytes())
     os.kill(pid, signal.SIGKILL)
     said = umount.communicate(timeout=PATIENCE)[1]
     assert umount.returncode == 8

@@ -34,15 +34,15 @@ def test_write_itself_says_that_the_volume_is_full(tmp_path: Path, piece: int) -
     image = fresh(tmp_path, "--size 64M")
     block = os.urandom(piece)
     with mounted(image, tmp_path / "mnt") as mount:
-        taken, said = fill(mount.folder / "fill", block, 64 * MIB)
+        taken, said = fill(mount.directory / "fill", block, 64 * MIB)
         assert said == "ENOSPC"
         assert taken > 8 * MIB
-        assert (mount.folder / "fill").stat().st_size == taken
-        assert (mount.folder / "fill").stat().st_blocks * 512 >= taken
-        assert os.statvfs(mount.folder).f_bavail * 4096 < 16 * 4096  # nor was anything refused that has room
+        assert (mount.directory / "fill").stat().st_size == taken
+        assert (mount.directory / "fill").stat().st_blocks * 512 >= taken
+        assert os.statvfs(mount.directory).f_bavail * 4096 < 16 * 4096  # nor was anything refused that has room
         whole = (block * (taken // piece + 1))[:taken]
     with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
-        assert (mount.folder / "fill").read_bytes() == whole
+        assert (mount.directory / "fill").read_bytes() == whole
     judge(image)
 
 
@@ -50,12 +50,12 @@ def test_a_copy_that_finds_no_room_leaves_no_file_larger_than_what_is_stored(tmp
     image, source = fresh(tmp_path, "--size 64M"), tmp_path / "source"
     source.write_bytes(os.urandom(MIB) * 64)
     with mounted(image, tmp_path / "mnt") as mount:
-        done = subprocess.run(["cp", source, mount.folder / "copy"], capture_output=True, text=True, check=False)
+        done = subprocess.run(["cp", source, mount.directory / "copy"], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert "No space left" in done.stderr
-        copy = (mount.folder / "copy").read_bytes()
+        copy = (mount.directory / "copy").read_bytes()
         assert copy == source.read_bytes()[: len(copy)]
-        assert (mount.folder / "copy").stat().st_blocks * 512 >= len(copy) > 8 * MIB
+        assert (mount.directory / "copy").stat().st_blocks * 512 >= len(copy) > 8 * MIB
     judge(image)
 
 
@@ -66,7 +66,7 @@ def test_no_file_claims_what_a_quota_refused(tmp_path: Path, option: str) -> Non
         volume.mkdir(3, b"free", 0o777, who, who)
         volume.set_quota("user", who, space_hard=3 * MIB)
     with mounted(image, tmp_path / "mnt", "-o", option) as mount:
-        path = mount.folder / "free" / "big"
+        path = mount.directory / "free" / "big"
         if option == "writeback_cache":  # there it is known later, and told by fsync
             fd = os.open(path, os.O_WRONLY | os.O_CREAT)
             assert os.write(fd, bytes(8 * MIB)) == 8 * MIB
@@ -86,9 +86,9 @@ def test_what_was_taken_for_a_file_can_be_used_by_the_next(tmp_path: Path) -> No
     with mounted(image, tmp_path / "mnt") as mount:
         kept: list[int] = []
         for _ in range(3):
-            taken, said = fill(mount.folder / "fill", bytes(MIB), 64 * MIB)
+            taken, said = fill(mount.directory / "fill", bytes(MIB), 64 * MIB)
             assert said == "ENOSPC"
             kept.append(taken)
-            (mount.folder / "fill").unlink()
+            (mount.directory / "fill").unlink()
         assert min(kept) > max(kept) - MIB, kept
     judge(image)

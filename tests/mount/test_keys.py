@@ -12,16 +12,16 @@ import pytest
 
 from f2tools.errors import Usage
 from f2tools.mount.options import parse_options
-from f2tools.mount.session import Request, open_tree
+from f2tools.mount.session import MountRequest, open_tree
 from f2tools.mount.tree import AnyTree
 from tests import images
 
 
-def keys_in(folder: Path, name: str, *directories: str) -> list[str]:
+def keys_in(directory: Path, name: str, *directories: str) -> list[str]:
     found = []
     for key in json.loads(images.reference(name).text("keys.json"))["keys"]:
         if key["accepted"] and (not directories or key["dir"] in directories):
-            path = folder / key["dir"]
+            path = directory / key["dir"]
             path.write_text(key["key"])
             found.append(str(path))
     return found
@@ -39,7 +39,7 @@ def find(tree: AnyTree, path: str) -> int:
 @pytest.mark.parametrize("name", images.FSCRYPT)
 def test_a_mount_with_keys_shows_what_the_kernel_shows(name: str, tmp_path: Path) -> None:
     case = images.reference(name)
-    request = Request(str(case.path), str(tmp_path), parse_options(["ro"]), keys=keys_in(tmp_path, name))
+    request = MountRequest(str(case.path), str(tmp_path), parse_options(["ro"]), keys=keys_in(tmp_path, name))
     tree = open_tree(request)
     entries = case.manifest("manifest-key")["entries"]
     assert not tree.writable
@@ -57,16 +57,14 @@ def test_a_mount_with_keys_shows_what_the_kernel_shows(name: str, tmp_path: Path
     tree.close()
 
 
-def test_with_keys_nothing_is_written_and_other_folders_stay_locked(tmp_path: Path) -> None:
+def test_with_keys_nothing_is_written_and_other_directories_stay_locked(tmp_path: Path) -> None:
     case = images.reference("fscrypt")
     keys = keys_in(tmp_path, "fscrypt", "v2-adiantum")
-    request = Request(str(case.path), str(tmp_path), parse_options([]), keys=keys)
+    request = MountRequest(str(case.path), str(tmp_path), parse_options([]), keys=keys)
     tree = open_tree(request)
     assert not tree.writable
     assert "mounted read-only" in request.warnings[0]
-    locked = next(
-        item for item in tree.entries(find(tree, "v1-adiantum"), 0) if item.name not in (b".", b"..")
-    )
+    locked = next(item for item in tree.entries(find(tree, "v1-adiantum"), 0) if item.name not in (b".", b".."))
     inode = tree.inode(find(tree, f"v1-adiantum/{os.fsdecode(locked.name)}"))
     assert inode.ino == locked.ino
     with pytest.raises(OSError, match="key"):
@@ -76,4 +74,6 @@ def test_with_keys_nothing_is_written_and_other_folders_stay_locked(tmp_path: Pa
         ), 0, 10)  # fmt: skip
     tree.close()
     with pytest.raises(Usage, match="overlay"):
-        open_tree(Request(str(case.path), str(tmp_path), parse_options([]), overlay=str(tmp_path / "o"), keys=keys))
+        open_tree(
+            MountRequest(str(case.path), str(tmp_path), parse_options([]), overlay=str(tmp_path / "o"), keys=keys)
+        )

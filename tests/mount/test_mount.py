@@ -49,15 +49,19 @@ class Pair:
     """The same change to two directories; both must answer alike."""
 
     def __init__(self, ours: Path, host: Path, seed: int) -> None:
-        self.folders = ours, host
+        self.directories = ours, host
         self.chance = random.Random(seed)
-        self.names = [f"{folder}n{number}" for folder in ("", "a/", "a/b/") for number in range(8)] + ["a", "a/b", "c"]
+        self.names = [f"{directory}n{number}" for directory in ("", "a/", "a/b/") for number in range(8)] + [
+            "a",
+            "a/b",
+            "c",
+        ]
 
     def both(self, change: Any) -> None:
         said: list[Any] = []
-        for folder in self.folders:
+        for directory in self.directories:
             try:
-                said.append(change(folder))
+                said.append(change(directory))
             except OSError as error:
                 said.append(errno.errorcode.get(error.errno or 0))
         assert said[0] == said[1], said
@@ -112,9 +116,9 @@ def read_mapped(path: Path) -> bytes:
 def told(top: Path) -> dict[str, Any]:
     """Everything below a directory, as system calls tell it."""
     tree: dict[str, Any] = {}
-    for folder, folders, files in os.walk(top):
-        for name in folders + files:
-            path = Path(folder, name)
+    for directory, directories, files in os.walk(top):
+        for name in directories + files:
+            path = Path(directory, name)
             stat = path.lstat()
             content: Any = None
             if path.is_symlink():
@@ -135,30 +139,30 @@ def test_it_does_what_a_file_system_of_the_host_does(tmp_path: Path, options: st
     host.mkdir()
     for session in range(2):
         with mounted(image, tmp_path / "mnt") as mount:
-            pair = Pair(mount.folder, host, session)
+            pair = Pair(mount.directory, host, session)
             for _ in range(350 * FACTOR):
                 pair.step()
-            assert told(mount.folder) == told(host)
+            assert told(mount.directory) == told(host)
         judge(image)
     with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
-        assert told(mount.folder) == told(host)
+        assert told(mount.directory) == told(host)
 
 
 def test_listing_goes_on_while_entries_come_and_go(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:
-        folder = mount.folder / "many"
-        folder.mkdir()
+        directory = mount.directory / "many"
+        directory.mkdir()
         stay = {f"stays-{number:04}" for number in range(600)}
         for name in stay:
-            (folder / name).touch()
-            (folder / f"goes-{name}").touch()
+            (directory / name).touch()
+            (directory / f"goes-{name}").touch()
         seen: list[str] = []
-        for number, entry in enumerate(os.scandir(folder)):
+        for number, entry in enumerate(os.scandir(directory)):
             seen.append(entry.name)
             if entry.name.startswith("goes-"):
                 os.unlink(entry.path)
-            (folder / f"new-{number:05}").touch()
+            (directory / f"new-{number:05}").touch()
             if number > 5000:
                 break
         assert len(seen) == len(set(seen))
@@ -169,17 +173,17 @@ def test_listing_goes_on_while_entries_come_and_go(tmp_path: Path) -> None:
 def test_a_file_without_a_name_lives_as_long_as_it_is_open(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:
-        free = os.statvfs(mount.folder).f_bfree
-        with open(mount.folder / "file", "w+b", buffering=0) as file:
+        free = os.statvfs(mount.directory).f_bfree
+        with open(mount.directory / "file", "w+b", buffering=0) as file:
             file.write(bytes(1 << 20))
-            os.unlink(mount.folder / "file")
+            os.unlink(mount.directory / "file")
             file.write(b"more")
             file.seek(1 << 20)
             assert file.read() == b"more"
             assert os.fstat(file.fileno()).st_nlink == 0
             os.sync()
         deadline = time.monotonic() + 20
-        while os.statvfs(mount.folder).f_bfree < free - 1:
+        while os.statvfs(mount.directory).f_bfree < free - 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
     judge(image)
@@ -192,14 +196,14 @@ def test_times_stay_what_they_were_when_a_cache_is_written_back_later(tmp_path: 
         with mounted(image, tmp_path / "m") as mount:
             if not shown:
                 for number in range(20):
-                    (mount.folder / f"w{number}").write_bytes(b"x" * 5000 * (number + 1))
-                    os.utime(mount.folder / f"w{number}", ns=(10**18, 10**18 + number)) if number % 2 else None
-                with (mount.folder / "mapped").open("w+b") as file:
+                    (mount.directory / f"w{number}").write_bytes(b"x" * 5000 * (number + 1))
+                    os.utime(mount.directory / f"w{number}", ns=(10**18, 10**18 + number)) if number % 2 else None
+                with (mount.directory / "mapped").open("w+b") as file:
                     file.truncate(1 << 20)
                     with mmap.mmap(file.fileno(), 0) as view:
                         view[:] = b"y" * (1 << 20)
                 time.sleep(0.05)
-            shown.append({p.name: (p.stat().st_mtime_ns, p.stat().st_ctime_ns) for p in mount.folder.iterdir()})
+            shown.append({p.name: (p.stat().st_mtime_ns, p.stat().st_ctime_ns) for p in mount.directory.iterdir()})
     assert shown[0] == shown[1]
     judge(image)
 
@@ -212,15 +216,15 @@ def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
             volume.write(ino, 0, b"old")
             volume.set_flags(ino, flag)
     with mounted(image, tmp_path / "mnt") as mount:
-        fixed, log = mount.folder / "fixed", mount.folder / "log"
+        fixed, log = mount.directory / "fixed", mount.directory / "log"
         for refused in (
             lambda: fixed.open("ab"),
             lambda: fixed.chmod(0o600),
             lambda: fixed.unlink(),
-            lambda: os.link(fixed, mount.folder / "other"),
+            lambda: os.link(fixed, mount.directory / "other"),
             lambda: log.open("r+b"),
             lambda: log.write_bytes(b"new"),
-            lambda: log.rename(mount.folder / "other"),
+            lambda: log.rename(mount.directory / "other"),
         ):
             with pytest.raises(PermissionError):
                 refused()
@@ -233,7 +237,7 @@ def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
 def test_a_program_that_runs_is_not_emptied_below_itself(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:
-        program = mount.folder / "program"
+        program = mount.directory / "program"
         shutil.copyfile(shutil.which("sleep") or "/bin/sleep", program)
         program.chmod(0o755)
         running = subprocess.Popen([program, "60"])
@@ -265,23 +269,23 @@ def test_a_handle_leads_to_its_file_after_the_kernel_forgot_it(tmp_path: Path) -
     libc = ctypes.CDLL(None, use_errno=True)
     handles: dict[str, Any] = {}
     with mounted(image, tmp_path / "mnt") as mount:
-        (mount.folder / "folder").mkdir()
+        (mount.directory / "folder").mkdir()
         for name in ("folder/file", "gone", "folder"):
-            (mount.folder / name).touch()
+            (mount.directory / name).touch()
             handles[name] = handle = (ctypes.c_uint * 34)(128)
-            path = os.fsencode(mount.folder / name)
+            path = os.fsencode(mount.directory / name)
             assert libc.name_to_handle_at(-100, path, handle, ctypes.byref(ctypes.c_int()), 0) == 0
-        (mount.folder / "folder" / "file").write_bytes(b"content")
-        (mount.folder / "gone").unlink()
+        (mount.directory / "folder" / "file").write_bytes(b"content")
+        (mount.directory / "gone").unlink()
         Path("/proc/sys/vm/drop_caches").write_text("2")
-        top = os.open(mount.folder, os.O_RDONLY)
+        top = os.open(mount.directory, os.O_RDONLY)
         fd = libc.open_by_handle_at(top, handles["folder/file"], os.O_RDONLY)
         assert os.read(fd, 100) == b"content", ctypes.get_errno()
-        folder = libc.open_by_handle_at(top, handles["folder"], os.O_RDONLY)
-        assert os.listdir(folder) == ["file"]
+        directory = libc.open_by_handle_at(top, handles["folder"], os.O_RDONLY)
+        assert os.listdir(directory) == ["file"]
         assert libc.open_by_handle_at(top, handles["gone"], os.O_RDONLY) == -1
         assert ctypes.get_errno() == errno.ESTALE
-        for number in (fd, folder, top):
+        for number in (fd, directory, top):
             os.close(number)
         assert not mount.said()
     judge(image)
@@ -309,7 +313,7 @@ def test_a_write_by_others_takes_privileges_away_at_once(tmp_path: Path) -> None
         missing_judge("only root can write as somebody else", "who is told that set-user-ID bits are gone")
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt", "-o", "allow_other") as mount:
-        path = mount.folder / "file"
+        path = mount.directory / "file"
         path.touch()
         os.chown(path, 65534, 65534)
         for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC):
@@ -325,13 +329,13 @@ def test_a_casefolded_directory_takes_any_spelling(tmp_path: Path) -> None:
     with writable(image) as volume:
         volume.set_flags(volume.mkdir(3, b"folded", 0o755), 0x40000000)
     with mounted(image, tmp_path / "mnt") as mount:
-        folder = mount.folder / "folded"
-        assert not (folder / "straße").exists()
-        (folder / "Straße").write_text("one")
-        assert (folder / "STRASSE").read_text() == "one"
-        (folder / "STRASSE").unlink()
-        assert not (folder / "Straße").exists()
-        assert os.listdir(folder) == []
+        directory = mount.directory / "folded"
+        assert not (directory / "straße").exists()
+        (directory / "Straße").write_text("one")
+        assert (directory / "STRASSE").read_text() == "one"
+        (directory / "STRASSE").unlink()
+        assert not (directory / "Straße").exists()
+        assert os.listdir(directory) == []
     judge(image)
 
 
@@ -339,18 +343,18 @@ def test_a_casefolded_directory_takes_any_spelling(tmp_path: Path) -> None:
 
 SYNCING = """
 import os, random, sys
-folder, log, seed = sys.argv[1], os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), int(sys.argv[3])
+directory, log, seed = sys.argv[1], os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), int(sys.argv[3])
 chance = random.Random(seed)
 for number in range(100000):
     name = f"file-{chance.randrange(40)}"
     data = bytes([number % 251]) * chance.choice((10, 3000, 5000, 70000))
-    fd = os.open(os.path.join(folder, name + ".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = os.open(os.path.join(directory, name + ".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(fd, data)
     os.fsync(fd)
     os.close(fd)
-    os.rename(os.path.join(folder, name + ".new"), os.path.join(folder, name))
+    os.rename(os.path.join(directory, name + ".new"), os.path.join(directory, name))
     if chance.random() < 0.5:
-        fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+        fd = os.open(os.path.join(directory, name), os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
         os.write(log, f"{name} {number % 251} {len(data)}\\n".encode())
@@ -363,7 +367,7 @@ def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
     chance = random.Random(FACTOR)
     for number in range(4 * FACTOR):
         with mounted(image, tmp_path / "mnt") as mount:
-            command = [sys.executable, "-c", SYNCING, str(mount.folder), str(log), str(number)]
+            command = [sys.executable, "-c", SYNCING, str(mount.directory), str(log), str(number)]
             writer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             deadline = time.monotonic() + 60
             while not log.exists() or log.stat().st_size < chance.randrange(200, 1500):
@@ -378,10 +382,12 @@ def test_what_was_synced_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
             promised.setdefault(name, []).append((int(value), int(length)))
         log.unlink()
         with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
-            shown = {path.name: path.read_bytes() for path in mount.folder.iterdir() if not path.name.endswith(".new")}
+            shown = {
+                path.name: path.read_bytes() for path in mount.directory.iterdir() if not path.name.endswith(".new")
+            }
         with mounted(image, tmp_path / "mnt") as mount:
             for name, versions in promised.items():  # a later one may have got there, but a whole one
-                data = (mount.folder / name).read_bytes()
+                data = (mount.directory / name).read_bytes()
                 assert data == shown[name]
                 assert data == data[:1] * len(data)
                 assert (data[0], len(data)) not in set(versions[:-1]) - {versions[-1]}
@@ -408,13 +414,13 @@ def test_a_full_volume_says_so_and_can_be_filled_again(tmp_path: Path) -> None:
         kept: list[int] = []
         for _ in range(2):
             written = 0
-            while (failure := _written(mount.folder / f"file-{written:03}", block)) is None:
+            while (failure := _written(mount.directory / f"file-{written:03}", block)) is None:
                 written += 1
             assert failure.errno == errno.ENOSPC
             for number in range(written):
-                assert (mount.folder / f"file-{number:03}").read_bytes() == block
+                assert (mount.directory / f"file-{number:03}").read_bytes() == block
             kept.append(written)
-            for path in mount.folder.iterdir():
+            for path in mount.directory.iterdir():
                 path.unlink()
         assert kept[0] > 40
         assert kept[1] >= kept[0] - 4, kept
@@ -423,11 +429,11 @@ def test_a_full_volume_says_so_and_can_be_filled_again(tmp_path: Path) -> None:
 
 FILLING = """
 import errno, hashlib, os, random, sys
-folder, chance = sys.argv[1], random.Random(int(sys.argv[2]))
+directory, chance = sys.argv[1], random.Random(int(sys.argv[2]))
 promised, refused = {}, set()
 for number in range(400):
     name = f"{sys.argv[2]}-{chance.randrange(90)}"
-    path = os.path.join(folder, name)
+    path = os.path.join(directory, name)
     if chance.random() < 0.2:
         if os.path.exists(path):
             os.unlink(path)
@@ -453,7 +459,7 @@ def test_programs_that_share_a_volume_find_what_they_left(tmp_path: Path) -> Non
     image = fresh(tmp_path, "--size 256M")
     storm = str(Path(__file__).with_name("storm.py"))
     with mounted(image, tmp_path / "mnt") as mount:
-        command = [sys.executable, storm, str(mount.folder)]
+        command = [sys.executable, storm, str(mount.directory)]
         programs = [
             subprocess.Popen([*command, str(seed), str(80 * FACTOR), *("leave",)[: seed % 2]], stderr=subprocess.PIPE)
             for seed in range(8)
@@ -461,9 +467,9 @@ def test_programs_that_share_a_volume_find_what_they_left(tmp_path: Path) -> Non
         for program in programs:
             said = program.communicate(timeout=3000)[1]
             assert program.returncode == 0, said.decode()
-        tree = told(mount.folder)
+        tree = told(mount.directory)
     with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
-        assert told(mount.folder) == tree
+        assert told(mount.directory) == tree
     judge(image)
 
 
@@ -472,23 +478,23 @@ def test_what_a_full_volume_took_is_there(tmp_path: Path) -> None:
     promised: dict[str, str] = {}
     refused: set[str] = set()
     with mounted(image, tmp_path / "mnt") as mount:
-        command = [sys.executable, "-c", FILLING, str(mount.folder)]
+        command = [sys.executable, "-c", FILLING, str(mount.directory)]
         writers = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(4)]
         for writer in writers:
             *lines, last = writer.communicate(timeout=300)[0].splitlines()
             assert writer.returncode == 0
             refused |= set(last.split()[1:])
             promised |= dict(line.split() for line in lines)
-        assert digests(mount.folder, promised) == promised
+        assert digests(mount.directory, promised) == promised
     assert refused == {str(errno.ENOSPC)}
     assert len(promised) > 20
     with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
-        assert digests(mount.folder, promised) == promised
+        assert digests(mount.directory, promised) == promised
     judge(image)
 
 
-def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+def digests(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: hashlib.sha256((directory / name).read_bytes()).hexdigest() for name in names}
 
 
 def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
@@ -502,26 +508,26 @@ def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
         volume.set_quota("user", who, space_hard=3 << 20, inodes_hard=30)
     with mounted(image, tmp_path / "mnt") as mount:
         for name, files, kept in (("project", 4, 1 << 20), ("free", 20, 3 << 20)):
-            folder = mount.folder / name
-            failure = _written(folder / "big", bytes(4 << 20))
+            directory = mount.directory / name
+            failure = _written(directory / "big", bytes(4 << 20))
             assert failure is not None, name
             assert failure.errno == errno.EDQUOT
-            assert (folder / "big").stat().st_blocks * 512 <= kept
-            (folder / "big").unlink()
-            assert _written(folder / "small", bytes(500_000)) is None
-            refused = [_written(folder / f"file-{number}", b"") for number in range(40)]
+            assert (directory / "big").stat().st_blocks * 512 <= kept
+            (directory / "big").unlink()
+            assert _written(directory / "small", bytes(500_000)) is None
+            refused = [_written(directory / f"file-{number}", b"") for number in range(40)]
             assert {error.errno for error in refused if error} == {errno.EDQUOT}
-            assert files <= len(os.listdir(folder)) <= files + 5
+            assert files <= len(os.listdir(directory)) <= files + 5
         with pytest.raises(OSError, match="Invalid cross-device link"):
-            os.link(mount.folder / "free" / "small", mount.folder / "project" / "link")
+            os.link(mount.directory / "free" / "small", mount.directory / "project" / "link")
     judge(image)
 
 
 def test_a_signal_unmounts_with_a_checkpoint(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     with mounted(image, tmp_path / "mnt") as mount:
-        (mount.folder / "file").write_text("there")
-        with (mount.folder / "open").open("wb", buffering=0) as file:
+        (mount.directory / "file").write_text("there")
+        with (mount.directory / "open").open("wb", buffering=0) as file:
             file.write(bytes(3 << 20))  # the kernel may still have it
             mount.process.terminate()
             assert mount.process.wait(60) == 0
@@ -542,8 +548,8 @@ def test_an_overlay_takes_the_changes_and_the_image_stays(tmp_path: Path) -> Non
     before = image.read_bytes()
     for number in range(2):
         with mounted(image, tmp_path / "mnt", "--overlay", str(tmp_path / "changes")) as mount:
-            assert sorted(os.listdir(mount.folder)) == [f"file-{old}" for old in range(number)]
-            (mount.folder / f"file-{number}").write_bytes(bytes(5000))
+            assert sorted(os.listdir(mount.directory)) == [f"file-{old}" for old in range(number)]
+            (mount.directory / f"file-{number}").write_bytes(bytes(5000))
     assert image.read_bytes() == before
 
 
@@ -554,31 +560,31 @@ def test_a_mounted_image_is_locked_and_then_complete(tmp_path: Path) -> None:
         for words, text in (
             (("mount", "-f", image, tmp_path / "other"), "mounted on"),
             (("mkdir", f"{image}:/folder"), "mounted on"),
-            (("mount", fresh(tmp_path, name="second"), mount.folder), "is mounted there already"),
+            (("mount", fresh(tmp_path, name="second"), mount.directory), "is mounted there already"),
         ):
             done = f2tools(*words)
             assert done.returncode == 8, done
             assert text in done.stderr
-        (mount.folder / "file").write_bytes(os.urandom(3 << 20))
+        (mount.directory / "file").write_bytes(os.urandom(3 << 20))
     with mounted(image, tmp_path / "mnt", "-o", "ro") as mount, mounted(image, tmp_path / "two", "-o", "ro"):
         assert f2tools("mkdir", f"{image}:/folder").returncode == 8
         with pytest.raises(OSError, match="Read-only"):
-            (mount.folder / "x").touch()
+            (mount.directory / "x").touch()
     judge(image)
 
 
 def test_in_the_background_it_is_usable_when_the_command_returns(tmp_path: Path) -> None:
     need_fuse()
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
-    folder.mkdir()
-    done = f2tools("mount", image, folder)
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    directory.mkdir()
+    done = f2tools("mount", image, directory)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     try:
-        (folder / "file").write_bytes(bytes(1 << 20))
-        said = json.loads(f2tools("mount", "--stats", "--json", folder).stdout)
+        (directory / "file").write_bytes(bytes(1 << 20))
+        said = json.loads(f2tools("mount", "--stats", "--json", directory).stdout)
         shown = f2tools("mount", "--stats", image)
     finally:
-        subprocess.run(["fusermount3", "-u", folder], check=True)
+        subprocess.run(["fusermount3", "-u", directory], check=True)
     assert said["image"] == str(image)
     assert said["read_only"] is False
     assert len(said["logs"]) == 6
@@ -593,17 +599,17 @@ def test_in_the_background_it_is_usable_when_the_command_returns(tmp_path: Path)
 
 def test_what_can_not_be_mounted_is_said_at_once(tmp_path: Path) -> None:
     need_fuse()
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
-    folder.mkdir()
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    directory.mkdir()
     (tmp_path / "noise").write_bytes(os.urandom(1 << 20))
     (tmp_path / "noise").chmod(0o400)
     for words, code, text in (
-        ((tmp_path / "noise", folder), 8, "not an F2FS image"),
-        ((tmp_path / "nothing", folder), 8, "No such file"),
+        ((tmp_path / "noise", directory), 8, "not an F2FS image"),
+        ((tmp_path / "nothing", directory), 8, "No such file"),
         ((image, tmp_path / "nowhere"), 8, "No such file"),
         ((image, image), 8, "not a directory"),
-        ((image, folder, "-o", "speed=high"), 2, "no such option"),
-        ((image, folder, "-o", "active_logs=3"), 2, "one of 2, 4, 6"),
+        ((image, directory, "-o", "speed=high"), 2, "no such option"),
+        ((image, directory, "-o", "active_logs=3"), 2, "one of 2, 4, 6"),
     ):
         for foreground in ((), ("-f",)):
             done = f2tools("mount", *foreground, *words)
@@ -615,8 +621,8 @@ def test_what_can_not_be_mounted_is_said_at_once(tmp_path: Path) -> None:
 
 def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> None:
     need_fuse()
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
-    folder.mkdir()
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    directory.mkdir()
     with writable(image) as volume:
         ino = volume.create(3, b"file", 0o644)
         volume.write(ino, 0, b"content")
@@ -631,19 +637,19 @@ def test_a_damaged_volume_is_mounted_read_only_and_says_why(tmp_path: Path) -> N
         file.seek(sit)
         file.write(os.urandom(2 * 512 * size))
     before = image.read_bytes()
-    done = f2tools("mount", image, folder)
+    done = f2tools("mount", image, directory)
     assert done.returncode == 0, done
     assert "mounted read-only" in done.stderr, done
     try:
-        assert (folder / "file").read_bytes() == b"content"
-        assert sorted(os.listdir(folder)) == ["file", "lost"]
+        assert (directory / "file").read_bytes() == b"content"
+        assert sorted(os.listdir(directory)) == ["file", "lost"]
         with pytest.raises(OSError) as caught:
-            os.stat(folder / "lost")
+            os.stat(directory / "lost")
         assert caught.value.errno == errno.EUCLEAN
         with pytest.raises(OSError, match="Read-only"):
-            (folder / "new").touch()
+            (directory / "new").touch()
     finally:
-        subprocess.run(["fusermount3", "-u", folder], check=True)
+        subprocess.run(["fusermount3", "-u", directory], check=True)
     with reading(image):
         pass
     assert image.read_bytes() == before
@@ -786,17 +792,17 @@ def test_only_a_mount_imports_fuse() -> None:
 
 def test_a_line_of_fstab_is_understood(tmp_path: Path) -> None:
     need_fuse()
-    image, folder = fresh(tmp_path), tmp_path / "mnt"
-    folder.mkdir()
+    image, directory = fresh(tmp_path), tmp_path / "mnt"
+    directory.mkdir()
     helper = "from f2tools.cli import mount_helper; mount_helper()"
-    words = [str(image), str(folder), "-o", "rw,noauto,nodev,x-systemd.automount,noatime"]
+    words = [str(image), str(directory), "-o", "rw,noauto,nodev,x-systemd.automount,noatime"]
     subprocess.run([sys.executable, "-c", helper, *words], check=True, timeout=60)
-    (folder / "file").touch()
+    (directory / "file").touch()
     if os.geteuid() == 0:
-        flags = os.statvfs(folder).f_flag
+        flags = os.statvfs(directory).f_flag
         assert (flags & os.ST_NODEV, flags & os.ST_NOSUID) == (os.ST_NODEV, 0)
         subprocess.run([sys.executable, "-c", helper, *words[:2], "-o", "remount,ro"], check=True, timeout=60)
         with pytest.raises(OSError, match="Read-only file system"):
-            (folder / "another").touch()
-    subprocess.run(["fusermount3", "-u", folder], check=True)
+            (directory / "another").touch()
+    subprocess.run(["fusermount3", "-u", directory], check=True)
     judge(image)

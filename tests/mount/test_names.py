@@ -30,18 +30,18 @@ UMLAUT, BYTES = "jürgen".encode(), b"no \xff\xfe UTF-8, but\\with commas"
 def test_any_name_can_be_mounted_shown_and_unmounted(tmp_path: Path, name: bytes, locale: str) -> None:
     need_fuse()
     above = os.path.join(os.fsencode(tmp_path), name)
-    image, folder = os.path.join(above, name + b".img"), os.path.join(above, b"on " + name)
-    os.makedirs(folder)
+    image, directory = os.path.join(above, name + b".img"), os.path.join(above, b"on " + name)
+    os.makedirs(directory)
     os.rename(fresh(tmp_path), image)
     environment = {**os.environ, **LOCALES[locale]}
 
     def f2tools(*words: str | bytes) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run([F2TOOLS, *words], capture_output=True, check=False, timeout=120, env=environment)
 
-    done = f2tools("mount", image, folder)
+    done = f2tools("mount", image, directory)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     try:
-        with open(os.path.join(folder, name), "wb") as file:
+        with open(os.path.join(directory, name), "wb") as file:
             file.write(b"content")
         said = json.loads(f2tools("mount", "--stats", "--json", image).stdout)
         assert said["read_only"] is False
@@ -50,7 +50,7 @@ def test_any_name_can_be_mounted_shown_and_unmounted(tmp_path: Path, name: bytes
         assert b"mounted on" in again.stderr
         assert b"Traceback" not in again.stderr
     finally:
-        done = f2tools("umount", folder)
+        done = f2tools("umount", directory)
     assert (done.returncode, done.stderr) == (0, b"")
     os.rename(image, tmp_path / "image")
     judge(tmp_path / "image")

@@ -42,9 +42,9 @@ def test_another_user_gets_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with tempfile.TemporaryDirectory(dir="/tmp") as runtime:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         with mounted(fresh(tmp_path), tmp_path / "mnt") as mount:
-            path = status.socket_path(str(mount.folder))
-            assert [stat.S_IMODE(folder.stat().st_mode) for folder in path.parents[:2]] == [0o700, 0o700]
-            assert f2tools("mount", "--stats", mount.folder).returncode == 0
+            path = status.socket_path(str(mount.directory))
+            assert [stat.S_IMODE(directory.stat().st_mode) for directory in path.parents[:2]] == [0o700, 0o700]
+            assert f2tools("mount", "--stats", mount.directory).returncode == 0
             for opened in (*path.parents[:2], path):  # as if he could get there
                 opened.chmod(0o777)
             done = subprocess.run([sys.executable, "-c", ASKING, path], capture_output=True, text=True, check=False)

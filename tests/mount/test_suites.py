@@ -23,7 +23,7 @@ import pytest
 from tests import judges
 from tests.f2fs.write.test_kernel import assert_quiet
 from tests.kernel.guest import Guest
-from tests.mkfs.from_tools import facts, folder_of
+from tests.mkfs.from_tools import directory_of, facts
 from tests.mount.mounted import Mount, mounted
 from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
 
@@ -47,9 +47,9 @@ def volume(name: str, work: Path, size: str = "256M", format_options: str = "") 
     """A fresh volume, mounted; afterwards both checkers must be silent, and the kernel will be shown it."""
     image = work / f"{name}.img"
     subprocess.run(["f2tools", "mkfs", "-q", image, "--size", size, *format_options.split()], check=True)
-    with mount_point() as folder, mounted(image, folder, "-o", "default_permissions,allow_other") as mount:
+    with mount_point() as directory, mounted(image, directory, "-o", "default_permissions,allow_other") as mount:
         yield mount
-        tree = without_holes(folder_of(mount.folder, work))
+        tree = without_holes(directory_of(mount.directory, work))
     done = subprocess.run(["f2tools", "fsck", image], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     judges.fsck_clean(image)
@@ -59,14 +59,14 @@ def volume(name: str, work: Path, size: str = "256M", format_options: str = "") 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the volumes of this module lie until the kernel has seen them."""
-    folder = tmp_path_factory.mktemp("suites")
-    yield folder
-    shutil.rmtree(folder)
+    directory = tmp_path_factory.mktemp("suites")
+    yield directory
+    shutil.rmtree(directory)
 
 
 def test_pjdfstest_has_no_complaint(work: Path) -> None:
     with volume("pjdfstest", work) as mount:
-        cases, said = pjdfstest(mount.folder, work)
+        cases, said = pjdfstest(mount.directory, work)
         failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
         assert not failed, f"{failed}\n{said[-6000:]}"
         # Skipped are those that need a remount, file flags of the BSDs, or a second file system.
@@ -77,25 +77,25 @@ def test_pjdfstest_has_no_complaint(work: Path) -> None:
 def test_fsx_finds_the_bytes_that_it_wrote(work: Path, mapped: bool) -> None:
     with volume(f"fsx-{mapped}", work, format_options="-O extra_attr,inode_checksum") as mount:
         operations = 6000 if FACTOR == 1 else 40_000 * FACTOR
-        fsx(mount.folder, work, operations, seed=1, mapped=mapped)
+        fsx(mount.directory, work, operations, seed=1, mapped=mapped)
 
 
 def test_fsx_on_a_compressed_file(work: Path) -> None:
     with volume("fsx-compressed", work, format_options="-O extra_attr,compression") as mount:
-        subprocess.run(["chattr", "+c", mount.folder], check=False)
-        fsx(mount.folder, work, 3000 * FACTOR, seed=2, mapped=True)
+        subprocess.run(["chattr", "+c", mount.directory], check=False)
+        fsx(mount.directory, work, 3000 * FACTOR, seed=2, mapped=True)
 
 
 def test_fio_verifies_what_it_wrote(work: Path) -> None:
     with volume("fio", work) as mount:
-        fio_verify(mount.folder, 8 * min(FACTOR, 8))
+        fio_verify(mount.directory, 8 * min(FACTOR, 8))
 
 
 def test_sqlite_git_and_tar_work_on_a_mount(work: Path) -> None:
     with volume("programs", work) as mount:
-        _sqlite(mount.folder / "database")
-        _git(mount.folder)
-        _tar(mount.folder)
+        _sqlite(mount.directory / "database")
+        _git(mount.directory)
+        _tar(mount.directory)
 
 
 def _sqlite(path: Path) -> None:
@@ -111,8 +111,8 @@ def _sqlite(path: Path) -> None:
         connection.close()
 
 
-def _git(folder: Path) -> None:
-    source = folder / "source"
+def _git(directory: Path) -> None:
+    source = directory / "source"
     ignored = shutil.ignore_patterns(".*", "*.zst", "__pycache__", "reference", "forensics", "*.egg-info")
     shutil.copytree(REPOSITORY / "f2tools", source, ignore=ignored)
 
@@ -124,19 +124,19 @@ def _git(folder: Path) -> None:
     git("init", "-q")
     git("add", ".")
     git("commit", "-q", "-m", "all")
-    git("clone", "-q", "--no-hardlinks", str(source), str(folder / "clone"), cwd=folder)
-    git("mv", "f2fs", "engine", cwd=folder / "clone")
-    git("commit", "-q", "-m", "moved", cwd=folder / "clone")
-    git("gc", "-q", cwd=folder / "clone")
-    git("fsck", "--full", "--strict", cwd=folder / "clone")
+    git("clone", "-q", "--no-hardlinks", str(source), str(directory / "clone"), cwd=directory)
+    git("mv", "f2fs", "engine", cwd=directory / "clone")
+    git("commit", "-q", "-m", "moved", cwd=directory / "clone")
+    git("gc", "-q", cwd=directory / "clone")
+    git("fsck", "--full", "--strict", cwd=directory / "clone")
 
 
-def _tar(folder: Path) -> None:
-    archive = folder / "source.tar.gz"
+def _tar(directory: Path) -> None:
+    archive = directory / "source.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
-        tar.add(folder / "source", "source")
-    subprocess.run(["tar", "-xzf", archive], cwd=folder / "clone", check=True)
-    pair = folder / "source", folder / "clone" / "source"
+        tar.add(directory / "source", "source")
+    subprocess.run(["tar", "-xzf", archive], cwd=directory / "clone", check=True)
+    pair = directory / "source", directory / "clone" / "source"
     done = subprocess.run(["diff", "-r", *pair], capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -146,17 +146,17 @@ def test_a_killed_mount_shows_again_what_was_synced(work: Path) -> None:
     for seed in range(2 * min(FACTOR, 4)):
         image = work / f"killed-{seed}.img"
         subprocess.run(["f2tools", "mkfs", "-q", image, "--size", "256M"], check=True)
-        with mount_point() as folder, mounted(image, folder) as mount:
+        with mount_point() as directory, mounted(image, directory) as mount:
             storm = str(Path(__file__).with_name("storm.py"))
-            command = [sys.executable, storm, mount.folder, str(seed), "100000", "leave"]
+            command = [sys.executable, storm, mount.directory, str(seed), "100000", "leave"]
             program = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-            while sum(len(names) for _, _, names in os.walk(mount.folder)) < 150 + 40 * seed:
+            while sum(len(names) for _, _, names in os.walk(mount.directory)) < 150 + 40 * seed:
                 assert program.poll() is None
                 time.sleep(0.05)
             mount.kill()
             program.wait()
-        with mount_point() as folder, mounted(image, folder, "-o", "ro") as mount:
-            tree = without_holes(folder_of(mount.folder, work))
+        with mount_point() as directory, mounted(image, directory, "-o", "ro") as mount:
+            tree = without_holes(directory_of(mount.directory, work))
         assert len(tree) > 2
         LEFT.append((image.stem, image, tree))
         RECOVERED.add(image)

@@ -16,9 +16,9 @@ CASEFOLD = 0x40000000
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Names that differ in their case: two files, a file and a folder, a file and a link, two names of one file."""
-    folder = tmp_path_factory.mktemp("names")
-    tree, path = folder / "tree", folder / "image"
+    """Names that differ in their case: two files, a file and a directory, a file and a link, two names of one file."""
+    directory = tmp_path_factory.mktemp("names")
+    tree, path = directory / "tree", directory / "image"
     tree.mkdir()
     for name in ("a.txt", "A.TXT", "both", "one"):
         (tree / name).write_text(name)
@@ -39,7 +39,7 @@ def test_of_two_names_that_the_target_takes_for_one_none_overwrites_the_other(
     with writable(target) as volume:
         volume.set_flags(volume.mkdir(3, b"folded", 0o755), CASEFOLD)
     with mounted(target, tmp_path / "mnt") as mount:
-        out = mount.folder / "folded"
+        out = mount.directory / "folded"
         if options:
             (out / "one").write_text("from before, to be replaced")
         done = f2("dump", "extract", image, "-o", out, *options)

@@ -1,4 +1,4 @@
-"""Mounts by a user who is not root: on folders of one's own, on nobody else's, seen by nobody else."""
+"""Mounts by a user who is not root: on directories of one's own, on nobody else's, seen by nobody else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY = 65534
 LONGEST_SECONDS = 240
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="who is not root tries it in all other tests of the mount")
 
-# In a mount namespace of its own: /dev/fuse for everybody, the folder that is closed around Python open, and then
+# In a mount namespace of its own: /dev/fuse for everybody, the directory that is closed around Python open, and then
 # the user's lines, as that user.
 AS_USER = """
 set -e
@@ -28,10 +28,10 @@ mknod -m 666 "$stage/fuse" c 10 229
 mount --bind "$stage/fuse" /dev/fuse
 if [ -n "$closed" ]; then
     mkdir "$stage/way"
-    for folder in "$closed"/* "$closed"/.[!.]*; do
+    for directory in "$closed"/* "$closed"/.[!.]*; do
         [ -d "$folder" ] && [ ! -L "$folder" ] || continue
-        mkdir "$stage/way/${folder##*/}"
-        mount --bind "$folder" "$stage/way/${folder##*/}"
+        mkdir "$stage/way/${directory##*/}"
+        mount --bind "$folder" "$stage/way/${directory##*/}"
     done
     mount --rbind "$stage/way" "$closed"
 fi
@@ -41,19 +41,19 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_RUNTIME_DIR= HOM
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder that all may enter: in it `mine`, the user's, with image.img; `theirs`; `open`, where all may make."""
+    """A directory that all may enter: in it `mine`, the user's, with image.img; `theirs`; `open`, for all."""
     need_fuse()
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        for own in (folder / "mine", folder / "mine" / "m"):
+        directory = Path(name)
+        directory.chmod(0o755)
+        for own in (directory / "mine", directory / "mine" / "m"):
             own.mkdir()
             os.chown(own, NOBODY, NOBODY)
-        (folder / "theirs").mkdir(mode=0o755)
-        (folder / "open").mkdir()
-        (folder / "open").chmod(0o1777)
-        (folder / "open" / "roots").mkdir(mode=0o755)
-        yield folder
+        (directory / "theirs").mkdir(mode=0o755)
+        (directory / "open").mkdir()
+        (directory / "open").chmod(0o1777)
+        (directory / "open" / "roots").mkdir(mode=0o755)
+        yield directory
 
 
 @pytest.fixture
@@ -82,7 +82,9 @@ def as_user(place: Path) -> Callable[[str], str]:
     return run
 
 
-def test_a_user_mounts_an_image_of_his_own_on_a_folder_of_his_own(place: Path, as_user: Callable[[str], str]) -> None:
+def test_a_user_mounts_an_image_of_his_own_on_a_directory_of_his_own(
+    place: Path, as_user: Callable[[str], str]
+) -> None:
     said = as_user(
         "f2tools mkfs -q mine/image.img --size 48M; ln -s m mine/link\n"
         "for at in mine/m mine/link; do\n"
@@ -97,7 +99,7 @@ def test_a_user_mounts_an_image_of_his_own_on_a_folder_of_his_own(place: Path, a
     assert lines == ["mounted 0", "stats", "unmounted 0"] * 2 + [str(NOBODY)] * 2, said
 
 
-def test_a_user_mounts_nothing_over_folders_of_others(place: Path, as_user: Callable[[str], str]) -> None:
+def test_a_user_mounts_nothing_over_directories_of_others(place: Path, as_user: Callable[[str], str]) -> None:
     said = as_user(
         "f2tools mkfs -q mine/image.img --size 48M; ln -s ../theirs mine/link\n"
         "for at in theirs open/roots mine/link /tmp; do\n"

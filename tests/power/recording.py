@@ -77,14 +77,14 @@ class Recording:
 
 
 def record(
-    folder: Path,
+    directory: Path,
     options: str,
     work: Callable[[Workload], None],
     before: Callable[[Workload], None] | None = None,
     **policy: Any,
 ) -> Recording:
     """Run a workload on a fresh volume, or on what `before` left, and write down all that happens."""
-    image = fresh(folder, options)
+    image = fresh(directory, options)
     if before is not None:
         twin = Twin(writable(image, **policy))
         before(Workload(twin, 0))
@@ -135,7 +135,7 @@ def mixed(work: Workload) -> None:
     work.xattrs()
     work.churn(rounds=45, files=5, largest=5 * BLOCK)
     top = work.make(work.top, b"after")
-    for n in range(6):  # new files in a new folder, each made durable by itself
+    for n in range(6):  # new files in a new directory, each made durable by itself
         ino = work.file(top, b"new%d" % n, b"content %d" % n * 500 * n)
         work.fsync(ino)
         if n % 2:

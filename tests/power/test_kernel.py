@@ -25,7 +25,7 @@ umount /mnt/*
 
 
 def without_what_recovery_decides(tree: dict[str, Any], cleaned: bool = False) -> dict[str, Any]:
-    """A manifest without the times of folders, into which recovery may have put a name, and without the free room.
+    """A manifest without the times of directories, into which recovery may have put a name, and without the free room.
 
     `cleaned`: nor where blocks lie, for the kernel may have had to clean before it could go on.
     """

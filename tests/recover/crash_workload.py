@@ -33,7 +33,7 @@ class Churn:
     def __init__(self, root: str, seed: str, syncs: int) -> None:
         self.root, self.random, self.syncs = root, random.Random(seed), syncs
         self.count = 0
-        self.folders = [root]
+        self.directories = [root]
         self.files: list[str] = []
         self.held: list[int] = []
         self.moved: set[str] = set()  # files that were renamed or have several names
@@ -59,7 +59,7 @@ class Churn:
     def make_safe(self) -> None:
         chance = self.random.random()
         if chance < 0.02:  # a checkpoint
-            os.sync() if chance < 0.002 else self.fsync(self.random.choice(self.folders))
+            os.sync() if chance < 0.002 else self.fsync(self.random.choice(self.directories))
             return
         for _ in range(self.random.choice((1, 1, 1, 3))):
             path = self.a_file()
@@ -84,7 +84,7 @@ class Churn:
     def new_name(self) -> str:
         self.count += 1
         width = self.random.choice((1, 1, 1, 40, 200))
-        return f"{self.random.choice(self.folders)}/{'n' * width}{self.count}"
+        return f"{self.random.choice(self.directories)}/{'n' * width}{self.count}"
 
     def bytes(self, length: int) -> bytes:
         return self.noise[self.random.randrange(BLOCK) :][:length]
@@ -172,15 +172,15 @@ class Churn:
         os.symlink("x" * self.random.choice((5, 900)), self.new_name())
 
     def mkdir(self) -> None:
-        if len(self.folders) < 12:
+        if len(self.directories) < 12:
             path = self.new_name()
             os.mkdir(path)
-            self.folders.append(path)
+            self.directories.append(path)
 
     def rmdir(self) -> None:
-        path = self.random.choice(self.folders[1:])
+        path = self.random.choice(self.directories[1:])
         os.rmdir(path)
-        self.folders.remove(path)
+        self.directories.remove(path)
 
     def attributes(self) -> None:
         path = self.a_file()
@@ -209,7 +209,7 @@ class Churn:
 
     def nameless(self) -> None:
         """A file that gets its name after it was written, or made safe, or never."""
-        fd = os.open(self.random.choice(self.folders), os.O_TMPFILE | os.O_RDWR, 0o600)
+        fd = os.open(self.random.choice(self.directories), os.O_TMPFILE | os.O_RDWR, 0o600)
         os.pwrite(fd, self.bytes(self.random.choice((10, 3000, 20_000))), 0)
         if self.random.random() < 0.3:
             os.fsync(fd)

@@ -98,13 +98,13 @@ class Crashed:
     label: str
     paths: list[Path]
 
-    def copy(self, folder: Path, word: str) -> list[Path]:
-        return [copy_sparse(path, folder / f"{word}-{path.name}") for path in self.paths]
+    def copy(self, directory: Path, word: str) -> list[Path]:
+        return [copy_sparse(path, directory / f"{word}-{path.name}") for path in self.paths]
 
 
-def blank(kind: Kind, name: str, folder: Path, disk: int) -> list[Path]:
+def blank(kind: Kind, name: str, directory: Path, disk: int) -> list[Path]:
     """A fresh volume that will be attached as disk number `disk` and following."""
-    paths = [folder / f"{name}-{n}.img" for n in range(kind.devices)]
+    paths = [directory / f"{name}-{n}.img" for n in range(kind.devices)]
     words: list[Any] = ["-q", paths[0], "--size", "128M" if "-s" in kind.make else "64M", *kind.make.split()]
     for path in paths[1:]:
         words += ["--size", "64M", "-c", path]
@@ -119,7 +119,7 @@ def _disk(number: int) -> str:
     return f"/dev/vd{chr(ord('a') + number)}"
 
 
-def crash(guest: Guest, kinds: list[Kind], seed: str, folder: Path) -> list[Crashed]:
+def crash(guest: Guest, kinds: list[Kind], seed: str, directory: Path) -> list[Crashed]:
     """Volumes that a kernel was writing to when its power was cut."""
     chance = random.Random(seed)
     volumes: list[Crashed] = []
@@ -127,7 +127,7 @@ def crash(guest: Guest, kinds: list[Kind], seed: str, folder: Path) -> list[Cras
     for number, kind in enumerate(kinds):
         first.append(sum(len(volume.paths) for volume in volumes))
         label = f"crash {seed}-{number}: mkfs {kind.make or 'plain'}, mount {kind.mount or 'plain'}"
-        volumes.append(Crashed(label, blank(kind, f"{number}", folder, first[-1])))
+        volumes.append(Crashed(label, blank(kind, f"{number}", directory, first[-1])))
     env = {
         "MOUNTS": " ".join(kind.mount or "rw" for kind in kinds),
         "SYNCS": " ".join(str(kind.syncs) for kind in kinds),
@@ -163,9 +163,9 @@ def said_of(result: Result, disk: str) -> list[str]:
     return [line for line in result.dmesg.splitlines() if f"F2FS-fs ({disk.removeprefix('/dev/')})" in line]
 
 
-def back_to_the_older(volume: Crashed, folder: Path) -> Path | None:
+def back_to_the_older(volume: Crashed, directory: Path) -> Path | None:
     """A copy that went back to its older checkpoint; None where that is gone."""
-    (path,) = volume.copy(folder, "older")
+    (path,) = volume.copy(directory, "older")
     try:
         with open_volume(path, (), "older") as older, open_volume(path) as newest:
             if not judge_older(older, newest).possible:
@@ -177,9 +177,9 @@ def back_to_the_older(volume: Crashed, folder: Path) -> Path | None:
     return path
 
 
-def judge_round(guest: Guest, volumes: list[Crashed], folder: Path) -> tuple[int, list[str]]:
+def judge_round(guest: Guest, volumes: list[Crashed], directory: Path) -> tuple[int, list[str]]:
     """Hold our recovery against the kernel's: (how many volumes had something to roll forward, what is not equal)."""
-    ours = [volume.copy(folder, "ours") for volume in volumes]
+    ours = [volume.copy(directory, "ours") for volume in volumes]
     looked: list[dict[str, Any]] = []
     for volume, paths in zip(volumes, ours, strict=True):
         with open_recovered(volume.paths[0], volume.paths[1:]) as read:
@@ -197,7 +197,7 @@ def judge_round(guest: Guest, volumes: list[Crashed], folder: Path) -> tuple[int
             trees.append(manifest(read))
     disks = [path for volume, paths in zip(volumes, ours, strict=True) for path in (*volume.paths, *paths)]
     single = next(volume for volume in volumes if len(volume.paths) == 1)
-    older = back_to_the_older(single, folder)
+    older = back_to_the_older(single, directory)
     disks += [older] if older else []
     for paths in [volume.paths for volume in volumes if len(volume.paths) > 1] + [p for p in ours if len(p) > 1]:
         judges.set_device_paths(paths[0], [Path(place(path, disks)) for path in paths])
@@ -249,17 +249,17 @@ def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> No
     kinds = [KINDS[n % len(KINDS)] for n in range(CRASHES)]
     rolled, wrong = 0, []
     for number, start in enumerate(range(0, CRASHES, ROUND)):
-        folder = tmp_path / f"{number}"
-        folder.mkdir()
-        volumes = crash(guest, kinds[start : start + ROUND], f"{seed}-{number}", folder)
+        directory = tmp_path / f"{number}"
+        directory.mkdir()
+        volumes = crash(guest, kinds[start : start + ROUND], f"{seed}-{number}", directory)
         for volume in volumes:  # to be looked at, should they not be recovered as they must
-            volume.copy(folder, "crashed")
-        found, bad = judge_round(guest, volumes, folder)
+            volume.copy(directory, "crashed")
+        found, bad = judge_round(guest, volumes, directory)
         rolled, wrong = rolled + found, wrong + bad
         for text in bad:
-            print(f"{folder}: {text}")
+            print(f"{directory}: {text}")
         if not bad:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
     print(f"{CRASHES} crashes, {rolled} with something to roll forward, seed {seed}")
     assert not wrong, "\n\n".join(wrong)
     assert rolled or CRASHES < ROUND, "no crash left anything to roll forward: the load is too light"

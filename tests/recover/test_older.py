@@ -34,9 +34,9 @@ def noise(blocks: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(blocks * BLOCK)
 
 
-def with_older(folder: Path, blocks: int = 1200) -> Path:
+def with_older(directory: Path, blocks: int = 1200) -> Path:
     """The older checkpoint has the file `old`, the newer one `new` in its place."""
-    path = fresh(folder)
+    path = fresh(directory)
     with writable(path) as volume:
         volume.write(volume.create(ROOT_INO, b"old", 0o644), 0, noise(blocks, 1))
         volume.write(volume.create(ROOT_INO, b"both", 0o644), 0, noise(9, 2))

@@ -48,13 +48,13 @@ def test_every_command_on_files_shows_it(tmp_path: Path) -> None:
     before = digest(case.path)
     old, new = case.manifest("manifest-norecovery")["entries"], case.manifest("manifest-recovered")["entries"]
     name = next(name for name in sorted(new.keys() - old.keys()) if new[name]["type"] == "file" and new[name]["size"])
-    path, folder = f"/{name}", f"/{name}".rpartition("/")[0] or "/"
+    path, directory = f"/{name}", f"/{name}".rpartition("/")[0] or "/"
     assert f2("dump", "stat", case.path, path).code == 1
     assert hashlib.sha256(f2("dump", "cat", "--recovered", case.path, path).out).hexdigest() == new[name]["sha256"]
     (facts,) = shown("stat", "--recovered", "--json", case.path, path)
     assert (facts["ino"], facts["size"]) == (new[name]["ino"], new[name]["size"])
     for command in ("ls", "tree", "manifest"):
-        at = folder if command != "tree" else "/"
+        at = directory if command != "tree" else "/"
         assert Path(name).name in json.dumps(shown(command, "--recovered", "--json", case.path, at)), command
         assert Path(name).name not in json.dumps(shown(command, "--json", case.path, at)), command
     assert f2("dump", "extract", "--recovered", case.path, path, "-o", tmp_path / "out").code == 0

@@ -102,8 +102,8 @@ def fill(path: Path, files: int = 60, kept: float = 0.5, seed: int = 1) -> None:
     chance = random.Random(seed)
     with writable(path) as volume:
         for number in range(files):
-            folder = volume.mkdir(ROOT_INO, b"d%d" % number, 0o755) if number % 10 == 0 else ROOT_INO
-            ino = volume.create(folder, b"f%d" % number, 0o644)
+            directory = volume.mkdir(ROOT_INO, b"d%d" % number, 0o755) if number % 10 == 0 else ROOT_INO
+            ino = volume.create(directory, b"f%d" % number, 0o644)
             volume.write(ino, 0, noise(number, chance.randrange(1, 60000)))
             if number % 7 == 0:
                 volume.write(ino, 40 * MIB, noise(number, 5000))

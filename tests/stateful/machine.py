@@ -99,9 +99,9 @@ def content(seed: int, length: int) -> bytes:
 @cache
 def crowded_image() -> Path:
     """A volume with room for some 250 more blocks, to be copied."""
-    folder = Path(tempfile.mkdtemp(prefix="f2-crowded-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = fresh(folder, FLAVOURS["crowded"])
+    directory = Path(tempfile.mkdtemp(prefix="f2-crowded-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = fresh(directory, FLAVOURS["crowded"])
     twin = Twin(writable(path))
     Workload(twin, 0).fill(95)
     twin.volume.close()
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="f2-stateful-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="f2-stateful-"))
         self.twin: Twin | None = None
         self.operations = 0
         self.remounts = 0
@@ -127,7 +127,7 @@ class Machine(RuleBasedStateMachine):
             if self.twin is not None:
                 self.remount(fsck=True)
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     # -- mounting -----------------------------------------------------------------------------------------------
 
@@ -139,9 +139,9 @@ class Machine(RuleBasedStateMachine):
             adaptive=data.draw(st.booleans(), label="adaptive"),
         )
         if self.flavour == "crowded":
-            self.image = copy_sparse(crowded_image(), self.folder / "image")
+            self.image = copy_sparse(crowded_image(), self.directory / "image")
         else:
-            self.image = fresh(self.folder, FLAVOURS[self.flavour])
+            self.image = fresh(self.directory, FLAVOURS[self.flavour])
         self.mount(None)
 
     def mount(self, model: Model | None) -> None:
@@ -195,7 +195,7 @@ class Machine(RuleBasedStateMachine):
         found = [ino for ino, node in self.model.nodes.items() if wanted(node)]
         return sorted(found)[pick % len(found)] if found else None
 
-    def folder_of(self, pick: int) -> int:
+    def directory_of(self, pick: int) -> int:
         found = self.choose(pick, lambda node: node.is_dir and bool(node.links))
         return F2FS_ROOT_INO if found is None else found
 
@@ -210,23 +210,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule(where=picks, name=names, mode=modes, owner=owners)
     def create(self, where: int, name: bytes, mode: int, owner: tuple[int, int]) -> None:
-        self.do("create", self.folder_of(where), name, stat.S_IFREG | mode, *owner)
+        self.do("create", self.directory_of(where), name, stat.S_IFREG | mode, *owner)
 
     @rule(where=picks, name=names, mode=modes, owner=owners, offset=offsets, length=lengths, seed=picks)
     def create_and_write(
         self, where: int, name: bytes, mode: int, owner: tuple[int, int], offset: int, length: int, seed: int
     ) -> None:
-        ino = self.do("create", self.folder_of(where), name, stat.S_IFREG | mode, *owner)
+        ino = self.do("create", self.directory_of(where), name, stat.S_IFREG | mode, *owner)
         if ino:
             self.do("write", ino, offset, content(seed, length))
 
     @rule(where=picks, name=names, mode=modes, owner=owners)
     def mkdir(self, where: int, name: bytes, mode: int, owner: tuple[int, int]) -> None:
-        self.do("mkdir", self.folder_of(where), name, mode, *owner)
+        self.do("mkdir", self.directory_of(where), name, mode, *owner)
 
     @rule(where=picks, name=names, length=st.sampled_from([1, 20, 60, 255, 3000, 3500, 4095]))
     def symlink(self, where: int, name: bytes, length: int) -> None:
-        self.do("symlink", self.folder_of(where), name, (b"to/where" * 600)[:length])
+        self.do("symlink", self.directory_of(where), name, (b"to/where" * 600)[:length])
 
     @rule(
         where=picks,
@@ -236,13 +236,13 @@ class Machine(RuleBasedStateMachine):
     )
     def mknod(self, where: int, name: bytes, kind: int, rdev: tuple[int, int]) -> None:
         device = kind in (stat.S_IFCHR, stat.S_IFBLK)
-        self.do("create", self.folder_of(where), name, kind | 0o640, 0, 0, rdev if device else (0, 0))
+        self.do("create", self.directory_of(where), name, kind | 0o640, 0, 0, rdev if device else (0, 0))
 
     @rule(what=picks, where=picks, name=names)
     def link(self, what: int, where: int, name: bytes) -> None:
         ino = self.choose(what, lambda node: bool(node.links))
         if ino is not None:
-            self.do("link", ino, self.folder_of(where), name)
+            self.do("link", ino, self.directory_of(where), name)
 
     @rule(what=picks)
     def remove(self, what: int) -> None:
@@ -254,13 +254,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(where=picks, name=names, call=st.sampled_from(["unlink", "rmdir", "lookup"]))
     def name_something(self, where: int, name: bytes, call: str) -> None:
-        self.do(call, self.folder_of(where), name)
+        self.do(call, self.directory_of(where), name)
 
     @rule(what=picks, where=picks, name=names, flags=st.sampled_from([0, 0, 0, 1, 2, 4]))
     def rename(self, what: int, where: int, name: bytes, flags: int) -> None:
         found = self.some_name(what)
         if found is not None:
-            self.do("rename", *found, self.folder_of(where), name, flags)
+            self.do("rename", *found, self.directory_of(where), name, flags)
 
     @rule(what=picks, onto=picks, flags=st.sampled_from([0, 2, 2]))
     def rename_onto(self, what: int, onto: int, flags: int) -> None:
@@ -270,8 +270,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(where=picks, count=st.integers(20, 250), length=st.sampled_from([1, 8, 40, 230]), keep=st.integers(0, 3))
     def crowd(self, where: int, count: int, length: int, keep: int) -> None:
-        """Many names in one folder, some of which go again."""
-        directory = self.folder_of(where)
+        """Many names in one directory, some of which go again."""
+        directory = self.directory_of(where)
         if len(self.model.nodes) > 1500:
             return
         made = [b"%0*d" % (length, n) for n in range(count)]
@@ -407,8 +407,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.twin is not None and "compression" in self.model.features)
     @rule(what=picks, name=names)
     def compress(self, what: int, name: bytes) -> None:
-        """A folder hands it down; a file can begin with it as long as it has no blocks."""
-        ino = self.folder_of(what)
+        """A directory hands it down; a file can begin with it as long as it has no blocks."""
+        ino = self.directory_of(what)
         if name[0] > ord("b"):
             ino = self.do("create", ino, name, stat.S_IFREG | 0o644)
         if ino is not None:

@@ -26,7 +26,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str,
     """(name, our report, the truth)"""
     name = request.param
     images = (str(traces.image(name, "before")), str(traces.image(name, "after")))
-    return name, analyze(AnalysisRequest(str(traces.FOLDER / name), *images, top=0)).report, traces.truth(name)
+    return name, analyze(AnalysisRequest(str(traces.DIRECTORY / name), *images, top=0)).report, traces.truth(name)
 
 
 def blocks(truth: dict[str, Any]) -> list[list[Any]]:
@@ -146,8 +146,8 @@ def test_a_block_that_is_written_very_often_is_counted_as_often() -> None:
 
 def test_with_one_image_there_are_areas_and_no_guesses() -> None:
     after = str(traces.image("churn", "after"))
-    report = analyze(AnalysisRequest(str(traces.FOLDER / "churn"), image_after=after)).report
-    whole = analyze(AnalysisRequest(str(traces.FOLDER / "churn"), image=after)).report
+    report = analyze(AnalysisRequest(str(traces.DIRECTORY / "churn"), image_after=after)).report
+    whole = analyze(AnalysisRequest(str(traces.DIRECTORY / "churn"), image=after)).report
     assert report["areas"] == whole["areas"]
     assert report["threaded_share"] is None
     share = whole["threaded_share"]
@@ -180,7 +180,7 @@ def test_images_of_different_volumes_are_refused() -> None:
     with pytest.raises(Usage, match="different volumes"):
         analyze(
             AnalysisRequest(
-                str(traces.FOLDER / "churn"),
+                str(traces.DIRECTORY / "churn"),
                 str(traces.image("churn", "before")),
                 str(traces.image("varmail", "after")),
             )
@@ -189,7 +189,7 @@ def test_images_of_different_volumes_are_refused() -> None:
 
 def test_the_picture_by_log_holds_all_bytes() -> None:
     images = (str(traces.image("fileserver", "before")), str(traces.image("fileserver", "after")))
-    done = analyze(AnalysisRequest(str(traces.FOLDER / "fileserver"), *images))
+    done = analyze(AnalysisRequest(str(traces.DIRECTORY / "fileserver"), *images))
     assert done.log_raster is not None
     sums = done.log_raster.sums.sum(axis=(1, 2))
     shown = dict(zip(done.log_names, sums.tolist(), strict=True))

@@ -21,7 +21,7 @@ from tests import judges
 from tests.trace import traces
 from tests.trace.traces import request
 
-CHURN = str(traces.FOLDER / "churn")
+CHURN = str(traces.DIRECTORY / "churn")
 
 
 def trace(*args: object) -> Result:
@@ -152,7 +152,7 @@ def test_each_picture_is_sound_svg_and_png(tmp_path: Path, images: tuple[str, ..
 
 
 def test_comparing_gives_ratios_to_the_baseline(tmp_path: Path) -> None:
-    names = [str(traces.FOLDER / name) for name in ("f2fs-varmail", "churn")]
+    names = [str(traces.DIRECTORY / name) for name in ("f2fs-varmail", "churn")]
     found = json.loads(trace("compare", *names, "--baseline", names[1], "--json").output)
     row = found["metrics"]["writes.bytes"]
     assert row[names[1]]["ratio"] == 1

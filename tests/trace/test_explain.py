@@ -19,7 +19,7 @@ from f2tools.trace.metrics.metric import BYTES, NS, SHARE
 from tests.trace import traces
 from tests.trace.traces import request
 
-CHURN = str(traces.FOLDER / "churn")
+CHURN = str(traces.DIRECTORY / "churn")
 VALUE = re.compile(r"-?[\d,.]+(?:x|%)?|-|[▁▂▃▄▅▆▇█]+")
 UNITS = {"B", "KiB", "MiB", "GiB", "ns", "us", "ms", "s", "%"}
 JOINTS = {"of", "in", "for", "a", "are", "what", "was", "which", "them", "as", "device", "counts"}
@@ -33,15 +33,17 @@ def trace(*args: object) -> str:
 @pytest.fixture(scope="module", params=["with images", "without", "tracepoints"])
 def analyzed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Path]:
     """(report as text, as JSON, a directory with the rest) of a trace."""
-    folder = tmp_path_factory.mktemp("explain")
+    directory = tmp_path_factory.mktemp("explain")
     args: list[object] = [CHURN]
     if request.param == "with images":
         args += ["--image", traces.image("churn", "before"), "--image-after", traces.image("churn", "after")]
         args += ["--app-bytes", "1M"]
     elif request.param == "tracepoints":
-        args = [traces.FOLDER / "churn" / "ftrace.txt.zst"]
-    report = json.loads(trace("analyze", *args, "--json", "--csv", folder / "csv", "--html", folder / "page.html"))
-    return trace("analyze", *args), report, folder
+        args = [traces.DIRECTORY / "churn" / "ftrace.txt.zst"]
+    report = json.loads(
+        trace("analyze", *args, "--json", "--csv", directory / "csv", "--html", directory / "page.html")
+    )
+    return trace("analyze", *args), report, directory
 
 
 def names_in(value: Any, path: str = "") -> Iterator[str]:
@@ -120,7 +122,7 @@ def test_every_name_in_the_tables_is_explained(analyzed: tuple[str, Any, Path]) 
 
 @pytest.mark.parametrize("every", [[], ["--all"]])
 def test_every_line_of_a_comparison_is_explained(every: list[str]) -> None:
-    text = trace("compare", CHURN, traces.FOLDER / "f2fs-varmail", *every)
+    text = trace("compare", CHURN, traces.DIRECTORY / "f2fs-varmail", *every)
     labels = [line.split("  ")[0] for line in text.splitlines()[1:-1]]
     assert len(labels) > 20
     assert [label for label in labels if not meaning_of(label)] == []

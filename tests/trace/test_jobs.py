@@ -14,11 +14,11 @@ from f2tools.blktrace.ahead import StreamAhead
 from f2tools.blktrace.sources import open_trace
 from f2tools.errors import DeviceError
 from f2tools.trace.analyze import AnalysisRequest, analyze
-from tests.images import FOLDER
+from tests.images import DIRECTORY
 from tests.trace import traces
 from tests.trace.traces import WRITE, Ev, note, request
 
-TRACES = sorted(path.parent.name for path in FOLDER.glob("traces/*/x.blktrace.0.zst"))
+TRACES = sorted(path.parent.name for path in DIRECTORY.glob("traces/*/x.blktrace.0.zst"))
 
 
 def report(path: Path, jobs: int) -> str:
@@ -27,9 +27,9 @@ def report(path: Path, jobs: int) -> str:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_real_traces_give_the_same_report(name: str, tmp_path: Path) -> None:
-    folder = traces.unpacked(name, tmp_path)
-    alone = report(folder, 1)
-    assert alone == report(folder, 2) == report(folder, 5)
+    directory = traces.unpacked(name, tmp_path)
+    alone = report(directory, 1)
+    assert alone == report(directory, 2) == report(directory, 5)
 
 
 def damaged(tmp_path: Path) -> Path:

@@ -34,11 +34,11 @@ def lines_of(text: str) -> list[str]:
 
 def btt(prefix: Path) -> str:
     """What btt prints of the merged trace."""
-    folder = prefix.parent
+    directory = prefix.parent
     merged = [judges.need_tool("blkparse"), "-q", "-O", "-i", prefix.name, "-d", "merged.bin"]
-    subprocess.run(merged, cwd=folder, capture_output=True, check=True)
+    subprocess.run(merged, cwd=directory, capture_output=True, check=True)
     command = [judges.need_tool("btt"), "-i", "merged.bin"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True).stdout
 
 
 def row(text: str, name: str) -> tuple[str, str, str, int]:

@@ -21,7 +21,7 @@ REAL = ("f2fs-fileserver", "f2fs-varmail", "nilfs2-randwrite", "churn", "fileser
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.parametrize("issue_only", [False, True])
 def test_totals_are_those_of_the_disk(name: str, issue_only: bool) -> None:
-    report = analyze(AnalysisRequest(str(traces.FOLDER / name), issue_only=issue_only)).report
+    report = analyze(AnalysisRequest(str(traces.DIRECTORY / name), issue_only=issue_only)).report
     disk = traces.counted(name)
     for ours, theirs in (("reads", "read"), ("writes", "write"), ("discards", "discard")):
         assert report[ours]["bytes"] == disk[f"{theirs}_sectors"] * 512
@@ -37,7 +37,7 @@ def test_totals_are_those_of_the_disk(name: str, issue_only: bool) -> None:
 
 def test_write_amplification_is_written_by_given() -> None:
     given = traces.facts("churn")["application_bytes"]
-    report = analyze(AnalysisRequest(str(traces.FOLDER / "churn"), app_bytes=given)).report
+    report = analyze(AnalysisRequest(str(traces.DIRECTORY / "churn"), app_bytes=given)).report
     assert report["fs_waf"] == pytest.approx(67158016 / 99871199)
 
 
@@ -45,8 +45,8 @@ def write_all(sizes: list[tuple[int, int]], kind: int = WRITE) -> list[Ev]:
     return [e for n, (sector, count) in enumerate(sizes) for e in request(1_000 + n * 300_000, sector, count, kind)]
 
 
-def report_of(folder: Path, events: list[Ev]) -> dict:
-    return analyze(AnalysisRequest(str(traces.write(folder, events)))).report
+def report_of(directory: Path, events: list[Ev]) -> dict:
+    return analyze(AnalysisRequest(str(traces.write(directory, events)))).report
 
 
 def test_sizes_of_512_kib(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from f2tools.trace import pieces
 from f2tools.trace.analyze import AnalysisRequest, analysis_of, analyze
 from f2tools.trace.measure.measure import METRIC_OPS
 from f2tools.trace.pieces import Piece, Task, Whole, count, merge, task_of
-from tests.images import FOLDER
+from tests.images import DIRECTORY
 from tests.trace import traces
 from tests.trace.test_jobs import damaged
 from tests.trace.traces import WRITE, Ev, request
 
-TRACES = sorted(path.parent.name for path in FOLDER.glob("traces/*/x.blktrace.0.zst"))
+TRACES = sorted(path.parent.name for path in DIRECTORY.glob("traces/*/x.blktrace.0.zst"))
 
 
 @pytest.fixture(scope="module")

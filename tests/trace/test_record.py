@@ -15,7 +15,7 @@ from tests import images
 from tests.trace import traces
 
 STAND_IN = """#!/bin/sh
-# blktrace -d DEVICE -D FOLDER -o NAME -b SIZE
+# blktrace -d DEVICE -D DIRECTORY -o NAME -b SIZE
 cp {source}.blktrace.0 "$4/$6.blktrace.0"
 trap 'echo "  Total: 3712 events (dropped {dropped}), 175 KiB data"; exit 0' INT
 while :; do sleep 0.05; done
@@ -26,11 +26,11 @@ while :; do sleep 0.05; done
 def tools(tmp_path: Path) -> Path:
     """A directory for PATH with a blktrace that gives a known trace."""
     source = traces.unpacked("churn", tmp_path / "source")
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "blktrace").write_text(STAND_IN.format(source=source, dropped=0))
-    (folder / "blktrace").chmod(0o755)
-    return folder
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    (directory / "blktrace").write_text(STAND_IN.format(source=source, dropped=0))
+    (directory / "blktrace").chmod(0o755)
+    return directory
 
 
 def record(tools: Path, *args: object) -> subprocess.CompletedProcess[str]:
@@ -40,7 +40,7 @@ def record(tools: Path, *args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PATH": path}, timeout=120)
 
 
-def test_a_recording_is_one_folder_that_analyze_reads(tmp_path: Path, tools: Path) -> None:
+def test_a_recording_is_one_directory_that_analyze_reads(tmp_path: Path, tools: Path) -> None:
     device = images.copy_sparse(traces.image("churn", "after"), tmp_path / "disk.img")
     written = tmp_path / "written"
     command = ["dd", "if=/dev/zero", f"of={written}", "bs=64k", "count=16", "conv=fsync"]
@@ -71,8 +71,8 @@ def test_copies_of_metadata_are_small_and_say_the_same(tmp_path: Path) -> None:
         pair.append(str(tmp_path / f"{which}.img"))
         assert os.stat(pair[-1]).st_blocks < os.stat(original).st_blocks
     originals = [str(traces.image("fileserver", which)) for which in ("before", "after")]
-    folder = str(traces.FOLDER / "fileserver")
-    ours, theirs = (analyze(AnalysisRequest(folder, *both, top=0)).report for both in (pair, originals))
+    directory = str(traces.DIRECTORY / "fileserver")
+    ours, theirs = (analyze(AnalysisRequest(directory, *both, top=0)).report for both in (pair, originals))
     for key in ("areas", "logs", "ambiguous", "files", "valid_block_histogram"):
         assert ours[key] == theirs[key], key
 

@@ -79,14 +79,14 @@ def played(seed: int, steps: int, places: int, device: int = traces.DEVICE) -> l
     return [replace(event, device=device) for event in sorted(found, key=lambda each: each.time)]
 
 
-def variants(folder: Path, events: Sequence[Ev]) -> list[Path]:
+def variants(directory: Path, events: Sequence[Ev]) -> list[Path]:
     """The same events in both versions and both byte orders, with cgroups and without."""
     found = []
     for version in (7, 8):
         for order in "<>":
             for cgroup in (0, 77):
                 ones = [replace(e, cgroup=cgroup) if e.sequence is None else e for e in events]
-                found.append(traces.write(folder / f"{version}{ord(order)}{cgroup}", ones, version, order))
+                found.append(traces.write(directory / f"{version}{ord(order)}{cgroup}", ones, version, order))
     return found
 
 
@@ -108,7 +108,7 @@ def test_played_traces_in_every_form(tmp_path: Path, seed: int, places: int) -> 
 
 
 @pytest.mark.peer
-def test_two_devices_in_one_folder(tmp_path: Path) -> None:
+def test_two_devices_in_one_directory(tmp_path: Path) -> None:
     """Equal sectors of two devices are two places."""
     one, two = played(5, 1_500, 300), played(6, 1_500, 300, 8 << 20 | 32)
     # no two events at one time, as their order is anybody's

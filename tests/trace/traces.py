@@ -15,7 +15,7 @@ import zstandard
 from f2tools.blktrace.records import OP_NUMBERS
 from tests import images
 
-FOLDER = Path(__file__).parent.parent / "reference" / "traces"
+DIRECTORY = Path(__file__).parent.parent / "reference" / "traces"
 READ, WRITE, FLUSH, SYNC, NOTIFY, DISCARD, FS = 1, 2, 4, 8, 1024, 8192, 256
 DEVICE = 8 << 20 | 16
 
@@ -80,14 +80,14 @@ def records(events: Iterable[Ev], version: int = 7, order: str = "<") -> list[by
     return found
 
 
-def write(folder: Path, events: Iterable[Ev], version: int = 7, order: str = "<", name: str = "t") -> Path:
+def write(directory: Path, events: Iterable[Ev], version: int = 7, order: str = "<", name: str = "t") -> Path:
     """A file for each CPU; the prefix."""
-    folder.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     ordered = sorted(events, key=lambda event: event.time)
     for cpu in sorted({event.cpu for event in ordered}):
         data = b"".join(records((e for e in ordered if e.cpu == cpu), version, order))
-        (folder / f"{name}.blktrace.{cpu}").write_bytes(data)
-    return folder / name
+        (directory / f"{name}.blktrace.{cpu}").write_bytes(data)
+    return directory / name
 
 
 def request(
@@ -98,11 +98,11 @@ def request(
     return [one, *(replace(one, time=start + at, op=op) for at, op in ((500, "G"), (2_000, "D"), (2_000 + took, "C")))]
 
 
-def unpacked(name: str, folder: Path) -> Path:
+def unpacked(name: str, directory: Path) -> Path:
     """A reference trace as blktrace left it; the prefix."""
-    target = folder / name
+    target = directory / name
     target.mkdir(parents=True, exist_ok=True)
-    for packed in (FOLDER / name).glob("x.blktrace.*.zst"):
+    for packed in (DIRECTORY / name).glob("x.blktrace.*.zst"):
         data = zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read()
         (target / packed.name.removesuffix(".zst")).write_bytes(data)
     return target / "x"
@@ -110,7 +110,7 @@ def unpacked(name: str, folder: Path) -> Path:
 
 def facts(name: str) -> dict[str, Any]:
     """What is known of a reference trace beside it: counters, the application's bytes."""
-    return json.loads((FOLDER / name / "trace.json").read_text())
+    return json.loads((DIRECTORY / name / "trace.json").read_text())
 
 
 def counted(name: str) -> dict[str, int]:
@@ -121,9 +121,9 @@ def counted(name: str) -> dict[str, int]:
 
 def truth(name: str) -> dict[str, Any]:
     """The kernel's own word on every block."""
-    return json.loads(lzma.decompress((FOLDER / name / "truth.json.xz").read_bytes()))
+    return json.loads(lzma.decompress((DIRECTORY / name / "truth.json.xz").read_bytes()))
 
 
 def image(name: str, which: str) -> Path:
     """The volume `before` or `after`."""
-    return images.unpacked(FOLDER / name / f"{which}.img.zst")
+    return images.unpacked(DIRECTORY / name / f"{which}.img.zst")

@@ -84,8 +84,8 @@ def sound(path: Path, extra: Sequence[Path] = ()) -> None:
         assert_consistent(volume)
 
 
-def filled(folder: Path, options: str = "--size 64M") -> Path:
-    path = fresh(folder, options)
+def filled(directory: Path, options: str = "--size 64M") -> Path:
+    path = fresh(directory, options)
     twin = Twin(writable(path))
     work = Workload(twin, 0)
     work.links()

@@ -377,8 +377,8 @@ class _Slots:
             while done < len(view):
                 done += os.pwrite(self._file.fileno(), view[done:], position + done)
         except OSError as error:
-            folder = tempfile.gettempdir()
-            raise DeviceError(f"{folder}: keeping changes in a temporary file failed: {error.strerror}") from None
+            directory = tempfile.gettempdir()
+            raise DeviceError(f"{directory}: keeping changes in a temporary file failed: {error.strerror}") from None
 
 
 def _blocks(offset: int, length: int) -> tuple[int, int]:

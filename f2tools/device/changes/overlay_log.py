@@ -114,7 +114,7 @@ class OverlayLog:
         except OSError as error:
             raise DeviceError(f"{old.path}: {error.strerror}") from None
         self.path = self._file.name = old.path
-        newfile.sync_folder(self.path)
+        newfile.sync_directory(self.path)
 
     def close(self) -> None:
         """Let the file go."""
@@ -136,7 +136,7 @@ class OverlayLog:
         self._file.size_bytes = HEADER.size
         self._file.pwrite(0, self._header)
         self._file.flush()
-        newfile.sync_folder(self.path)
+        newfile.sync_directory(self.path)
 
     def _record(self, at: int) -> tuple[int, int, int, int] | None:
         """(kind, first, count, bytes that follow) of a record; None where there isn't a whole one."""

@@ -526,7 +526,7 @@ def _create(path: str) -> FileDevice:
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror}; no undo log can be kept there, and nothing was changed") from None
     lock(fd, path)
-    newfile.sync_folder(path)  # the name too must outlive a crash
+    newfile.sync_directory(path)  # the name too must outlive a crash
     return _LogFile(path, fd)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device.base import Data, Device, byte_view
-from f2tools.device.containers.kept import Kept
+from f2tools.device.containers.kept import LruCache
 from f2tools.device.media.image import open_source
 from f2tools.device.media.remote import DeviceFile
 from f2tools.errors import DeviceError, Unsupported
@@ -101,7 +101,7 @@ class _Container:
     def __init__(self, file: Device) -> None:
         self._file = file
         self.name = file.name
-        self.kept = Kept(KEPT_BYTES)
+        self.kept = LruCache(KEPT_BYTES)
         self._streams: dict[str, _Stream] = {}
         self._map_bytes = 0
         directory = _directory_bytes(file)

@@ -1,7 +1,7 @@
-"""Open a file below a folder, so that no link leads out of it, whoever swaps names there meanwhile.
+"""Open a file below a directory, so that no link leads out of it, whoever swaps names there meanwhile.
 
 The kernel does that since 5.6, by openat2(), which libc has no function for yet.  Without it the way is gone
-folder by folder, and no link is followed.
+directory by directory, and no link is followed.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(folder: int, name: str) -> int:
-    """A descriptor (O_PATH) of what a name leads to below an open folder; OSError, EXDEV where it leads out."""
+def open_beneath(directory: int, name: str) -> int:
+    """A descriptor (O_PATH) of what a name leads to below an open directory; OSError, EXDEV where it leads out."""
     how = _OpenHow(_LOOK, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     for _ in range(TRIES):
         fd = call(
-            ctypes.c_long(SYS_OPENAT2), ctypes.c_int(folder), ctypes.c_char_p(os.fsencode(name)), ctypes.byref(how),
+            ctypes.c_long(SYS_OPENAT2), ctypes.c_int(directory), ctypes.c_char_p(os.fsencode(name)), ctypes.byref(how),
             ctypes.c_size_t(ctypes.sizeof(how)),
         )  # fmt: skip
         if fd >= 0:
             return fd
         error = ctypes.get_errno()
         if error in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox that doesn't know it
-            return step_beneath(folder, name)
+            return step_beneath(directory, name)
         if error not in (errno.EAGAIN, errno.EINTR):
             raise OSError(error, os.strerror(error), name)
     raise OSError(errno.EAGAIN, "names there change all the time", name)
 
 
-def step_beneath(folder: int, name: str) -> int:
+def step_beneath(directory: int, name: str) -> int:
     """The same without the kernel's help; ELOOP or ENOTDIR for links, wherever they lead."""
-    *folders, last = [part for part in name.split("/") if part not in ("", ".")] or ["."]
-    here = os.dup(folder)
+    *directories, last = [part for part in name.split("/") if part not in ("", ".")] or ["."]
+    here = os.dup(directory)
     try:
-        for part in folders:
+        for part in directories:
             step = os.open(part, _LOOK | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=here)
             os.close(here)
             here = step

@@ -1,7 +1,7 @@
 """Files that an image names: the pieces, extents and parents that a container is made of.
 
 An image may come from an enemy, and what it names would be read with the rights of whoever opens it, and end up among
-what is copied out of it.  So it reaches regular files in its own folder, by names that don't lead out of that; any
+what is copied out of it.  So it reaches regular files in its own directory, by names that don't lead out of that; any
 other file only where the user named it, with `--backing`.
 """
 
@@ -40,7 +40,7 @@ def backing_paths() -> tuple[str, ...]:
 def beside(image: str, named: str) -> str:
     """The path of a file that an image names; DeviceError where it must not, or can't, be that one.
 
-    Where it is in the image's folder, what opens that path gets the file that was looked at, or a DeviceError.
+    Where it is in the image's directory, what opens that path gets the file that was looked at, or a DeviceError.
     """
     last = re.split(r"[/\\]", named)[-1]
     for path in _BACKING.get():
@@ -58,25 +58,25 @@ class _Refused(Exception):
     """Why what an image names isn't read."""
 
 
-def _within(folder: str, named: str) -> LookedAt:
+def _within(directory: str, named: str) -> LookedAt:
     if not named or "\0" in named:
         raise _Refused("which is no name of a file")
     if os.path.isabs(named):
         raise _Refused("an absolute path")
     if ".." in named.split("/"):
-        raise _Refused("which leads out of the image's folder")
+        raise _Refused("which leads out of the image's directory")
     try:
-        home = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        home = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fd = open_beneath(home, named)
         finally:
             os.close(home)
     except OSError as error:
         if error.errno in (errno.EXDEV, errno.ELOOP):
-            raise _Refused("a link that leads out of the image's folder") from None
+            raise _Refused("a link that leads out of the image's directory") from None
         raise _Refused(f"which can't be read there: {error.strerror}") from None
     found = os.fstat(fd)
     os.close(fd)
     if not stat.S_ISREG(found.st_mode):
         raise _Refused("which is no regular file")
-    return LookedAt(os.path.join(folder, named), found)
+    return LookedAt(os.path.join(directory, named), found)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 
-class Kept:
+class LruCache:
     """Bytes and arrays by a key, those that were used last."""
 
     def __init__(self, most_bytes: int) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.containers.beside import beside
-from f2tools.device.containers.kept import Kept
+from f2tools.device.containers.kept import LruCache
 from f2tools.errors import DeviceError, Unsupported
 
 MAGIC = b"QFI\xfb"
@@ -59,7 +59,7 @@ class Qcow2(Device):
         self.table_bytes = self._l1.nbytes + (backing.table_bytes if isinstance(backing, Qcow2) else 0)
         if self.table_bytes > MOST_CHAIN_BYTES:
             raise DeviceError(f"{self.name}: qcow2 images on each other whose tables have {self.table_bytes} bytes")
-        self._kept = backing._kept if isinstance(backing, Qcow2) else Kept(KEPT_BYTES)
+        self._kept = backing._kept if isinstance(backing, Qcow2) else LruCache(KEPT_BYTES)
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)

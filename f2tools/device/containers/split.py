@@ -23,9 +23,9 @@ def pieces_of(path: str | Path) -> list[str]:
     if match is None or len(match[2]) < 3:
         return []
     stem, width, number = match[1], len(match[2]), int(match[2])
-    folder = os.path.dirname(stem) or "."
+    directory = os.path.dirname(stem) or "."
     others = re.compile(re.escape(os.path.basename(stem)) + rf"(\d{{{width}}})")
-    found = sorted(int(m[1]) for name in os.listdir(folder) if (m := others.fullmatch(name)))
+    found = sorted(int(m[1]) for name in os.listdir(directory) if (m := others.fullmatch(name)))
     found = [other for other in found if other >= number]
     if len(found) < 2 or (number == 1 and os.path.exists(f"{stem}{0:0{width}}")):
         return []

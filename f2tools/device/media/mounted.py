@@ -39,7 +39,7 @@ def is_marked(fd: int) -> bool:
 def mounted_on(path: str) -> str | None:
     """Where an image is mounted by f2tools; None where it isn't."""
     wanted = os.path.realpath(path)
-    return next((folder for source, folder in mounts() if os.path.realpath(source) == wanted), None)
+    return next((directory for source, directory in mounts() if os.path.realpath(source) == wanted), None)
 
 
 def mounts() -> list[tuple[str, str]]:

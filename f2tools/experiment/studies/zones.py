@@ -24,7 +24,7 @@ def part(work: Work) -> Numbers:
     """One mixed load traced, then through each model with the logs in one zone and in six."""
     from f2tools.ftl.models import Setting as Flash
     from f2tools.ftl.relocation import Relocation
-    from f2tools.ftl.replay import Plan, simulate_trace
+    from f2tools.ftl.replay import ReplayPlan, simulate_trace
     from f2tools.ftl.trace_input import TraceInput
 
     setting = work.setting
@@ -51,7 +51,7 @@ def part(work: Work) -> Numbers:
             for zones in ZONES:
                 source = TraceInput((str(path),), PAGE, None, Relocation(first, size, logs, PAGE, zones))
                 flash = Flash(model, blocks=None, pages_per_block=256, op=0.07, seed=setting.seed)
-                report = simulate_trace(flash, source, Plan("none"), "auto", lambda _: None).report
+                report = simulate_trace(flash, source, ReplayPlan("none"), "auto", lambda _: None).report
                 found["runs"].append({"model": model, "zones": zones, **report})
                 work.advance(0.3 / len(MODELS) / len(ZONES))
     return found

@@ -160,7 +160,7 @@ class Keyring:
 
 @dataclass(frozen=True)
 class Policy:
-    """How a file is encrypted and by which master key; what all files below one encrypted folder have in common."""
+    """How a file is encrypted and by which master key; what all files below one encrypted directory have in common."""
 
     version: int
     contents_mode: int
@@ -206,7 +206,7 @@ def parse_context(context: bytes) -> tuple[Policy, bytes]:
 
 
 class FileKey:
-    """What one inode's key does: decrypt its blocks (file), the names in it (folder), its target (symbolic link)."""
+    """What one inode's key does: decrypt its blocks (file), the names in it (directory), its target (symbolic link)."""
 
     def __init__(self, master: MasterKey, policy: Policy, nonce: bytes, ino: int, uuid: bytes) -> None:
         self._master = master
@@ -225,7 +225,7 @@ class FileKey:
 
     @cached_property
     def dirhash_key(self) -> bytes:
-        """The key of the hashes in a casefolded folder."""
+        """The key of the hashes in a casefolded directory."""
         return self._master.derive(_DIRHASH, self._nonce, 16)
 
     @cached_property

@@ -26,10 +26,10 @@ def expand(volume: Volume, pattern: bytes) -> list[bytes]:
     found = [b"/"] if pattern.startswith(b"/") else [b""]
     for part in filter(None, pattern.split(b"/")):
         if _MAGIC.search(part) is None:
-            paths = (_under(folder, part) for folder in found)
+            paths = (_under(directory, part) for directory in found)
             found = [path for path in paths if _is_there(volume, path)]
             continue
-        found = [_under(folder, name) for folder in found for name in _names(volume, folder, part)]
+        found = [_under(directory, name) for directory in found for name in _names(volume, directory, part)]
     return sorted(found)
 
 
@@ -40,10 +40,10 @@ def expand_all(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _names(volume: Volume, folder: bytes, pattern: bytes) -> list[bytes]:
+def _names(volume: Volume, directory: bytes, pattern: bytes) -> list[bytes]:
     """Names in a directory that match; none where it is no directory, or can't be read."""
     with suppress(OSError, F2fsError):
-        inode = volume.path(folder or b"/").inode
+        inode = volume.path(directory or b"/").inode
         if inode.is_dir:
             names = [entry.name for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
             hidden = pattern.startswith(b".")
@@ -59,5 +59,5 @@ def _is_there(volume: Volume, path: bytes) -> bool:
     return True
 
 
-def _under(folder: bytes, name: bytes) -> bytes:
-    return folder + name if folder.endswith(b"/") or not folder else folder + b"/" + name
+def _under(directory: bytes, name: bytes) -> bytes:
+    return directory + name if directory.endswith(b"/") or not directory else directory + b"/" + name

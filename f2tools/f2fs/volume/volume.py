@@ -301,7 +301,7 @@ class Volume:
                 for entries in self.scandir(inode, said):
                     empty = False
                     yield path, inode, entries
-                    below += self._folders(path, entries, met, noted)
+                    below += self._directories(path, entries, met, noted)
                 if empty:
                     yield path, inode, []
             except F2fsError as error:
@@ -309,7 +309,7 @@ class Volume:
             noted += [(path, text) for text in said]
             todo += below[::-1]
 
-    def _folders(
+    def _directories(
         self, path: bytes, entries: list[Entry], met: set[int], noted: list[tuple[bytes, str]]
     ) -> Iterator[tuple[bytes, int]]:
         """(path, inode number) of the directories among entries that were not met before."""

@@ -130,12 +130,12 @@ class Balance(Charging):
     @cached_property
     def _node_logs(self) -> set[int]:
         policy = self.policy
-        return {policy.node_log(direct, folder) for direct in (False, True) for folder in (False, True)}
+        return {policy.node_log(direct, directory) for direct in (False, True) for directory in (False, True)}
 
     @cached_property
     def _data_logs(self) -> set[int]:
         policy = self.policy
-        return {policy.data_log(folder, cold, hot) for folder, cold, hot in product((False, True), repeat=3)}
+        return {policy.data_log(directory, cold, hot) for directory, cold, hot in product((False, True), repeat=3)}
 
     def _enough(self, blocks: int, more: int = 0) -> bool:
         return self.segments.free_sections + more > self.segments.reserved_sections + self._needed(blocks)

@@ -53,7 +53,7 @@ class Place(NamedTuple):
     depth: int
 
 
-class Names:
+class NamePlaces:
     """Where the names of a directory are that is asked for many, and which of its blocks were seen to have no room."""
 
     def __init__(self, places: dict[bytes, int]) -> None:
@@ -71,7 +71,7 @@ class Directories:
         self._data = data
         self._strict = bool(encoding_flags & F2FS_ENC_STRICT_MODE_FL)
         self._clean: dict[tuple[int, int], NDArray[np.uint8]] = {}
-        self._names: dict[int, Names] = {}
+        self._names: dict[int, NamePlaces] = {}
         self._asked: dict[int, int] = {}  # how often for a name in a directory
 
     # -- names ----------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Directories:
                     return found
         return None
 
-    def _found(self, inode: LiveInode, name: bytes, names: Names) -> Dentry | None:
+    def _found(self, inode: LiveInode, name: bytes, names: NamePlaces) -> Dentry | None:
         place = names.places.get(name)
         if place is None:
             return None
@@ -134,7 +134,7 @@ class Directories:
         code, ino, _, kind = DentryArea(block).entry_at(slot)
         return Dentry(name, ino, kind, code, number, slot)
 
-    def _names_if_worth(self, inode: LiveInode) -> Names | None:
+    def _names_if_worth(self, inode: LiveInode) -> NamePlaces | None:
         """The names of a directory of several blocks, once it was asked often."""
         asked = self._asked[inode.ino] = self._asked.get(inode.ino, 0) + 1
         if asked < ASKED_OFTEN or inode.i_size <= 2 * self.geo.block_size:
@@ -152,7 +152,7 @@ class Directories:
         if len(places) < len(found):  # names twice, or where they don't belong: only looking finds what the kernel does
             self._asked[inode.ino] = -sys.maxsize
             return None
-        names = self._names[inode.ino] = Names(places)
+        names = self._names[inode.ino] = NamePlaces(places)
         return names
 
     def forget_names(self, ino: int) -> None:

@@ -66,7 +66,7 @@ class InodeMaker:
 
     def make(
         self,
-        folder: LiveInode,
+        directory: LiveInode,
         name: bytes,
         mode: int,
         uid: int,
@@ -75,13 +75,13 @@ class InodeMaker:
         generation: int,
         compress: CompressOptions,
     ) -> LiveInode:
-        """An inode for a new name in `folder`, counted and in the cache; OSError ENOSPC or EDQUOT before anything."""
+        """An inode for a new name in `directory`, counted and in the cache; OSError ENOSPC or EDQUOT before all."""
         is_dir, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
-        if folder.i_mode & stat.S_ISGID:
-            gid = folder.i_gid
+        if directory.i_mode & stat.S_ISGID:
+            gid = directory.i_gid
             mode |= stat.S_ISGID if is_dir else 0
-        projid = folder.extra.get("i_projid", 0) if folder.i_flags & F2FS_PROJINHERIT_FL else 0
-        flags = self._flags(folder, mode)
+        projid = directory.extra.get("i_projid", 0) if directory.i_flags & F2FS_PROJINHERIT_FL else 0
+        flags = self._flags(directory, mode)
         self._space.require(1, 1)
         ino = self._nodes.nat.take()[0]
         block = self._nodes.new_block(ino, ino, 0, is_dir)
@@ -98,7 +98,7 @@ class InodeMaker:
         inode.set(
             i_mode=mode, i_uid=uid, i_gid=gid, i_links=2 if is_dir else 1, i_blocks=1, i_inline=inline, i_flags=flags,
             i_atime=seconds, i_ctime=seconds, i_mtime=seconds, i_atime_nsec=nsec, i_ctime_nsec=nsec, i_mtime_nsec=nsec,
-            i_generation=generation, i_current_depth=1 if is_dir else 0, i_pino=folder.ino, i_name=name,
+            i_generation=generation, i_current_depth=1 if is_dir else 0, i_pino=directory.ino, i_name=name,
             i_namelen=len(name), i_advise=self.advice(name) if is_file else 0,
         )  # fmt: skip
         if inline & F2FS_EXTRA_ATTR:
@@ -114,8 +114,8 @@ class InodeMaker:
             raise
         return inode
 
-    def _flags(self, folder: LiveInode, mode: int) -> int:
-        flags = folder.i_flags & INHERITED_FLAGS
+    def _flags(self, directory: LiveInode, mode: int) -> int:
+        flags = directory.i_flags & INHERITED_FLAGS
         if stat.S_ISDIR(mode):
             return flags | F2FS_INDEX_FL
         return flags & (~NOT_FOR_FILES if stat.S_ISREG(mode) else FOR_OTHERS)

@@ -80,35 +80,35 @@ class Namei(Content):
     def _make(self, parent: int, name: bytes, mode: int, uid: int, gid: int, umask: int) -> LiveInode:
         """A new inode with a name; nothing has changed when it fails."""
         with self.operation(2) as op:
-            folder = op.directory(parent)
-            self.names.check_name(folder, name)
-            if self.names.find(folder, name) is not None:
+            directory = op.directory(parent)
+            self.names.check_name(directory, name)
+            if self.names.find(directory, name) is not None:
                 fail(errno.EEXIST, name)
-            if stat.S_ISDIR(mode) and folder.i_links >= LINK_MAX:
+            if stat.S_ISDIR(mode) and directory.i_links >= LINK_MAX:
                 fail(errno.EMLINK, name)
-            mode, access, default = self._inherited(folder, mode, umask)
+            mode, access, default = self._inherited(directory, mode, umask)
             self.space.require(3, 2)
-            place = self.names.room(folder, name)
+            place = self.names.room(directory, name)
             now = self.clock()
-            inode = self.maker.make(folder, name, mode, uid, gid, now, self.new_generation(), self.compress_options)
+            inode = self.maker.make(directory, name, mode, uid, gid, now, self.new_generation(), self.compress_options)
             if inode.is_dir:
                 self.names.fill_new(inode, parent)
-                folder.set(i_links=folder.i_links + 1)
+                directory.set(i_links=directory.i_links + 1)
             for index, acl in ((XATTR_INDEX_POSIX_ACL_DEFAULT, default), (XATTR_INDEX_POSIX_ACL_ACCESS, access)):
                 if acl is not None:
                     self._store_xattr(inode, index, b"", build_disk(acl), 0)
-            self.names.add(folder, place, name, inode.ino, file_type(mode))
-            self.stamp_at(folder, now, modified=True)
+            self.names.add(directory, place, name, inode.ino, file_type(mode))
+            self.stamp_at(directory, now, modified=True)
             return inode
 
     def _inherited(
-        self, folder: LiveInode, mode: int, umask: int
+        self, directory: LiveInode, mode: int, umask: int
     ) -> tuple[int, list[AclEntry] | None, list[AclEntry] | None]:
         """(mode, access ACL, default ACL) of a new file in a directory."""
         default = None
         if not stat.S_ISLNK(mode):
             default = next(
-                (x.value for x in xattrs_of(self.nodes, folder) if x.index == XATTR_INDEX_POSIX_ACL_DEFAULT), None
+                (x.value for x in xattrs_of(self.nodes, directory) if x.index == XATTR_INDEX_POSIX_ACL_DEFAULT), None
             )
         if default is None:
             return mode & ~umask, None, None
@@ -117,65 +117,65 @@ class Namei(Content):
     def link(self, ino: int, parent: int, name: bytes) -> None:
         """A further name for a file; EPERM for directories, EXDEV across projects, EMLINK."""
         with self.operation(1) as op:
-            inode, folder = op.live(ino), op.directory(parent)
-            self.names.check_name(folder, name)
-            if self.names.find(folder, name) is not None:
+            inode, directory = op.live(ino), op.directory(parent)
+            self.names.check_name(directory, name)
+            if self.names.find(directory, name) is not None:
                 fail(errno.EEXIST, name)
             if inode.is_dir or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
                 fail(errno.EPERM, name)
             if inode.i_links >= LINK_MAX:
                 fail(errno.EMLINK, name)
-            self._same_project(inode, folder)
-            place = self.names.room(folder, name)
-            self.names.add(folder, place, name, ino, file_type(inode.i_mode))
+            self._same_project(inode, directory)
+            place = self.names.room(directory, name)
+            self.names.add(directory, place, name, ino, file_type(inode.i_mode))
             now = self.clock()
             if not inode.i_links:
                 self._nameless.discard(ino)
             inode.set(i_links=inode.i_links + 1, i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
             self._named(inode, parent, name)
             self.stamp_at(inode, now)
-            self.stamp_at(folder, now, modified=True)
+            self.stamp_at(directory, now, modified=True)
 
     def unlink(self, parent: int, name: bytes) -> None:
         """Remove a name; the file goes with its last one, once nobody holds it.  EISDIR for a directory."""
         with self.operation(0) as op:
-            folder = op.directory(parent)
-            entry = self._entry(folder, name)
+            directory = op.directory(parent)
+            entry = self._entry(directory, name)
             inode = op.live(entry.ino)
             if inode.is_dir:
                 fail(errno.EISDIR, name)
-            self._may_remove(folder, inode, name)
-            self.remove_name(folder, entry, inode)
+            self._may_remove(directory, inode, name)
+            self.remove_name(directory, entry, inode)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty directory; ENOTEMPTY, ENOTDIR, EINVAL for `.`."""
         with self.operation(0) as op:
-            folder = op.directory(parent)
+            directory = op.directory(parent)
             if name == b".":
                 fail(errno.EINVAL, name)
             if name == b"..":
                 fail(errno.ENOTEMPTY, name)
-            entry = self._entry(folder, name)
+            entry = self._entry(directory, name)
             inode = op.live(entry.ino)
             if not inode.is_dir:
                 fail(errno.ENOTDIR, name)
-            self._may_remove(folder, inode, name)
+            self._may_remove(directory, inode, name)
             if not self.names.is_empty(inode):
                 fail(errno.ENOTEMPTY, name)
-            self.remove_name(folder, entry, inode)
+            self.remove_name(directory, entry, inode)
 
-    def remove_name(self, folder: LiveInode, entry: Dentry, inode: LiveInode | None = None) -> None:
+    def remove_name(self, directory: LiveInode, entry: Dentry, inode: LiveInode | None = None) -> None:
         """Remove an entry whatever it leads to; `inode` is what it leads to, where that is known."""
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
-        self.names.remove(folder, entry)
-        self.stamp_at(folder, now, modified=True)
-        self._unlinked(folder, inode, now)
+        self.names.remove(directory, entry)
+        self.stamp_at(directory, now, modified=True)
+        self._unlinked(directory, inode, now)
 
-    def _unlinked(self, folder: LiveInode, inode: LiveInode, now: int) -> None:
+    def _unlinked(self, directory: LiveInode, inode: LiveInode, now: int) -> None:
         """A file lost a name."""
         if inode.is_dir:
-            folder.set(i_links=max(folder.i_links - 1, 2))
+            directory.set(i_links=max(directory.i_links - 1, 2))
             inode.set(i_links=0, i_size=inode.i_size if inode.has_inline_dentry else 0)
         else:
             inode.set(i_links=max(inode.i_links - 1, 0))
@@ -195,8 +195,8 @@ class Namei(Content):
         with self.operation(3) as op:
             if flags & ~7 or (flags & RENAME_EXCHANGE and flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)):
                 fail(errno.EINVAL, name)
-            folder, target = op.directory(parent), op.directory(new_parent)
-            entry = self._entry(folder, name)
+            directory, target = op.directory(parent), op.directory(new_parent)
+            entry = self._entry(directory, name)
             inode = op.live(entry.ino)
             there = self._existing(target, new_name)
             if flags & RENAME_EXCHANGE and there is None:
@@ -213,10 +213,10 @@ class Namei(Content):
                 if not same_entry or entry.name == new_name or flags & RENAME_WHITEOUT:
                     return  # two names of one file: nothing to do; nor can a whiteout stand beside the name it folds to
                 other = there = None  # another case of the same name in a casefolded directory
-            self._may_remove(folder, inode, name)
+            self._may_remove(directory, inode, name)
             if other is not None:
                 self._may_remove(target, other, new_name)
-            for moved, into in ((inode, target), (other, folder if flags & RENAME_EXCHANGE else None)):
+            for moved, into in ((inode, target), (other, directory if flags & RENAME_EXCHANGE else None)):
                 if moved is not None and into is not None:
                     if moved.is_dir and self._is_inside(into, moved):
                         fail(errno.EINVAL, name)
@@ -224,17 +224,17 @@ class Namei(Content):
             if flags & RENAME_EXCHANGE:
                 assert other is not None
                 assert there is not None
-                self._exchange(folder, entry, inode, target, there, other)
+                self._exchange(directory, entry, inode, target, there, other)
                 return
             if other is not None:
                 self._replaceable(inode, other, new_name)
             else:
                 self.names.check_name(target, new_name)
-            self._move(folder, entry, inode, target, new_name, there, other, bool(flags & RENAME_WHITEOUT))
+            self._move(directory, entry, inode, target, new_name, there, other, bool(flags & RENAME_WHITEOUT))
 
     def _move(
         self,
-        folder: LiveInode,
+        directory: LiveInode,
         entry: Dentry,
         inode: LiveInode,
         target: LiveInode,
@@ -250,12 +250,12 @@ class Namei(Content):
         place = None
         if there is None:
             place = self.names.room(target, new_name)
-            if folder is target:
-                entry = self._still(folder, entry)
+            if directory is target:
+                entry = self._still(directory, entry)
         if whiteout:
             mode = stat.S_IFCHR
             generation = self.new_generation()
-            ghost = self.maker.make(folder, entry.name, mode, 0, 0, now, generation, self.compress_options)
+            ghost = self.maker.make(directory, entry.name, mode, 0, 0, now, generation, self.compress_options)
             self.maker.set_rdev(ghost, 0, 0)
         if place is not None:
             self.names.add(target, place, new_name, inode.ino, kind)
@@ -263,29 +263,29 @@ class Namei(Content):
             assert there is not None
             self.names.redirect(target, there, inode.ino, kind)
         if ghost is not None:
-            self.names.redirect(folder, entry, ghost.ino, file_type(ghost.i_mode))
+            self.names.redirect(directory, entry, ghost.ino, file_type(ghost.i_mode))
         else:
-            self.names.remove(folder, entry)
-        self._moved(inode, folder, target, new_name, now)
-        self.stamp_at(folder, now, modified=True)
+            self.names.remove(directory, entry)
+        self._moved(inode, directory, target, new_name, now)
+        self.stamp_at(directory, now, modified=True)
         self.stamp_at(target, now, modified=True)
         if other is not None:
             self._unlinked(target, other, now)
         self._need_checkpoint = self._need_checkpoint or inode.is_dir
 
-    def _still(self, folder: LiveInode, entry: Dentry) -> Dentry:
+    def _still(self, directory: LiveInode, entry: Dentry) -> Dentry:
         """The entry that is to go, looked up again: room for the new one may have moved it out of the inode.
 
         Before the new one is there: the two may be one name in a casefolded directory.
         """
-        found = self.names.find(folder, entry.name)
+        found = self.names.find(directory, entry.name)
         if found is not None and found.ino == entry.ino and found.name == entry.name:
             return found
-        raise F2fsError(f"inode {folder.ino}: the entry {os.fsdecode(entry.name)!r} is lost; run f2tools fsck")
+        raise F2fsError(f"inode {directory.ino}: the entry {os.fsdecode(entry.name)!r} is lost; run f2tools fsck")
 
     def _exchange(
         self,
-        folder: LiveInode,
+        directory: LiveInode,
         entry: Dentry,
         inode: LiveInode,
         target: LiveInode,
@@ -293,9 +293,9 @@ class Namei(Content):
         other: LiveInode,
     ) -> None:
         now = self.clock()
-        self.names.redirect(folder, entry, other.ino, file_type(other.i_mode))
+        self.names.redirect(directory, entry, other.ino, file_type(other.i_mode))
         self.names.redirect(target, there, inode.ino, file_type(inode.i_mode))
-        for moved, old, new, name in ((inode, folder, target, there.name), (other, target, folder, entry.name)):
+        for moved, old, new, name in ((inode, directory, target, there.name), (other, target, directory, entry.name)):
             self._moved(moved, old, new, name, now)
             self.stamp_at(old, now, modified=True)
         self._need_checkpoint = True
@@ -311,10 +311,10 @@ class Namei(Content):
         self._named(inode, new.ino, name)
         self.stamp_at(inode, now)
 
-    def _existing(self, folder: LiveInode, name: bytes) -> Dentry | None:
+    def _existing(self, directory: LiveInode, name: bytes) -> Dentry | None:
         if name in (b".", b".."):
             fail(errno.EBUSY, name)
-        return self.names.find(folder, name)
+        return self.names.find(directory, name)
 
     def _replaceable(self, inode: LiveInode, other: LiveInode, name: bytes) -> None:
         if inode.is_dir and not other.is_dir:
@@ -324,10 +324,10 @@ class Namei(Content):
         if other.is_dir and not self.names.is_empty(other):
             fail(errno.ENOTEMPTY, name)
 
-    def _is_inside(self, folder: LiveInode, top: LiveInode) -> bool:
+    def _is_inside(self, directory: LiveInode, top: LiveInode) -> bool:
         """Whether a directory is `top` or lies below it."""
         seen: set[int] = set()
-        ino = folder.ino
+        ino = directory.ino
         while ino not in seen:
             if ino == top.ino:
                 return True
@@ -338,20 +338,22 @@ class Namei(Content):
             ino = up.ino
         return False
 
-    def _same_project(self, inode: LiveInode, folder: LiveInode) -> None:
-        if folder.i_flags & F2FS_PROJINHERIT_FL and inode.extra.get("i_projid", 0) != folder.extra.get("i_projid", 0):
+    def _same_project(self, inode: LiveInode, directory: LiveInode) -> None:
+        if directory.i_flags & F2FS_PROJINHERIT_FL and inode.extra.get("i_projid", 0) != directory.extra.get(
+            "i_projid", 0
+        ):
             fail(errno.EXDEV)
 
-    def _entry(self, folder: LiveInode, name: bytes) -> Dentry:
+    def _entry(self, directory: LiveInode, name: bytes) -> Dentry:
         if name in (b".", b".."):
             fail(errno.EINVAL, name)
-        found = self.names.find(folder, name)
+        found = self.names.find(directory, name)
         if found is None:
             fail(errno.ENOENT, name)
         return found
 
-    def _may_remove(self, folder: LiveInode, inode: LiveInode, name: bytes) -> None:
-        if folder.i_flags & F2FS_APPEND_FL or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
+    def _may_remove(self, directory: LiveInode, inode: LiveInode, name: bytes) -> None:
+        if directory.i_flags & F2FS_APPEND_FL or inode.i_flags & (F2FS_IMMUTABLE_FL | F2FS_APPEND_FL):
             fail(errno.EPERM, name)
         if inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             fail(errno.EPERM, name)

@@ -175,29 +175,29 @@ class _Applier:
     def _name(self, node: ChainNode, inode: LiveInode, source: Inode) -> None:
         """Add the name that the inode remembers, in the place of another file's; see recover_dentry()."""
         vol = self._vol
-        folder, name = vol.live(source.i_pino), source.name
-        odd = name in (b"", b".", b"..") or (not folder.encrypted and (b"/" in name or b"\0" in name))
-        if not folder.is_dir or odd or source.i_namelen > F2FS_NAME_LEN:
-            raise self._corrupt(node, f"no name {os.fsdecode(name)!r} can be in inode {folder.ino}")
-        code = self._stored_hash(folder, source)
-        there = vol.names.find(folder, name, code)
+        directory, name = vol.live(source.i_pino), source.name
+        odd = name in (b"", b".", b"..") or (not directory.encrypted and (b"/" in name or b"\0" in name))
+        if not directory.is_dir or odd or source.i_namelen > F2FS_NAME_LEN:
+            raise self._corrupt(node, f"no name {os.fsdecode(name)!r} can be in inode {directory.ino}")
+        code = self._stored_hash(directory, source)
+        there = vol.names.find(directory, name, code)
         if there is not None and there.ino == inode.ino:
             return
         if there is not None:
-            self._replace(folder, there)
-        inode.set(i_pino=folder.ino, i_name=source.i_name, i_namelen=len(name))
-        place = vol.names.room(folder, name, code)
-        vol.names.add(folder, place, name, inode.ino, file_type(inode.i_mode), code)
-        vol.stamp(folder, modified=True)
+            self._replace(directory, there)
+        inode.set(i_pino=directory.ino, i_name=source.i_name, i_namelen=len(name))
+        place = vol.names.room(directory, name, code)
+        vol.names.add(directory, place, name, inode.ino, file_type(inode.i_mode), code)
+        vol.stamp(directory, modified=True)
 
-    def _stored_hash(self, folder: LiveInode, source: Inode) -> int | None:
+    def _stored_hash(self, directory: LiveInode, source: Inode) -> int | None:
         """Without the key the hash of an encrypted name that ignores case is known from the inode alone."""
-        if not folder.encrypted or not self._vol.names.casefolded(folder):
+        if not directory.encrypted or not self._vol.names.casefolded(directory):
             return None
         at = source.i_namelen
         return int.from_bytes(source.i_name[at : at + 4], "little")
 
-    def _replace(self, folder: LiveInode, there: Dentry) -> None:
+    def _replace(self, directory: LiveInode, there: Dentry) -> None:
         """The file that had the name before was removed after the checkpoint.
 
         Of a directory it is not known where its files have gone since: one that is not empty is kept, as a lost one.
@@ -205,19 +205,19 @@ class _Applier:
         vol = self._vol
         other = vol.live(there.ino)
         if not other.is_dir or vol.names.is_empty(other):
-            vol.remove_name(folder, there)
+            vol.remove_name(directory, there)
             return
         found = vol.names.find(vol.live(F2FS_ROOT_INO), LOST_FOUND)
-        home = folder if found is None else vol.live(found.ino)
+        home = directory if found is None else vol.live(found.ino)
         name = b"#%d" % other.ino
         place = vol.names.room(home, name)
-        vol.names.remove(folder, there)
+        vol.names.remove(directory, there)
         vol.names.add(home, place, name, other.ino, file_type(other.i_mode))
         other.set(i_pino=home.ino, i_name=name, i_namelen=len(name))
         vol.nodes.touch(other)
-        if home is not folder:
+        if home is not directory:
             vol.names.set_parent(other, home.ino)
-            folder.set(i_links=max(folder.i_links - 1, 2))
+            directory.set(i_links=max(directory.i_links - 1, 2))
             home.set(i_links=home.i_links + 1)
             vol.stamp(home, modified=True)
 

@@ -45,7 +45,7 @@ class LostData(NamedTuple):
 class OldName(NamedTuple):
     """A directory entry in an older copy of a directory block."""
 
-    folder: int
+    directory: int
     name: bytes
     ino: int
     file_type: int
@@ -80,16 +80,16 @@ def old_names(scan: Scan, filled: NDArray[np.int64]) -> Iterator[OldName]:
         owned, _ = scan.owners.of_segments(np.array([segno]))
         for at in np.flatnonzero((entries[0]["nid"] != 0) & (owned[0] == 0)).tolist():
             row = inode_of.get(int(entries[0]["nid"][at]), -1)
-            folder = int(scan.nid[scan.inodes["node"][row]]) if row >= 0 else 0
+            directory = int(scan.nid[scan.inodes["node"][row]]) if row >= 0 else 0
             number = int(scan.fofs[scan.row_of(int(entries["nid"][0, at]))]) + int(entries["ofs_in_node"][0, at])
-            if folder not in dirs or (folder, number) in places:
+            if directory not in dirs or (directory, number) in places:
                 continue
             block = image.block(int(geo.start_block(segno)) + at)
             if footer_in(block)["nid"] == entries[0]["nid"][at]:
                 continue  # a node of the directory
             for entry in DentryArea(block.copy()).entries():
                 if entry.name not in (b".", b".."):
-                    yield OldName(folder, entry.name, entry.ino, entry.file_type)
+                    yield OldName(directory, entry.name, entry.ino, entry.file_type)
 
 
 class Leaks:

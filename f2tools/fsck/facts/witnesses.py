@@ -124,9 +124,9 @@ def claimed_entries(tree: Tree) -> dict[int, int]:
         return {}
     above = np.array([scan.inode_row(int(pino)) for pino in scan.inodes["pino"][lost]], np.int64)
     places = {
-        (int(folder), int(code)): row
-        for row, folder, code in zip(lost.tolist(), above, scan.inodes["name_hash"][lost], strict=True)
-        if folder >= 0
+        (int(directory), int(code)): row
+        for row, directory, code in zip(lost.tolist(), above, scan.inodes["name_hash"][lost], strict=True)
+        if directory >= 0
     }
     found: dict[int, int] = {}
     for entry in wrong.tolist():
@@ -156,8 +156,8 @@ def _doubtful(tree: Tree) -> NDArray[np.int64]:
     row = tree.target[leading]
     many = tree.names[row] > links[row]
     leading, row = leading[many], row[many]
-    folder = scan.inode_nids[table["dir"][leading]] if leading.size else leading
-    own = (scan.inodes["pino"][row] == folder) & (scan.inodes["name_hash"][row] == table["true_hash"][leading])
+    directory = scan.inode_nids[table["dir"][leading]] if leading.size else leading
+    own = (scan.inodes["pino"][row] == directory) & (scan.inodes["name_hash"][row] == table["true_hash"][leading])
     nowhere = np.flatnonzero((tree.named & (tree.target < 0)) | tree.hidden)
     return np.concatenate([nowhere, leading[~own]])[:MOST_JUDGED]
 

@@ -34,16 +34,16 @@ class NameRepairs:
             ino, pino = plan.ino, plan.pino
             inode = self._vol.live(ino)
             name = inode.name
-            folder = self._folder(pino, ino) if _possible(name) else None
-            if folder is not None and self._vol.names.find(folder, name) is not None:
-                folder = None
-            if folder is None:
-                folder = self._lost_found()
+            directory = self._directory(pino, ino) if _possible(name) else None
+            if directory is not None and self._vol.names.find(directory, name) is not None:
+                directory = None
+            if directory is None:
+                directory = self._lost_found()
                 name = name if _possible(name) else b"#%d" % ino
-                if self._vol.names.find(folder, name) is not None:
+                if self._vol.names.find(directory, name) is not None:
                     name = name[:240] + b"#%d" % ino
-            self._attach(folder, name, inode)
-            self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {folder.ino}")
+            self._attach(directory, name, inode)
+            self._done.append(f"{finding.code} ino {ino}: named {os.fsdecode(name)!r} in directory {directory.ino}")
 
     def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
         """Further names of files that have fewer than links, from older copies of directory blocks.
@@ -52,35 +52,35 @@ class NameRepairs:
         is the number of links that is wrong, and a deleted name would come back.
         """
         found: dict[int, dict[tuple[int, bytes], int]] = {ino: {} for ino in missing}
-        for folder_ino, name, ino, kind in old:
-            if ino in missing and len(found[ino]) <= missing[ino] and self._lacks(folder_ino, name, ino, kind):
-                found[ino][folder_ino, name] = kind
+        for directory_ino, name, ino, kind in old:
+            if ino in missing and len(found[ino]) <= missing[ino] and self._lacks(directory_ino, name, ino, kind):
+                found[ino][directory_ino, name] = kind
         for ino, names in found.items():
             if len(names) != missing[ino]:
                 continue
-            for (folder_ino, name), kind in names.items():
+            for (directory_ino, name), kind in names.items():
                 with suppress(F2fsError, OSError):
                     self._vol.balance(64)
-                    folder = self._vol.live(folder_ino)
-                    self._vol.names.add(folder, self._vol.names.room(folder, name), name, ino, kind)
-                    self._vol.nodes.touch(folder)
-                    self._done.append(f"I002 ino {ino}: named {os.fsdecode(name)!r} in directory {folder_ino} again")
+                    directory = self._vol.live(directory_ino)
+                    self._vol.names.add(directory, self._vol.names.room(directory, name), name, ino, kind)
+                    self._vol.nodes.touch(directory)
+                    self._done.append(f"I002 ino {ino}: named {os.fsdecode(name)!r} in directory {directory_ino} again")
 
-    def _lacks(self, folder_ino: int, name: bytes, ino: int, kind: int) -> bool:
+    def _lacks(self, directory_ino: int, name: bytes, ino: int, kind: int) -> bool:
         """Whether a directory could have this entry for a file, and has none of that name."""
         with suppress(F2fsError, OSError):
-            folder, inode = self._vol.live(folder_ino), self._vol.live(ino)
-            fits = folder.is_dir and not inode.is_dir and file_type(inode.i_mode) == kind
-            return fits and _possible(name) and self._vol.names.find(folder, name) is None
+            directory, inode = self._vol.live(directory_ino), self._vol.live(ino)
+            fits = directory.is_dir and not inode.is_dir and file_type(inode.i_mode) == kind
+            return fits and _possible(name) and self._vol.names.find(directory, name) is None
         return False
 
-    def _folder(self, pino: int, ino: int) -> Any:
+    def _directory(self, pino: int, ino: int) -> Any:
         """The directory of this number, unless it can't be used or lies below `ino` itself."""
         if not 3 <= pino < self._vol.geo.max_nid:
             return None
         with suppress(F2fsError, OSError):
-            folder = self._vol.live(pino)
-            if not folder.is_dir or not folder.i_links:
+            directory = self._vol.live(pino)
+            if not directory.is_dir or not directory.i_links:
                 return None
             seen = {ino}
             above = pino
@@ -89,7 +89,7 @@ class NameRepairs:
                     return None
                 seen.add(above)
                 above = self._vol.live(above).i_pino
-            return folder
+            return directory
         return None
 
     def _lost_found(self) -> Any:
@@ -100,73 +100,75 @@ class NameRepairs:
         name = LOST_FOUND if found is None else LOST_FOUND + b".fsck"
         return self._vol.live(self._vol.mkdir(F2FS_ROOT_INO, name, 0o700))
 
-    def _attach(self, folder: Any, name: bytes, inode: Any) -> None:
+    def _attach(self, directory: Any, name: bytes, inode: Any) -> None:
         vol = self._vol
         vol.balance(64)
-        folder, inode = vol.live(folder.ino), vol.live(inode.ino)
-        place = vol.names.room(folder, name)
-        vol.names.add(folder, place, name, inode.ino, file_type(inode.i_mode))
+        directory, inode = vol.live(directory.ino), vol.live(inode.ino)
+        place = vol.names.room(directory, name)
+        vol.names.add(directory, place, name, inode.ino, file_type(inode.i_mode))
         if inode.is_dir:
-            vol.names.set_parent(inode, folder.ino)
-        if inode.i_pino != folder.ino or inode.name != name:
-            inode.set(i_pino=folder.ino, i_name=name, i_namelen=len(name))
+            vol.names.set_parent(inode, directory.ino)
+        if inode.i_pino != directory.ino or inode.name != name:
+            inode.set(i_pino=directory.ino, i_name=name, i_namelen=len(name))
         vol.nodes.touch(inode)
-        vol.nodes.touch(folder)
+        vol.nodes.touch(directory)
 
     def rearrange(self, ino: int) -> None:
         """Move the entries of a directory that stand in wrong buckets; rename those whose name stands twice."""
         from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
 
         vol = self._vol
-        folder = vol.live(ino)
-        entries = [entry for entry in vol.dirs.entries(folder) if entry.name not in (b".", b"..")]
-        keepers = self._keepers(folder, entries)
+        directory = vol.live(ino)
+        entries = [entry for entry in vol.dirs.entries(directory) if entry.name not in (b".", b"..")]
+        keepers = self._keepers(directory, entries)
         seen: dict[bytes, int] = {}
         for entry in entries:
             fits = entry.block < 0
             for level in range(63):
-                if fits or level_start(level, folder.i_dir_level) > entry.block:
+                if fits or level_start(level, directory.i_dir_level) > entry.block:
                     break
-                first, count = bucket_blocks(level, folder.i_dir_level, entry.hash_code)
+                first, count = bucket_blocks(level, directory.i_dir_level, entry.hash_code)
                 fits = first <= entry.block < first + count
             keeper = keepers[entry.name]
             twice = entry is not keeper
             if fits and not twice:
                 seen[entry.name] = entry.ino
                 continue
-            vol.names.remove(folder, entry)
+            vol.names.remove(directory, entry)
             if twice and keeper.ino == entry.ino:
                 self._done.append(f"D008 ino {ino}: second entry {os.fsdecode(entry.name)!r} removed")
                 continue
-            name = self._other_name(folder, entry, seen) if twice else entry.name
+            name = self._other_name(directory, entry, seen) if twice else entry.name
             vol.balance(64)
-            folder = vol.live(ino)
-            vol.names.add(folder, vol.names.room(folder, name), name, entry.ino, entry.file_type)
+            directory = vol.live(ino)
+            vol.names.add(directory, vol.names.room(directory, name), name, entry.ino, entry.file_type)
             seen[name] = entry.ino
             self._done.append(f"D006 ino {ino}: entry {os.fsdecode(name)!r} moved")
 
-    def _keepers(self, folder: Any, entries: list[Any]) -> dict[bytes, Any]:
+    def _keepers(self, directory: Any, entries: list[Any]) -> dict[bytes, Any]:
         """Name -> the entry that keeps it: one whose inode remembers it, else the first."""
         found: dict[bytes, Any] = {}
         for entry in entries:
             first = found.setdefault(entry.name, entry)
-            if first is not entry and self._remembers(folder, first) != entry.name == self._remembers(folder, entry):
+            if first is not entry and self._remembers(directory, first) != entry.name == self._remembers(
+                directory, entry
+            ):
                 found[entry.name] = entry
         return found
 
-    def _remembers(self, folder: Any, entry: Any) -> bytes | None:
+    def _remembers(self, directory: Any, entry: Any) -> bytes | None:
         """The name that an entry's inode remembers in this directory."""
         with suppress(F2fsError, OSError):
             inode = self._vol.live(entry.ino)
-            if inode.i_pino == folder.ino and _possible(inode.name):
+            if inode.i_pino == directory.ino and _possible(inode.name):
                 return bytes(inode.name)
         return None
 
-    def _other_name(self, folder: Any, entry: Any, seen: dict[bytes, int]) -> bytes:
+    def _other_name(self, directory: Any, entry: Any, seen: dict[bytes, int]) -> bytes:
         """A name for an entry whose own is taken: what its inode remembers, where that is free, else a number more."""
-        name = self._remembers(folder, entry) or entry.name
+        name = self._remembers(directory, entry) or entry.name
         number = 1
-        while name in seen or self._vol.names.find(folder, name) is not None:
+        while name in seen or self._vol.names.find(directory, name) is not None:
             number += 1
             name = entry.name[:240] + b"~%d" % number
         return name

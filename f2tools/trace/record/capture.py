@@ -45,7 +45,7 @@ class Recording:
     """What was asked for, and what became of it."""
 
     device: str
-    folder: Path
+    directory: Path
     command: list[str]
     metadata: bool = True
     buffer_kib: int = 1024
@@ -54,25 +54,27 @@ class Recording:
 
 def record(asked: Recording) -> int:
     """Record; the command's exit status.  OSError and F2fsError where it can't even begin, and nothing is left then."""
-    device, folder = asked.device, asked.folder
+    device, directory = asked.device, asked.directory
     if not os.path.exists(device):
         raise FileNotFoundError(2, os.strerror(2), device)
     if shutil.which(asked.command[0]) is None:
         raise FileNotFoundError(2, os.strerror(2), asked.command[0])
-    made = not folder.exists()
-    newfile.create_folder(str(folder))  # blktrace opens its files by name, so nobody else may change this directory
-    if any(folder.iterdir()):
-        raise Usage(f"{folder}: not empty; a recording has a directory of its own")
+    made = not directory.exists()
+    newfile.create_directory(
+        str(directory)
+    )  # blktrace opens its files by name, so nobody else may change this directory
+    if any(directory.iterdir()):
+        raise Usage(f"{directory}: not empty; a recording has a directory of its own")
     kept: dict[str, Any] = {"format": 1, "device": device, "command": asked.command, "started": time.time()}
     kept["offset"] = partition_offset(device)
     with Signals() as signals:
         try:
-            kept["mounted"] = f2fs_status(device, folder, "before")
+            kept["mounted"] = f2fs_status(device, directory, "before")
             before = nand_counters(device)
             _copy(asked, "before.img")
             tracer = start_tracer(asked)
         except BaseException:
-            _empty(folder, made)
+            _empty(directory, made)
             raise
         # From here to the other end every request is in the trace and in the counters.
         try:
@@ -84,11 +86,11 @@ def record(asked: Recording) -> int:
             kept["tracer"] = tracer.stop()
         for when, nand in (("before", before), ("after", nand_counters(device))):
             counters[when] |= {"nand": nand} if nand else {}
-        f2fs_status(device, folder, "after")
+        f2fs_status(device, directory, "after")
         _copy(asked, "after.img")
     kept |= {"io": io, "app_bytes": application_bytes(io), "exit_status": status_code, "seconds": seconds}
     kept["notes"] = asked.notes
-    _keep(folder / "record.json", json.dumps(kept, indent=1) + "\n")
+    _keep(directory / "record.json", json.dumps(kept, indent=1) + "\n")
     return status_code
 
 
@@ -97,12 +99,12 @@ def _keep(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _empty(folder: Path, made: bool) -> None:
+def _empty(directory: Path, made: bool) -> None:
     """Take away what a recording that did not begin has left."""
-    for path in folder.iterdir():
+    for path in directory.iterdir():
         path.unlink()
     if made:
-        folder.rmdir()
+        directory.rmdir()
 
 
 class Signals:
@@ -175,7 +177,7 @@ def _copy(asked: Recording, name: str) -> None:
     from f2tools.trace.record.metadata import copy_metadata
 
     os.sync()
-    target = asked.folder / name
+    target = asked.directory / name
     try:
         if not copy_metadata(asked.device, target):
             target.unlink(missing_ok=True)
@@ -298,7 +300,7 @@ def _output(*command: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def f2fs_status(device: str, folder: Path, when: str) -> str | None:
+def f2fs_status(device: str, directory: Path, when: str) -> str | None:
     """Keep what the kernel says of a mounted F2FS volume; where it is mounted."""
     number = _number(device)
     mounted = _mount_point(number) if number else None
@@ -317,7 +319,7 @@ def f2fs_status(device: str, folder: Path, when: str) -> str | None:
             parts.append(f"{path.name} {path.read_text(errors='replace').strip()}\n")
         except OSError:
             continue
-    _keep(folder / f"f2fs-{when}.txt", "".join(parts))
+    _keep(directory / f"f2fs-{when}.txt", "".join(parts))
     return mounted
 
 
@@ -350,11 +352,21 @@ class Blktrace:
     """blktrace writing into the directory until it is told to stop."""
 
     def __init__(self, asked: Recording) -> None:
-        self._folder = asked.folder
+        self._directory = asked.directory
         self._device = asked.device
         self._notes = asked.notes
-        self._log = open(newfile.create(str(asked.folder / "blktrace.txt")), "wb")  # noqa: SIM115 - until stop()
-        command = ["blktrace", "-d", asked.device, "-D", str(asked.folder), "-o", "trace", "-b", str(asked.buffer_kib)]
+        self._log = open(newfile.create(str(asked.directory / "blktrace.txt")), "wb")  # noqa: SIM115 - until stop()
+        command = [
+            "blktrace",
+            "-d",
+            asked.device,
+            "-D",
+            str(asked.directory),
+            "-o",
+            "trace",
+            "-b",
+            str(asked.buffer_kib),
+        ]
         # In a session of its own: a Ctrl-C is not for it, it goes on until the command has ended.
         self._process = subprocess.Popen(
             command,
@@ -373,7 +385,7 @@ class Blktrace:
 
     def _wait_until_started(self) -> None:
         until = time.monotonic() + START_SECONDS
-        while not list(self._folder.glob("trace.blktrace.*")):
+        while not list(self._directory.glob("trace.blktrace.*")):
             if self._process.poll() is not None or time.monotonic() > until:
                 raise self._failed()
             time.sleep(0.02)
@@ -395,7 +407,7 @@ class Blktrace:
         return DeviceError(f"blktrace did not start: {said}")
 
     def _said(self) -> str:
-        return (self._folder / "blktrace.txt").read_text(errors="replace")
+        return (self._directory / "blktrace.txt").read_text(errors="replace")
 
     def _end(self) -> None:
         if self._process.poll() is None:
@@ -446,7 +458,7 @@ class Tracefs:
             self._write("events/f2fs/f2fs_submit_page_write/filter", f"dev == {_kernel_number(number)}")
             self._write("events/f2fs/f2fs_submit_page_write/enable", "1")
             self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
-            self._out = open(newfile.create(str(asked.folder / "ftrace.txt")), "wb")  # noqa: SIM115 - until stop()
+            self._out = open(newfile.create(str(asked.directory / "ftrace.txt")), "wb")  # noqa: SIM115 - until stop()
         except BaseException:
             self._remove()
             raise

@@ -231,10 +231,10 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
-def write_csv(report: dict[str, Any], folder: str) -> list[str]:
+def write_csv(report: dict[str, Any], directory: str) -> list[str]:
     """One file for each table; the paths."""
-    path = Path(folder)
-    newfile.create_folder(folder)
+    path = Path(directory)
+    newfile.create_directory(directory)
     written = []
     for name, rows in tables(report).items():
         target = path / f"{name}.csv"
@@ -245,15 +245,15 @@ def write_csv(report: dict[str, Any], folder: str) -> list[str]:
     return written
 
 
-def write_parquet(report: dict[str, Any], folder: str) -> list[str]:
+def write_parquet(report: dict[str, Any], directory: str) -> list[str]:
     """The same as Parquet; needs pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise Usage("Parquet needs pyarrow: pip install 'f2tools[parquet]'") from error
-    path = Path(folder)
-    newfile.create_folder(folder)
+    path = Path(directory)
+    newfile.create_directory(directory)
     written = []
     for name, rows in tables(report).items():
         if name == "metrics":

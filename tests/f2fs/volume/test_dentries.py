@@ -332,9 +332,7 @@ def populations(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
 
 @given(populations(), st.integers(0, 4))
 @settings(max_examples=40, deadline=None)
-def test_at_once_is_what_one_after_the_other_gives(
-    population: tuple[list[bytes], list[int]], dir_level: int
-) -> None:
+def test_at_once_is_what_one_after_the_other_gives(population: tuple[list[bytes], list[int]], dir_level: int) -> None:
     made, codes = population
     directory = Directory(None, dir_level, SELF, PARENT)
     for ino, (name, code) in enumerate(zip(made, codes, strict=True), 100):
@@ -455,16 +453,16 @@ def test_names_that_no_entry_can_hold_are_refused(name: bytes, number: int) -> N
 # twice, as the kernel remembers where it last looked for a hash.
 PLAY = """
 import json, os, sys
-for folder, steps in json.load(open("/share/steps.json"))[sys.argv[1]].items():
+for directory, steps in json.load(open("/share/steps.json"))[sys.argv[1]].items():
     for name in steps:
         if name.startswith("-"):
-            os.unlink(f"/mnt/{folder}/{name[1:]}")
+            os.unlink(f"/mnt/{directory}/{name[1:]}")
         else:
-            os.link("/mnt/file", f"/mnt/{folder}/{name}")
+            os.link("/mnt/file", f"/mnt/{directory}/{name}")
 """
 SCRIPT = """
 set -e
-prepare() {  # disk, options, where; then one folder for each i_dir_level
+prepare() {  # disk, options, where; then one directory for each i_dir_level
     mount -t f2fs -o $2 $1 /mnt
     echo x > /mnt/file
     for level in $3; do
@@ -509,14 +507,14 @@ def test_the_kernel_lays_out_the_same_directories(guest: Guest, tmp_path: Path) 
     guest.run(SCRIPT, list(disks.values()), files=files, env={"PYTHONUTF8": "1"}).must_succeed()
     for kind, disk in disks.items():
         with f2tools.open(disk) as vol:
-            for folder, wanted in steps[kind].items():
-                compare(vol, kind, folder, wanted)
+            for directory, wanted in steps[kind].items():
+                compare(vol, kind, directory, wanted)
 
 
-def compare(vol: Volume, kind: str, folder: str, steps: Sequence[str]) -> None:
-    inode = vol.path(f"/{folder}").inode
+def compare(vol: Volume, kind: str, directory: str, steps: Sequence[str]) -> None:
+    inode = vol.path(f"/{directory}").inode
     assert bool(inode.i_flags & F2FS_CASEFOLD_FL and vol.geo.feature & F2FS_FEATURE_CASEFOLD) == (kind == "fold")
-    assert inode.i_dir_level == int(folder.removeprefix("level"))
+    assert inode.i_dir_level == int(directory.removeprefix("level"))
     file = vol.path("/file").inode.ino
     area_size = None if kind == "blocks" else inode.inline_area.size  # the area was this large when it was used
     ours = Directory(area_size, inode.i_dir_level, inode.ino, vol.root.inode.ino)
@@ -531,4 +529,4 @@ def compare(vol: Volume, kind: str, folder: str, steps: Sequence[str]) -> None:
     theirs = kernel_blocks(vol, inode)
     assert sorted(theirs) == sorted(ours.blocks)
     for index, block in ours.blocks.items():
-        assert block.tobytes() == theirs[index].tobytes(), (kind, folder, index)
+        assert block.tobytes() == theirs[index].tobytes(), (kind, directory, index)

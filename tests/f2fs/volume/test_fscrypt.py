@@ -28,9 +28,9 @@ def raw_keys(name: str) -> list[bytes]:
     return [bytes.fromhex(key["key"]) for key in keys_of(name)]
 
 
-def key_file(folder: Path, name: str, directory: str) -> Path:
+def key_file(tmp_path: Path, name: str, directory: str) -> Path:
     key = next(key for key in keys_of(name) if key["dir"] == directory)
-    path = folder / directory
+    path = tmp_path / directory
     path.write_bytes(bytes.fromhex(key["key"]))
     return path
 
@@ -52,7 +52,7 @@ def test_with_all_keys_the_tree_is_the_one_that_the_kernel_shows(name: str, tmp_
 
 
 @pytest.mark.parametrize("name", images.FSCRYPT)
-def test_a_key_opens_its_own_folder_and_nothing_else(name: str) -> None:
+def test_a_key_opens_its_own_directory_and_nothing_else(name: str) -> None:
     case = images.reference(name)
     with_key, without = (case.manifest(f"manifest-{which}")["entries"] for which in ("key", "nokey"))
     for key in (keys_of(name)[0], keys_of(name)[-1]):
@@ -87,16 +87,16 @@ def test_every_path_is_found_by_its_plain_name(name: str) -> None:
             volume.path(os.fsencode(keys_of(name)[0]["dir"]) + b"/" + b"x" * 300)
 
 
-def test_an_encrypted_folder_that_ignores_case_does_so() -> None:
+def test_an_encrypted_directory_that_ignores_case_does_so() -> None:
     case = images.reference("fscrypt-android")
     entries = case.manifest("manifest-key")["entries"]
     folded = {p for p, e in entries.items() if e["type"] == "dir" and e["flags"] & 0x40000000}
     tried = 0
     with f2tools.open(case.path, keys=raw_keys("fscrypt-android")) as volume:
         for path, entry in entries.items():
-            folder, _, name = path.rpartition("/")
-            if folder in folded and name.upper() != name and name.isascii():
-                found = volume.path(os.fsencode(f"{folder}/{name.upper()}"), follow=False)
+            directory, _, name = path.rpartition("/")
+            if directory in folded and name.upper() != name and name.isascii():
+                found = volume.path(os.fsencode(f"{directory}/{name.upper()}"), follow=False)
                 assert found.inode.ino == entry["ino"]
                 tried += 1
     assert tried > 20
@@ -106,13 +106,13 @@ def test_files_come_out_of_extract_and_tar_as_they_were(tmp_path: Path) -> None:
     import hashlib
     import tarfile
 
-    name, folder = "fscrypt-android", "v2-adiantum"
+    name, directory = "fscrypt-android", "v2-adiantum"
     case = images.reference(name)
-    key = key_file(tmp_path, name, folder)
-    entries = {p: e for p, e in case.manifest("manifest-key")["entries"].items() if p.startswith(folder + "/")}
+    key = key_file(tmp_path, name, directory)
+    entries = {p: e for p, e in case.manifest("manifest-key")["entries"].items() if p.startswith(directory + "/")}
     assert any("compress" in e for e in entries.values())
-    assert f2("dump", "extract", case.path, folder, "--key", key, "-o", tmp_path / "out").code == 0
-    assert f2("dump", "tar", case.path, folder, "--key", key, "-o", tmp_path / "out.tar").code == 0
+    assert f2("dump", "extract", case.path, directory, "--key", key, "-o", tmp_path / "out").code == 0
+    assert f2("dump", "tar", case.path, directory, "--key", key, "-o", tmp_path / "out.tar").code == 0
     with tarfile.open(tmp_path / "out.tar") as archive:
         for path, entry in entries.items():
             member = archive.getmember(path)
@@ -177,11 +177,11 @@ def test_damage_to_encrypted_trees_is_an_error_and_no_crash() -> None:
     with f2tools.open(case.path) as volume:
         nodes = volume.nat.entries()["block_addr"]
         nodes = nodes[nodes > 1].tolist()
-        folders = [e.blkaddr for _, inode, _ in volume.walk() for e in volume.data.extents(inode)]
+        directories = [e.blkaddr for _, inode, _ in volume.walk() for e in volume.data.extents(inode)]
     for _ in range(4):
         with Overlay(open_device(case.path)) as device:
             for _ in range(60):
-                block = draw.choice(nodes if draw.random() < 0.7 else folders)
+                block = draw.choice(nodes if draw.random() < 0.7 else directories)
                 # anywhere; or where contexts and names are
                 at = draw.choice((draw.randrange(4080), draw.randrange(80), 3780 + draw.randrange(200)))
                 device.pwrite(block * 4096 + at, draw.randbytes(draw.choice((1, 2, 16))))

@@ -420,10 +420,10 @@ def test_fsck_agrees_with_what_a_volume_at_work_charges(kernel_made: bool, cut_o
         judges.mkfs(path, "-O", "extra_attr,quota,project_quota", size=96 << 20)
     volume = WritableVolume(open_device(path, write=True))
     chance = random.Random(5)
-    folder = volume.mkdir(3, b"many", 0o755)
+    directory = volume.mkdir(3, b"many", 0o755)
     files = [(b"%d" % number, chance.choice([0, 5, 1000, 70_000, 1 << 31]) + number % 40) for number in range(200)]
     for number, (name, uid) in enumerate(files):
-        ino = volume.create(folder, name, 0o644, uid=uid, gid=number % 3)
+        ino = volume.create(directory, name, 0o644, uid=uid, gid=number % 3)
         volume.write(ino, chance.choice([0, 0, 5 << 20]), bytes([number]) * chance.choice([10, 5000, 60_000]))
         if number % 7 == 0:
             volume.set_projid(ino, number)
@@ -437,7 +437,7 @@ def test_fsck_agrees_with_what_a_volume_at_work_charges(kernel_made: bool, cut_o
             volume.truncate(ino, 100)
             volume.fsync(ino)
     for name, _ in files[::2]:
-        volume.unlink(folder, name)
+        volume.unlink(directory, name)
     if cut_off:  # what was fsync'ed since the last checkpoint is charged by recovery
         volume.abandon()
         volume = WritableVolume(open_device(path, write=True))

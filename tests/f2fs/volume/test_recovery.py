@@ -100,8 +100,8 @@ def test_the_chain_is_what_the_kernel_told_of_it(name: str) -> None:
     """Its messages, one for each inode block, each name and each node of addresses or attributes, in order."""
     case = images.reference(name)
     told = [
-        (what, int(ino, 16), file or None, int(folder, 16) if folder else None)
-        for what, ino, file, folder in KERNEL_SAID.findall(case.text("dmesg-recovered.txt"))
+        (what, int(ino, 16), file or None, int(directory, 16) if directory else None)
+        for what, ino, file, directory in KERNEL_SAID.findall(case.text("dmesg-recovered.txt"))
     ]
     said: list[tuple[str, int, str | None, int | None]] = []
     with f2tools.open(case.path) as volume:
@@ -268,12 +268,12 @@ def test_a_new_file_may_have_the_name_of_a_directory_that_is_gone(
     volume = opened(image)
     if lost_found:
         volume.mkdir(3, b"lost+found", 0o700)
-    folder = volume.mkdir(3, b"name", 0o755)
+    directory = volume.mkdir(3, b"name", 0o755)
     if full:
-        volume.create(folder, b"child", 0o600)
+        volume.create(directory, b"child", 0o600)
     volume.sync()
     if full:
-        volume.unlink(folder, b"child")
+        volume.unlink(directory, b"child")
     volume.rmdir(3, b"name")
     volume._need_checkpoint = False
     ino = volume.create(3, b"name", 0o644)
@@ -283,8 +283,8 @@ def test_a_new_file_may_have_the_name_of_a_directory_that_is_gone(
     assert volume.lookup(3, b"name") == ino
     home = volume.lookup(3, b"lost+found") if lost_found else 3
     if full:
-        kept = volume.lookup(home, b"#%d" % folder)
-        assert kept == folder
+        kept = volume.lookup(home, b"#%d" % directory)
+        assert kept == directory
         volume.lookup(kept, b"child")
     volume.close()
     judges.fsck_clean(image)
@@ -294,21 +294,21 @@ def test_an_encrypted_name_that_ignores_case_keeps_the_hash_that_its_inode_remem
     image = tmp_path / "image"
     judges.mkfs(image, "-O", "encrypt,casefold", "-C", "utf8", size=64 << 20)
     volume = opened(image)
-    folder = volume.mkdir(3, b"folder", 0o755)
-    volume.set_flags(folder, F2FS_CASEFOLD_FL)
+    directory = volume.mkdir(3, b"folder", 0o755)
+    volume.set_flags(directory, F2FS_CASEFOLD_FL)
     volume.sync()
-    ino = volume.create(folder, b"seen", 0o644)
+    ino = volume.create(directory, b"seen", 0o644)
     volume.fsync(ino)
     cut(volume)
     at = chain_block(image, 0)
     name, code = bytes(range(200, 216)), 0x12345678
     patch(image, at + 88, struct.pack("<I16sI", 16, name, code))
     with f2tools.open(image) as reading:
-        place = reading.nodes.inode(folder).blkaddr * 4096
+        place = reading.nodes.inode(directory).blkaddr * 4096
     patch(image, place + 2, bytes([FADVISE_ENCRYPT_BIT]))
     opened(image).close()
     with f2tools.open(image) as reading:
-        dentries = list(reading.dirs.entries(reading.nodes.inode(folder), []))
+        dentries = list(reading.dirs.entries(reading.nodes.inode(directory), []))
     found = next(dentry for dentry in dentries if dentry.ino == ino)
     assert (found.name, found.hash_code) == (name, code)
 

@@ -174,10 +174,10 @@ def new_attributes(volume: WritableVolume) -> None:
 
 @scenario
 def a_directory_of_many(volume: WritableVolume) -> None:
-    folder = volume.mkdir(ROOT, b"d", 0o755)
+    directory = volume.mkdir(ROOT, b"d", 0o755)
     volume.sync()
     for number in range(300):
-        ino = volume.create(folder, b"%050d" % number, 0o644, uid=number)
+        ino = volume.create(directory, b"%050d" % number, 0o644, uid=number)
         volume.write(ino, 0, noise(100 + number * 13, number))
         if number % 2:
             volume.fsync(ino)

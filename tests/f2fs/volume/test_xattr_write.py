@@ -54,7 +54,7 @@ from tests.mkfs.tools import f2mkfs
 
 READABLE = [name for name in CASES if name not in SPARSE]
 ROOM = room_of(200)
-FILE, FOLDER, LINK, PIPE = stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777, stat.S_IFIFO | 0o644
+FILE, DIRECTORY, LINK, PIPE = stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755, stat.S_IFLNK | 0o777, stat.S_IFIFO | 0o644
 
 
 def xattr_form(*entries: tuple[int, int, int] | tuple[int, int]) -> bytes:
@@ -249,8 +249,8 @@ def test_advice_is_a_byte_of_the_inode() -> None:
         (2, b"", FILE, errno.EINVAL),
         (2, None, FILE, (FILE, None)),
         (2, xattr_form(*MINIMAL[:2]), FILE, errno.EINVAL),
-        (3, xattr_form(*NAMED), FOLDER, (FOLDER, "kept")),
-        (3, xattr_form(*MINIMAL), FOLDER, (FOLDER, build_disk([AclEntry(*entry) for entry in MINIMAL]))),
+        (3, xattr_form(*NAMED), DIRECTORY, (DIRECTORY, "kept")),
+        (3, xattr_form(*MINIMAL), DIRECTORY, (DIRECTORY, build_disk([AclEntry(*entry) for entry in MINIMAL]))),
         (3, xattr_form(*NAMED), FILE, errno.EACCES),
         (3, None, FILE, (FILE, None)),
     ],
@@ -349,15 +349,15 @@ def random_steps(rng: random.Random) -> list[Step]:
     """Folders, files in them, and what setxattr, removexattr and chmod do to these."""
     steps: list[Step] = []
     paths: list[str] = []
-    folders: list[str] = []
+    directories: list[str] = []
     links: list[str] = []
     for number in range(1500):
         if number < 12 or rng.random() < 0.08:
             kind = rng.choice(("dir", "file", "dir", "file", "link", "pipe")) if number >= 4 else "dir"
-            path = f"{rng.choice(folders)}/{number}" if folders and rng.random() < 0.7 else str(number)
+            path = f"{rng.choice(directories)}/{number}" if directories and rng.random() < 0.7 else str(number)
             paths.append(path)
             if kind == "dir":
-                folders.append(path)
+                directories.append(path)
             if kind == "link":
                 links.append(path)
             steps.append((kind, path, "", None, 0o777 if kind == "link" else rng.randrange(0o1000)))
@@ -402,8 +402,8 @@ class Model:
             self.modes[path] = mode
 
     def create(self, path: str, mode: int) -> None:
-        folder = os.path.dirname(path)
-        self.modes[path], access, default = inherit(self.acl(folder, 3), mode)
+        directory = os.path.dirname(path)
+        self.modes[path], access, default = inherit(self.acl(directory, 3), mode)
         self.areas[path] = b""
         for index, acl in ((3, default), (2, access)):
             if acl is not None:

@@ -443,7 +443,7 @@ class _Check:
         hidden = set(quota_inos(self.volume.sb).values())
         links: Counter[int] = Counter()
         self.parents: dict[int, int] = {}
-        subfolders: Counter[int] = Counter()
+        subdirectories: Counter[int] = Counter()
         for ino, inode in self.inodes.items():
             if not inode.is_dir or ino in self.orphans:  # of a removed directory the size is 0 already
                 continue
@@ -457,7 +457,7 @@ class _Check:
                     self.note(f"{where}: type {entry.file_type}, inode {entry.ino} is a {child.kind}")
                 links[entry.ino] += 1
                 if child.is_dir:
-                    subfolders[ino] += 1
+                    subdirectories[ino] += 1
                     if entry.ino in self.parents:
                         self.note(f"{where}: the directory {entry.ino} stands in {self.parents[entry.ino]} too")
                     if child.i_pino != ino:
@@ -466,7 +466,7 @@ class _Check:
         for ino, inode in self.inodes.items():
             if ino in hidden:
                 continue
-            wanted = 2 + subfolders[ino] if inode.is_dir else links[ino]
+            wanted = 2 + subdirectories[ino] if inode.is_dir else links[ino]
             if ino in self.orphans and not links[ino]:
                 wanted = 0
             if inode.is_dir and ino != F2FS_ROOT_INO and links[ino] != 1 and ino not in self.orphans:

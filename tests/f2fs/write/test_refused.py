@@ -78,20 +78,20 @@ def test_a_held_file_gives_its_blocks_back_after_looking_at_many(tmp_path: Path)
 def test_a_name_changes_its_case_only_where_a_free_place_lies_before_it(others: int, tmp_path: Path) -> None:
     path = fresh(tmp_path, CASEFOLD)
     twin = Twin(writable(path))
-    folder = twin.mkdir(ROOT, b"folded", 0o755)
-    twin.set_flags(folder, F2FS_CASEFOLD_FL)
+    directory = twin.mkdir(ROOT, b"folded", 0o755)
+    twin.set_flags(directory, F2FS_CASEFOLD_FL)
     for n in range(others):
-        twin.volume.create(folder, b"other%d" % n, FILE)
+        twin.volume.create(directory, b"other%d" % n, FILE)
     twin = Twin(twin.volume)
     names = [b"Picture%d" % n for n in range(40)]
     for name in names:
-        twin.create(folder, name, FILE)
+        twin.create(directory, name, FILE)
     for name in names[::2]:
-        twin.unlink(folder, name)
+        twin.unlink(directory, name)
     for name in names[1::2]:
-        twin.rename(folder, name, folder, name.upper())
+        twin.rename(directory, name, directory, name.upper())
     for name in names[1::2]:
-        twin.rename(folder, name, folder, name.lower())
+        twin.rename(directory, name, directory, name.lower())
     assert_same(twin.volume, twin.model)
     twin.volume.close()
     judge(path, twin.model)

@@ -219,8 +219,8 @@ def test_errors_are_those_of_the_system_calls(tmp_path: Path) -> None:
     path = fresh(tmp_path)
     twin = Twin(writable(path))
     volume = twin.volume
-    folder = twin.mkdir(ROOT, b"folder", 0o755)
-    inner = twin.mkdir(folder, b"inner", 0o755)
+    directory = twin.mkdir(ROOT, b"folder", 0o755)
+    inner = twin.mkdir(directory, b"inner", 0o755)
     ino = twin.create(ROOT, b"file", FILE)
     for name, arguments, expected in (
         ("lookup", (ROOT, b"none"), errno.ENOENT),
@@ -229,7 +229,7 @@ def test_errors_are_those_of_the_system_calls(tmp_path: Path) -> None:
         ("create", (ROOT, b"n" * 256, FILE), errno.ENAMETOOLONG),
         ("create", (ino, b"x", FILE), errno.ENOTDIR),
         ("mkdir", (ROOT, b"file", 0o755), errno.EEXIST),
-        ("link", (folder, ROOT, b"x"), errno.EPERM),
+        ("link", (directory, ROOT, b"x"), errno.EPERM),
         ("link", (ino, ROOT, b"folder"), errno.EEXIST),
         ("unlink", (ROOT, b"folder"), errno.EISDIR),
         ("unlink", (ROOT, b"none"), errno.ENOENT),
@@ -240,9 +240,9 @@ def test_errors_are_those_of_the_system_calls(tmp_path: Path) -> None:
         ("rename", (ROOT, b"folder", ROOT, b"file"), errno.ENOTDIR),
         ("rename", (ROOT, b"file", ROOT, b"folder", 1), errno.EEXIST),
         ("rename", (ROOT, b"file", ROOT, b"none", 2), errno.ENOENT),
-        ("rename", (folder, b"inner", ROOT, b"folder"), errno.ENOTEMPTY),
+        ("rename", (directory, b"inner", ROOT, b"folder"), errno.ENOTEMPTY),
         ("symlink", (ROOT, b"long", b"t" * BLOCK), errno.ENAMETOOLONG),
-        ("write", (folder, 0, b"x"), errno.EISDIR),
+        ("write", (directory, 0, b"x"), errno.EISDIR),
         ("getxattr", (ino, "user.none"), errno.ENODATA),
         ("removexattr", (ino, "user.none"), errno.ENODATA),
         ("setxattr", (ino, "user.none", b"x", m.XATTR_REPLACE), errno.ENODATA),

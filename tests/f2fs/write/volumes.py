@@ -34,24 +34,24 @@ FIELDS = ("uid", "gid", "links", "size", "target", "rdev", "flags", "projid", "x
 
 
 @cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="f2-fresh-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def _directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="f2-fresh-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 @cache
 def formatted(options: str = "--size 64M") -> Path:
     """An image made with these options, the same at every call: to be copied."""
-    path = _folder() / f"{len(list(_folder().iterdir()))}.img"
+    path = _directory() / f"{len(list(_directory().iterdir()))}.img"
     f2mkfs("-q", path, "-r", "-R", "0:0", *shlex.split(options))
     return path
 
 
-def fresh(folder: Path, options: str = "--size 64M", name: str = "image") -> Path:
+def fresh(directory: Path, options: str = "--size 64M", name: str = "image") -> Path:
     """A private image made with these options."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return copy_sparse(formatted(options), folder / name)
+    directory.mkdir(parents=True, exist_ok=True)
+    return copy_sparse(formatted(options), directory / name)
 
 
 class Above(Overlay):

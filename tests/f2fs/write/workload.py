@@ -28,7 +28,7 @@ def noise(seed: object, length: int) -> bytes:
 
 
 class Workload:
-    """Makes things below a folder of its own; stops quietly where the volume is full."""
+    """Makes things below a directory of its own; stops quietly where the volume is full."""
 
     def __init__(self, twin: Twin, seed: int, done: Callable[[str, int | None], None] | None = None) -> None:
         self.twin = twin

@@ -126,18 +126,18 @@ def used_by_the_kernel(device: str, keep: bool = False) -> None:
     f2("fsck", device)
 
 
-def fill(folder: Path, files: int = 12, size: int = 60_000) -> None:
+def fill(directory: Path, files: int = 12, size: int = 60_000) -> None:
     """Files, some overwritten, some removed."""
-    folder.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     for n in range(files):
-        (folder / f"file{n}").write_bytes(os.urandom(size))
+        (directory / f"file{n}").write_bytes(os.urandom(size))
     for n in range(0, files, 3):
-        with open(folder / f"file{n}", "r+b") as file:
+        with open(directory / f"file{n}", "r+b") as file:
             file.seek(8192)
             file.write(os.urandom(5000))
             os.fsync(file.fileno())
     for n in range(1, files, 4):
-        (folder / f"file{n}").unlink()
+        (directory / f"file{n}").unlink()
 
 
 def tree(where: Path) -> dict[str, bytes | None]:
@@ -154,8 +154,8 @@ def nullb(size_mib: int, blocksize: int = 512, **settings: int) -> Iterator[str]
     if not NULLB.exists():
         sh("modprobe configfs; mount -t configfs c /sys/kernel/config 2>/dev/null; modprobe null_blk nr_devices=0")
     name = f"t{next(_numbers)}"
-    folder = NULLB / name
-    folder.mkdir()
+    directory = NULLB / name
+    directory.mkdir()
     try:
         for key, value in {
             "memory_backed": 1,
@@ -164,12 +164,12 @@ def nullb(size_mib: int, blocksize: int = 512, **settings: int) -> Iterator[str]
             **settings,
             "power": 1,
         }.items():
-            (folder / key).write_text(str(value))
-        found = (folder / "index").read_text().strip()
+            (directory / key).write_text(str(value))
+        found = (directory / "index").read_text().strip()
         yield next(f"/dev/{n}" for n in (f"nullb{found}", name) if os.path.exists(f"/sys/block/{n}"))
     finally:
-        (folder / "power").write_text("0")
-        folder.rmdir()
+        (directory / "power").write_text("0")
+        directory.rmdir()
 
 
 @contextmanager

@@ -122,12 +122,12 @@ def test_a_repair_is_taken_back() -> None:
     used_by_the_kernel(DISK)
 
 
-def test_from_a_folder_onto_a_disk() -> None:
-    folder = Path("/tmp/from")
-    fill(folder)
-    f2("mkfs", "-q", "-f", DISK, "--from", folder)
+def test_from_a_directory_onto_a_disk() -> None:
+    directory = Path("/tmp/from")
+    fill(directory)
+    f2("mkfs", "-q", "-f", DISK, "--from", directory)
     with mounted(DISK, "ro") as where:
-        assert tree(where) == tree(folder)
+        assert tree(where) == tree(directory)
     used_by_the_kernel(DISK)
 
 

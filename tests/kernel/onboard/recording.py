@@ -40,14 +40,14 @@ def tracer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def hide_blktrace(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path("/tmp/no-blktrace")
-    if not folder.exists():
-        folder.mkdir()
+    directory = Path("/tmp/no-blktrace")
+    if not directory.exists():
+        directory.mkdir()
         for place in os.environ["PATH"].split(":"):
             for program in Path(place).glob("*"):
-                if program.name != "blktrace" and not os.path.lexists(folder / program.name):
-                    (folder / program.name).symlink_to(program)
-    monkeypatch.setenv("PATH", str(folder))
+                if program.name != "blktrace" and not os.path.lexists(directory / program.name):
+                    (directory / program.name).symlink_to(program)
+    monkeypatch.setenv("PATH", str(directory))
 
 
 def nothing_left() -> None:
@@ -58,9 +58,9 @@ def nothing_left() -> None:
     assert "1" not in sh("cat /sys/block/vd*/trace/enable")
 
 
-def recorded(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    kept = json.loads((folder / "record.json").read_text())
-    return kept, json.loads(f2("trace", "analyze", folder, "--json").out)
+def recorded(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    kept = json.loads((directory / "record.json").read_text())
+    return kept, json.loads(f2("trace", "analyze", directory, "--json").out)
 
 
 def delta(kept: dict[str, Any]) -> dict[str, int]:
@@ -170,13 +170,13 @@ def test_it_is_killed(tracer: str) -> None:
     f2("trace", "record", DISK, "-o", f"{again}2", "--no-metadata", "--", "true")
 
 
-def started(folder: Path) -> subprocess.Popen[bytes]:
+def started(directory: Path) -> subprocess.Popen[bytes]:
     """A recording whose command has written a block and goes on for ever."""
     ready = Path("/tmp/ready")
     ready.unlink(missing_ok=True)
     work = f"dd if=/dev/zero of={DISK} bs=4k seek=9000 count=1 conv=fsync status=none; touch {ready}; exec sleep 543"
     process = subprocess.Popen(
-        ["f2tools", "trace", "record", DISK, "-o", folder, "--no-metadata", "--", "sh", "-c", work]
+        ["f2tools", "trace", "record", DISK, "-o", directory, "--no-metadata", "--", "sh", "-c", work]
     )
     until = time.monotonic() + 60
     while not ready.exists() and time.monotonic() < until:
@@ -198,7 +198,7 @@ def test_two_at_once(tracer: str) -> None:
 
 
 def test_neither_blktrace_nor_tracefs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what is missing, does not run the command and leaves no folder."""
+    """It says what is missing, does not run the command and leaves no directory."""
     hide_blktrace(monkeypatch)
     sh("umount /sys/kernel/tracing; umount /sys/kernel/debug/tracing; umount /sys/kernel/debug", check=False)
     try:
@@ -211,7 +211,7 @@ def test_neither_blktrace_nor_tracefs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_blktrace_that_can_t_trace() -> None:
-    """Of a regular file it says why not; the next recording into the same folder finds it free."""
+    """Of a regular file it says why not; the next recording into the same directory finds it free."""
     image = Path("/tmp/image")
     shutil.copyfile("/proc/version", image)
     done = f2("trace", "record", image, "-o", "/tmp/refused", "--", "true", code=8)

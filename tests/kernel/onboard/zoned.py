@@ -176,13 +176,13 @@ def copy_zones(disk: str, copy: str) -> None:
             sh(f"dd if={disk} of={copy} bs=4k {where} iflag=direct oflag=direct status=none")
 
 
-def test_a_folder_on_a_zoned_device() -> None:
-    folder = Path("/tmp/from-zoned")
-    fill(folder)
+def test_a_directory_on_a_zoned_device() -> None:
+    directory = Path("/tmp/from-zoned")
+    fill(directory)
     with nullb(256, 4096, zone_nr_conv=12, **ZONED) as disk:
-        f2("mkfs", "-q", disk, "-m", "--from", folder)
+        f2("mkfs", "-q", disk, "-m", "--from", directory)
         sound(disk)
         with mounted(disk) as where:
-            assert tree(where) == tree(folder)
+            assert tree(where) == tree(directory)
             fill(where / "by-kernel")
         sound(disk)

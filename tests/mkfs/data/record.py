@@ -40,8 +40,8 @@ def main() -> None:
     mkfs = Path(sys.argv[1]).resolve()
     os.environ["PATH"] += ":/usr/sbin"
     found = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
         for size, options in CASES:
             image = blank(Path("image"), size)
             blank(Path("second.img"), SECOND)

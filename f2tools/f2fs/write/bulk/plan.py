@@ -79,12 +79,12 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
         if not path:
             root.entry = entry
             continue
-        folder_path, _, name = path.rpartition(b"/")
-        folder = by_path.get(folder_path)
-        if folder is None or not stat.S_ISDIR(folder.entry.mode):
+        directory_path, _, name = path.rpartition(b"/")
+        directory = by_path.get(directory_path)
+        if directory is None or not stat.S_ISDIR(directory.entry.mode):
             raise F2fsError(f"{os.fsdecode(path)}: its directory is not among the files, or no directory")
         vol.names.check_name(root_inode, name)
-        if folder is root and name in own:
+        if directory is root and name in own:
             raise F2fsError(f"{os.fsdecode(path)}: the volume has this name of its own")
         if entry.link_to is not None:
             file = by_path.get(entry.link_to)
@@ -93,13 +93,13 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
             file.links += 1
         else:
             is_dir = stat.S_ISDIR(entry.mode)
-            file = NewFile(entry, next(numbers), folder.ino, name, 2 if is_dir else 1)
-            folder.links += int(is_dir)
+            file = NewFile(entry, next(numbers), directory.ino, name, 2 if is_dir else 1)
+            directory.links += int(is_dir)
             files.append(file)
         if path in by_path:
             raise F2fsError(f"{os.fsdecode(path)}: the name is there twice")
         by_path[path] = file
-        folder.children.append(Name(name, file.ino, file_type(file.entry.mode)))
+        directory.children.append(Name(name, file.ino, file_type(file.entry.mode)))
     return files, root
 
 
