@@ -8,7 +8,7 @@ of its directory had it and the inode was changed after its content, as by a ren
 from __future__ import annotations
 
 from f2tools.f2fs.layout.file_type import file_type
-from f2tools.forensics.names import Names
+from f2tools.forensics.names import LinkHistory
 from f2tools.forensics.past import Life, Past
 
 Entry = tuple[int, bytes, int]  # directory, name, inode number
@@ -17,7 +17,7 @@ Entry = tuple[int, bytes, int]  # directory, name, inode number
 class Renames:
     """Former names of lives; `entries` are those directory entries that are explained by them."""
 
-    def __init__(self, past: Past, names: Names) -> None:
+    def __init__(self, past: Past, names: LinkHistory) -> None:
         self._past = past
         self._names = names
         self.entries: set[Entry] = set()

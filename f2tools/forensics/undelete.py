@@ -16,7 +16,7 @@ from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.forensics.content import Content, Contents
 from f2tools.forensics.index import Index
-from f2tools.forensics.names import MAX_DEPTH, Names
+from f2tools.forensics.names import MAX_DEPTH, LinkHistory
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 from f2tools.forensics.renames import Renames
 
@@ -52,7 +52,7 @@ class Undelete:
         self.volume = volume
         self.past = Past(volume, index)
         self.contents = Contents(self.past)
-        self.names = Names(self.past, self.contents)
+        self.names = LinkHistory(self.past, self.contents)
         self.renames = Renames(self.past, self.names)
         self._reserved = {volume.sb.node_ino, volume.sb.meta_ino, *(int(ino) for ino in volume.sb.qf_ino)}
         self._states: dict[tuple[int, int], list[list[InodeVersion]]] = {}
@@ -250,7 +250,7 @@ class Undelete:
         return next((time for time in times if time > before), None)
 
     def _over_ns(self, life: Life, depth: int = 0) -> int | None:
-        """When a file was deleted, to the minute; None where that is not known, or no version of its directory tells."""
+        """When a file was deleted, to the minute; None where it is not known, or no version of its directory tells."""
         links = self.names.of_life[life.ino, life.generation]
         if not links or life.live or life.orphan or depth > MAX_DEPTH:
             return None

@@ -19,15 +19,15 @@ from tests.forensics.score import load
 def test_a_renamed_file_shows_once_with_both_names() -> None:
     phone = images.reference("phone").path
     rows = [json.loads(line) for line in f2("undelete", phone, "--json").text.splitlines()]
-    folder = "data/com.browser.app/shared_prefs"
-    renamed = [row for row in rows if f"{folder}/pref2.xml.bak" in row.get("also_known_as", [])]
-    assert {(row["path"], row["grade"]) for row in renamed} == {(f"{folder}/pref2.xml", "certain")}
+    directory = "data/com.browser.app/shared_prefs"
+    renamed = [row for row in rows if f"{directory}/pref2.xml.bak" in row.get("also_known_as", [])]
+    assert {(row["path"], row["grade"]) for row in renamed} == {(f"{directory}/pref2.xml", "certain")}
     assert len({row["ino"] for row in renamed}) == len(renamed) > 1
-    assert f"{folder}/pref2.xml.bak" not in {row["path"] for row in rows}
+    assert f"{directory}/pref2.xml.bak" not in {row["path"] for row in rows}
     text = f2("undelete", phone, "pref2.xml").text.splitlines()
     assert text[0].split() == ["GRADE", "TYPE", "SIZE", "MODIFIED", "(UTC)", "PATH"]
-    at = next(i for i, line in enumerate(text) if line.endswith(f"{folder}/pref2.xml"))
-    assert text[at + 1].strip() == f"also known as {folder}/pref2.xml.bak"
+    at = next(i for i, line in enumerate(text) if line.endswith(f"{directory}/pref2.xml"))
+    assert text[at + 1].strip() == f"also known as {directory}/pref2.xml.bak"
 
 
 @pytest.mark.parametrize("name", ["history-b", "history-c-small", "history-d", "phone", "phone-discard"])
