@@ -92,6 +92,7 @@ class Main(LazyGroup):
         except BrokenPipeError as error:  # click would make it exit code 1, which means something else here
             raise ReaderGone from error
 
+
 # What a tool asks another one for that it doesn't know itself, by the name under which it asks.
 KNOWN = {"f2tools.segment-logs": "f2tools.trace.attribute.segments:segment_logs"}
 

@@ -52,7 +52,7 @@ def page(context: click.Context, names: dict[str, str]) -> str:
     command, path = context.command, context.command_path
     title = path.replace(" ", "-")
     lines = [
-        '.\\" Made by scripts/make_man.py; don\'t edit.',
+        ".\\\" Made by scripts/make_man.py; don't edit.",
         f'.TH "{title.upper()}" "{section(context)}" "" "f2tools {__version__}" "f2tools"',
         ".SH NAME",
         f"{roff(title)} \\- {roff(first_sentence(command))}",

@@ -62,9 +62,7 @@ class Moved:
     files: tuple[tuple[FileMap, FileMap], ...]
 
 
-def range_of(
-    volume: WritableVolume, start: int | None, count: int | None, target: int | None, left: bool
-) -> Range:
+def range_of(volume: WritableVolume, start: int | None, count: int | None, target: int | None, left: bool) -> Range:
     """A range with what defrag.f2fs takes for what is left out: the first segment, to the blocks beside it."""
     start = volume.geo.main_blkaddr if start is None else start
     count = volume.geo.blocks_per_seg if count is None else count

@@ -226,5 +226,3 @@ class _Longest:
     def found(self) -> tuple[int, int, int]:
         """(first file block, block address, length)."""
         return self._best
-
-

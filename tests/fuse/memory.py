@@ -171,8 +171,16 @@ class MemoryFileSystem(ReadOnly):
         del node.data[size:]
         node.data.extend(bytes(size - len(node.data)))
 
-    def setattr(self, ino: int, mode: int | None = None, uid: int | None = None, gid: int | None = None,
-                atime_ns: int | None = None, mtime_ns: int | None = None, ctime_ns: int | None = None) -> None:
+    def setattr(
+        self,
+        ino: int,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
+    ) -> None:
         node = self.node(ino)
         node.mode = node.mode if mode is None else stat.S_IFMT(node.mode) | mode & 0o7777
         node.uid = node.uid if uid is None else uid

@@ -217,5 +217,3 @@ def test_the_kernel_mounts_what_was_resized_and_writes_on(guest: Guest, tmp_path
     assert "[Fail]" not in result.stdout
     for path in everything:
         path.unlink()
-
-

@@ -405,8 +405,6 @@ def test_opening_and_looking_changes_nothing(filled: Path) -> None:
         assert Above(device).size_bytes == 64 * MIB
 
 
-
-
 def test_a_partition_has_the_size_it_has(filled: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.write_bytes(bytes(MIB) + filled.read_bytes() + bytes(40 * MIB))
