@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +24,7 @@ from f2tools.flash.nand import Geometry, Nand
 
 FIRST_FILES, LAST_FILES, DIRECTORIES = 50, 200, 10
 EACH = 40  # changes of a kind
+FILES = (100, 1000, 10000)  # on the volumes that are mounted
 POSTMARK = {"directories": 100, "files": 1000, "file_bytes": 128 << 10, "operations": 2000}
 COMPILE = {"directories": 40, "sources": 800, "headers": 300, "includes": 20, "source_bytes": 12 << 10,
            "object_bytes": 20 << 10}  # fmt: skip
@@ -46,6 +48,18 @@ class Spent:
             "read_each": round(self.reads / each, 3), "written_each": round(self.writes / each, 3),
             "written_by_kind": self.kinds,
         }  # fmt: skip
+
+
+def together(times: int, spent: Iterable[Spent]) -> Spent:
+    """The sum of what was spent, as that of so many."""
+    whole, kinds = Spent(times), Counter[str]()
+    for one in spent:
+        whole.reads, whole.spares, whole.writes = (
+            whole.reads + one.reads, whole.spares + one.spares, whole.writes + one.writes,
+        )  # fmt: skip
+        kinds.update(one.kinds)
+    whole.kinds = dict(kinds)
+    return whole
 
 
 @contextmanager
@@ -72,6 +86,7 @@ def measure(shape: Shape, *, scale: int = 1, seed: int = 1, advance: Callable[[i
     """All figures; `scale` divides the sizes of the workloads."""
     steps: dict[str, Callable[[], Any]] = {
         "mount": lambda: mounts(shape),
+        "mount_by_files": lambda: [mount_with(shape, max(1, files // scale)) for files in FILES],
         "lookup": lambda: lookups(shape, seed),
         "change": lambda: changes(shape),
         "memory": lambda: [memory(shape, files // scale) for files in (1000, 10000)],
@@ -116,6 +131,34 @@ def mounts(shape: Shape) -> dict[str, Any]:
         made.sync()
     made.abandon()
     return found | {"after_a_cut": _mount(chip)}
+
+
+def mount_with(shape: Shape, files: int) -> dict[str, int]:
+    """What a mount of a closed volume with so many files reads, and the bytes that it then holds."""
+    chip = chip_of(shape)
+    made = opened(chip)
+    _fill(made, files)
+    made.close()
+    del made
+    tracemalloc.start()
+    seen = opened(chip)
+    seen.directory(ROOT_ID)
+    found = {
+        "files": files, "pages_read": seen.pages.reads, "spares_read": seen.pages.spare_reads,
+        "bytes": tracemalloc.get_traced_memory()[0],
+    }  # fmt: skip
+    tracemalloc.stop()
+    return found
+
+
+def _fill(made: WritableVolume, files: int) -> None:
+    """Empty files, 200 to a directory."""
+    directory = 0
+    for number in range(files):
+        if number % 200 == 0:
+            directory = made.mkdir(ROOT_ID, b"dir%d" % number, 0o755)
+        made.create(directory, b"%d" % number, 0o644)
+    made.sync()
 
 
 def _mount(chip: Nand) -> dict[str, int]:
@@ -193,12 +236,7 @@ def memory(shape: Shape, files: int) -> dict[str, int]:
     chip = chip_of(shape)
     tracemalloc.start()
     made = opened(chip)
-    directory = 0
-    for number in range(files):
-        if number % 200 == 0:
-            directory = made.mkdir(ROOT_ID, b"dir%d" % number, 0o755)
-        made.create(directory, b"%d" % number, 0o644)
-    made.sync()
+    _fill(made, files)
     for entry in made.entries(made.directory(ROOT_ID)):
         assert isinstance(entry.inode, Directory)
         for _ in made.entries(entry.inode):
@@ -210,7 +248,7 @@ def memory(shape: Shape, files: int) -> dict[str, int]:
 
 
 def postmark(shape: Shape, scale: int, seed: int) -> dict[str, Any]:
-    """Postmark: files are made, then half of the operations read or append, half delete or make; all deleted then."""
+    """Postmark: files are made; half of the operations read or append, half delete or make; all are deleted then."""
     made, chance = opened(chip_of(shape)), random.Random(seed)
     size = POSTMARK["file_bytes"]
     directories = [made.mkdir(ROOT_ID, b"s%d" % n, 0o755) for n in range(max(1, POSTMARK["directories"] // scale))]
@@ -227,27 +265,33 @@ def postmark(shape: Shape, scale: int, seed: int) -> dict[str, Any]:
     def delete() -> None:
         made.unlink(*files.pop(chance.randrange(len(files))))
 
+    def operate() -> None:
+        what = chance.random()
+        if what < 0.25:
+            ino = made.lookup(*chance.choice(files))
+            made.read_at(ino, 0, size)
+        elif what < 0.5:
+            ino = made.lookup(*chance.choice(files))
+            made.write(ino, size, content[: chance.randrange(1, 4096)])
+        elif what < 0.75 and len(files) < fits:
+            create()
+        elif len(files) > 1:
+            delete()
+
     wanted = min(POSTMARK["files"] // scale, fits)
     operations = POSTMARK["operations"] // scale
-    with spending(made, operations) as spent:
-        for _ in range(wanted):
-            create()
-        for _ in range(operations):
-            what = chance.random()
-            if what < 0.25:
-                ino = made.lookup(*chance.choice(files))
-                made.read_at(ino, 0, size)
-            elif what < 0.5:
-                ino = made.lookup(*chance.choice(files))
-                made.write(ino, size, content[: chance.randrange(1, 4096)])
-            elif what < 0.75 and len(files) < fits:
-                create()
-            elif len(files) > 1:
-                delete()
-        made.sync()
+    phases: dict[str, Spent] = {}
+    for name, do, times in (("create", create, wanted), ("mixed", operate, operations), ("delete", delete, 0)):
+        times = times or len(files)
+        with spending(made, times) as phases[name]:
+            for _ in range(times):
+                do()
+            made.sync()
     erases = made.space.erases[made.space.usable]
     return {
-        "directories": len(directories), "files": wanted, "operations": operations, **spent.as_dict(),
+        "directories": len(directories), "files": wanted, "operations": operations,
+        **together(operations, phases.values()).as_dict(),
+        "phases": {name: spent.as_dict() for name, spent in phases.items()},
         "erases_least": int(erases.min()), "erases_most": int(erases.max()),
     }  # fmt: skip
 

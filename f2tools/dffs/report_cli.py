@@ -29,7 +29,7 @@ def report(size: int, pages: int, block: int, scale: int, seed: int, as_json: bo
     from f2tools.dffs.mkfs import shape_for
     from f2tools.dffs.report import measure
 
-    with progress("measurements", 7) as bar:
+    with progress("measurements", 8) as bar:
         found = measure(shape_for(size, pages, block), scale=scale, seed=seed, advance=bar.advance)
     if as_json:
         print_json(found)
@@ -46,6 +46,11 @@ def lines_of(found: dict[str, Any]) -> list[str]:
         + "; ".join(
             f"{name.replace('_', ' ')}: {row['pages_read']} pages and {row['spares_read']} spare areas"
             for name, row in mount.items()
+        ),
+        "closed, mounted "
+        + "; ".join(
+            f"{row['files']} files: {row['pages_read']} pages, {row['spares_read']} spare areas, {row['bytes']} bytes"
+            for row in found["mount_by_files"]
         ),
         f"open, stat      {look['read_each']} pages read; "
         + ", ".join(f"{row['files']} files: {row['read_each']}" for row in look["directories"]),

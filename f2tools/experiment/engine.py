@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from stat import S_IFREG
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +44,27 @@ def fresh(size_bytes: int, policy: Policy, seed: int, overprovision: float = 0.0
     return WritableVolume(disk, policy, Clock(), seed=seed), disk
 
 
-class EngineFiles(Files):
-    """The files of a volume.  Their content is zeros; reads go to the device: only what is dirty is cached."""
+class Volume(Protocol):
+    """What the engines of all our file systems have alike."""
 
-    def __init__(self, volume: WritableVolume, checkpoint_each: bool = False) -> None:
-        """`checkpoint_each`: an fsync is a checkpoint, and never left to roll-forward."""
+    def lookup(self, parent: int, name: bytes) -> int: ...
+    def create(self, parent: int, name: bytes, mode: int) -> int: ...
+    def mkdir(self, parent: int, name: bytes, mode: int) -> int: ...
+    def unlink(self, parent: int, name: bytes) -> None: ...
+    def write(self, ino: int, offset: int, data: memoryview) -> int: ...
+    def read_at(self, ino: int, offset: int, length: int) -> bytes: ...
+    def fsync(self, ino: int) -> None: ...
+    def sync(self) -> None: ...
+    def statfs(self) -> dict[str, int]: ...
+
+
+class VolumeFiles(Files):
+    """The files of a volume of ours.  Their content is zeros."""
+
+    def __init__(self, volume: Volume, root: int) -> None:
         super().__init__()
-        self.volume = volume
-        self._checkpoint_each = checkpoint_each
-        self._directories = {"": ROOT}
-        self._block: NDArray[np.uint8] = np.zeros(volume.geo.block_size, np.uint8)
+        self._volume = volume
+        self._directories = {"": root}
         self._zeroes = memoryview(bytes(ZEROES))
 
     def _place(self, path: str) -> tuple[int, bytes]:
@@ -60,14 +73,14 @@ class EngineFiles(Files):
 
     def mkdir(self, path: str) -> None:
         self.note("mkdir")
-        self._directories[path] = self.volume.mkdir(*self._place(path), 0o755)
+        self._directories[path] = self._volume.mkdir(*self._place(path), 0o755)
 
     def create(self, path: str) -> int:
         self.note("create")
-        return self.volume.create(*self._place(path), 0o100644)
+        return self._volume.create(*self._place(path), S_IFREG | 0o644)
 
     def open(self, path: str) -> int:
-        return self.volume.lookup(*self._place(path))
+        return self._volume.lookup(*self._place(path))
 
     def close(self, file: int) -> None:
         pass
@@ -76,7 +89,40 @@ class EngineFiles(Files):
         self.note("write", size)
         end = offset + size
         while offset < end:
-            offset += self.volume.write(file, offset, self._zeroes[: end - offset])
+            offset += self._volume.write(file, offset, self._zeroes[: end - offset])
+
+    def read(self, file: int, offset: int, size: int) -> None:
+        self.note("read", size)
+        self._volume.read_at(file, offset, size)
+
+    def fsync(self, file: int) -> None:
+        self.note("fsync")
+        self._volume.fsync(file)
+
+    def fsync_directory(self, path: str) -> None:
+        self.fsync(self._directories[path])
+
+    def unlink(self, path: str) -> None:
+        self.note("unlink")
+        self._volume.unlink(*self._place(path))
+
+    def sync(self) -> None:
+        self._volume.sync()
+
+    def free(self) -> int:
+        told = self._volume.statfs()
+        return told["f_bavail"] * told["f_frsize"]
+
+
+class EngineFiles(VolumeFiles):
+    """The files of a volume of F2FS.  Reads go to the device: only what is dirty is cached."""
+
+    def __init__(self, volume: WritableVolume, checkpoint_each: bool = False) -> None:
+        """`checkpoint_each`: an fsync is a checkpoint, and never left to roll-forward."""
+        super().__init__(volume, ROOT)
+        self.volume = volume
+        self._checkpoint_each = checkpoint_each
+        self._block: NDArray[np.uint8] = np.zeros(volume.geo.block_size, np.uint8)
 
     def overwrite(self, file: int, blocks: list[int]) -> None:
         self.calls["write"] += len(blocks)
@@ -85,26 +131,12 @@ class EngineFiles(Files):
             self.volume.files.overwrite(op.live(file), np.array(blocks, np.int64), self._block)
             self.volume.stamp(op.live(file), modified=True)
 
-    def read(self, file: int, offset: int, size: int) -> None:
-        self.note("read", size)
-        self.volume.read_at(file, offset, size)
-
     def fsync(self, file: int) -> None:
+        if not self._checkpoint_each:
+            super().fsync(file)
+            return
         self.note("fsync")
-        if self._checkpoint_each:
-            self.volume.sync()
-        else:
-            self.volume.fsync(file)
-
-    def unlink(self, path: str) -> None:
-        self.note("unlink")
-        self.volume.unlink(*self._place(path))
-
-    def sync(self) -> None:
         self.volume.sync()
 
     def size(self, file: int) -> int:
         return self.volume.live(file).i_size
-
-    def free(self) -> int:
-        return self.volume.statfs()["f_bavail"] * self.volume.geo.block_size

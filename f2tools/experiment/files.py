@@ -52,6 +52,10 @@ class Files:
         """Make a file safe."""
         raise NotImplementedError
 
+    def fsync_directory(self, path: str) -> None:
+        """Make the names in a directory safe."""
+        raise NotImplementedError
+
     def unlink(self, path: str) -> None:
         """Remove a file."""
         raise NotImplementedError
@@ -124,6 +128,13 @@ class Directory(Files):
             os.fsync(file)
         if self._pause:
             time.sleep(self._pause)
+
+    def fsync_directory(self, path: str) -> None:
+        directory = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self.fsync(directory)
+        finally:
+            os.close(directory)
 
     def unlink(self, path: str) -> None:
         self.note("unlink")

@@ -1,10 +1,10 @@
 """The loads of the papers' evaluations, for any file system that has the few calls of `Files`.
 
 Everything here and in `files` is the standard library's: it is also run as a program, by the Python of a guest or of
-this machine, on a directory (`python -m f2tools.experiment.loads PREPARE|RUN LOAD PARAMETERS DIRECTORY`).  Threads of
-the papers' tools are taken in turns, so that a load is the same calls in the same order for every file system and
-depends on nothing but its seed.  A load has two halves that may run in two processes: `prepare` makes what is there
-before, `run` is what is measured.
+this machine, on a directory (`python -m f2tools.experiment.loads PREPARE|RUN LOAD FILE DIRECTORY`, parameters and seed
+in FILE).  Threads of the papers' tools are taken in turns, so that a load is the same calls in the same order for every
+file system and depends on nothing but its seed.  A load has two halves that may run in two processes: `prepare` makes
+what is there before, `run` is what is measured.
 """
 
 from __future__ import annotations
@@ -455,17 +455,55 @@ class Fsync(Load):
             watch.advance(1 / self.params["writes"])
 
 
+class Replay(Load):
+    """Calls that are given one by one, in rounds, each in a directory of its own; all is made safe after a round.
+
+    A call is its name, the path within that directory, and what `Files` wants besides.
+    """
+
+    def prepare(self, files: Files) -> None:
+        for n in range(len(self.params["rounds"])):
+            files.mkdir(f"r{n}")
+
+    def run(self, files: Files, watch: Watch) -> None:
+        whole = sum(len(calls) for calls in self.params["rounds"])
+        for n, calls in enumerate(self.params["rounds"]):
+            handles: dict[str, int] = {}
+            for call, name, *more in calls:
+                path = f"r{n}/{name}" if name else f"r{n}"
+                if call == "create":
+                    handles[path] = files.create(path)
+                elif call == "fsync" and name:
+                    files.fsync(handles[path])
+                elif call == "fsync":
+                    files.fsync_directory(path)
+                elif call == "write":
+                    files.write(handles[path], *more)
+                elif call == "mkdir":
+                    files.mkdir(path)
+                elif call == "unlink":
+                    files.close(handles.pop(path))
+                    files.unlink(path)
+                watch.advance(1 / whole)
+            for file in handles.values():
+                files.close(file)
+            files.sync()
+            watch.round()
+
+
 LOADS: dict[str, type[Load]] = {
     "iozone": Iozone, "sqlite": Sqlite, "apps": Apps, "videoserver": Videoserver, "fileserver": Fileserver,
     "varmail": Varmail, "oltp": Oltp, "multihead": Multihead, "cleaning": Cleaning,
     "adaptive-fileserver": AdaptiveFileserver, "adaptive-iozone": AdaptiveIozone, "fsync": Fsync,
+    "replay": Replay,
 }  # fmt: skip
 
 
 def main(words: list[str]) -> int:
     """Do half of a load on a directory; prints what was called, and the counters of the device by round, as JSON."""
-    half, name, text, root, *stat = words
-    given = json.loads(text)
+    half, name, given_in, root, *stat = words
+    with open(given_in) as file:
+        given = json.load(file)
     load = LOADS[name](given["params"], given["seed"])
     files = Directory(root, given["params"].get("sync_each", False), given["params"].get("pause", 0.0))
     if half == "PREPARE":

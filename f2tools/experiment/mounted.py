@@ -76,8 +76,9 @@ def check_device(device: str, size: int) -> None:
 def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size: int) -> Numbers:
     """Prepare and run a load where `on` of the setting says."""
     on = work.setting.on
-    given = json.dumps({"params": params, "seed": work.setting.seed})
     with _place(on, fs, mount, size) as (device, root), tempfile.TemporaryDirectory() as name:
+        given = Path(name) / "given.json"
+        given.write_text(json.dumps({"params": params, "seed": work.setting.seed}))
         prepared = _prepare(load, given, root)
         os.sync()
         kept = Path(name) / "recorded"
@@ -85,7 +86,7 @@ def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size
         number = os.stat(device).st_rdev
         counters = f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat"
         # a shell, as what is recorded prints to our own standard output, which is for the report
-        words = [*LOADS, "RUN", load, given, root, counters]
+        words = [*LOADS, "RUN", load, str(given), root, counters]
         state = record(
             Recording(device, kept, ["sh", "-c", 'out=$1; shift; "$@" > "$out"', "sh", str(printed), *words])
         )
@@ -105,8 +106,8 @@ def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size
         return found
 
 
-def _prepare(load: str, given: str, root: str) -> Numbers:
-    words = [*LOADS, "PREPARE", load, given, root]
+def _prepare(load: str, given: Path, root: str) -> Numbers:
+    words = [*LOADS, "PREPARE", load, str(given), root]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise DeviceError(f"{load} could not be prepared in {root}: {done.stderr.strip()[-500:]}")

@@ -38,6 +38,7 @@ BACKGROUND, DIRTY = (
 # its tables in the background, which the trace would have in it.
 TOOLS: dict[str, tuple[str, str, str, str]] = {
     "f2fs": ("mkfs.f2fs", "f2fs-tools", "-f", "discard,alloc_mode=default"),
+    "ext3": ("mkfs.ext3", "e2fsprogs", "-q -F -b 4096 -E nodiscard", "discard"),  # its tables are zeroed at once
     "ext4": ("mkfs.ext4", "e2fsprogs", "-q -F -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0", "discard"),
     "btrfs": ("mkfs.btrfs", "btrfs-progs", "-q -f -K -m single -n 4096", "discard"),  # as it did on an SSD then
     "nilfs2": ("mkfs.nilfs2", "nilfs-tools", "-q -f -K", "discard"),
@@ -69,7 +70,7 @@ if [ $FS = f2fs ]; then
     echo 0 > /sys/fs/f2fs/vda/ipu_policy
     echo 512 > /sys/fs/f2fs/vda/discard_granularity
 fi 2> /dev/null
-python3 -m f2tools.experiment.loads PREPARE $LOAD "$GIVEN" /mnt > $OUT/prepare.json || exit 8
+python3 -m f2tools.experiment.loads PREPARE $LOAD /share/given.json /mnt > $OUT/prepare.json || exit 8
 sync
 mkdir /tmp/trace
 blktrace -d /dev/vda -D /tmp/trace -o trace -b 2048 -n 8 -a queue -a issue -a complete -a requeue \\
@@ -78,7 +79,7 @@ tracer=$!
 while ! [ -e /sys/kernel/debug/block/vda/trace0 ]; do sleep 0.1; done
 sleep 2
 cat $disk/stat > $OUT/before
-python3 -m f2tools.experiment.loads RUN $LOAD "$GIVEN" /mnt $disk/stat > $OUT/run.json; state=$?
+python3 -m f2tools.experiment.loads RUN $LOAD /share/given.json /mnt $disk/stat > $OUT/run.json; state=$?
 sync
 umount /mnt
 cat $disk/stat > $OUT/after
@@ -102,11 +103,12 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
         with image.open("wb") as file:
             file.truncate(size)
         result = Guest.ready(place).run(
-            SCRIPT, [image], timeout=TIMEOUT, memory_mib=MEMORY_MIB, files=_sources(),
+            SCRIPT, [image], timeout=TIMEOUT, memory_mib=MEMORY_MIB,
+            files=_sources() | {"given.json": json.dumps({"params": params, "seed": setting.seed})},
             env={
                 "FS": fs, "MKFS": f"{program} {options}", "MOUNT": ",".join(filter(None, (mounted, mount))),
                 "BACKGROUND": str(setting.bytes(BACKGROUND, MIB)), "DIRTY": str(setting.bytes(DIRTY, 2 * MIB)),
-                "LOAD": load, "GIVEN": json.dumps({"params": params, "seed": setting.seed}),
+                "LOAD": load,
             },
         )  # fmt: skip
         if result.rc != 0:

@@ -28,6 +28,8 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
     "adaptive-iozone": (f"{_STUDIES}.adaptive", "Random writes on a volume that is full."),
     "fsync": (f"{_STUDIES}.fsync", "Roll-forward recovery against a checkpoint for each fsync."),
     "zones": (f"{_STUDIES}.zones", "Logs in separate zones over a set-associative translation layer."),
+    "dfs": (f"{_STUDIES}.dfs", "DFS over a storage layer: reads for an address, requests beside other file systems."),
+    "dffs": (f"{_STUDIES}.dffs", "DFFS on raw flash: pages that mount, open and changes read and write."),
 }
 
 
