@@ -55,6 +55,11 @@ TOOLS = {
     "slack": ("f2tools.forensics.examine_cli:slack", "Show what is left in unused slots and tails."),
     "strings": ("f2tools.forensics.examine_cli:strings", "Print strings with the owners of their blocks."),
     "report": ("f2tools.forensics.examine_cli:report", "Write a report on an image, as HTML and JSON."),
+    "fls": ("f2tools.forensics.tsk.cli:fls", "List names, living and deleted, as The Sleuth Kit does."),
+    "icat": ("f2tools.forensics.tsk.cli:icat", "Write out a file by its address, as The Sleuth Kit does."),
+    "istat": ("f2tools.forensics.tsk.cli:istat", "Show an inode by its address, as The Sleuth Kit does."),
+    "blkcat": ("f2tools.forensics.tsk.cli:blkcat", "Write out blocks, as The Sleuth Kit does."),
+    "fsstat": ("f2tools.forensics.tsk.cli:fsstat", "Show what a volume is, as The Sleuth Kit does."),
     "info": ("f2tools.info.cli:info", "What an image holds, and one screen about it."),
     "doctor": ("f2tools.doctor.cli:doctor", "Say in plain words how a volume is, and what to do next."),
     "fleet": ("f2tools.fleet.cli:fleet", "Ask many images or traces, a row each, by processes or a cluster."),
@@ -66,6 +71,7 @@ SECTIONS = {
     "Use": ("mount", "umount"),
     "Check and rescue": ("doctor", "fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),
+    "As The Sleuth Kit": ("fls", "icat", "istat", "blkcat", "fsstat"),
     "Many at once": ("fleet",),
     "Tend": ("clean", "defrag", "resize", "label", "tune"),
     "Change files in an image": (
@@ -144,7 +150,7 @@ def run() -> None:
 def _run_as_called() -> None:
     """End here where a link calls us as one of the programs of f2fs-tools; see `compat`."""
     name = os.path.basename(sys.argv[0])
-    if "f2fs" not in name and not name.startswith("fsck."):
+    if name == "f2tools" or name.endswith(".py"):
         return
     from f2tools.compat.names import run_as
 

@@ -27,12 +27,14 @@ PROGRAMS = {
     "fsck.f2tools": "fstab",
     "fsck.fuse.f2tools": "fstab",
 }
+# made on request: other file systems need those of The Sleuth Kit
+SLEUTHS: dict[str, str] = dict.fromkeys(("fls", "icat", "istat", "blkcat", "fsstat"), "tsk")
 
 
 def run_as(path: str) -> int | None:
     """Do what the program of this name does, and return its exit code; None where it is no such name."""
     name = os.path.basename(path)
-    module = PROGRAMS.get(name)
+    module = PROGRAMS.get(name) or SLEUTHS.get(name)
     if module is None:
         return None
     return import_module(f"f2tools.compat.{module}").main(name, sys.argv[1:])
@@ -49,15 +51,15 @@ def own_path() -> str:
     raise F2fsError(f"{beside} is not there; links can only lead to an installed f2tools")
 
 
-def make_links(directory: str, force: bool = False) -> list[tuple[str, bool]]:
+def make_links(directory: str, force: bool = False, sleuths: bool = False) -> list[tuple[str, bool]]:
     """(name, whether it is new) of links in a directory, one for each program; all are made, or none.
 
-    DeviceError where another file has one of the names, unless `force` replaces it.
+    `sleuths`: those of The Sleuth Kit too.  DeviceError where another file has one of the names, unless `force`.
     """
     target = own_path()
     newfile.check_directory(directory)
     made: list[tuple[str, bool]] = []
-    for name in PROGRAMS:
+    for name in (*PROGRAMS, *(SLEUTHS if sleuths else ())):
         path = os.path.join(directory, name)
         there = os.path.lexists(path)
         ours = there and os.path.islink(path) and os.readlink(path) == target
@@ -75,20 +77,22 @@ def make_links(directory: str, force: bool = False) -> list[tuple[str, bool]]:
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=str, file_okay=False))
+@click.option("--tsk", "sleuths", is_flag=True, help="Also fls, icat, istat, blkcat, fsstat of The Sleuth Kit.")
 @click.option("--force", is_flag=True, help="Replace files that have these names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")
-def links(directory: str, force: bool, as_json: bool) -> None:
+def links(directory: str, sleuths: bool, force: bool, as_json: bool) -> None:
     """Make links by which f2tools is called as mkfs.f2fs, sload.f2fs, fsck.f2fs and the other C tools are.
 
     Under these names it takes their options, prints what scripts read, and ends with their exit codes; so with
     DIRECTORY first in the PATH, what calls the C tools uses f2tools.  Nothing is formatted, repaired or given up that
-    they would keep.  fsck.f2tools and fsck.fuse.f2tools are what fsck(8) looks for at a line of fstab.
+    they would keep.  fsck.f2tools and fsck.fuse.f2tools are what fsck(8) looks for at a line of fstab.  The names of
+    The Sleuth Kit are made on request only, as its own programs are wanted for other file systems.
 
     \b
     Example:
       f2tools links ~/f2fs-bin && PATH=~/f2fs-bin:$PATH genimage
     """
-    made = make_links(directory, force)
+    made = make_links(directory, force, sleuths)
     if as_json:
         print_json({"directory": directory, "target": own_path(), "links": [name for name, _ in made]})
         return
