@@ -56,6 +56,7 @@ READING = (
     "dump tar {i} -o {d}/files.tar",
     "dump manifest {i}",
     "dump verify {i}",
+    "dump metadata {i} {d}/metadata",
     "label {i}",
     "tune {i}",
     "fsck {i}",

@@ -19,6 +19,7 @@ WORDS: dict[str, tuple[object, ...]] = {
     "dump node": (3,), "dump inode": ("/verity/v1",), "dump dentries": ("/",), "dump block": ("0x4665",),
     "dump map": ("/verity/v700001",), "dump ssa": (3,), "dump stat": ("/verity/v1",), "dump cat": ("/verity/v1",),
     "dump extract": ("/verity/v1", "-o", "OUT/files"), "dump tar": ("/verity/v1", "-o", "OUT/tar"),
+    "dump metadata": ("OUT/metadata",),
     "clean": ("--dry-run",), "clean --simulate": ("--simulate",), "resize": ("256M", "--dry-run"),
     "resize --minimum": ("--minimum",), "defrag": ("--dry-run",), "defrag --report": ("--report",),
     "scan": ("-o", "OUT/index"), "history": ("/",), "report": ("--no-hashes", "-o", "OUT/report"),

@@ -78,7 +78,9 @@ def test_sizes_may_be_in_sectors() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["timeline {i} -o {f}", "dump tar {i} -o {f}", "dump manifest {i} -o {f}", "scan {i} -o {f}", "report {i} -o {d}",
+    ["timeline {i} -o {f}", "dump tar {i} -o {f}", "dump manifest {i} -o {f}", "dump metadata {i} {f}",
+     "scan {i} -o {f}",
+     "report {i} -o {d}",
      "carve {i} -o {d}", "undelete {i} -o {d}", "history {i} /in/one.txt --extract 1 -o {f}"],
 )  # fmt: skip
 def test_what_is_there_is_not_written_over(line: str, image: Path, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ COMMANDS = {
     "tar": (f"{_FILES}:tar", "Write the tree, or parts of it, as a tar archive."),
     "manifest": (f"{_FILES}:manifest", "The whole tree as JSON, with metadata and hashes."),
     "verify": (f"{_FILES}:verify", "Check fs-verity and compression checksums."),
+    "metadata": ("f2tools.dump.metadata_cli:metadata", "A copy without content, for a report of a bug."),
 }
 
 

@@ -49,6 +49,16 @@ class Verity:
 
 def read_verity(nodes: NodeReader, data: DataReader, inode: Inode) -> Verity | None:
     """The descriptor of a file; None where the file is not sealed, Corrupt where the kernel would not open it."""
+    place = descriptor_place(nodes, inode)
+    if place is None:
+        return None
+    if not data.readable(inode):
+        raise Unsupported(f"inode {inode.ino}: the verity descriptor is encrypted and there is no key")
+    return _parse(_read(data, inode, *place), inode, _tree_offset(inode))
+
+
+def descriptor_place(nodes: NodeReader, inode: Inode) -> tuple[int, int] | None:
+    """(byte offset in the file, bytes) of the descriptor; None for a file that is not sealed, Corrupt as above."""
     if not inode.verity:
         return None
     where = Where(ino=inode.ino)
@@ -56,13 +66,16 @@ def read_verity(nodes: NodeReader, data: DataReader, inode: Inode) -> Verity | N
     if found is None or len(found) != _LOCATION.size:
         raise Corrupt(where, "the file is sealed by verity, but nothing says where its descriptor lies")
     version, size, position = _LOCATION.unpack(found)
-    tree_offset = -(-inode.i_size // VERITY_ALIGN) * VERITY_ALIGN
-    if version != 1 or not VerityDescriptor.size <= size <= _MAX_DESCRIPTOR or not tree_offset <= position < 1 << 63:
+    if version != 1 or not VerityDescriptor.size <= size <= _MAX_DESCRIPTOR:
         raise Corrupt(where, f"the verity descriptor can't be {size} bytes at offset {position:#x}")
-    if not data.readable(inode):
-        raise Unsupported(f"inode {inode.ino}: the verity descriptor is encrypted and there is no key")
-    raw = _read(data, inode, position, size)
-    return _parse(raw, inode, tree_offset)
+    if not _tree_offset(inode) <= position < 1 << 63:
+        raise Corrupt(where, f"the verity descriptor can't be {size} bytes at offset {position:#x}")
+    return position, size
+
+
+def _tree_offset(inode: Inode) -> int:
+    """Where the Merkle tree begins, in bytes of the file."""
+    return -(-inode.i_size // VERITY_ALIGN) * VERITY_ALIGN
 
 
 def _parse(raw: bytes, inode: Inode, tree_offset: int) -> Verity:
