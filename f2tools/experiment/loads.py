@@ -426,7 +426,10 @@ class AdaptiveIozone(Load):
     def run(self, files: Files, watch: Watch) -> None:
         chance = self.chance("blocks")
         rounds, count = self.params["rounds"], self.params["files"]
-        open_files = [files.open(f"iozone{n}") for n in range(count)]
+        open_files: list[int] = []
+        with suppress(FileNotFoundError):  # a volume that was full before has fewer
+            while len(open_files) < count:
+                open_files.append(files.open(f"iozone{len(open_files)}"))
         for _ in range(rounds):
             for file in open_files:
                 blocks = files.size(file) // BLOCK

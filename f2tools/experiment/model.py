@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from f2tools.errors import F2fsError
 from f2tools.experiment.registry import FILE_SYSTEMS
 from f2tools.pictures.svg import Picture
 
@@ -45,6 +46,10 @@ class Setting:
     def as_dict(self) -> Numbers:
         """For JSON."""
         return {"scale": str(self.scale), "on": self.on, "fs": list(self.fs), "seed": self.seed}
+
+
+class Unfinished(F2fsError):
+    """A part was given up, as it takes too long here."""
 
 
 @dataclass(frozen=True)

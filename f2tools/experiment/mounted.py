@@ -99,7 +99,8 @@ def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size
         found: Numbers = {
             "calls": run["calls"], "size_bytes": size, "full": prepared["full"], "kernel": os.uname().release,
             "run": between(before, after), "rounds": [between(a, b) for a, b in pairwise(rounds)],
-            "enospc_in_round": 0 if prepared["enospc"] else run["enospc_in_round"], "trace": traced(str(kept)),
+            "enospc_in_round": 0 if prepared["enospc"] else run["enospc_in_round"],
+            "enospc_before": prepared["enospc"], "trace": traced(str(kept)),
         }  # fmt: skip
         if work.directory is not None:
             shutil.copytree(kept, work.directory, dirs_exist_ok=True)

@@ -13,15 +13,27 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from f2tools import __version__, newfile
 from f2tools.errors import Usage
-from f2tools.experiment.model import Experiment, ExperimentReport, Numbers, Part, Setting, Work
+from f2tools.experiment.model import (
+    Experiment,
+    ExperimentReport,
+    Numbers,
+    Outcome,
+    Part,
+    Setting,
+    Unfinished,
+    Work,
+    cant_tell,
+)
 
 STEPS = 1000  # of the progress bar, for a part of weight 1
 LOOK_SECONDS = 0.5
+GIVEN_UP = "given_up"  # why, instead of numbers
 OURS = ("parts", "traces", "figures", "report.html", "report.json")
 _done: Any = None  # of a worker: shares that are done, in steps, of all workers together
 
@@ -104,7 +116,13 @@ def _run_one(
     left = sorted((part for part in parts if part.name not in numbers), key=lambda part: -part.weight)
     total = int(sum(part.weight for part in left) * STEPS)
 
+    given_up: dict[str, str] = {}
+
     def ended(part: Part, found: Numbers) -> None:
+        if GIVEN_UP in found:
+            given_up[part.name] = found[GIVEN_UP]
+            say(f"{experiment.name}: {found[GIVEN_UP]}; the next run tries it again")
+            return
         numbers[part.name] = json.loads(json.dumps(found, default=lambda value: value.tolist()))
         store.keep(experiment.name, part, setting, numbers[part.name])
 
@@ -113,11 +131,30 @@ def _run_one(
             for part in left:
                 steps = _Steps(part.weight, bar.advance)
                 work = Work(setting, store.traces(experiment.name, part), steps)
-                ended(part, part.function(work, **part.given))
+                ended(part, _tried(part, work))
         else:
             _in_processes(experiment.name, left, setting, store, jobs, bar.advance, ended)
-    outcome = experiment.judge(setting, {part.name: numbers[part.name] for part in parts})
+    outcome = _judged(experiment, setting, parts, numbers, given_up)
     return ExperimentReport(experiment, setting, numbers, outcome, time.monotonic() - begun)
+
+
+def _tried(part: Part, work: Work) -> Numbers:
+    """What a part finds, or why it was given up."""
+    try:
+        return part.function(work, **part.given)
+    except Unfinished as error:
+        return {GIVEN_UP: str(error)}
+
+
+def _judged(
+    experiment: Experiment, setting: Setting, parts: list[Part], numbers: dict[str, Numbers], given_up: dict[str, str]
+) -> Outcome:
+    """What the parts say.  Another file system than F2FS may be missing among them; nothing is judged without F2FS."""
+    there = {part.name: numbers[part.name] for part in parts if part.name in numbers}
+    needed = [part.name for part in parts if part.name in given_up and part.given.get("fs", "f2fs") == "f2fs"]
+    outcome = experiment.judge(setting, there) if not needed else Outcome([], [])
+    claims = [cant_tell(f"what {name} does", "-", why) for name, why in given_up.items()]
+    return replace(outcome, claims=[*outcome.claims, *claims])
 
 
 class _Steps:
@@ -169,4 +206,4 @@ def _work(part: Part, setting: Setting, traces: Path | None) -> Numbers:
         with _done.get_lock():
             _done.value += steps
 
-    return part.function(Work(setting, traces, _Steps(part.weight, advance)), **part.given)
+    return _tried(part, Work(setting, traces, _Steps(part.weight, advance)))

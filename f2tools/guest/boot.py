@@ -67,6 +67,10 @@ class GuestFailed(F2fsError):
     """The guest did not boot, hung or died."""
 
 
+class NotDone(GuestFailed):
+    """The script was not done within its time."""
+
+
 class Guest:
     """A built guest; every `run` is a fresh boot, and runs may go on side by side."""
 
@@ -108,10 +112,10 @@ class Guest:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (env or {}).items())
         drives = [("guest-root", self._built.root_disk), *drives]
         (share / "script").write_text(f"IMAGES=({devices})\n{exports}{prelude}{script}\n")
-        why = ""
+        why, late = "", False
         for attempt in range(ATTEMPTS):
             command = self._command(share, images, drives, memory_mib, kvm=attempt == 0 and _kvm())
-            why = self._boot(share, command, timeout, cut_after)
+            why, late = self._boot(share, command, timeout, cut_after)
             if not why:
                 return _result(share / "out")
             if (share / "out" / ".started").exists():
@@ -119,14 +123,16 @@ class Guest:
         console = share / "console"
         said = console.read_text(errors="replace")[-3000:] if console.exists() else ""
         partial = _read(share / "out" / ".stdout") + _read(share / "out" / ".stderr")
-        raise GuestFailed(f"{why}\n--- console\n{said}\n--- script so far\n{partial[-4000:]}")
+        raise (NotDone if late else GuestFailed)(f"{why}\n--- console\n{said}\n--- script so far\n{partial[-4000:]}")
 
     def _ahead(self, share: Path) -> tuple[str, list[tuple[str, Path]]]:
         """What goes ahead of every script, and further disks by serial number, for who derives from this."""
         return "", []
 
-    def _boot(self, share: Path, command: list[str], timeout: float, cut_after: tuple[str, float] | None) -> str:
-        """One boot, seen to its end; returns what went wrong, or nothing."""
+    def _boot(
+        self, share: Path, command: list[str], timeout: float, cut_after: tuple[str, float] | None
+    ) -> tuple[str, bool]:
+        """One boot, seen to its end; what went wrong, or nothing, and whether that is that it took too long."""
         out = share / "out"
         subprocess.run(["rm", "-rf", out], check=True)
         out.mkdir()
@@ -145,17 +151,17 @@ class Guest:
                     qemu.wait()
                     (out / ".crashed").touch()
                 elif started is None and now - begun > BOOT_TIMEOUT:
-                    return f"no boot within {BOOT_TIMEOUT} s"
+                    return f"no boot within {BOOT_TIMEOUT} s", False
                 elif started is not None and now - started > timeout:
-                    return f"the script was not done within {timeout} s"
+                    return f"the script was not done within {timeout:g} s", True
                 time.sleep(POLL_SECONDS)
         finally:
             qemu.kill()
             qemu.wait()
         (out / ".seconds").write_text(str(time.monotonic() - begun))
         if (out / ".rc").exists() or (out / ".crashed").exists():
-            return ""
-        return f"QEMU ended by itself: {_read(share / 'qemu')[-2000:]}"
+            return "", False
+        return f"QEMU ended by itself: {_read(share / 'qemu')[-2000:]}", False
 
     def _command(
         self, share: Path, images: Sequence[Path], others: list[tuple[str, Path]], memory_mib: int, kvm: bool

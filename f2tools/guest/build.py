@@ -46,7 +46,7 @@ NEEDED = {
 PROGRAMS_NEEDED = "bash modprobe mount umount mkfs.f2fs fsck.f2fs dump.f2fs".split()
 PROGRAMS_WELCOME = (
     "resize.f2fs defrag.f2fs sload.f2fs f2fs_io f2fslabel setfattr getfattr setfacl getfacl chattr lsattr filefrag "
-    "fsverity sqlite3 mkfs.ext4 mkfs.btrfs mkfs.nilfs2 mount.nilfs2 umount.nilfs2 nilfs_cleanerd "
+    "fsverity sqlite3 mkfs.ext4 mkfs.btrfs mkfs.nilfs2 nilfs-tune mount.nilfs2 umount.nilfs2 nilfs_cleanerd "
     "blkdiscard blockdev blkzone blktrace dmsetup fusermount3 losetup sfdisk dd cmp"
 ).split()
 

@@ -12,7 +12,18 @@ import pytest
 
 from f2tools.errors import Usage
 from f2tools.experiment import run as running
-from f2tools.experiment.model import VERDICTS, Experiment, Outcome, Part, Setting, Work
+from f2tools.experiment.model import (
+    CANT_BE_TOLD,
+    REPRODUCED,
+    VERDICTS,
+    Claim,
+    Experiment,
+    Outcome,
+    Part,
+    Setting,
+    Unfinished,
+    Work,
+)
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.options import progress
 from tests.dump.craft import f2
@@ -64,6 +75,39 @@ def one_part(work: Work, name: str, log: str) -> dict[str, Any]:
         raise Usage("the power went")
     work.advance(1.0)
     return {"name": name}
+
+
+def may_hang(work: Work, fs: str, log: str) -> dict[str, Any]:
+    if fs == Path(log).read_text():
+        raise Unfinished(f"the load on {fs} was not done within 9 s")
+    return {"fs": fs}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_file_system_that_comes_to_no_end_is_left_out_of_the_verdicts_and_tried_again(
+    jobs: int, tmp_path: Path
+) -> None:
+    log = tmp_path / "hangs"
+    given = Experiment(
+        "x", "X", "nowhere", "nothing", ("guest",),
+        lambda _: [Part(fs, may_hang, {"fs": fs, "log": str(log)}) for fs in ("f2fs", "ext4", "nilfs2")],
+        lambda _, found: Outcome([Claim("those that ended", "", " ".join(sorted(found)), REPRODUCED)], [], []),
+    )  # fmt: skip
+
+    def claims(hangs: str) -> list[tuple[str, str, str]]:
+        log.write_text(hangs)
+        store = running.Store(tmp_path / "out")
+        report = running.run([given], Setting(on="guest"), store, jobs, progress)[0]
+        return [(claim.here, claim.verdict, claim.reason) for claim in report.outcome.claims]
+
+    assert claims("f2fs") == [("-", CANT_BE_TOLD, "the load on f2fs was not done within 9 s")], (
+        "nothing to stand beside"
+    )
+    (tmp_path / "out" / "parts" / "x" / "nilfs2.json").unlink()
+    assert claims("nilfs2") == [
+        ("ext4 f2fs", REPRODUCED, ""), ("-", CANT_BE_TOLD, "the load on nilfs2 was not done within 9 s"),
+    ]  # fmt: skip
+    assert claims("") == [("ext4 f2fs nilfs2", REPRODUCED, "")]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

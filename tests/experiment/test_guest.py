@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from f2tools.experiment import onguest
-from f2tools.experiment.model import Setting, Work
+from f2tools.experiment.model import Setting, Unfinished, Work
 from f2tools.experiment.places import APPENDING, CHECKPOINTS, VARIANTS, load_parts
 from f2tools.guest.build import NoGuest
 from f2tools.trace.analyze import AnalysisRequest, analyze
@@ -51,6 +51,16 @@ def test_bytes_of_the_trace_are_those_that_the_disk_of_the_guest_counted(
     assert kept["writes"]["bytes"] == found["trace"]["writes"]["bytes"]
     assert json.loads((tmp_path / "run.json").read_text())["calls"] == found["calls"]
     assert shares == [1.0]
+
+
+def test_a_load_that_comes_to_no_end_in_the_guest_is_given_up(
+    guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onguest, "Guest", type("Ours", (), {"ready": staticmethod(lambda work: guest)}))
+    monkeypatch.setattr(onguest, "SCRIPT", "sleep 600")
+    monkeypatch.setattr(onguest, "TIMEOUT", 1)
+    with pytest.raises(Unfinished, match="fsync on nilfs2 in the guest was not done within 1 s"):
+        onguest.on_guest(Work(SETTING, tmp_path, lambda _: None), "nilfs2", "", "fsync", {}, 64 * MIB)
 
 
 @pytest.mark.skipif(os.environ.get("F2_REAL_DEVICES") != "all", reason="most of a minute under emulation: make nightly")

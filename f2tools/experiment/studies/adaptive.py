@@ -12,6 +12,7 @@ FULL, ROUNDS = 94.0, 4
 PER_ROUND = 4  # a round writes this part of the file set: Filebench's 60 s at some 50 MB/s; the paper does not say
 LONG, LATE, LATE_PERCENT = "-long", "f2fs-late", 1.0  # rounds of the whole file set; threaded logging begins later
 IOZONE_FILES, IOZONE_VOLUME, IOZONE_ROUND, IOZONE_ROUNDS = 16, 64 * GIB, 512 * MIB, 10
+WHY_FULL = {"nilfs2": "its cleaner frees nothing that is younger than an hour, and was not started"}
 MORE, THREADED, NEAR = 1.27, 0.51, 0.1
 OTHER_COLOURS = {**COLOURS, APPENDING: "#56b4e9"}
 
@@ -93,9 +94,8 @@ def judge_iozone(_setting: Setting, found: dict[str, Numbers]) -> Outcome:
         if name not in found:
             claims.append(cant_tell(what, "ENOSPC", only_guest()))
             continue
-        ended = found[name].get("enospc_in_round")
-        here = "no" if ended is None else f"ENOSPC in round {ended + 1}"
-        claims.append(Claim(what, "ENOSPC", here, verdict(ended is not None, False)))
+        here = ended_with(found[name])
+        claims.append(Claim(what, "ENOSPC", here or "no", verdict(bool(here), False), WHY_FULL.get(name, "")))
     f2fs, append = found["f2fs"], found[APPENDING]
     late = [_round_cost(append, n) / _round_cost(f2fs, n) for n in range(2, len(f2fs["rounds"]))
             if n < len(append["rounds"])]  # fmt: skip
@@ -110,6 +110,14 @@ def judge_iozone(_setting: Setting, found: dict[str, Numbers]) -> Outcome:
     return Outcome(claims, _rows(found), [_picture("adaptive-iozone", "Fig. 8b: bytes written by round", found)])
 
 
+def ended_with(numbers: Numbers) -> str:
+    """When the volume had no room left; nothing where it always had."""
+    ended = numbers.get("enospc_in_round")
+    if numbers.get("enospc_before"):
+        return "ENOSPC while the volume was filled"
+    return "" if ended is None else f"ENOSPC in round {ended + 1}"
+
+
 def _round_cost(numbers: Numbers, n: int) -> int:
     return max(1, int(numbers["rounds"][n]["write_bytes"]))
 
@@ -119,8 +127,7 @@ def _rows(found: dict[str, Numbers]) -> list[Row]:
     for name, numbers in found.items():
         rounds = ", ".join(f"{one['write_bytes'] / MIB:.0f}" for one in numbers["rounds"])
         asked = numbers["calls"].get("write_bytes", 0)
-        ended = numbers.get("enospc_in_round")
-        end = "" if ended is None else f"; ENOSPC in round {ended + 1}"
+        end = f"; {ended}" if (ended := ended_with(numbers)) else ""
         full = f"{numbers['full']:.1%} full at first; " if "full" in numbers else ""
         rows.append(Row(name, "-", f"{full}{written(numbers)} bytes (calls of {asked}); MiB by round: {rounds}{end}",
                         "the volume is smaller, its reserve is not"))  # fmt: skip
