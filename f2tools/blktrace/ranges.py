@@ -1,7 +1,7 @@
 """Cuts through a trace: times at which all its files can be read apart, at places in them that are found by bisection.
 
-Only binary files that are not compressed can be cut.  The cuts follow from the files alone, about every PIECE bytes of
-them together, so whoever reads the same trace has the same cuts.
+Only binary files that are not compressed can be cut, here or behind a URL.  The cuts follow from the files alone, about
+every PIECE bytes of them together, so whoever reads the same trace has the same cuts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import IO, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, NOTIFY, Events
 from f2tools.blktrace.scan import RecordFormat, sniff
-from f2tools.device.media.remote import is_url
+from f2tools.device.media.remote import DeviceFile, is_url, open_remote, without_credentials
+from f2tools.errors import DeviceError
 
 PIECE = 4 << 20  # bytes of all files between two cuts
 SAMPLES = 256  # places of a file whose times are looked at, or one for each PIECE of it
 CLOSE = 8 << 10  # bytes that are looked through record by record
 LOOK = (1 << 10, 256 << 10)  # bytes in which a record is looked for; the latter have room for two of the longest
+AT_ONCE = 256  # places of a file behind a URL that are asked for together
+AFTER_ALL = 1 << 63  # a time
 CHUNK = 1 << 18  # events handed out at most at once
 
 
@@ -45,12 +48,11 @@ class FileRange(str):
 
 @dataclass(frozen=True)
 class Cuts:
-    """Times, rising, and for each the place in each file; piece n lies between cut n - 1 and cut n."""
+    """Times, rising, at which these files are cut; piece n lies between cut n - 1 and cut n."""
 
     files: tuple[str, ...]
     sizes: tuple[int, ...]
     times: tuple[int, ...]
-    places: tuple[tuple[int, ...], ...]
 
     @property
     def pieces(self) -> int:
@@ -58,21 +60,18 @@ class Cuts:
         return len(self.times) + 1
 
     def ranges(self, first: int, after: int) -> tuple[FileRange, ...]:
-        """Pieces `first` to `after`, without the latter."""
-        starts = self.places[first - 1] if first else (0,) * len(self.files)
-        ends = self.places[after - 1] if after < self.pieces else self.sizes
-        return tuple(map(FileRange, self.files, starts, ends))
+        """Pieces `first` to `after`, without the latter; DeviceError where a file is another one than was cut."""
+        low, high = self.times_of(first, after)
+        return tuple(_part(*file, low, high) for file in zip(self.files, self.sizes, strict=True))
 
     def times_of(self, first: int, after: int) -> tuple[int, int]:
         """From when on, and until when without that, events are in these pieces."""
         start = self.times[first - 1] if first else 0
-        return start, self.times[after - 1] if after < self.pieces else 1 << 63
+        return start, self.times[after - 1] if after < self.pieces else AFTER_ALL
 
     def runs(self, count: int) -> list[tuple[int, int]]:
-        """Up to so many stretches of pieces, of about as many bytes each."""
-        upto = np.array([0, *(sum(places) for places in self.places), sum(self.sizes)])
-        wanted = upto[-1] * np.arange(count + 1) / count
-        edges = np.abs(upto[:, None] - wanted).argmin(axis=0).tolist()
+        """Up to so many stretches of as many pieces each, and so of about as many bytes."""
+        edges = [self.pieces * n // count for n in range(count + 1)]
         return [(low, high) for low, high in pairwise(edges) if low < high]
 
 
@@ -81,14 +80,12 @@ def cuts_of(files: Sequence[str], piece: int = PIECE) -> Cuts | None:
     with ExitStack() as stack:
         opened: list[_File] = []
         for path in files:
-            if path == "-" or is_url(path) or not os.path.isfile(path):
+            if path == "-" or not (is_url(path) or os.path.isfile(path)):
                 return None
-            file = stack.enter_context(open(path, "rb", buffering=0))
-            size = os.fstat(file.fileno()).st_size
-            form = sniff(file.read(4096))
-            if size and form is None:
+            file = stack.enter_context(_File(path))
+            if file.size and not file.is_binary:
                 return None
-            opened.append(_File(file, size, form))
+            opened.append(file)
         count = sum(file.size for file in opened) // piece
         if count < 2:
             return None
@@ -96,9 +93,16 @@ def cuts_of(files: Sequence[str], piece: int = PIECE) -> Cuts | None:
         if any((np.diff(times) < 0).any() for _, times in samples):
             return None  # CPUs that write in turns, or damage
         times = _times(opened, samples, count)
-        both = list(zip(opened, samples, strict=True))
-        places = tuple(tuple(file.place(time, *some) for file, some in both) for time in times)
-        return Cuts(tuple(files), tuple(file.size for file in opened), tuple(times), places)
+        return Cuts(tuple(files), tuple(file.size for file in opened), tuple(times))
+
+
+def _part(path: str, size: int, low: int, high: int) -> FileRange:
+    """The records of a file from one time to another."""
+    with _File(path) as file:
+        if file.size != size:
+            name = without_credentials(path)
+            raise DeviceError(f"{name}: has {file.size:,} bytes, and had {size:,} where it was cut: not the same file")
+        return FileRange(path, file.place(low), file.place(high))
 
 
 def _times(files: list[_File], samples: list[tuple[NDArray[np.int64], NDArray[np.int64]]], count: int) -> list[int]:
@@ -119,43 +123,72 @@ def _times(files: list[_File], samples: list[tuple[NDArray[np.int64], NDArray[np
 class _File:
     """A file of records, in which places are looked for."""
 
-    def __init__(self, file: IO[bytes], size: int, form: RecordFormat | None) -> None:
-        self.size = size
-        self._file = file
-        if form is None:
-            return
+    def __init__(self, path: str) -> None:
+        self._remote = open_remote(path) if is_url(path) else None
+        if self._remote is not None:
+            self._file: Any = DeviceFile(self._remote)
+            self.size = self._remote.size_bytes
+        else:
+            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed in __exit__)
+            self.size = os.fstat(self._file.fileno()).st_size
+        form = sniff(self._file.read(4096))
+        self.is_binary = form is not None
+        if form is not None:
+            self._understand(form)
+
+    def _understand(self, form: RecordFormat) -> None:
         self._form = form
         old = form.header == HEADER_V7
         self._time = struct.Struct(f"{form.order}Q")
         self._action = struct.Struct(f"{form.order}{'I' if old else 'Q'}"), 28 if old else 32
         self._length = struct.Struct(f"{form.order}H"), 46 if old else 50
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
     def samples(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Places and times of some records, in order of their places."""
         count = min(max(SAMPLES, self.size // PIECE), self.size // 4096 + 1) if self.size else 0
-        found = [self._next(self.size * n // count) for n in range(count)]
+        found: list[tuple[int, int] | None] = []
+        for low in range(0, count, AT_ONCE):
+            places = [self.size * n // count for n in range(low, min(low + AT_ONCE, count))]
+            self._bring(places)
+            found += [self._next(place) for place in places]
         pairs = sorted({pair for pair in found if pair is not None})
         table = np.array(pairs, np.int64).reshape(-1, 2)
         return table[:, 0], table[:, 1]
 
-    def place(self, time: int, places: NDArray[np.int64], times: NDArray[np.int64]) -> int:
+    def _bring(self, places: list[int]) -> None:
+        """Have what is behind a URL at these places read several at a time."""
+        if self._remote is not None:
+            numbers = np.array(places, np.int64) // LOOK[0]
+            self._remote.read_blocks(numbers[(numbers + 1) * LOOK[0] <= self.size], LOOK[0])
+
+    def place(self, time: int) -> int:
         """Where the first record of that time or later is; the file's end where there is none."""
-        at = int(np.searchsorted(times, time, "left"))
-        low = int(places[at - 1]) if at else 0
-        high = int(places[at]) if at < len(places) else self.size
+        if not time or time == AFTER_ALL or not self.is_binary:
+            return self.size if time else 0
+        low, high = 0, self.size
         while high - low > CLOSE:
             middle = self._next((low + high) // 2)
             if middle is None or middle[0] >= high:
                 break
             low, high = (middle[0], high) if middle[1] < time else (low, middle[0])
-        self._file.seek(low)
-        data = self._file.read(high - low)
-        at = 0
-        while at + self._form.header <= len(data) and data.startswith(self._form.magic_bytes, at):
-            event = self._event(data, at)
-            if event is not None and event >= time:
-                return low + at
-            at += self._form.header + self._length[0].unpack_from(data, at + self._length[1])[0]
+        while low < high:
+            self._file.seek(low)
+            data = self._file.read(min(high - low, LOOK[1]))
+            at = 0
+            while at + self._form.header <= len(data) and data.startswith(self._form.magic_bytes, at):
+                event = self._event(data, at)
+                if event is not None and event >= time:
+                    return low + at
+                at += self._form.header + self._length[0].unpack_from(data, at + self._length[1])[0]
+            if not at:
+                break
+            low += at
         return high
 
     def _next(self, start: int) -> tuple[int, int] | None:

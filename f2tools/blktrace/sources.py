@@ -384,7 +384,7 @@ class _Part(io.RawIOBase):
     """Some of the bytes of a file."""
 
     def __init__(self, part: FileRange) -> None:
-        self._file = open(part, "rb", buffering=0)  # noqa: SIM115 (closed in close)
+        self._file: Any = DeviceFile(open_remote(part)) if is_url(part) else open(part, "rb", buffering=0)  # noqa: SIM115 (closed in close)
         self._file.seek(part.start)
         self._left = part.end - part.start
 

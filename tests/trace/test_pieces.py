@@ -52,7 +52,7 @@ def numbers(piece: Piece, *, exact: bool = False) -> str:
 def chosen(cuts: Cuts, keep: set[int]) -> Cuts:
     """Some of the cuts."""
     at = sorted(number for number in keep if number < len(cuts.times))
-    return replace(cuts, times=tuple(cuts.times[n] for n in at), places=tuple(cuts.places[n] for n in at))
+    return replace(cuts, times=tuple(cuts.times[n] for n in at))
 
 
 def in_any_grouping(work: Task, some: list[Piece], choice: random.Random) -> Piece:
@@ -177,6 +177,9 @@ def test_places_are_those_of_the_first_event_of_that_time(unpacked: dict[str, Pa
     for piece in (5 << 10, 33 << 10):
         cuts = task(unpacked["nilfs2-randwrite"], piece).cuts
         assert list(cuts.times) == sorted(set(cuts.times))
-        steps = [sum(here) - sum(before) for before, here in zip(cuts.places, cuts.places[1:], strict=False)]
-        assert min(steps) >= 0
+        parts = [cuts.ranges(n, n + 1) for n in range(cuts.pieces)]
+        for number, size in enumerate(cuts.sizes):
+            mine = [part[number] for part in parts]
+            assert [part.end for part in mine] == [*(part.start for part in mine[1:]), size]
+            assert min(part.end - part.start for part in mine) >= 0
         assert ranges.PIECE == 4 << 20
