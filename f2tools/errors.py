@@ -61,6 +61,9 @@ class Corrupt(F2fsError):
         self.message = message
         super().__init__(f"{where}: {message}" if str(where) else message)
 
+    def __reduce__(self) -> tuple[type[Corrupt], tuple[Where, str]]:
+        return type(self), (self.where, self.message)  # so that it reaches the process that asked for the work
+
 
 class Unsupported(F2fsError):
     """The image is sound but uses something that can't be done here."""

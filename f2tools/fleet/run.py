@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from f2tools.cluster import cluster, mapped
 from f2tools.errors import Usage
-from f2tools.fleet.cluster import cluster, mapped
 from f2tools.fleet.journal import Journal
 from f2tools.fleet.summary import Summary
 from f2tools.fleet.tables import ENDING, needed, write_tables

@@ -24,7 +24,7 @@ from f2tools.trace.measure.histogram import Raster
 from f2tools.trace.measure.measure import METRIC_OPS, Measures
 from f2tools.trace.metrics import catalogue
 from f2tools.trace.metrics.metric import Measured
-from f2tools.trace.pieces import Piece, Whole, counted, task_of
+from f2tools.trace.pieces import Piece, Whole, counted, counted_on, task_of
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -45,6 +45,7 @@ class AnalysisRequest:
     issue_only: bool = False
     top: int = 20
     jobs: int = 1  # processes at work on the trace
+    scheduler: str | None = None  # of a dask cluster, whose workers are at work on it instead
     counters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -137,7 +138,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     wanted = ISSUE_OPS if request.issue_only else (*METRIC_OPS, X)
     some = after or before
     cuts = cuts_of(trace.files) if trace.cut_times is None else None
-    if some is None and cuts is not None and request.jobs > 1:
+    if some is None and cuts is not None and (request.jobs > 1 or request.scheduler is not None):
         with suppress(Whole):
             return _analyze_in_pieces(request, trace, cuts, wanted)
     cut_times = trace.cut_times or () if cuts is None else cuts.times
@@ -178,7 +179,8 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
 
 def _analyze_in_pieces(request: AnalysisRequest, trace: Trace, cuts: Cuts, wanted: tuple[int, ...]) -> Analysis:
     """The same by several processes, each of which counts a part of the trace; Whole where that can't be."""
-    piece = counted(task_of(trace, cuts, wanted, not request.issue_only), request.jobs)
+    task = task_of(trace, cuts, wanted, not request.issue_only)
+    piece = counted(task, request.jobs) if request.scheduler is None else counted_on(task, request.scheduler)
     piece.trace.files = trace.files
     return analysis_of(piece, request)
 

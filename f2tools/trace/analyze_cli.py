@@ -55,6 +55,10 @@ strict_option = click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True,
     help="Processes, each of which counts a part of the trace; the report is the same.",
 )  # fmt: skip
+@click.option(
+    "--scheduler", metavar="ADDRESS",
+    help="Let the workers of this dask scheduler (tcp://HOST:PORT) count; the trace must have the same name there.",
+)  # fmt: skip
 @json_option
 @click.option("--csv", "csv_directory", metavar="DIR", help="Write the tables as CSV files.")
 @click.option(
@@ -71,8 +75,8 @@ strict_option = click.option(
 @explain_option
 def analyze(
     trace: str, image: str | None, image_after: str | None, app_bytes: int | None, fio: str | None, offset: int | None,
-    issue_only: bool, top: int, jobs: int, as_json: bool, csv_directory: str | None, parquet_directory: str | None,
-    html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
+    issue_only: bool, top: int, jobs: int, scheduler: str | None, as_json: bool, csv_directory: str | None,
+    parquet_directory: str | None, html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
 ) -> None:  # fmt: skip
     """Every metric of one trace.
 
@@ -94,7 +98,9 @@ def analyze(
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
         app_bytes = fio_bytes(fio)
-    done = run_analysis(AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs))
+    done = run_analysis(
+        AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs, scheduler)
+    )
     _write_files(done, csv_directory, parquet_directory, html, svg, png, picture)
     if as_json:
         print_json(done.report)

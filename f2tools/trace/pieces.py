@@ -10,10 +10,12 @@ A trace that is damaged, not in order of time, or of several devices is read as 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 
 import numpy as np
@@ -24,9 +26,13 @@ from f2tools.blktrace.pairing import Pairer, PairingCounts, Pending
 from f2tools.blktrace.ranges import Cuts, FileRange, in_pieces
 from f2tools.blktrace.records import Events, classes
 from f2tools.blktrace.sources import MAX_NOTES, Trace
+from f2tools.device.media.remote import is_url, without_credentials
+from f2tools.errors import DeviceError, F2fsError
 from f2tools.trace.measure.border import OtherStart
 from f2tools.trace.measure.measure import Measures
 
+STRETCHES = 4  # for each thread of a cluster, so that a slow worker keeps the others waiting for little
+SHORTEST = 16  # pieces of a stretch there, of which reading the one before it is a small part
 HEAD = 128 << 10  # bytes of each file in which the first issue is looked for
 NOTHING: Pending = ({}, {})
 
@@ -180,6 +186,48 @@ def counted(task: Task, jobs: int) -> Piece:
     with ProcessPoolExecutor(max(len(others), 1), mp_context=get_context("fork")) as pool:
         waiting = [pool.submit(count, task, *run) for run in others]
         return joined(task, count(task, first, after), (future.result() for future in waiting))
+
+
+def counted_on(task: Task, scheduler: str) -> Piece:
+    """The whole trace, by the workers of a dask cluster, to whom its files must have the same names."""
+    from f2tools.cluster import cluster, mapped
+
+    files = tuple(name if is_url(name) else os.path.abspath(name) for name in task.cuts.files)
+    task = replace(task, cuts=replace(task.cuts, files=files))
+    done: dict[int, Piece] = {}  # by where each begins; neighbours are one
+    with cluster(0, scheduler) as client:
+        threads = sum(client.nthreads().values())
+        stretches = max(threads, min(STRETCHES * threads, task.cuts.pieces // SHORTEST))
+        for _, piece in mapped(client, partial(_count_run, task), task.cuts.runs(stretches)):
+            if isinstance(piece, BaseException):
+                raise _as_said(piece, scheduler)
+            _put(task, done, piece)
+    (whole,) = done.values()
+    return whole
+
+
+def _as_said(error: BaseException, scheduler: str) -> BaseException:
+    """What to raise for what a worker raised, or for its loss."""
+    if isinstance(error, (Whole, F2fsError)):
+        return error
+    if isinstance(error, OSError) and error.filename is not None:
+        name = without_credentials(str(error.filename))
+        return DeviceError(f"{name}: {error.strerror}, says a worker of {scheduler}; names must mean the same there")
+    return DeviceError(f"{scheduler}: no worker could count a part of the trace: {type(error).__name__}: {error}")
+
+
+def _count_run(task: Task, run: tuple[int, int]) -> Piece:
+    return count(task, *run)
+
+
+def _put(task: Task, done: dict[int, Piece], piece: Piece) -> None:
+    """Add a piece to those that are there, joined with its neighbours."""
+    before = next((first for first, other in done.items() if other.after == piece.first), None)
+    if before is not None:
+        piece = merge(task, done.pop(before), piece)
+    if piece.after in done:
+        piece = merge(task, piece, done.pop(piece.after))
+    done[piece.first] = piece
 
 
 def joined(task: Task, first: Piece, others: Iterator[Piece]) -> Piece:

@@ -12,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from f2tools.blktrace.ranges import cuts_of
 from f2tools.device import open_device
 from f2tools.device.media import remote
 from f2tools.device.media.image import open_image
 from f2tools.device.media.remote import RemoteDevice, open_remote, without_credentials
 from f2tools.errors import DeviceError
+from f2tools.trace import analyze as trace_analysis
+from f2tools.trace import pieces
 from tests.device.servers import KEY, SECRET, requests, s3, web
 from tests.dump.craft import f2
 from tests.images import copy_sparse, reference
@@ -143,6 +146,20 @@ def test_an_export_behind_a_url_gives_the_same_report(name: str, base: str, dire
     done = f2("trace", "analyze", name.format(base), "--json")
     assert done.code == 0, done.err
     assert numbers(done.out) == analysis(directory / "x")
+
+
+def test_a_trace_behind_a_url_is_cut_as_files_are(
+    base: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_analysis, "cuts_of", lambda files: cuts_of(files, 40 << 10))
+    joined: list[int] = []
+    real = pieces.joined
+    monkeypatch.setattr(pieces, "joined", lambda *given: joined.append(1) or real(*given))
+    alone = analysis(directory / "x")
+    for jobs in (1, 3):
+        done = f2("trace", "analyze", f"{base}/listed/x", "--json", "--jobs", jobs)
+        assert numbers(done.out) == alone
+    assert joined
 
 
 def test_blocks_are_read_together_and_not_twice(base: str, directory: Path, log: Path) -> None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
 
-from f2tools.fleet import cluster as fleet_cluster
+from f2tools import cluster as fleet_cluster
 from f2tools.fleet.run import FleetRequest, run
 from f2tools.fleet.targets import targets_of
 from f2tools.fleet.verbs import VERBS, Options

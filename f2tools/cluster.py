@@ -1,7 +1,7 @@
 """The workers: processes on this machine, or those of a dask cluster that is there already.  All that knows dask.
 
 Which worker does what, what happens when one dies and when one is slow is dask's: a task of a dead worker goes to
-another one, and a task that has cost several workers their lives is given up and is the reason of its row.
+another one, and a task that has cost several workers their lives is given up: its exception is its result.
 """
 
 from __future__ import annotations
