@@ -109,6 +109,12 @@ def same_versions(client: Client, address: str) -> None:
                 )
 
 
+def threads_of(client: Client) -> int:
+    """How many tasks the workers do at once."""
+    threads: Any = client.nthreads()  # a coroutine for clients that are asynchronous
+    return max(1, sum(threads.values()))
+
+
 def mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Iterator[tuple[Any, T | BaseException]]:
     """(value, what `do` makes of it) as they are finished; an exception in its place where no worker could do it.
 
@@ -116,7 +122,6 @@ def mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Ite
     """
     from distributed import as_completed
 
-    threads: Any = client.nthreads()
     todo = iter(values)
     waiting: dict[Any, Any] = {}
     running = as_completed(loop=client.loop)
@@ -129,7 +134,7 @@ def mapped(client: Client, do: Callable[[Any], T], values: Iterable[Any]) -> Ite
             return True
         return False
 
-    while len(waiting) < PER_WORKER * max(1, sum(threads.values())) and hand_out():
+    while len(waiting) < PER_WORKER * threads_of(client) and hand_out():
         pass
     for future in running:
         error = future.exception()

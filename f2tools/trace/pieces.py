@@ -190,13 +190,13 @@ def counted(task: Task, jobs: int) -> Piece:
 
 def counted_on(task: Task, scheduler: str) -> Piece:
     """The whole trace, by the workers of a dask cluster, to whom its files must have the same names."""
-    from f2tools.cluster import cluster, mapped
+    from f2tools.cluster import cluster, mapped, threads_of
 
     files = tuple(name if is_url(name) else os.path.abspath(name) for name in task.cuts.files)
     task = replace(task, cuts=replace(task.cuts, files=files))
     done: dict[int, Piece] = {}  # by where each begins; neighbours are one
     with cluster(0, scheduler) as client:
-        threads = sum(client.nthreads().values())
+        threads = threads_of(client)
         stretches = max(threads, min(STRETCHES * threads, task.cuts.pieces // SHORTEST))
         for _, piece in mapped(client, partial(_count_run, task), task.cuts.runs(stretches)):
             if isinstance(piece, BaseException):

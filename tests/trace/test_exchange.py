@@ -18,13 +18,13 @@ from f2tools.trace import analyze as analysis
 from f2tools.trace import exchange
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.dump.craft import f2
-from tests.images import FOLDER, ROOT
+from tests.images import DIRECTORY, ROOT
 from tests.trace import traces
 from tests.trace.test_jobs import damaged
 from tests.trace.test_pieces import cuts_of, long_lived
 
 SQL = re.search(r"```sql\n(.*?)```", (ROOT / "docs" / "trace.md").read_text(), re.DOTALL)
-TRACES = sorted(path.parent.name for path in FOLDER.glob("traces/*/x.blktrace.0.zst"))
+TRACES = sorted(path.parent.name for path in DIRECTORY.glob("traces/*/x.blktrace.0.zst"))
 
 
 def test_the_questions_of_the_page_have_the_answers_of_the_report(
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_a_trace_is_exported_with_it(make: Callable[[Path], P
 
 
 def test_a_text_is_exported_with_its_names_and_page_writes(tmp_path: Path) -> None:
-    text = FOLDER / "traces" / "churn" / "ftrace.txt.zst"
+    text = DIRECTORY / "traces" / "churn" / "ftrace.txt.zst"
     report = numbers(text)
     assert json.loads(report)["tracepoints"]
     assert numbers(exported(text, tmp_path / "out")) == report
