@@ -9,9 +9,7 @@ import sys
 
 import click
 
-from f2tools.errors import F2fsError
-from f2tools.options import LazyGroup, said_by_system, say_bug
-from f2tools.text import printable_lines
+from f2tools.options import LazyGroup, say_error
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
@@ -63,11 +61,12 @@ TOOLS = {
     "info": ("f2tools.info.cli:info", "What an image holds, and one screen about it."),
     "doctor": ("f2tools.doctor.cli:doctor", "Say in plain words how a volume is, and what to do next."),
     "fleet": ("f2tools.fleet.cli:fleet", "Ask many images or traces, a row each, by processes or a cluster."),
+    "shell": ("f2tools.shell.cli:shell", "A prompt inside an image: ls, cd, cat, cp, undelete, inode ..."),
     "links": ("f2tools.compat.names:links", "Be called as mkfs.f2fs, sload.f2fs, fsck.f2fs ..."),
     "undo": ("f2tools.undo.cli:undo", "Take back what a command with --undo did to an image."),
 }  # fmt: skip
 SECTIONS = {
-    "Make and look": ("mkfs", "info", "dump", "trace", "ftl", "vsl", "dfs", "dffs", "experiment", "links"),
+    "Make and look": ("mkfs", "info", "dump", "shell", "trace", "ftl", "vsl", "dfs", "dffs", "experiment", "links"),
     "Use": ("mount", "umount"),
     "Check and rescue": ("doctor", "fsck", "recover", "undo"),
     "Examine the past": ("scan", "history", "timeline", "undelete", "carve", "slack", "strings", "report"),
@@ -81,7 +80,6 @@ SECTIONS = {
 }  # fmt: skip
 
 
-UNFORESEEN = 70  # EX_SOFTWARE of sysexits.h
 DRAWN = dict(zip("─│├└◆…≤·░▒▓█▁▂▃▄▅▆▇", "-|+`*.<.:%##__..--=", strict=True))
 
 
@@ -125,26 +123,11 @@ def run() -> None:
         sys.exit(main(standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.Abort:
-        print("f2tools: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        sys.stderr.write(printable_lines(said.getvalue()))
-        sys.exit(error.exit_code)
-    except F2fsError as error:
-        print(f"f2tools: {printable_lines(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
     except (ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except OSError as error:
-        print(f"f2tools: {said_by_system(error)}", file=sys.stderr)
-        sys.exit(1)
     except Exception as error:
-        say_bug(error)
-        sys.exit(UNFORESEEN)
+        sys.exit(say_error(error))
 
 
 def _run_as_called() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import Corrupt, F2fsError, Usage
-from f2tools.text import command_line, printable
+from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
+INTERRUPTED, UNFORESEEN = 130, 70  # as a shell has it; EX_SOFTWARE of sysexits.h
 SIZE_UNITS = {"": 1, "b": 1, "s": 512, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -124,7 +126,8 @@ KNOWN_ELSEWHERE = {
     "ls": "dump ls", "cat": "dump cat", "tree": "dump tree", "stat": "dump stat",
     "extract": "dump extract", "tar": "dump tar", "inode": "dump inode", "block": "dump block", "map": "dump map",
     "verify": "dump verify", "unmount": "umount", "format": "mkfs", "check": "fsck", "repair": "fsck -y",
-    "sload": "load", "rename": "mv", "recover-deleted": "undelete", "grow": "resize", "shrink": "resize",
+    "sload": "load", "rename": "mv", "debugfs": "shell", "recover-deleted": "undelete", "grow": "resize",
+    "shrink": "resize",
 }  # fmt: skip
 
 
@@ -464,6 +467,26 @@ def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
     said = said_of_waiting(volume, image, option=option)
     if said:
         click.echo(f"f2tools: note: {printable(said)}", err=True)
+
+
+def say_error(error: BaseException) -> int:
+    """Print what ended a command; the exit code for it.  docs/cli.md begins with what each of them means."""
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        print("f2tools: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        said = io.StringIO()
+        error.show(said)
+        sys.stderr.write(printable_lines(said.getvalue()))
+        return error.exit_code
+    if isinstance(error, F2fsError):
+        print(f"f2tools: {printable_lines(str(error))}", file=sys.stderr)
+        return error.exit_code
+    if isinstance(error, OSError):
+        print(f"f2tools: {said_by_system(error)}", file=sys.stderr)
+        return 1
+    say_bug(error)
+    return UNFORESEEN
 
 
 def say_bug(error: BaseException) -> None:

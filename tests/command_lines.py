@@ -62,6 +62,7 @@ READING = (
     "fsck {i}",
     "doctor {i}",
     "info {i}",
+    "shell {i} -c ls",
     "fsck --rescue {i}",
     "fsck --salvage {d}/salvaged {i}",
     "recover {i}",

@@ -33,6 +33,19 @@ class Outside:
         return self.path
 
 
+@dataclass(frozen=True)
+class Directory:
+    """Where paths of a shell begin, as `ctx.obj` of a verb that is said there."""
+
+    image: str
+    path: str
+
+    def inside(self, text: str) -> Inside:
+        """A path in the image, from here where it does not begin with a slash."""
+        whole = text if text.startswith("/") else f"{self.path.rstrip('/')}/{text}"
+        return Inside(self.image, os.fsencode(whole))
+
+
 def parse_path(text: str, scripted: bool = False, only_inside: bool = False) -> Inside | Outside:
     """`IMAGE:/PATH`, in a script `:/PATH`, is in an image; anything else is on the host.
 
@@ -70,6 +83,8 @@ class InsidePath(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Inside:
         if isinstance(value, Inside):
             return value
+        if ctx is not None and isinstance(ctx.obj, Directory):
+            return ctx.obj.inside(value.removeprefix(":"))
         scripted = ctx is not None and ctx.obj == SCRIPT
         found = parse_path(value, scripted, only_inside=scripted)
         if isinstance(found, Outside):
@@ -88,6 +103,8 @@ class AnyPath(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Inside | Outside:
         if isinstance(value, Inside | Outside):
             return value
+        if ctx is not None and isinstance(ctx.obj, Directory):
+            return ctx.obj.inside(value[1:]) if value.startswith(":") else Outside(value)
         return parse_path(value, scripted=ctx is not None and ctx.obj == SCRIPT)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -101,6 +118,8 @@ class CopyTarget(InsidePath):
         scripted = ctx is not None and ctx.obj == SCRIPT
         if isinstance(value, Outside):
             return value
+        if ctx is not None and isinstance(ctx.obj, Directory):
+            return AnyPath().convert(value, param, ctx)
         if isinstance(value, str) and not scripted and isinstance(place := parse_path(value), Outside):
             return place
         return super().convert(value, param, ctx)

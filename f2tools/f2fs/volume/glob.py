@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.constants import F2FS_FT_DIR
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -38,6 +39,21 @@ def expand_all(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         os.fsdecode(path) for text in paths for path in expand(volume, os.fsencode(text)) or [os.fsencode(text)]
     )
+
+
+def beginning(volume: Volume, path: bytes) -> list[tuple[bytes, bool]]:
+    """(path, whether it is a directory) of all whose path begins so, sorted; those with a dot only after one."""
+    above, slash, begun = path.rpartition(b"/")
+    found: list[tuple[bytes, bool]] = []
+    with suppress(OSError, F2fsError):
+        directory = volume.path(above or b"/").inode
+        if not directory.is_dir:
+            return []
+        entries = [entry for entry in volume.dirs.entries(directory) if entry.name not in (b".", b"..")]
+        for entry, name in zip(entries, volume.dirs.shown(directory, entries), strict=True):
+            if name.startswith(begun) and (begun or not name.startswith(b".")):
+                found.append((above + slash + name, entry.file_type == F2FS_FT_DIR))
+    return sorted(found)
 
 
 def _names(volume: Volume, directory: bytes, pattern: bytes) -> list[bytes]:
