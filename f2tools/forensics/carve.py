@@ -196,8 +196,9 @@ class Carver:
         end = end_of(carved.extension, data)
         carved.end_by = None if end is None else "format"
         if end is None and carved.owner is not None and carved.owner.ino is not None:
+            # a size that fills other blocks than these is another version's, or that of the number's next use
             sizes = [size for size in self._remembered.sizes(carved.owner.ino) if 0 < size <= len(data)]
-            if sizes and all(-(-size // block) == -(-sizes[0] // block) for size in sizes):
+            if sizes and all(-(-size // block) == len(carved.blkaddrs) for size in sizes):
                 end, carved.end_by = sizes[-1], "inode"
         carved.size = len(data) if end is None else end
         carved.blkaddrs = carved.blkaddrs[: -(-carved.size // block)]

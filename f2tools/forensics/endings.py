@@ -101,8 +101,34 @@ def _boxes(data: bytes) -> int | None:
     return at if content else None
 
 
+_ELF_NOBITS = 8  # a section that takes no room in the file
+
+
+def _elf(data: bytes) -> int | None:
+    """The last byte of the header tables, the segments and the sections."""
+    wide, order = data[4] == 2, ">" if data[5] == 2 else "<"
+    word, at = ("Q", 32) if wide else ("I", 28)
+    segments, sections = struct.unpack_from(f"{order}2{word}", data, at)
+    at = 54 if wide else 42
+    segment_size, segment_count, section_size, section_count = struct.unpack_from(f"{order}4H", data, at)
+    end = max(segments + segment_size * segment_count, sections + section_size * section_count)
+    if end > len(data):
+        return None
+    for number in range(segment_count):
+        first = segments + number * segment_size
+        place, length = (8, 32) if wide else (4, 16)
+        end = max(end, sum(struct.unpack_from(f"{order}{word}", data, first + at)[0] for at in (place, length)))
+    for number in range(section_count):
+        first = sections + number * section_size
+        kind = struct.unpack_from(f"{order}I", data, first + 4)[0]
+        offset, length = struct.unpack_from(f"{order}2{word}", data, first + (24 if wide else 16))
+        end = max(end, offset + (0 if kind == _ELF_NOBITS else length))
+    return end
+
+
 _BY_EXTENSION: dict[str, Callable[[bytes], int | None]] = {
     "png": _png, "jpg": _jpeg, "gif": _gif, "pdf": _pdf, "bmp": _bmp, "sqlite": _sqlite,
+    "elf": _elf,
     **dict.fromkeys(("zip", "docx", "xlsx", "pptx", "odt", "ods", "odp", "epub", "apk", "jar"), _zip),
     **dict.fromkeys(("webp", "wav", "avi"), _riff),
     **dict.fromkeys(("mp4", "mov", "m4v", "m4a", "heic", "3gp", "avif"), _boxes),

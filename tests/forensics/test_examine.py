@@ -162,6 +162,49 @@ def test_files_of_every_format_come_back_after_they_were_removed(tmp_path: Path)
         assert found[extension]["owner"]["path"] == f"/file.{extension}"
 
 
+def elf() -> bytes:
+    """A program of 148 KiB: a header, one segment, text, and a table of sections at its end."""
+    size, sections = 148 << 10, (148 << 10) - 128
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    head += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0x400000, 64, sections, 0, 64, 56, 1, 64, 2, 1)
+    head += struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 5000, 5000, 4096)
+    text = (bytes(range(1, 252)) * 700)[: sections - len(head)]
+    bss = struct.pack("<IIQQQQIIQQ", 1, 8, 3, 0, sections, 1 << 40, 0, 0, 1, 0)  # takes no room in the file
+    assert len(head + text) == sections
+    return (head + text + bytes(64) + bss)[:size]
+
+
+@pytest.mark.parametrize("head", [elf()[:64], b"\x1f\x8b\x08\0".ljust(64, b"\1")], ids=["elf", "gz"])
+def test_a_program_whose_inode_was_used_again_is_not_cut_to_the_size_of_the_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    from f2tools.forensics.remembered import Remembered
+
+    content = head + elf()[64:]
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", "--size", "48M", image).code == 0
+    with f2tools.open(image, write=True) as volume:
+        root = volume.root.inode.ino
+        volume.write(volume.create(root, b"program", 0o755), 0, content)
+        volume.sync()
+        volume.unlink(root, b"program")
+    monkeypatch.setattr(Remembered, "sizes", lambda *_: [4])  # all that the blocks of the inode say any more
+    (one,) = objects("carve", image, "--json", "-o", tmp_path / "out")
+    assert (one["size"], one["end_by"]) == (len(content), "format" if one["extension"] == "elf" else None)
+    assert Path(one["file"]).read_bytes() == content
+
+
+def test_files_are_carved_where_no_superblock_is_left(tmp_path: Path) -> None:
+    case = images.reference("phone")
+    before = objects("carve", case.path, "--json")
+    copy = case.copy(tmp_path)
+    with copy.path.open("r+b") as image:
+        image.write(bytes(2 * BLOCK))
+    after = f2("carve", copy.path, "--json")
+    assert "no superblock is left" in after.err
+    assert [json.loads(line) for line in after.out.splitlines()] == before
+
+
 def test_blocks_in_a_row_are_one_run() -> None:
     assert runs([5, 6, 7, 9, 8, 20]) == [(5, 3), (9, 1), (8, 1), (20, 1)]
 
