@@ -330,10 +330,11 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 @click.command()
 @image_argument
 @click.option(
-    "--format", "form", type=click.Choice(["bodyfile", "csv", "jsonl", "dfxml"]), default="csv", show_default=True,
-    help="bodyfile is for mactime of The Sleuth Kit.",
+    "--format", "form", type=click.Choice(["bodyfile", "csv", "jsonl", "l2tcsv", "dfxml"]), default="csv",
+    show_default=True, help="bodyfile is for mactime of The Sleuth Kit, l2tcsv for readers of log2timeline's.",
 )  # fmt: skip
 @click.option("--json", "form", flag_value="jsonl", help="The same as --format jsonl.")
+@click.option("--no-hashes", is_flag=True, help="Leave hashes out of DFXML, which cost reading all contents.")
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @index_option
 @key_option
@@ -341,8 +342,8 @@ def _pad(out: Any, count: int, seekable: bool) -> None:
 @force_option
 @layout_option
 def timeline(
-    image: str, form: str, output: str | None, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
-    layout: Layout | None, force: bool,
+    image: str, form: str, no_hashes: bool, output: str | None, index_path: str | None, keys: tuple[str, ...],
+    devices: tuple[str, ...], layout: Layout | None, force: bool,
 ) -> None:  # fmt: skip
     """When files were made, written, changed and deleted: living and deleted ones, and older versions.
 
@@ -359,5 +360,5 @@ def timeline(
     with _indexed(image, devices, index_path, keys, layout) as (volume, index):
         run = Undelete(volume, index)
         with newfile.text_output(output) as out:
-            for line in write(run, form):
+            for line in write(run, form, not no_hashes):
                 out.write(line + "\n")

@@ -7,7 +7,7 @@ follows, and the summary names the same node and place.  What is read is what co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -447,7 +447,7 @@ class Contents:
             if data:
                 yield 0, data
             return
-        for item in self._items(content):
+        for item in self.items(content):
             if isinstance(item, Extent) and item.count > READ_BLOCKS:
                 items: list[Any] = [
                     Extent(item.fofs + at, item.blkaddr + at, min(READ_BLOCKS, item.count - at))
@@ -467,7 +467,7 @@ class Contents:
             raise Corrupt(Where(ino=inode.ino), "not read: the files found have many times more blocks than the volume")
         self.left -= blocks
 
-    def _items(self, content: Content) -> Iterator[Extent | Cluster]:
+    def items(self, content: Content) -> Iterator[Extent | Cluster]:
         """Runs of good blocks and good clusters, in file order."""
         rows, size = content.map.rows, content.inode.cluster_size
         good = content.states < LOST
@@ -499,17 +499,24 @@ class Contents:
 
     def digest(self, content: Content) -> str | None:
         """SHA-256 of the content with holes and gaps as zeros; None for an absurd size."""
+        found = self.digests(content, ("sha256",))
+        return None if found is None else found["sha256"]
+
+    def digests(self, content: Content, names: Sequence[str]) -> dict[str, str] | None:
+        """Hashes of these names, in one go, with holes and gaps as zeros; None for an absurd size."""
         size = content.inode.i_size
         if not self.hashable(content):
             return None
-        hashed = hashlib.sha256()
+        sums = {name: hashlib.new(name, usedforsecurity=False) for name in names}
         at = 0
         for offset, data in self.chunks(content):
-            zeros_into(hashed, offset - at)
-            hashed.update(data)
+            for one in sums.values():
+                zeros_into(one, offset - at)
+                one.update(data)
             at = offset + len(data)
-        zeros_into(hashed, size - at)
-        return hashed.hexdigest()
+        for one in sums.values():
+            zeros_into(one, size - at)
+        return {name: one.hexdigest() for name, one in sums.items()}
 
 
 _ZEROS = bytes(1 << 20)

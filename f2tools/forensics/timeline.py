@@ -1,4 +1,7 @@
-"""When what happened, over living, deleted and older states of all files: bodyfile, CSV, JSON lines, DFXML."""
+"""When what happened, over living, deleted and older states of all files: bodyfile, CSV, JSON lines, log2timeline.
+
+DFXML is made of the same states by `dfxml`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from f2tools.copyout.walk import shown
-from f2tools.forensics.past import InodeVersion
-from f2tools.forensics.times import iso
+from f2tools.forensics.past import InodeVersion, Life
+from f2tools.forensics.times import iso, utc
 from f2tools.forensics.undelete import Undelete
-from f2tools.text import bodyfile_field, csv_line, markup
+from f2tools.text import bodyfile_field, csv_line, printable
 
-FORMATS = ("bodyfile", "csv", "jsonl", "dfxml")
+FORMATS = ("bodyfile", "csv", "jsonl", "l2tcsv", "dfxml")
 EVENTS = ("modified", "accessed", "changed", "born", "deleted")
 COLUMNS = (
     "time", "time_ns", "event", "path", "state", "version", "ino", "generation", "type", "size", "mode", "uid", "gid",
@@ -34,6 +37,8 @@ class Line:
     inode: InodeVersion | None
     deleted_ns: int | None = None
     also: tuple[bytes, ...] = ()  # paths that it had before
+    life: Life | None = None
+    names: tuple[bytes, ...] = ()  # all paths of this state, of which `path` is one
 
     def which(self) -> str:
         """The state in words."""
@@ -56,19 +61,24 @@ def lines(run: Undelete) -> Iterator[Line]:
                 paths = run.names.paths(life, versions[-1])
                 also = tuple(run.renames.of(life, paths))
                 for path in paths:
-                    yield Line(path, state, number, life.ino, newest, gone, also)
+                    yield Line(path, state, number, life.ino, newest, gone, also, life, tuple(paths))
             else:
-                yield Line(run.names.paths(life, versions[0], first=True)[0], "older", number, life.ino, versions[-1])
+                path = run.names.paths(life, versions[0], first=True)[0]
+                yield Line(path, "older", number, life.ino, versions[-1], None, (), life, (path,))
     for found in run.names_only():
         yield Line(found.path, "name", None, found.ino, None)
 
 
-def write(run: Undelete, form: str) -> Iterator[str]:
-    """The timeline as text, a line at a time."""
+def write(run: Undelete, form: str, hashes: bool = True) -> Iterator[str]:
+    """The timeline as text, a line at a time; `hashes`: those of each content, in DFXML."""
     if form == "bodyfile":
         yield from map(_bodyfile, lines(run))
     elif form == "dfxml":
-        yield from _dfxml(run)
+        from f2tools.forensics.dfxml import document
+
+        yield from document(run, hashes)
+    elif form == "l2tcsv":
+        yield from _l2tcsv(run)
     else:
         events = sorted((event for line in lines(run) for event in _events(line)), key=lambda event: event["time_ns"])
         yield from (json.dumps(event) for event in events) if form == "jsonl" else _csv(events)
@@ -127,34 +137,52 @@ def _csv(events: list[dict[str, Any]]) -> Iterator[str]:
         yield csv_line(event[name] for name in COLUMNS)
 
 
-def _dfxml(run: Undelete) -> Iterator[str]:
-    """Digital Forensics XML: a fileobject for each state, `alloc` 1 for living ones."""
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield '<dfxml xmlns="http://www.forensicswiki.org/wiki/Category:Digital_Forensics_XML" version="1.2.0">'
-    yield f"  <source><image_filename>{markup(run.volume.device.name)}</image_filename></source>"
-    yield f"  <volume><ftype_str>f2fs</ftype_str><block_size>{run.past.geo.block_size}</block_size>"
+# ---- log2timeline -----------------------------------------------------------------------------------------------
+
+L2T_COLUMNS = (
+    "date", "time", "timezone", "MACB", "source", "sourcetype", "type", "user", "host", "short", "desc", "version",
+    "filename", "inode", "notes", "format", "extra",
+)  # fmt: skip
+_L2T = {
+    "modified": ("M", "Content Modification Time"),
+    "accessed": ("A", "Last Access Time"),
+    "changed": ("C", "Metadata Modification Time"),
+    "born": ("B", "Creation Time"),
+    "deleted": ("", "Deletion Time"),
+}
+
+
+def _l2tcsv(run: Undelete) -> Iterator[str]:
+    """For log2timeline's readers: what one state had at one time is one row.
+
+    They split rows at commas and know no quotes, so a comma in a name is an escape.
+    """
+    yield ",".join(L2T_COLUMNS)
+    rows: list[tuple[int, str]] = []
     for line in lines(run):
-        yield from _fileobject(line)
-    yield "  </volume>"
-    yield "</dfxml>"
+        at: dict[int, list[str]] = {}
+        for event in _events(line):
+            at.setdefault(event["time_ns"], []).append(event["event"])
+        rows += [(time, row) for time, kinds in at.items() if (row := _l2t_row(line, time, kinds))]
+    yield from (row for _, row in sorted(rows))
 
 
-def _fileobject(line: Line) -> Iterator[str]:
-    inode = line.inode
-    yield "    <fileobject>"
-    yield f"      <filename>{markup(shown(line.path))}</filename>"
-    yield f"      <inode>{line.ino}</inode>"
-    yield f"      <alloc>{int(line.state == 'live')}</alloc>"
-    yield f"      <f2fs_state>{markup(line.which())}</f2fs_state>"
-    if inode is not None:
-        kind = _TYPES.get(stat.S_IFMT(inode.mode), "-")
-        yield f"      <name_type>{kind}</name_type><filesize>{inode.size}</filesize>"
-        yield f"      <mode>{inode.mode & 0o7777}</mode><nlink>{inode.links}</nlink>"
-        yield f"      <uid>{inode.uid}</uid><gid>{inode.gid}</gid>"
-        for name, time in (
-            ("mtime", inode.mtime_ns), ("ctime", inode.ctime_ns), ("atime", inode.atime_ns),
-            ("crtime", inode.crtime_ns), ("dtime", line.deleted_ns),
-        ):  # fmt: skip
-            if time is not None:
-                yield f"      <{name}>{iso(time)}</{name}>"
-    yield "    </fileobject>"
+def _l2t_row(line: Line, time_ns: int, kinds: list[str]) -> str | None:
+    when, inode = utc(time_ns), line.inode
+    if when is None or inode is None:
+        return None
+    letters = {_L2T[kind][0] for kind in kinds}
+    path = "/" + shown(line.path)
+    extra = {
+        "state": line.state, "version": line.version, "generation": inode.generation, "size": inode.size,
+        "mode": f"{inode.mode & 0o7777:04o}", "gid": inode.gid, "blkaddr": inode.blkaddr,
+        "nanoseconds": time_ns % 1_000_000_000,
+    }  # fmt: skip
+    fields = (
+        f"{when:%m/%d/}{when.year:04d}", f"{when:%H:%M:%S}", "UTC",
+        "".join(letter if letter in letters else "." for letter in "MACB"),
+        "FILE", "F2FS", "; ".join(_L2T[kind][1] for kind in kinds), inode.uid, "-", path, f"{path} ({line.which()})",
+        2, path, inode.ino, f"also known as {line.before()}" if line.also else "-", "f2tools",
+        "; ".join(f"{name}: {value}" for name, value in extra.items()),
+    )  # fmt: skip
+    return ",".join(printable(str(field)).replace(",", "\\x2c") for field in fields)
