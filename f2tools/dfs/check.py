@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from f2tools.dfs.buckets import BUCKET_BLOCKS, bucket_of
 from f2tools.dfs.dentries import Dentry, Malformed, entries_of, entry_problem
 from f2tools.dfs.inode import Inode
-from f2tools.dfs.layout import BLOCK, ROOT_INO, SUPER_PLACES
+from f2tools.dfs.layout import BLOCK, DOTS, ROOT_INO, SUPER_PLACES
 from f2tools.dfs.leftover import leftovers, strays
-from f2tools.dfs.names import DOTS
 from f2tools.dfs.problems import Finding, finding
 from f2tools.dfs.volume import Volume, read_super
 from f2tools.errors import Corrupt, DeviceError, F2fsError
@@ -136,9 +136,10 @@ class _Check:
     def directory(self, directory: Inode) -> None:
         """One directory."""
         names: set[bytes] = set()
-        runs = self.volume.mapped(directory.base, directory.blocks)
+        before = len(self.report.findings)
+        runs = self.volume.mapped(directory.base, self.volume.reach(directory))
         there = sum(count for _, count in runs)
-        if there != directory.blocks:
+        if there != directory.blocks and not self.geo.hashed:
             self.found("DFS021", directory.ino, found=there, counted=directory.blocks)
         for address in (block for start, count in runs for block in range(start, start + count)):
             at = (address - directory.base) * BLOCK
@@ -156,6 +157,9 @@ class _Check:
             for name in DOTS:
                 if name not in names:
                     self.found("DFS027", directory.ino, name=_shown(name))
+        counted = len(names - {*DOTS})
+        if self.geo.hashed and directory.blocks - 1 != counted and len(self.report.findings) == before:
+            self.found("DFS032", directory.ino, found=directory.blocks - 1, counted=counted)
 
     def entry(self, directory: Inode, entry: Dentry, names: set[bytes]) -> None:
         """One entry."""
@@ -169,6 +173,10 @@ class _Check:
             self.found("DFS023", ino, offset=at, name=name)
             return
         names.add(entry.name)
+        if self.geo.hashed:
+            bucket = at // BLOCK // BUCKET_BLOCKS * BUCKET_BLOCKS
+            if bucket_of(self.geo, self.volume.hash_key, entry.name) != bucket:
+                self.found("DFS031", ino, offset=at, name=name)
         if entry.name == b".":
             if entry.ino != ino:
                 self.found("DFS026", ino, offset=at, name=name, found=entry.ino, counted=ino)

@@ -54,25 +54,39 @@ def dfs() -> None:
               help="Files up to this size share chunks; a larger one has its own.")  # fmt: skip
 @click.option("--op", type=Share(), default="10%", show_default=True, metavar="PERCENT",
               help="Over-provisioning: so much more than --size, for cleaning to be cheap.")  # fmt: skip
+@click.option("--directories", type=click.Choice(["log", "hashed"]), default="log", show_default=True,
+              help="Lists of names, changed through a log; or hashed, changed by atomic writes.")  # fmt: skip
 @click.option("--from", "source", metavar="DIR|TAR|-", help="Fill it with these files; - is an archive on stdin.")
 @click.option("--no-xattrs", is_flag=True, help="With --from: leave out extended attributes and ACLs.")
 def mkfs(
-    image: str, size: int, chunk: int, small_file: int, op: float, source: str | None, no_xattrs: bool
-) -> None:  # fmt: skip
+    image: str,
+    size: int,
+    chunk: int,
+    small_file: int,
+    op: float,
+    directories: str,
+    source: str | None,
+    no_xattrs: bool,
+) -> None:
     """Make a new image with a volume, empty or filled.  The file is sparse: it takes what is written to it.
 
     \b
     Examples:
       f2tools dfs mkfs card.dfs --size 256M
       f2tools dfs mkfs card.dfs --size 64M --chunk 1G --small-file 4K
-      f2tools dfs mkfs card.dfs --size 1G --from photos
+      f2tools dfs mkfs card.dfs --size 1G --directories hashed --from photos
     """
     from f2tools.dfs.mkfs import make_image
 
     if no_xattrs and source is None:
         raise Usage("--no-xattrs goes with --from")
     report = None
-    shape: dict[str, Any] = {"chunk_bytes": chunk, "slot_bytes": small_file, "overprovision": op}
+    shape: dict[str, Any] = {
+        "chunk_bytes": chunk,
+        "slot_bytes": small_file,
+        "hashed": directories == "hashed",
+        "overprovision": op,
+    }
     if source is None:
         geo = make_image(image, size, **shape)
     else:
@@ -182,7 +196,7 @@ def _said_of(report: DfsReport) -> list[str]:
     if report.left_over:
         lines.append(f"{report.left_over} blocks of content that never became part of a file")
     if report.nameless:
-        lines.append(f"{report.nameless} files without a name that were open")
+        lines.append(f"{report.nameless} files without a name, which were open or had just been deleted")
     return lines
 
 
@@ -254,13 +268,15 @@ def report(as_json: bool) -> None:
     Example:
       f2tools dfs report
     """
-    from f2tools.dfs.report import measure
+    from f2tools.dfs.report import LARGE, measure
 
     claims = measure()
     if as_json:
         print_json(claims.as_dict())
         return
     click.echo(f"requests to open a file in the root: {claims.reads_to_open} reads, of root, its entries and the inode")
+    large = claims.reads_to_open_in_large
+    click.echo(f"among {LARGE} files: {large['log']} reads; with hashed directories {large['hashed']}")
     click.echo(f"\n{'offset in the file':>20} {'reads':>6} {'nodes that F2FS reads first':>28}")
     for offset, reads in claims.reads_per_block.items():
         click.echo(f"{offset:>20,} {reads:>6} {claims.f2fs_node_reads[offset]:>28}")
@@ -268,10 +284,13 @@ def report(as_json: bool) -> None:
         f"\na file of {human_size(claims.sparse_size)} with {claims.sparse_blocks} blocks written takes these and its "
         f"inode: {claims.mapped_by_file} blocks; deleting it gave back {claims.given_back_by_delete}"
     )
-    click.echo(f"\n{'load':<26} {'asked':>12} {'requests':>9} {'written':>12} {'flushes':>8}")
+    click.echo(
+        f"\n{'load':<26} {'directories':<11} {'asked':>12} {'requests':>9} {'written':>12} {'flushes':>8} {'mapped':>8}"
+    )
     for load in claims.loads:
         click.echo(
-            f"{load.name:<26} {load.asked_bytes:>12,} {load.requests:>9,} {load.written_bytes:>12,} {load.flushes:>8,}"
+            f"{load.name:<26} {load.directories:<11} {load.asked_bytes:>12,} {load.requests:>9,} "
+            f"{load.written_bytes:>12,} {load.flushes:>8,} {load.mapped_blocks:>8,}"
         )
     lines = claims.lines
     click.echo(

@@ -133,6 +133,9 @@ def wal(image: str, as_json: bool) -> None:
     if as_json:
         print_json({"image": image, **found})
         return
+    if found["state"] == "none":
+        click.echo("no write-ahead log: directories are hashed, and what changes together is one write of the layer")
+        return
     click.echo(f"block {found['block']:#x}, {found['blocks']} blocks; transaction {found['seq']}, {found['state']}")
     for row in found["images"]:
         click.echo(f"write {row['block']:#x}: {row['place']} of inode {row['ino']}")

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from zlib import crc32
 
+from f2tools.dfs.hashed import HashedDirectories
 from f2tools.dfs.inode import Inode, parse_inode
 from f2tools.dfs.journal import Journal
 from f2tools.dfs.layout import BLOCK, INODE_START, ROOT_INO, SUPER_PLACES
 from f2tools.dfs.leftover import leftovers
-from f2tools.dfs.names import Directories
+from f2tools.dfs.names import Directories, ListedDirectories
 from f2tools.dfs.volume import Volume, fail, joined
 from f2tools.dfs.wal import put_in_place, read_head
 from f2tools.errors import Corrupt, F2fsError, Where
@@ -34,11 +35,12 @@ class Engine(Volume):
         super().__init__(layer)
         self.clock = clock
         waiting = self.waiting
-        seq = waiting.seq if waiting is not None else read_head(layer).seq
+        seq = waiting.seq if waiting is not None else 0 if self.geo.hashed else read_head(layer).seq
         self.replayed = waiting
         self.left_over = 0
         self.journal = Journal(layer, self.geo, seq)
-        self.names = Directories(self, self.journal, self._put)
+        kind = HashedDirectories if self.geo.hashed else ListedDirectories
+        self.names: Directories = kind(self, self.journal, self._put)
         self._inodes: OrderedDict[int, Inode] = OrderedDict()
         self._held: dict[int, int] = {}
         self._nameless: set[int] = set()
@@ -282,4 +284,8 @@ class Engine(Volume):
         self.inodes_used -= 1
         if inode.base:
             self.journal.trim(inode.base, self.geo.place_blocks(ino, inode.base))
-        self.journal.trim(self.geo.inode_block(ino), 1)
+        if self.geo.hashed:
+            inode.links = 0
+            self.journal.bury(self.geo.inode_block(ino), inode.build())
+        else:
+            self.journal.trim(self.geo.inode_block(ino), 1)

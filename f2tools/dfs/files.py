@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from f2tools.dfs.inode import Inode
-from f2tools.dfs.layout import BLOCK, INODE_START, NAME_LEN, ROOT_INO
-from f2tools.dfs.names import DOTS
+from f2tools.dfs.layout import BLOCK, DOTS, INODE_START, NAME_LEN, ROOT_INO
 from f2tools.dfs.volume import Volume, fail
 from f2tools.dfs.write import WritableVolume
 from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
@@ -113,7 +112,8 @@ class LiveFiles(Files[WritableVolume]):
         journal, layer = self.volume.journal, self.volume.layer
         return {
             "broken": self.volume.broken, "checkpoints": checkpoints, "bytes_given": bytes_given,
-            "commits": journal.commits, "through_log": journal.through_log, "mapped_blocks": layer.mapped_blocks,
+            "commits": journal.commits, "through_log": journal.through_log, "as_one": journal.as_one,
+            "mapped_blocks": layer.mapped_blocks,
             "capacity_blocks": layer.capacity_blocks, "blocks_written": layer.blocks_written,
             "pages_programmed": layer.log.pages_written, "blocks_erased": layer.log.blocks_erased,
         }  # fmt: skip

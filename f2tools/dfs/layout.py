@@ -16,7 +16,8 @@ BLOCK = 512
 SPACE_BITS = 64  # blocks of the whole space
 MAGIC = b"F2DFSIMG"
 WAL_MAGIC = b"F2DFSWAL"
-VERSION = 1
+VERSION, VERSION_HASHED = 1, 2
+DOTS = (b".", b"..")
 
 SUPER_PLACES = (16, 48)
 """The blocks with the two copies of the superblock; those before the first are for boot code."""
@@ -45,10 +46,10 @@ class Superblock(Layout):
     """struct dfs_super: what the volume is made of; two copies, of which the one with the higher seq counts."""
 
     magic: Annotated[bytes, Bytes(8)] = field("F2DFSIMG")
-    version: u32 = field("of the format, 1")
+    version: u32 = field("of the format: 1, or 2 where directories are hashed and there is no log")
     chunk_bits: u32 = field("a chunk has two to the power of this blocks")
     slot_blocks: u32 = field("blocks of a small file's slot, a power of two")
-    wal_blocks: u32 = field("blocks of the write-ahead log, its head included")
+    wal_blocks: u32 = field("blocks of the write-ahead log, its head included; 0 where there is none")
     uuid: Annotated[bytes, Bytes(16)] = field("of the volume")
     made: u64 = field("when, in nanoseconds since 1970")
     seq: u64 = field("how often the superblock was written")
@@ -122,6 +123,11 @@ class Geometry:
     chunk_bits: int
     slot_blocks: int
     wal_blocks: int
+
+    @property
+    def hashed(self) -> bool:
+        """Whether directories are hashed; several blocks become safe by one write of the layer then, without a log."""
+        return not self.wal_blocks
 
     @cached_property
     def chunk_blocks(self) -> int:

@@ -96,4 +96,4 @@ class _Last:
             return 0, FREE
         if self.inode.base != base:
             return 0, "its file is not there"
-        return self.inode.blocks, "behind the end of its file"
+        return self.volume.reach(self.inode), "behind the end of its file"

@@ -22,6 +22,7 @@ from f2tools.dfs.layout import (
     SLOT_BLOCKS,
     SUPER_PLACES,
     VERSION,
+    VERSION_HASHED,
     WAL_START,
     Geometry,
     Superblock,
@@ -35,8 +36,10 @@ LEAST_BLOCKS = 2 * LEAST_WAL_BLOCKS
 SHARE_OF_WAL = 64  # of the capacity
 
 
-def geometry_for(capacity_blocks: int, chunk_bytes: int | None = None, slot_bytes: int | None = None) -> Geometry:
-    """The geometry of a volume that holds so much; Usage where there is none."""
+def geometry_for(
+    capacity_blocks: int, chunk_bytes: int | None = None, slot_bytes: int | None = None, *, hashed: bool = False
+) -> Geometry:
+    """The geometry of a volume that holds so much, its directories hashed or with a log; Usage where there is none."""
     chunk_blocks, rest = divmod(BLOCK << CHUNK_BITS if chunk_bytes is None else chunk_bytes, BLOCK)
     chunk_bits = chunk_blocks.bit_length() - 1
     if rest or chunk_blocks != 1 << chunk_bits or not LEAST_CHUNK_BITS <= chunk_bits <= MOST_CHUNK_BITS:
@@ -50,7 +53,7 @@ def geometry_for(capacity_blocks: int, chunk_bytes: int | None = None, slot_byte
     if capacity_blocks < LEAST_BLOCKS:
         raise Usage(f"{capacity_blocks * BLOCK} bytes are too few for a volume; {LEAST_BLOCKS * BLOCK} are the least")
     wal_blocks = min(max(capacity_blocks // SHARE_OF_WAL, LEAST_WAL_BLOCKS), MOST_WAL_BLOCKS)
-    return Geometry(chunk_bits, slot_blocks, wal_blocks)
+    return Geometry(chunk_bits, slot_blocks, 0 if hashed else wal_blocks)
 
 
 def format_layer(
@@ -63,8 +66,8 @@ def format_layer(
         raise Usage(f"{layer.name}: the layer is not empty")
     now = time.time_ns() if now is None else now
     sb = Superblock(
-        magic=MAGIC, version=VERSION, chunk_bits=geo.chunk_bits, slot_blocks=geo.slot_blocks,
-        wal_blocks=geo.wal_blocks, uuid=uuid or os.urandom(16), made=now, seq=1, clean=1,
+        magic=MAGIC, version=VERSION_HASHED if geo.hashed else VERSION, chunk_bits=geo.chunk_bits,
+        slot_blocks=geo.slot_blocks, wal_blocks=geo.wal_blocks, uuid=uuid or os.urandom(16), made=now, seq=1, clean=1,
     )  # fmt: skip
     sb.crc = crc32(sb.build()[:-4])
     root = Inode(
@@ -73,9 +76,10 @@ def format_layer(
     )  # fmt: skip
     layer.write_vblocks(root.base, first_block(ROOT_INO, ROOT_INO, DIR_MODE >> 12))
     layer.write_vblocks(geo.inode_block(ROOT_INO), root.build())
-    # all of the log is mapped from the start, so that there is always room for what goes into it
-    layer.write_vblocks(WAL_START + 1, bytes((geo.wal_blocks - 1) * BLOCK))
-    layer.write_vblocks(WAL_START, idle_head(0))
+    if not geo.hashed:
+        # all of the log is mapped from the start, so that there is always room for what goes into it
+        layer.write_vblocks(WAL_START + 1, bytes((geo.wal_blocks - 1) * BLOCK))
+        layer.write_vblocks(WAL_START, idle_head(0))
     for place in SUPER_PLACES:
         layer.write_vblocks(place, sb.build().ljust(BLOCK, b"\0"))
     layer.flush()
@@ -87,15 +91,17 @@ def make_image(
     *,
     chunk_bytes: int | None = None,
     slot_bytes: int | None = None,
+    hashed: bool = False,
     overprovision: float = OVERPROVISION,
     filled: Callable[[Vsl], None] | None = None,
 ) -> Geometry:
     """Make an image file with an empty volume that holds so much; nothing is left of it where that fails.
 
-    `filled` is called with the layer, to put files into the volume, and closes it.
+    `hashed` makes its directories hashed ones.  `filled` is called with the layer, to put files into the volume, and
+    closes it.
     """
     shape = shape_for(size_bytes, overprovision=overprovision)
-    geo = geometry_for(size_bytes // BLOCK, chunk_bytes, slot_bytes)
+    geo = geometry_for(size_bytes // BLOCK, chunk_bytes, slot_bytes, hashed=hashed)
     layer = create_vsl(path, size_bytes, space_blocks=WHOLE_SPACE, shape=shape)
     try:
         format_layer(layer, geo)

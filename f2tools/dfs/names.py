@@ -1,8 +1,12 @@
-"""The entries of directories, for whoever changes them: finding, adding, removing, with the names kept in memory."""
+"""The entries of directories, for whoever changes them: finding, adding, removing.
+
+`Directories` is what both kinds have in common; of `ListedDirectories` the names are kept in memory.
+"""
 
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,31 +24,44 @@ from f2tools.dfs.dentries import (
 )
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.journal import Journal
-from f2tools.dfs.layout import BLOCK, NAME_LEN
+from f2tools.dfs.layout import BLOCK, DOTS, NAME_LEN
 from f2tools.dfs.volume import Volume, fail
 from f2tools.errors import Corrupt, Where
 
 KEPT_NAMES = 1 << 20  # of all directories together
-DOTS = (b".", b"..")
 
 
-class _Directory:
-    """The names of one directory, and the room in each of its blocks."""
-
-    def __init__(self) -> None:
-        self.names: dict[bytes, Dentry] = {}
-        self.room = array("H")
-
-
-class Directories:
-    """See the module's docstring.  `put` keeps an inode that changed here."""
+class Directories(ABC):
+    """The directories of a volume that can change.  `put` keeps an inode that changed here."""
 
     def __init__(self, volume: Volume, journal: Journal, put: Callable[[Inode], None]) -> None:
         self.volume = volume
         self.journal = journal
         self.put = put
-        self._directories: OrderedDict[int, _Directory] = OrderedDict()
-        self._kept = 0
+
+    @abstractmethod
+    def find(self, directory: Inode, name: bytes) -> Dentry | None:
+        """The entry of that name."""
+
+    @abstractmethod
+    def is_empty(self, directory: Inode) -> bool:
+        """Whether nothing but `.` and `..` is in it."""
+
+    @abstractmethod
+    def check_room(self, directory: Inode, name: bytes) -> None:
+        """ENOSPC where the directory can't take this name, however much room the volume has."""
+
+    @abstractmethod
+    def add(self, directory: Inode, name: bytes, ino: int, kind: int) -> None:
+        """Add an entry; room for a block more was promised."""
+
+    @abstractmethod
+    def remove(self, directory: Inode, entry: Dentry) -> None:
+        """Remove an entry."""
+
+    @abstractmethod
+    def forget(self, ino: int) -> None:
+        """A directory is gone, or was changed behind our back."""
 
     def check_name(self, name: bytes) -> None:
         """ENAMETOOLONG, or EINVAL for what no file may be called; EEXIST for `.` and `..`."""
@@ -55,31 +72,49 @@ class Directories:
         if name_problem(name):
             raise fail(errno.EINVAL, name)
 
-    def find(self, directory: Inode, name: bytes) -> Dentry | None:
-        """The entry of that name."""
-        return self._of(directory).names.get(name)
-
-    def is_empty(self, directory: Inode) -> bool:
-        """Whether nothing but `.` and `..` is in it."""
-        return all(name in DOTS for name in self._of(directory).names)
-
     def fill_new(self, directory: Inode, parent: int) -> None:
         """Write the first block of a new directory."""
         self.journal.write(directory.base, first_block(directory.ino, parent, directory.mode >> 12))
         directory.size = BLOCK
         self.put(directory)
 
-    def room(self, directory: Inode, name: bytes) -> int:
-        """The number of the block that takes this name; one past the last where the directory has to grow."""
-        need, room = length_of(name), self._of(directory).room
-        return next((number for number, left in enumerate(room) if left >= need), len(room))
+    def lead_to(self, directory: Inode, entry: Dentry, ino: int, kind: int) -> None:
+        """Let an entry lead to another inode."""
+        number, at = divmod(entry.offset, BLOCK)
+        self.journal.write(
+            directory.base + number, with_target(self.journal.read(directory.base + number), at, ino, kind)
+        )  # fmt: skip
+
+
+class _Directory:
+    """The names of one directory, and the room in each of its blocks."""
+
+    def __init__(self) -> None:
+        self.names: dict[bytes, Dentry] = {}
+        self.room = array("H")
+
+
+class ListedDirectories(Directories):
+    """Directories as arrays of entries, from their first block on."""
+
+    def __init__(self, volume: Volume, journal: Journal, put: Callable[[Inode], None]) -> None:
+        super().__init__(volume, journal, put)
+        self._directories: OrderedDict[int, _Directory] = OrderedDict()
+        self._kept = 0
+
+    def find(self, directory: Inode, name: bytes) -> Dentry | None:
+        return self._of(directory).names.get(name)
+
+    def is_empty(self, directory: Inode) -> bool:
+        return all(name in DOTS for name in self._of(directory).names)
+
+    def check_room(self, directory: Inode, name: bytes) -> None:
+        if self._room(directory, name) * BLOCK >= self.volume.geo.max_size:
+            raise fail(errno.ENOSPC, name)
 
     def add(self, directory: Inode, name: bytes, ino: int, kind: int) -> None:
-        """Add an entry; room for a block more was promised."""
         kept = self._of(directory)
-        number = self.room(directory, name)
-        if number * BLOCK >= self.volume.geo.max_size:
-            raise fail(errno.ENOSPC, name)
+        number = self._room(directory, name)
         if number == len(kept.room):
             block = EMPTY
             kept.room.append(0)
@@ -93,23 +128,27 @@ class Directories:
         self._kept += 1
 
     def remove(self, directory: Inode, entry: Dentry) -> None:
-        """Remove an entry."""
         number, at = divmod(entry.offset, BLOCK)
         self._changed(directory, number, without_entry(self.journal.read(directory.base + number), at))
         del self._of(directory).names[entry.name]
         self._kept -= 1
 
     def lead_to(self, directory: Inode, entry: Dentry, ino: int, kind: int) -> None:
-        """Let an entry lead to another inode."""
-        number, at = divmod(entry.offset, BLOCK)
-        self._changed(directory, number, with_target(self.journal.read(directory.base + number), at, ino, kind))
+        super().lead_to(directory, entry, ino, kind)
         self._of(directory).names[entry.name] = entry._replace(ino=ino, type=kind)
 
     def forget(self, ino: int) -> None:
-        """A directory is gone, or was changed behind our back."""
         kept = self._directories.pop(ino, None)
         if kept is not None:
             self._kept -= len(kept.names)
+
+    def _room(self, directory: Inode, name: bytes) -> int:
+        """The number of the block that takes this name; one past the last where the directory has to grow."""
+        need, room = length_of(name), self._of(directory).room
+        for number, left in enumerate(room):
+            if left >= need:
+                return number
+        return len(room)
 
     def _changed(self, directory: Inode, number: int, block: bytes) -> None:
         self.journal.write(directory.base + number, block)

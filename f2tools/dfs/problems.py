@@ -35,6 +35,8 @@ PROBLEMS = {
         Problem("DFS028", "the directory stands at a second place, as {name} of inode {found}"),
         Problem("DFS029", "the directory can't be reached from the root: those above it lead in a circle"),
         Problem("DFS030", "the root directory can't be used: {detail}"),
+        Problem("DFS031", "the entry {name} stands in a bucket to which its name doesn't lead"),
+        Problem("DFS032", "the directory counts {found} names, and has {counted}"),
         Problem("DFS040", "{count} blocks that no file has, of this inode's place: {detail}"),
         Problem("DFS041", "{count} blocks are mapped where nothing can be"),
         Problem("DFS042", "a block that is part of the volume can't be read: {detail}"),

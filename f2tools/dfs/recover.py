@@ -11,9 +11,8 @@ from f2tools.copyout.walk import shown
 from f2tools.dfs.dentries import Malformed, entries_of
 from f2tools.dfs.image import layer_in_memory, layer_to_change
 from f2tools.dfs.inode import Inode, parse_inode
-from f2tools.dfs.layout import CHUNK, INODE, ROOT_INO
+from f2tools.dfs.layout import CHUNK, DOTS, INODE, ROOT_INO
 from f2tools.dfs.leftover import leftovers
-from f2tools.dfs.names import DOTS
 from f2tools.dfs.volume import Volume, open_volume
 from f2tools.dfs.write import open_for_writing
 from f2tools.errors import F2fsError
@@ -142,6 +141,8 @@ def _given_up(volume: Volume, paths: dict[int, str]) -> Iterator[Change]:
         except F2fsError:
             continue
         if not inode.links:
-            yield Change("nameless", ino, None, f"deleted while it was open: {volume.mapped_blocks(inode)} blocks")
+            yield Change(
+                "nameless", ino, None, f"deleted, and not given back yet: {volume.mapped_blocks(inode)} blocks"
+            )
     for item in leftovers(volume):
         yield Change("content", item.ino, paths.get(item.ino), f"{item.count} blocks: {item.reason}")

@@ -113,8 +113,8 @@ def _with_content(volume: Volume, ino: int, kind: int, old: InodeBlock, whole: b
     made.base, runs = (geo.own_chunk(ino), chunk) if in_chunk else (geo.slot(ino), slot)
     blocks = sum(runs[-1]) - made.base if runs else 0
     made.size = blocks * BLOCK
-    if kind == stat.S_IFDIR:
-        made.size = max(BLOCK, made.size)
+    if kind == stat.S_IFDIR:  # the names of a hashed one are counted when they are all in order
+        made.size = BLOCK if geo.hashed else max(BLOCK, made.size)
         return made
     room = geo.place_blocks(ino, made.base)
     said = -(-old.i_size // BLOCK)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
+from f2tools.dfs.buckets import BUCKET_BLOCKS, bucket_of
 from f2tools.dfs.check import check
 from f2tools.dfs.dentries import (
     EMPTY,
@@ -30,11 +31,11 @@ from f2tools.dfs.dentries import (
     with_target,
     without_entry,
 )
+from f2tools.dfs.hashed import block_for
 from f2tools.dfs.image import layer_in_memory, layer_to_change
 from f2tools.dfs.inode import Inode
-from f2tools.dfs.layout import BLOCK, LINK_MAX, ROOT_INO, SUPER_PLACES, WAL_START, DirRecord, Geometry
+from f2tools.dfs.layout import BLOCK, DOTS, LINK_MAX, ROOT_INO, SUPER_PLACES, WAL_START, DirRecord, Geometry
 from f2tools.dfs.leftover import leftovers, strays
-from f2tools.dfs.names import DOTS
 from f2tools.dfs.remade import FROM_ITS_PLACE, inode_from
 from f2tools.dfs.volume import Volume, read_super
 from f2tools.dfs.wal import idle_head, put_in_place, read_head
@@ -109,6 +110,8 @@ class _Repairer:
         self.cut_circles()
         self.adopt()
         self.links()
+        if self.geo.hashed:
+            self.counts()
         self.layer.flush()
         self.space()
         self.finish()
@@ -118,6 +121,8 @@ class _Repairer:
 
     def log(self) -> None:
         """A transaction that waits is done; a log that can't be read is begun anew."""
+        if self.geo.hashed:
+            return
         try:
             waiting = self.volume.waiting
         except F2fsError:
@@ -229,9 +234,13 @@ class _Repairer:
 
     def whole_blocks(self, directory: Inode) -> None:
         """Blocks that are no records are written anew with the entries that can still be told, holes are closed."""
-        runs = self.volume.mapped(directory.base, directory.blocks)
+        runs = self.volume.mapped(directory.base, self.volume.reach(directory))
         blocks = [block for start, count in runs for block in range(start, start + count)]
-        if len(blocks) != directory.blocks:
+        if self.geo.hashed:
+            if directory.base not in blocks:
+                self.layer.write_vblocks(directory.base, first_block(directory.ino, ROOT_INO, stat.S_IFDIR >> 12))
+                self.said.done.append(f"directory {directory.ino}: begun anew, with `.` and `..`")
+        elif len(blocks) != directory.blocks:
             self.close_holes(directory, blocks)
         for block in blocks:
             at = (block - directory.base) * BLOCK
@@ -239,7 +248,7 @@ class _Repairer:
             try:
                 entries = entries_of(data, at)
             except Malformed:
-                kept = [entry for entry in found_in(data, at) if self.may_be(entry)]
+                kept = [entry for entry in found_in(data, at) if self.may_be(entry) and self.in_its_bucket(entry)]
                 self.said.done.append(
                     f"directory {directory.ino}: the block at byte {at:#x} written anew with {len(kept)} entries"
                 )
@@ -282,6 +291,11 @@ class _Repairer:
         """Whether bytes that look like an entry are one: its inode is there, and of that kind."""
         return entry_problem(self.geo, entry) is None and self.modes.get(entry.ino, 0) >> 12 == entry.type
 
+    def in_its_bucket(self, entry: Dentry) -> bool:
+        """Whether an entry stands where its name leads to; where directories are lists it does anywhere."""
+        bucket = entry.offset // BLOCK // BUCKET_BLOCKS * BUCKET_BLOCKS
+        return not self.geo.hashed or bucket_of(self.geo, self.volume.hash_key, entry.name) == bucket
+
     def places_of_directories(self, directories: list[int], said: dict[int, int]) -> dict[int, int]:
         """By directory: the one that it stands in, which is the one that its `..` says, or the first that has it."""
         wanted: dict[int, int] = {}
@@ -315,17 +329,25 @@ class _Repairer:
                     self.parents[entry.ino] = directory.ino
                 if entry.type != mode >> 12:
                     self.lead_to(directory, entry, entry.ino, mode)
+                if not self.in_its_bucket(entry):
+                    self.add(directory, entry.name, entry.ino, mode)
+                    self.take_out(directory, entry)
+                    self.said.done.append(f"directory {directory.ino}: entry {shown(entry.name)} moved to its bucket")
         for name in DOTS:
             if name not in names:
                 self.add(directory, name, directory.ino if name == b"." else ROOT_INO, stat.S_IFDIR)
                 self.said.done.append(f"directory {directory.ino}: `{name.decode()}` is there again")
 
     def drop(self, directory: Inode, entry: Dentry, why: str) -> None:
-        """Remove an entry."""
+        """Remove an entry that is given up."""
+        self.take_out(directory, entry)
+        self.said.lost.append(f"entry {shown(entry.name)} of directory {directory.ino}: {why}")
+
+    def take_out(self, directory: Inode, entry: Dentry) -> None:
+        """Remove an entry from its block."""
         number, at = divmod(entry.offset, BLOCK)
         block = self.volume.block(directory.base + number)
         self.layer.write_vblocks(directory.base + number, without_entry(block, at))
-        self.said.lost.append(f"entry {shown(entry.name)} of directory {directory.ino}: {why}")
 
     def lead_to(self, directory: Inode, entry: Dentry, ino: int, mode: int) -> None:
         """Let an entry lead to an inode, and say its type."""
@@ -336,6 +358,8 @@ class _Repairer:
 
     def add(self, directory: Inode, name: bytes, ino: int, mode: int, first: int = 0) -> int:
         """Add an entry from block `first` on, in a block more where none has room; which block that is."""
+        if self.geo.hashed:
+            return self.add_to_bucket(directory, name, ino, mode)
         for number in range(first, directory.blocks):
             try:
                 made = with_entry(self.volume.block(directory.base + number), name, ino, mode >> 12)[0]
@@ -347,6 +371,15 @@ class _Repairer:
         directory.size += BLOCK
         self.put(directory)
         return directory.blocks - 1
+
+    def add_to_bucket(self, directory: Inode, name: bytes, ino: int, mode: int) -> int:
+        """Add an entry to the bucket of its name.  Names are counted at the end."""
+        found = block_for(self.volume, directory, name)
+        if found is None:
+            raise F2fsError(f"directory {directory.ino}: no room for {shown(name)} in the bucket of that name")
+        number, block = found
+        self.layer.write_vblocks(directory.base + number, with_entry(block, name, ino, mode >> 12)[0])
+        return number
 
     # -- the tree
 
@@ -437,6 +470,18 @@ class _Repairer:
             entry = self.volume.find(inode, b"..")
             if entry is not None and entry.ino != above:
                 self.lead_to(inode, entry, above, stat.S_IFDIR)
+
+    def counts(self) -> None:
+        """Every hashed directory has as many names as its size says."""
+        for ino in sorted(ino for ino, mode in self.modes.items() if stat.S_ISDIR(mode)):
+            inode = self.volume.inode(ino)
+            counted = sum(entry.name not in DOTS for entry in self.volume.dentries(inode))
+            if inode.blocks - 1 != counted:
+                self.said.done.append(f"directory {ino}: {counted} names, instead of {inode.blocks - 1}")
+                if inode.blocks - 1 > counted:
+                    self.said.lost.append(f"names of directory {ino}: {inode.blocks - 1 - counted}, if it had them")
+                inode.size = (1 + counted) * BLOCK
+                self.put(inode)
 
     def space(self) -> None:
         """Give back what nobody has."""

@@ -24,22 +24,26 @@ from f2tools.dfs.write import WritableVolume
 from f2tools.flash.vsl import open_vsl
 
 SIZE = 32 << 20
+LARGE = 2000  # files
+DIRECTORIES = ("log", "hashed")
 PAGE = 4096
 OFFSETS = (0, 1 << 20, 1 << 30, 1 << 40, (1 << 41) - BLOCK)
 # of F2FS with blocks of 4 KiB: addresses in an inode without attributes in it, in a node, nodes in an indirect node
 F2FS_IN_INODE, F2FS_IN_NODE = 923, 1018
-ENGINE = "layout inode dentries names journal wal volume engine write leftover acls files".split()  # noqa: SIM905
+ENGINE = "layout inode dentries buckets names hashed journal wal volume engine write leftover acls files".split()  # noqa: SIM905
 
 
 @dataclass
 class Load:
-    """A load: what was asked for by system calls, and what reached the image."""
+    """A load: what was asked for by system calls, and what reached the image; and what is mapped more after it."""
 
     name: str
+    directories: str
     asked_bytes: int
     requests: int
     written_bytes: int
     flushes: int
+    mapped_blocks: int
 
 
 @dataclass
@@ -47,6 +51,8 @@ class Claims:
     """All that was measured."""
 
     reads_to_open: int = 0
+    reads_to_open_in_large: dict[str, int] = field(default_factory=dict)
+    """By kind of directories: in a root of `LARGE` files."""
     reads_per_block: dict[int, int] = field(default_factory=dict)
     f2fs_node_reads: dict[int, int] = field(default_factory=dict)
     sparse_size: int = 0
@@ -61,12 +67,16 @@ class Claims:
         return asdict(self)
 
 
-class _Counting(Wrapper):
+class Counting(Wrapper):
     """An image whose requests are counted."""
 
     def __init__(self, base: Device) -> None:
         super().__init__(base)
         self.reads = self.writes = self.written = self.flushes = 0
+
+    def counts(self) -> tuple[int, int, int]:
+        """(requests to write, bytes of them, flushes) until now."""
+        return self.writes, self.written, self.flushes
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         self.reads += 1
@@ -86,15 +96,22 @@ def measure() -> Claims:
     """Measure everything; some seconds."""
     claims = Claims(lines=_lines())
     with tempfile.TemporaryDirectory(prefix="f2tools-dfs-") as directory:
-        _addressing(claims, Path(directory))
-        for name, load in LOADS.items():
-            with _volume(Path(directory) / name.replace(" ", "-")) as (volume, image):
-                before = image.writes, image.written, image.flushes
-                asked = load(volume)
-                volume.sync()
-                after = image.writes, image.written, image.flushes
-                claims.loads.append(Load(name, asked, *(b - a for a, b in zip(before, after, strict=True))))
+        top = Path(directory)
+        _addressing(claims, top)
+        for kind in DIRECTORIES:
+            claims.reads_to_open_in_large[kind] = _reads_in_large(top / "large", kind)
+            claims.loads += [run_load(name, kind, top / "load") for name in LOADS]
     return claims
+
+
+def run_load(name: str, directories: str, path: Path) -> Load:
+    """Run one of `LOADS` on a new volume in a file at `path`, which is removed after that."""
+    with counted_volume(path, directories) as (volume, image):
+        before, mapped = image.counts(), volume.layer.mapped_blocks
+        asked = LOADS[name](volume)
+        volume.sync()
+        requests, written, flushes = (b - a for a, b in zip(before, image.counts(), strict=True))
+        return Load(name, directories, asked, requests, written, flushes, volume.layer.mapped_blocks - mapped)
 
 
 def f2fs_nodes(offset: int) -> int:
@@ -108,9 +125,10 @@ def f2fs_nodes(offset: int) -> int:
 
 
 @contextmanager
-def _volume(path: Path) -> Iterator[tuple[WritableVolume, _Counting]]:
-    make_image(str(path), SIZE)
-    image = _Counting(open_image(path, write=True))
+def counted_volume(path: Path, directories: str = "log", size: int = SIZE) -> Iterator[tuple[WritableVolume, Counting]]:
+    """A new volume in a file at `path`, and that file, whose requests are counted; the file is removed at the end."""
+    make_image(str(path), size, hashed=directories == "hashed")
+    image = Counting(open_image(path, write=True))
     volume = WritableVolume(open_vsl(image))
     try:
         yield volume, image
@@ -134,7 +152,7 @@ def _addressing(claims: Claims, directory: Path) -> None:
         claims.sparse_size = volume.inode(file).size
         claims.sparse_blocks = volume.mapped_blocks(volume.inode(file))
         volume.close()
-    image = _Counting(open_image(path))
+    image = Counting(open_image(path))
     seen = Volume(open_vsl(image))
     _ = seen.waiting
     image.reads = 0
@@ -153,6 +171,22 @@ def _addressing(claims: Claims, directory: Path) -> None:
         volume.sync()
         claims.mapped_by_file, claims.given_back_by_delete = full - before, full - volume.layer.mapped_blocks
         volume.close()
+
+
+def _reads_in_large(path: Path, directories: str) -> int:
+    """Reads to open a file in a root of `LARGE` files."""
+    make_image(str(path), SIZE, hashed=directories == "hashed")
+    volume = WritableVolume(open_vsl(open_image(path, write=True)))
+    for number in range(LARGE):
+        volume.create(ROOT_INO, b"file %d" % number, 0o644)
+    volume.close()
+    image = Counting(open_image(path))
+    with Volume(open_vsl(image)) as seen:
+        _ = seen.waiting
+        image.reads = 0
+        seen.at_path(b"/file %d" % (LARGE - 1))
+    path.unlink()
+    return image.reads
 
 
 def _sequential(volume: WritableVolume) -> int:

@@ -22,6 +22,7 @@ def info(volume: Volume) -> dict[str, Any]:
         "clean": volume.clean,
         "chunk_bytes": geo.max_size,
         "slot_bytes": geo.slot_bytes,
+        "directories": "hashed" if geo.hashed else "log",
         "wal_blocks": geo.wal_blocks,
         "first_own_chunk": geo.first_own_chunk,
         "max_ino": geo.max_ino,
@@ -44,7 +45,9 @@ def lines_of_info(found: dict[str, Any]) -> list[str]:
         f"chunk:       {human_size(found['chunk_bytes'])}, the largest file",
         f"small files: up to {human_size(found['slot_bytes'])}, in slots; larger ones from chunk "
         f"{found['first_own_chunk']} on",
-        f"log:         {found['wal_blocks']} blocks for transactions",
+        "directories: hashed; what changes together is one write of the layer"
+        if found["directories"] == "hashed"
+        else f"directories: lists; what changes together goes through a log of {found['wal_blocks']} blocks",
     ]
     if found["waiting_transaction"] is not None:
         lines.append(f"waiting:     transaction {found['waiting_transaction']}, which counts as done here")
@@ -64,7 +67,9 @@ def inode_facts(volume: Volume, inode: Inode) -> dict[str, Any]:
 
 
 def wal(volume: Volume) -> dict[str, Any]:
-    """The head of the write-ahead log, and the transaction that waits in it."""
+    """The head of the write-ahead log, and the transaction that waits in it; of a volume without one its absence."""
+    if volume.geo.hashed:
+        return {"block": WAL_START, "blocks": 0, "seq": 0, "state": "none", "images": [], "trims": []}
     head = read_head(volume.layer)
     waiting = volume.waiting
     return {

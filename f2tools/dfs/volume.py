@@ -13,6 +13,7 @@ from functools import cached_property
 from uuid import UUID
 from zlib import crc32
 
+from f2tools.dfs.buckets import BUCKET_BLOCKS, bucket_of
 from f2tools.dfs.dentries import Dentry, Malformed, entries_of, entry_problem
 from f2tools.dfs.inode import Inode, parse_inode
 from f2tools.dfs.layout import (
@@ -27,6 +28,7 @@ from f2tools.dfs.layout import (
     ROOT_INO,
     SUPER_PLACES,
     VERSION,
+    VERSION_HASHED,
     Geometry,
     Superblock,
 )
@@ -34,7 +36,7 @@ from f2tools.dfs.wal import Transaction, read_transaction
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Where
 from f2tools.flash.vsl import WHOLE_SPACE, Vsl
 
-RUN_BLOCKS = 256  # of a directory read at once
+FIRST_WINDOW, MOST_RUNS = 1 << 12, 512  # of a directory that is looked through
 MAX_LINKS = 40  # symbolic links on the way to a file, as the kernel has it
 
 
@@ -48,13 +50,14 @@ def read_super(layer: Vsl, place: int) -> Superblock:
     where = Where(area="superblock", blkaddr=place)
     if sb.magic != MAGIC or sb.crc != crc32(sb.build()[:-4]):
         raise Corrupt(where, "no superblock of a Direct File System")
-    if sb.version != VERSION:
-        raise Unsupported(f"{layer.name}: version {sb.version} of the format; {VERSION} is known here")
+    if sb.version not in (VERSION, VERSION_HASHED):
+        raise Unsupported(f"{layer.name}: version {sb.version} of the format; 1 and 2 are known here")
     if not LEAST_CHUNK_BITS <= sb.chunk_bits <= MOST_CHUNK_BITS:
         raise Corrupt(where, f"chunks of 2^{sb.chunk_bits} blocks")
     if sb.slot_blocks & (sb.slot_blocks - 1) or not 1 <= sb.slot_blocks <= MOST_SLOT_BLOCKS:
         raise Corrupt(where, f"slots of {sb.slot_blocks} blocks")
-    if not LEAST_WAL_BLOCKS <= sb.wal_blocks <= MOST_WAL_BLOCKS:
+    least, most = (LEAST_WAL_BLOCKS, MOST_WAL_BLOCKS) if sb.version == VERSION else (0, 0)
+    if not least <= sb.wal_blocks <= most:
         raise Corrupt(where, f"a write-ahead log of {sb.wal_blocks} blocks")
     return sb
 
@@ -92,11 +95,12 @@ class Volume:
         self.sb = newest_super(layer)
         self.geo = Geometry(self.sb.chunk_bits, self.sb.slot_blocks, self.sb.wal_blocks)
         self.uuid = UUID(bytes=self.sb.uuid)
+        self.hash_key = self.sb.uuid
 
     @cached_property
     def waiting(self) -> Transaction | None:
-        """What a power cut left in the write-ahead log."""
-        return read_transaction(self.layer, self.geo.wal_blocks)
+        """What a power cut left in the write-ahead log, if there is one."""
+        return None if self.geo.hashed else read_transaction(self.layer, self.geo.wal_blocks)
 
     @property
     def clean(self) -> bool:
@@ -152,7 +156,11 @@ class Volume:
 
     def content_extents(self, inode: Inode) -> list[tuple[int, int]]:
         """(first block, count) of a file's content, in the space."""
-        return self.mapped(inode.base, inode.blocks) if inode.base and inode.size else []
+        return self.mapped(inode.base, self.reach(inode)) if inode.base and inode.size else []
+
+    def reach(self, inode: Inode) -> int:
+        """How many blocks from its base on may have content: all of the chunk where that is a hashed directory's."""
+        return self.geo.chunk_blocks if inode.is_dir and self.geo.hashed else inode.blocks
 
     # -- content
 
@@ -209,12 +217,20 @@ class Volume:
         What makes no sense is Corrupt, or with `problems` noted there and passed over.
         """
         first = inode.base + start // BLOCK
-        for address, count in self.mapped(first, inode.base + inode.blocks - first):
-            for block in range(address, address + count):
-                at = (block - inode.base) * BLOCK
-                for entry in self._entries_of(inode, block, at, problems):
-                    if entry.offset >= start:
-                        yield entry
+        for block in self._mapped_in(first, inode.base + self.reach(inode)):
+            at = (block - inode.base) * BLOCK
+            for entry in self._entries_of(inode, block, at, problems):
+                if entry.offset >= start:
+                    yield entry
+
+    def _mapped_in(self, start: int, end: int) -> Iterator[int]:
+        """The mapped blocks of a range, which may be a chunk with little in it: not all are looked up at once."""
+        window = FIRST_WINDOW
+        while start < end:
+            runs = self.mapped(start, min(window, end - start))
+            yield from (block for first, count in runs for block in range(first, first + count))
+            start += window
+            window = window * 16 if not runs else max(window // 4, BUCKET_BLOCKS) if len(runs) > MOST_RUNS else window
 
     def _entries_of(self, inode: Inode, block: int, at: int, problems: list[str] | None) -> Iterator[Dentry]:
         try:
@@ -237,7 +253,15 @@ class Volume:
         """The entry of that name."""
         if not inode.is_dir:
             raise fail(errno.ENOTDIR, name)
-        return next((entry for entry in self.dentries(inode) if entry.name == name), None)
+        if not self.geo.hashed:
+            return next((entry for entry in self.dentries(inode) if entry.name == name), None)
+        first = inode.base + bucket_of(self.geo, self.hash_key, name)
+        for start, count in self.mapped(first, BUCKET_BLOCKS):
+            for block in range(start, start + count):
+                for entry in self._entries_of(inode, block, (block - inode.base) * BLOCK, None):
+                    if entry.name == name:
+                        return entry
+        return None
 
     def at_path(self, path: bytes, *, follow: bool = True) -> Inode:
         """The inode behind a path from the root; `ino:NUMBER` is one by its number.  ENOENT, ENOTDIR, ELOOP."""

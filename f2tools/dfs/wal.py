@@ -112,7 +112,7 @@ def read_transaction(layer: Vsl, wal_blocks: int) -> Transaction | None:
 
 def put_in_place(layer: Vsl, wanted: Transaction) -> None:
     """Do what a transaction in the log says, and mark the log as idle; doing it again does no harm."""
-    for start, data in _runs(wanted.images):
+    for start, data in neighbours(wanted.images):
         layer.write_vblocks(start, data)
     for start, count in wanted.trims:
         layer.trim_vblocks(start, count)
@@ -121,8 +121,8 @@ def put_in_place(layer: Vsl, wanted: Transaction) -> None:
     layer.write_vblocks(WAL_START, idle_head(wanted.seq))
 
 
-def _runs(images: dict[int, bytes]) -> list[tuple[int, bytes]]:
-    """Neighbouring blocks together."""
+def neighbours(images: dict[int, bytes]) -> list[tuple[int, bytes]]:
+    """(first block, content) of blocks in order, neighbours together."""
     found: list[tuple[int, list[bytes]]] = []
     for block in sorted(images):
         if found and found[-1][0] + len(found[-1][1]) == block:

@@ -16,8 +16,7 @@ from f2tools.dfs.acls import ACLS, after_chmod, inherited, with_acl
 from f2tools.dfs.dentries import Dentry
 from f2tools.dfs.engine import Engine
 from f2tools.dfs.inode import SPARE, Inode, xattr_bytes, xattr_room
-from f2tools.dfs.layout import BLOCK, LINK_MAX, NAME_LEN, ROOT_INO
-from f2tools.dfs.names import DOTS
+from f2tools.dfs.layout import BLOCK, DOTS, LINK_MAX, NAME_LEN, ROOT_INO
 from f2tools.dfs.volume import fail
 from f2tools.errors import Corrupt, Where
 from f2tools.flash.vsl import Vsl
@@ -337,6 +336,7 @@ class WritableVolume(Engine):
         self.names.check_name(name)
         if self.names.find(directory, name) is not None:
             raise fail(errno.EEXIST, name)
+        self.names.check_room(directory, name)
 
     def _entry(self, parent: int, name: bytes) -> tuple[Inode, Dentry]:
         directory = self._directory(parent)

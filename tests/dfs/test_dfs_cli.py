@@ -201,6 +201,15 @@ def test_the_commands_of_f2fs_name_what_they_met_and_leave_it_alone(tmp_path: Pa
     assert image.read_bytes() == before
 
 
+def test_a_volume_with_hashed_directories_says_so_and_that_it_has_no_log(tmp_path: Path) -> None:
+    image = tmp_path / "card.dfs"
+    assert f2("dfs", "mkfs", image, "--size", "1M", "--directories", "hashed").code == 0
+    assert "directories: hashed" in f2("dfs", "dump", "info", image).text
+    assert json.loads(f2("dfs", "dump", "info", image, "--json").text)["directories"] == "hashed"
+    assert "no write-ahead log" in f2("dfs", "dump", "wal", image).text
+    assert json.loads(f2("dfs", "dump", "wal", image, "--json").text)["blocks"] == 0
+
+
 def test_the_manual_lists_every_finding() -> None:
     page = PAGE.read_text()
     assert all(f"| {problem.code} | {problem.text} |" in page for problem in PROBLEMS.values())

@@ -16,8 +16,9 @@ import pytest
 from f2tools.copyout.tree_extract import extract
 from f2tools.copyout.tree_show import manifest
 from f2tools.copyout.tree_tar import write_tar
+from f2tools.dfs.buckets import bucket_of
 from f2tools.dfs.check import check
-from f2tools.dfs.dentries import EMPTY, with_entry, with_target, without_entry
+from f2tools.dfs.dentries import EMPTY, entries_of, with_entry, with_target, without_entry
 from f2tools.dfs.layout import ROOT_INO, SUPER_PLACES, WAL_START, InodeBlock
 from f2tools.dfs.volume import NotDfs, Volume
 from f2tools.dfs.wal import Transaction, write_transaction
@@ -25,11 +26,13 @@ from f2tools.dfs.write import WritableVolume
 from f2tools.errors import F2fsError
 from f2tools.flash.vsl import Vsl, open_vsl
 from tests.device.memory import Memory
+from tests.dfs import volumes
 from tests.dfs.volumes import change_block, clock, codes, content, geometry, volume
 
+pytestmark = pytest.mark.usefixtures("directories")
+
 GEO = geometry()
-DIRECTORY, FILE, LINK, INNER = 2, 3, 4, 5
-FOLDER_BLOCK = GEO.own_chunk(DIRECTORY)
+FOLDER, FILE, LINK, INNER = 2, 3, 4, 5
 
 
 def sample() -> bytes:
@@ -40,7 +43,7 @@ def sample() -> bytes:
     made.write(file, 0, b"content" * 100)
     link = made.symlink(directory, b"link", b"file")
     inner = made.mkdir(directory, b"inner", 0o755)
-    assert (directory, file, link, inner) == (DIRECTORY, FILE, LINK, INNER)
+    assert (directory, file, link, inner) == (FOLDER, FILE, LINK, INNER)
     made.close()
     assert codes(content(made)) == set()
     return content(made)
@@ -68,22 +71,43 @@ def inode_with(ino: int, **fields: int | bytes) -> Callable[[Vsl], None]:
     return change
 
 
-def entry_at(layer: Vsl, name: bytes) -> int:
-    from f2tools.dfs.dentries import entries_of
+def block_of(name: bytes, directory: int = FOLDER) -> int:
+    """The block of a directory in which a name stands, or would."""
+    return GEO.own_chunk(directory) + (bucket_of(GEO, bytes(16), name) if volumes.hashed else 0)
 
-    return next(e.offset for e in entries_of(layer.read_vblocks(FOLDER_BLOCK, 1), 0) if e.name == name)
+
+def entry_at(block: bytes, name: bytes) -> int:
+    return next(e.offset for e in entries_of(block, 0) if e.name == name)
 
 
-def directory_with(change: Callable[[bytes], bytes]) -> Callable[[Vsl], None]:
-    return lambda layer: layer.write_vblocks(FOLDER_BLOCK, change(layer.read_vblocks(FOLDER_BLOCK, 1)))
+def directory_with(
+    change: Callable[[bytes], bytes], name: bytes = b".", directory: int = FOLDER
+) -> Callable[[Vsl], None]:
+    """Change the block in which a name stands, or would."""
+
+    def apply(layer: Vsl) -> None:
+        block = layer.read_vblocks(block_of(name, directory), 1)
+        layer.write_vblocks(block_of(name, directory), change(block if any(block) else EMPTY))
+
+    return apply
 
 
 def retarget(name: bytes, ino: int, kind: int) -> Callable[[Vsl], None]:
-    return lambda layer: directory_with(lambda block: with_target(block, entry_at(layer, name), ino, kind))(layer)
+    return directory_with(lambda block: with_target(block, entry_at(block, name), ino, kind), name)
+
+
+def add(name: bytes, ino: int, kind: int) -> Callable[[Vsl], None]:
+    return directory_with(lambda block: with_entry(block, name, ino, kind)[0], name)
 
 
 def remove(name: bytes) -> Callable[[Vsl], None]:
-    return lambda layer: directory_with(lambda block: without_entry(block, entry_at(layer, name)))(layer)
+    return directory_with(lambda block: without_entry(block, entry_at(block, name)), name)
+
+
+def elsewhere(layer: Vsl) -> None:
+    """The entry of the file stands in another bucket than its own."""
+    remove(b"file")(layer)
+    directory_with(lambda block: with_entry(block, b"file", FILE, 8)[0], b"another")(layer)
 
 
 def flip(block: int) -> Callable[[Vsl], None]:
@@ -95,14 +119,9 @@ def flip(block: int) -> Callable[[Vsl], None]:
 
 def circle(layer: Vsl) -> None:
     """`directory` and `inner` hold each other, and the root neither."""
-    root = GEO.own_chunk(ROOT_INO)
-    block = layer.read_vblocks(root, 1)
-    from f2tools.dfs.dentries import entries_of
-
-    at = next(e.offset for e in entries_of(block, 0) if e.name == b"folder")
-    layer.write_vblocks(root, without_entry(block, at))
-    inner = GEO.own_chunk(INNER)
-    layer.write_vblocks(inner, with_entry(layer.read_vblocks(inner, 1), b"folder", DIRECTORY, 4)[0])
+    name = b"folder"
+    directory_with(lambda block: without_entry(block, entry_at(block, name)), name, ROOT_INO)(layer)
+    directory_with(lambda block: with_entry(block, name, FOLDER, 4)[0], name, INNER)(layer)
 
 
 DAMAGE: dict[str, tuple[Callable[[Vsl], object], set[str]]] = {
@@ -115,8 +134,8 @@ DAMAGE: dict[str, tuple[Callable[[Vsl], object], set[str]]] = {
     "an inode's number": (inode_with(FILE, i_number=9), {"DFS010", "DFS024"}),
     "an inode's links": (inode_with(FILE, i_links=7), {"DFS011"}),
     "an open file": (inode_with(FILE, i_links=0), {"DFS011", "DFS013"}),
-    "a directory's links": (inode_with(DIRECTORY, i_links=2), {"DFS011"}),
-    "a directory's size": (inode_with(DIRECTORY, i_size=64 << 20), {"DFS021"}),
+    "a directory's links": (inode_with(FOLDER, i_links=2), {"DFS011"}),
+    "a directory's size": (inode_with(FOLDER, i_size=64 << 20), {"DFS021"}),
     "a file's end": (inode_with(FILE, i_size=100), {"DFS040"}),
     "a name": (remove(b"file"), {"DFS012"}),
     "a name of a directory": (remove(b"inner"), {"DFS011", "DFS012"}),
@@ -127,22 +146,30 @@ DAMAGE: dict[str, tuple[Callable[[Vsl], object], set[str]]] = {
     "a target": (retarget(b"file", 900, 8), {"DFS012", "DFS024"}),
     "a number beyond": (retarget(b"file", 0xFFFFFFFF, 8), {"DFS012", "DFS022"}),
     "a slash": (directory_with(lambda block: with_entry(block, b"../up", FILE, 8)[0]), {"DFS022"}),
-    "a name twice": (directory_with(lambda block: with_entry(block, b"file", FILE, 8)[0]), {"DFS023"}),
-    "a directory twice": (directory_with(lambda block: with_entry(block, b"again", INNER, 4)[0]), {"DFS028"}),
-    "the root within": (directory_with(lambda block: with_entry(block, b"root", ROOT_INO, 4)[0]), {"DFS028"}),
-    "a chain": (directory_with(lambda block: b"\xff" * 512), {"DFS012", "DFS020", "DFS027"}),
+    "a name twice": (add(b"file", FILE, 8), {"DFS023"}),
+    "a directory twice": (add(b"again", INNER, 4), {"DFS028"}),
+    "the root within": (add(b"root", ROOT_INO, 4), {"DFS028"}),
+    "a chain": (directory_with(lambda block: b"\xff" * 512, b"file"), {"DFS012", "DFS020"}),
     "no root": (inode_with(ROOT_INO, i_mode=0o100755), {"DFS012", "DFS030"}),
     "a circle": (circle, {"DFS011", "DFS029"}),
     "a free place": (lambda layer: layer.write_vblocks(GEO.slot(77), b"x" * 512), {"DFS040"}),
     "nobody's place": (lambda layer: layer.write_vblocks((1 << 64) - 1, b"x" * 512), {"DFS041"}),
     "between": (lambda layer: layer.write_vblocks(GEO.inode_block(0), b"x" * 512), {"DFS041"}),
-    "no first block": (directory_with(lambda block: EMPTY), {"DFS011", "DFS012", "DFS027"}),
+    "no first block": (directory_with(lambda block: EMPTY), {"DFS027"}),
+    "an empty block": (directory_with(lambda block: EMPTY, b"file"), {"DFS012"}),
+    "another bucket": (elsewhere, {"DFS031"}),
+    "no bucket": (lambda layer: layer.trim_vblocks(block_of(b"file"), 1), {"DFS012"}),
 }
+ONLY_LOG, ONLY_HASHED = {"the log's head"}, {"another bucket", "no bucket"}
+OF_HASHED = {"a directory's size": {"DFS032"}}
+CASES = [(kind, what) for kind in ("log", "hashed") for what in sorted(DAMAGE)
+         if what not in (ONLY_HASHED if kind == "log" else ONLY_LOG)]  # fmt: skip
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_each_kind_of_damage_has_its_finding(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("directories", "what"), CASES, indirect=["directories"])
+def test_each_kind_of_damage_has_its_finding(directories: str, what: str, tmp_path: Path) -> None:
     change, expected = DAMAGE[what]
+    expected = OF_HASHED.get(what, expected) if directories == "hashed" else expected
     image = damaged(change)
     seen = Volume(open_vsl(Memory(image)))
     report = check(seen)
@@ -187,14 +214,15 @@ def test_damage_by_chance_ends_in_findings_and_errors_never_in_anything_else(tmp
             look_at_all_of(changed, directory)
             after = WritableVolume(open_vsl(Memory(changed)), clock=clock())
             after.create(ROOT_INO, b"new", 0o644)
-            after.unlink(DIRECTORY, b"file")
+            after.unlink(FOLDER, b"file")
             after.close()
         except (F2fsError, OSError) as error:
             said.add(type(error).__name__)
     assert "Corrupt" in said
 
 
-def test_a_transaction_that_reaches_outside_of_files_is_refused() -> None:
+@pytest.mark.parametrize("directories", ["log"], indirect=True)
+def test_a_transaction_that_reaches_outside_of_files_is_refused(directories: str) -> None:
     for start, count in ((SUPER_PLACES[0], 1), ((1 << 64) - 1, 2)):
         layer = open_vsl(Memory(sample()))
         write_transaction(layer, Transaction(9, {}, [(start, count)]))

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.dfs import volumes
 from tests.dump.craft import f2
 from tests.mount.mounted import END_SECONDS, READY_SECONDS, need_fuse
 from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
+
+pytestmark = pytest.mark.usefixtures("directories")
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))  # 25 at night: 100,000 operations of fsx
 
@@ -27,7 +30,8 @@ def mounted(image: Path, directory: Path, *options: str) -> Iterator[subprocess.
     """A volume, made where there is none, under `f2tools dfs mount -f`; sound at the end."""
     need_fuse()
     if not image.exists():
-        assert f2("dfs", "mkfs", image, "--size", "16M").code == 0
+        kind = "hashed" if volumes.hashed else "log"
+        assert f2("dfs", "mkfs", image, "--size", "16M", "--directories", kind).code == 0
     directory.mkdir(exist_ok=True)
     process = subprocess.Popen(["f2tools", "dfs", "mount", "-f", *options, image, directory])
     deadline = time.monotonic() + READY_SECONDS
@@ -107,12 +111,14 @@ def test_a_full_volume_is_told_by_write_and_takes_more_after_a_deletion(tmp_path
             (tmp_path / "mnt" / "file").unlink()
 
 
-def test_fsx_finds_the_bytes_that_it_wrote(tmp_path: Path) -> None:
+@pytest.mark.parametrize("directories", ["log"], indirect=True)  # content is the same with both
+def test_fsx_finds_the_bytes_that_it_wrote(directories: str, tmp_path: Path) -> None:
     with mounted(tmp_path / "card.dfs", tmp_path / "mnt"):
         fsx(tmp_path / "mnt", tmp_path, 4000 * FACTOR, seed=1, mapped=True)
 
 
-def test_fio_verifies_what_it_wrote_buffered_mapped_and_direct(tmp_path: Path) -> None:
+@pytest.mark.parametrize("directories", ["log"], indirect=True)
+def test_fio_verifies_what_it_wrote_buffered_mapped_and_direct(directories: str, tmp_path: Path) -> None:
     with mounted(tmp_path / "card.dfs", tmp_path / "mnt"):
         fio_verify(tmp_path / "mnt", 2)
 

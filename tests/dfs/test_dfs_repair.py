@@ -15,9 +15,11 @@ from f2tools.dfs.volume import Volume
 from f2tools.errors import F2fsError
 from f2tools.flash.vsl import Vsl, open_vsl
 from tests.device.memory import Memory
-from tests.dfs.test_dfs_hostile import DAMAGE, FILE, GEO, damaged, directory_with, sample
+from tests.dfs.test_dfs_hostile import CASES, DAMAGE, FILE, GEO, damaged, directory_with, sample
 from tests.dfs.volumes import codes, content, reading, report, tree, volume, writing
 from tests.flash.chips import after_cut, cuts
+
+pytestmark = pytest.mark.usefixtures("directories")
 
 NOW = 2_000_000_000 * 10**9
 WHOLE = tree(reading(sample()))
@@ -31,8 +33,8 @@ def repaired(image: bytes) -> tuple[bytes, Repair]:
     return bytes(layer.medium.device.content), said  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_each_kind_of_damage_is_repaired_and_a_second_repair_finds_nothing_to_do(what: str) -> None:
+@pytest.mark.parametrize(("directories", "what"), CASES, indirect=["directories"])
+def test_each_kind_of_damage_is_repaired_and_a_second_repair_finds_nothing_to_do(directories: str, what: str) -> None:
     after, said = repaired(damaged(DAMAGE[what][0]))
     assert codes(after) == set()
     assert said.done or said.lost
@@ -60,10 +62,12 @@ def test_damage_that_the_rest_of_the_volume_tells_all_about_costs_no_file_and_no
         content = found.pop(b"/folder/file")
         assert (content[:700], content.strip(b"\0")) == (CONTENT, CONTENT)
         found[b"/folder/file"] = CONTENT
+    if b"/folder/again" in found:  # a directory twice: nothing tells which of its names came first
+        found[b"/folder/inner"] = found.pop(b"/folder/again")
     assert found == WHOLE
 
 
-@pytest.mark.parametrize("what", ["a name", "a target", "a number beyond", "a chain", "no first block", "a circle"])
+@pytest.mark.parametrize("what", ["a name", "a target", "a number beyond", "a chain", "an empty block", "a circle"])
 def test_what_has_lost_its_name_is_found_again_below_lost_and_found(what: str) -> None:
     after, said = repaired(damaged(DAMAGE[what][0]))
     found = tree(reading(after))
@@ -154,7 +158,7 @@ def test_a_directory_of_many_orphans_takes_them_all() -> None:
 
     def forget(layer: Vsl) -> None:
         root = Volume(layer).inode(ROOT_INO)
-        layer.trim_vblocks(root.base, root.blocks)
+        layer.trim_vblocks(root.base, GEO.chunk_blocks)
 
     layer = open_vsl(Memory(content(made)))
     forget(layer)

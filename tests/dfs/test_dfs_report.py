@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from f2tools.dfs.report import OFFSETS, f2fs_nodes
+from f2tools.dfs.report import LOADS, OFFSETS, f2fs_nodes
 from tests.dump.craft import f2
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
@@ -16,6 +16,10 @@ def test_a_block_at_any_offset_is_one_read_and_deleting_gives_back_what_was_mapp
     found = json.loads(f2("dfs", "report", "--json").text)
     assert found["reads_per_block"] == {str(offset): 1 for offset in OFFSETS}
     assert found["reads_to_open"] == 3
+    assert found["reads_to_open_in_large"]["hashed"] == 3 < found["reads_to_open_in_large"]["log"]
+    loads = {(load["name"], load["directories"]): load for load in found["loads"]}
+    for name in LOADS:
+        assert loads[name, "hashed"]["flushes"] <= loads[name, "log"]["flushes"] + 1, name
     assert (found["sparse_size"], found["sparse_blocks"]) == (1 << 41, len(OFFSETS))
     assert found["given_back_by_delete"] == found["mapped_by_file"] == len(OFFSETS) + 1
     assert all(load["written_bytes"] > load["asked_bytes"] for load in found["loads"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from f2tools.dfs.check import check
-from f2tools.dfs.write import RENAME_EXCHANGE
+from f2tools.dfs.write import RENAME_EXCHANGE, WritableVolume
+from tests.dfs import volumes
 from tests.dfs.volumes import MIDDLE, content, reading, tree, volume, writing
 
 NAMES = st.sampled_from([b"a", b"b", b"c" * 40, b"d" * 255])
@@ -35,12 +36,15 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.volume = volume(shape=MIDDLE, size=1000 * 512)
+        self.volume = self.empty_volume()
         self.model: dict[bytes, bytes | tuple[bytes]] = {}
         for path in (b"/one", b"/two", b"/one/in"):
             parent, _, name = path.rpartition(b"/")
             self.volume.mkdir(self.ino(parent), name, 0o755)
         self.volume.sync()
+
+    def empty_volume(self) -> WritableVolume:
+        return volume(shape=MIDDLE, size=1000 * 512)
 
     def ino(self, path: bytes) -> int:
         here = 1
@@ -136,5 +140,17 @@ class Machine(RuleBasedStateMachine):
         assert found.sound, found.findings
 
 
-Machine.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None, derandomize=True)
-TestMachine = Machine.TestCase
+class HashedMachine(Machine):
+    """The same with hashed directories."""
+
+    def empty_volume(self) -> WritableVolume:
+        volumes.hashed = True
+        try:
+            return super().empty_volume()
+        finally:
+            volumes.hashed = False
+
+
+for _machine in (Machine, HashedMachine):
+    _machine.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None, derandomize=True)
+TestMachine, TestHashedMachine = Machine.TestCase, HashedMachine.TestCase

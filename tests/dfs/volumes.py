@@ -21,6 +21,7 @@ MIDDLE = Shape(page_size=4096, pages_per_block=8, blocks=24)
 TIGHT = Shape(page_size=4096, pages_per_block=8, blocks=12)
 TIGHT_SIZE = 340 * 512
 CHUNK, SLOT = 64 << 20, 2048
+hashed = False  # the kind of directories that volumes are made with; see conftest.py
 
 
 def clock() -> Callable[[], int]:
@@ -32,7 +33,7 @@ def clock() -> Callable[[], int]:
 def formatted(shape: Shape = SHAPE, size: int = SIZE, chunk: int | None = CHUNK, slot: int | None = SLOT) -> Vsl:
     """A layer in memory with an empty volume: small chunks and slots, unless told otherwise."""
     layer = create_on_device(Memory(shape.image_bytes), size, shape, space_blocks=WHOLE_SPACE)
-    format_layer(layer, geometry_for(size // 512, chunk, slot), uuid=bytes(16), now=0)
+    format_layer(layer, geometry_for(size // 512, chunk, slot, hashed=hashed), uuid=bytes(16), now=0)
     layer.checkpoint()
     return layer
 
@@ -101,4 +102,4 @@ def change_block(layer: Vsl, block: int, change: Callable[[bytearray], object]) 
 
 
 def geometry() -> Geometry:
-    return geometry_for(SIZE // 512, CHUNK, SLOT)
+    return geometry_for(SIZE // 512, CHUNK, SLOT, hashed=hashed)
