@@ -92,6 +92,7 @@ class Guest:
         files: Mapping[str, str | bytes] | None = None,
         env: Mapping[str, str] | None = None,
         memory_mib: int = 1024,
+        cpus: int = 2,
         cut_after: tuple[str, float] | None = None,
     ) -> Result:
         """Boot, run `script` under bash as root, switch off.
@@ -114,7 +115,8 @@ class Guest:
         (share / "script").write_text(f"IMAGES=({devices})\n{exports}{prelude}{script}\n")
         why, late = "", False
         for attempt in range(ATTEMPTS):
-            command = self._command(share, images, drives, memory_mib, kvm=attempt == 0 and _kvm())
+            machine = ["-smp", str(cpus), "-m", str(memory_mib)]
+            command = self._command(share, images, drives, machine, kvm=attempt == 0 and _kvm())
             why, late = self._boot(share, command, timeout, cut_after)
             if not why:
                 return _result(share / "out")
@@ -164,11 +166,11 @@ class Guest:
         return f"QEMU ended by itself: {_read(share / 'qemu')[-2000:]}", False
 
     def _command(
-        self, share: Path, images: Sequence[Path], others: list[tuple[str, Path]], memory_mib: int, kvm: bool
+        self, share: Path, images: Sequence[Path], others: list[tuple[str, Path]], machine: list[str], kvm: bool
     ) -> list[str]:
         built = self._built
         command = [str(which("qemu-system-x86_64")), "-accel", "kvm" if kvm else "tcg,thread=multi", "-cpu", "max"]
-        command += ["-smp", "2", "-m", str(memory_mib), "-rtc", f"base={CLOCK_AT_BOOT}"]
+        command += [*machine, "-rtc", f"base={CLOCK_AT_BOOT}"]
         command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
         command += ["-kernel", str(built.kernel), "-initrd", str(built.initramfs), "-append", KERNEL_ARGUMENTS]
         command += ["-serial", f"file:{share / 'console'}"]

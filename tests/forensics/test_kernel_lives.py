@@ -94,7 +94,7 @@ def test_what_is_certain_was_the_content(guest: Guest, tmp_path: Path) -> None:
     seed = f"{time.time_ns():x}"
     env = {"MOUNTS": " ".join(mount for _, mount in kinds), "SEED": seed, "SECONDS_OF_LIFE": f"{SECONDS}"}
     files = {"workload": WORKLOAD.read_text()}
-    result = guest.run(SCRIPT, images, env=env, files=files, timeout=SECONDS + 300)
+    result = guest.run(SCRIPT, images, env=env, files=files, timeout=SECONDS + 300, cpus=2)
     assert result.crashed, result.must_succeed()
     certain, wrong = 0, []
     for n, (path, kind) in enumerate(zip(images, kinds, strict=True)):

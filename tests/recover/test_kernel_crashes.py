@@ -137,7 +137,7 @@ def crash(guest: Guest, kinds: list[Kind], seed: str, directory: Path) -> list[C
     disks = [path for volume in volumes for path in volume.paths]
     after = chance.uniform(0.0, LONGEST)
     files = {"workload": WORKLOAD.read_text()}
-    result = guest.run(CRASH, disks, env=env, files=files, cut_after=("go", after), timeout=600)
+    result = guest.run(CRASH, disks, env=env, files=files, cut_after=("go", after), timeout=600, cpus=2)
     assert result.crashed, result.must_succeed()
     return volumes
 
