@@ -28,7 +28,8 @@ class Guest(AnyGuest):
         self, script: str, images: Sequence[Path] = (), *, with_f2tools: bool = False, cpus: int = 1, **more: Any
     ) -> Result:
         """As that of the package; `with_f2tools`: with the commands `f2tools` and `python`, which has pytest and
-        imports f2tools and tests.  One processor takes a third less of the host's time than two that are idle in turn."""
+        imports f2tools and tests.  One processor takes a fifth
+        less of the host's time than two."""
         doing = _WithF2tools(self._built, self._work) if with_f2tools else self
         return AnyGuest.run(doing, script, images, cpus=cpus, **more)
 
