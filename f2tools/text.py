@@ -2,7 +2,7 @@
 
 A name may hold anything.  A terminal would obey it, a table begin a new row, a spreadsheet compute it, a page run it;
 what comes from here is only ever read.  JSON needs none of this: its writer escapes by itself, and its names are the
-bytes that they are.
+bytes that they are.  Paths are joined here too, and bars and shades of pictures in text are drawn.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from io import StringIO
 
 # what spreadsheets take for the beginning of a formula, the wide forms too
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+FULL = "█"
+SHADES = "░▒▓" + FULL
+EMPTY = "·"
 
 
 def printable(text: str) -> str:
@@ -49,6 +52,21 @@ def bodyfile_field(text: str) -> str:
 def markup(text: str) -> str:
     """For HTML, SVG and XML such as DFXML, as content or as the value of an attribute."""
     return html.escape(printable(text))
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """A path from a directory's path, which may be empty, and a name."""
+    return directory + name if not directory or directory.endswith(b"/") else directory + b"/" + name
+
+
+def shade(share: float, full_from: float = 0.75) -> str:
+    """A sign for how much of something is in use, from a little to all; `full_from`: the least share shown as all."""
+    return SHADES[min(len(SHADES) - 1, int(share * (len(SHADES) - 1) / full_from))]
+
+
+def bar(count: float, most: float, width: int) -> str:
+    """A bar for a count, `width` signs for the largest; however small it is, it can be seen."""
+    return FULL * max(1, round(width * count / most))
 
 
 def _cell(text: str) -> str:

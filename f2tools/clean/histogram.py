@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.pictures.svg import Line, Picture
+from f2tools.text import bar
 
 BINS = 16
 BAR = 24  # characters of the longest bar
@@ -65,7 +66,7 @@ def lines_of(before: Histogram, after: Histogram) -> Iterator[str]:
 
 
 def _bar(count: int, most: int) -> str:
-    return f"{'█' * max(1, round(BAR * count / most))} {count}" if count else ""
+    return f"{bar(count, most, BAR)} {count}" if count else ""
 
 
 def picture(before: Histogram, after: Histogram, title: str) -> Picture:

@@ -174,7 +174,7 @@ def _things(program: Program, words: Words, volume: Volume) -> int:
 def _inode(words: Words, volume: Volume, ino: int) -> int:
     """An inode, and its content into files where that is wanted."""
     from f2tools.compat.tables import blocks_of_file, inode_lines
-    from f2tools.f2fs.volume.volume import join
+    from f2tools.text import join
 
     file = volume.inode(ino)
     if words.has("-M"):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_EXTENSION_LEN
-from f2tools.text import printable
+from f2tools.text import join, printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.layout.checkpoint import Checkpoint
@@ -135,7 +135,7 @@ def file_map_lines(volume: Volume) -> Iterator[str]:
     for path, _, entries in volume.walk():
         for entry in entries:
             if not isinstance(entry.inode, F2fsError) and entry.inode.is_file:
-                name = printable(_name(path.rstrip(b"/") + b"/" + entry.name))
+                name = printable(_name(join(path, entry.name)))
                 yield f"{name}{blocks_of_file(volume, entry.inode)}"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.copyout.keep import NOTHING, Keep
-from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull, join_path
+from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull
 from f2tools.copyout.walk import (
     MORE_NAMES,
     SECOND_ENTRY,
@@ -36,6 +36,7 @@ from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.newfile import open_directory
+from f2tools.text import join
 
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time
@@ -146,7 +147,7 @@ class _Run:
             name = entry[0] if entry else part
             self.wanted.setdefault(here, set()).add(name)
             inode = File(self.volume, inode, here).child(part).inode
-            here = join_path(here, name)
+            here = join(here, name)
         self.ends.add(here)
 
     def _open_target(self, whole: bool) -> _Directory:
@@ -220,11 +221,11 @@ class _Run:
         return below
 
     def _excluded(self, directory: _Directory, name: bytes) -> bool:
-        path = shown(join_path(directory.path, name)).lstrip("/")
+        path = shown(join(directory.path, name)).lstrip("/")
         return any(pattern.match(path) or pattern.match(shown(name)) for pattern in self.exclude)
 
     def _enter(self, directory: _Directory, name: bytes, ino: int) -> None:
-        path = join_path(directory.path, name)
+        path = join(directory.path, name)
         if (reason := too_deep(path)) is not None:
             self.report.lost.append(Lost(shortened(path), reason))
             return

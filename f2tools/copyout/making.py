@@ -26,6 +26,7 @@ from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.text import join
 
 SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
 COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does not stay in the fast caches
@@ -168,7 +169,7 @@ class Maker:
             done = os.write(fd, data) if size else 0
             while done < size:
                 done += os.write(fd, data[done:])
-            self.finish(fd, inode, lambda: join_path(directory.path, name))
+            self.finish(fd, inode, lambda: join(directory.path, name))
             self._made(directory, name, inode, fd)
             self.report.bytes += size
         except OSError as error:
@@ -191,7 +192,7 @@ class Maker:
                     self._copy_item(fd, inode, item, reasons)
             except F2fsError as error:
                 reasons.append(str(error))
-            self.finish(fd, inode, lambda: join_path(directory.path, name))
+            self.finish(fd, inode, lambda: join(directory.path, name))
             self._made(directory, name, inode, fd)
         except OSError as error:
             self.failed(directory, name, error)
@@ -200,7 +201,7 @@ class Maker:
         if reasons:
             more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
             ranges = byte_ranges(self._gaps, self.block_size, inode.i_size)
-            self.report.partial.append(Lost(join_path(directory.path, name), reasons[0] + more, ranges))
+            self.report.partial.append(Lost(join(directory.path, name), reasons[0] + more, ranges))
 
     def _copy_item(self, fd: int, inode: Inode, item: Extent | Cluster, reasons: list[str]) -> None:
         try:
@@ -411,14 +412,14 @@ class Maker:
             same = stat.S_IFMT(status.st_mode) == stat.S_IFMT(inode.i_mode) and status.st_nlink == 1
             if not same or status.st_rdev != _device(inode):
                 raise Replaced
-            self.finish(_by_descriptor(fd), inode, lambda: join_path(directory.path, name))
+            self.finish(_by_descriptor(fd), inode, lambda: join(directory.path, name))
         finally:
             os.close(fd)
         if inode.kind == "symlink":
             self.report.symlinks += 1
         else:
             self.report.specials += 1
-        made = Made(join_path(directory.path, name), status.st_dev, status.st_ino)
+        made = Made(join(directory.path, name), status.st_dev, status.st_ino)
         if inode.i_links > 1:
             self.linked[inode.ino] = made
         return made
@@ -476,17 +477,17 @@ class Maker:
     def _made(self, directory: Directory, name: bytes, inode: Inode, fd: int) -> None:
         self.report.files += 1
         if inode.i_links > 1:
-            self.linked[inode.ino] = made_of(join_path(directory.path, name), fd)
+            self.linked[inode.ino] = made_of(join(directory.path, name), fd)
 
     def lose(self, directory: Directory, name: bytes, reason: str) -> None:
-        self.report.lost.append(Lost(join_path(directory.path, name), reason))
+        self.report.lost.append(Lost(join(directory.path, name), reason))
 
     def failed(self, directory: Directory, name: bytes, error: OSError) -> None:
         """Note what the target said; TargetFull where going on is pointless."""
         if error.errno in _FULL:
             done = f"{self.report.files} files and {self.report.bytes} bytes were written"
             raise TargetFull(
-                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join_path(directory.path, name))!r}; "
+                f"{self.report.target}: {os.strerror(error.errno or 0)} at {shown(join(directory.path, name))!r}; "
                 f"{done}, the rest was not tried"
             )
         if error.errno == errno.EEXIST and error.strerror != "a second entry of that name":
@@ -529,10 +530,6 @@ def has_xattrs(inode: Inode) -> bool:
     if inode.i_xattr_nid:
         return True
     return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].tobytes() == _MAGIC
-
-
-def join_path(directory: bytes, name: bytes) -> bytes:
-    return directory + name if directory == b"/" else directory + b"/" + name
 
 
 def _stands(directory: Directory, name: bytes) -> bool:

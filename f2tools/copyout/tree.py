@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Lost, name_problem, shortened, too_deep
 from f2tools.errors import F2fsError
+from f2tools.text import join
 
 
 class Node(Protocol):
@@ -84,7 +85,7 @@ def children(volume: Tree, directory: Node, path: bytes, lost: list[Lost]) -> li
             if problem is not None:
                 lost.append(Lost(path, problem))
             elif name in names:
-                lost.append(Lost(under(path, name), SECOND_ENTRY))
+                lost.append(Lost(join(path, name), SECOND_ENTRY))
             else:
                 names[name] = key
     except F2fsError as error:
@@ -98,7 +99,7 @@ def walk(volume: Tree, top: Node, path: bytes, lost: list[Lost]) -> Iterator[tup
     yield path, top
     if not top.is_dir:
         return
-    todo: list[tuple[bytes, int]] = [(under(path, name), key) for name, key in children(volume, top, path, lost)[::-1]]
+    todo: list[tuple[bytes, int]] = [(join(path, name), key) for name, key in children(volume, top, path, lost)[::-1]]
     met: set[int] = {top.ino}
     copied: set[int] = set()
     while todo:
@@ -122,7 +123,7 @@ def walk(volume: Tree, top: Node, path: bytes, lost: list[Lost]) -> Iterator[tup
         if reason is not None:
             lost.append(Lost(shortened(here), reason))
             continue
-        todo += [(under(here, name), below) for name, below in children(volume, inode, here, lost)[::-1]]
+        todo += [(join(here, name), below) for name, below in children(volume, inode, here, lost)[::-1]]
 
 
 def listed(
@@ -138,11 +139,6 @@ def listed(
         else:
             for name, key in children(volume, top, path, lost):
                 try:
-                    yield under(path, name), volume.opened(key)
+                    yield join(path, name), volume.opened(key)
                 except F2fsError as error:
-                    lost.append(Lost(under(path, name), str(error)))
-
-
-def under(path: bytes, name: bytes) -> bytes:
-    """The path of a name in a directory."""
-    return path + name if path.endswith(b"/") else path + b"/" + name
+                    lost.append(Lost(join(path, name), str(error)))

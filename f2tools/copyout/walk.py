@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from f2tools.errors import F2fsError
+from f2tools.text import join
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.data import Cluster, Extent
@@ -124,7 +125,7 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
     met = {top.inode.ino}
     while todo:
         above, last, ino = todo.pop()
-        path = above if not last else above + last if above == b"/" else above + b"/" + last
+        path = join(above, last) if last else above
         below: list[tuple[bytes, bytes, int]] = []
         problems: list[str] = []
         names = SeenNames()
@@ -137,7 +138,7 @@ def walk(volume: Volume, top: File, lost: list[Lost], *, max_path: int = MAX_PAT
                 continue
             for batch in volume.scandir(inode, problems):
                 for entry in batch:
-                    child = path + entry.name if path == b"/" else path + b"/" + entry.name
+                    child = join(path, entry.name)
                     reason = name_problem(entry.name)
                     if reason is not None:
                         lost.append(Lost(path, reason))

@@ -20,7 +20,8 @@ from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_PIN_FILE
 from f2tools.f2fs.layout.node_tree import branches, max_blocks
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.super import devices_of
-from f2tools.f2fs.volume.volume import Volume, join
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.text import join
 
 Runs = NDArray[np.int64]  # shape (n, 2): block address and count, in file order
 KINDS = ("file", "dir", "symlink")  # whose i_addr are addresses

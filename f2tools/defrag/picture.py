@@ -8,25 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.defrag.files import FileMap, Runs
-from f2tools.text import markup, printable
+from f2tools.text import EMPTY, SHADES, markup, printable, shade
 
 COLUMNS = 64
 HEAT_ROWS = 6
-SHADES = " ░▒▓█"
 WIDTH, LEFT, ROW = 960, 220, 22  # of the SVG
 COLOURS = ("#d9822b", "#2f7ed8")  # before, after
-EMPTY = "#f0f0f0"
+NOTHING = "#f0f0f0"
 
 
 def heat_lines(vblocks: NDArray[np.int32], blocks_per_seg: int) -> Iterator[str]:
     """How full the segments are, in disk order: a character for one or more of them."""
     each = max(1, -(-vblocks.size // (COLUMNS * HEAT_ROWS)))
     share = _means(vblocks, each) / blocks_per_seg
-    cells = "".join(SHADES[0 if one == 0 else min(4, 1 + int(one * 3.999))] for one in share.tolist())
+    cells = "".join(shade(one) if one else " " for one in share.tolist())
     for at in range(0, len(cells), COLUMNS):
         yield f"{at * each:>7} |{cells[at : at + COLUMNS]}|"
     what = "a segment" if each == 1 else f"{each} segments"
-    yield f"{'':>7}  {what} a character, from {SHADES[1]} sparse to {SHADES[4]} full"
+    yield f"{'':>7}  {what} a character, from {SHADES[0]} sparse to {SHADES[-1]} full"
 
 
 def _means(vblocks: NDArray[np.int32], each: int) -> NDArray[np.float64]:
@@ -45,7 +44,7 @@ def file_line(runs: Runs, first: int, end: int) -> str:
         low, high = (start - first) / per, (start + count - first) / per
         for cell in range(int(low), min(COLUMNS, int(np.ceil(high)))):
             cells[cell] += min(high, cell + 1) - max(low, cell)
-    return "".join("·" if one == 0 else SHADES[min(4, 1 + int(one * 3.999))] for one in cells.tolist())
+    return "".join(shade(one) if one else EMPTY for one in cells.tolist())
 
 
 def file_lines(pairs: Iterable[tuple[FileMap, FileMap | None]]) -> Iterator[str]:
@@ -96,7 +95,7 @@ def svg(
             said = f"{one.fragments} fragments" if one.fragments != 1 else "1 fragment"
             shown = f"{name if len(name) < 24 else '…' + name[-23:]}: {said}"
             parts.append(f'<text x="10" y="{y + 13}">{markup(shown)}</text>')
-            parts.append(f'<rect x="{LEFT}" y="{y + 2}" width="{wide}" height="14" fill="{EMPTY}"/>')
+            parts.append(f'<rect x="{LEFT}" y="{y + 2}" width="{wide}" height="14" fill="{NOTHING}"/>')
             for start, count in runs.tolist():
                 tip = f"{count} blocks from {start:#x}"
                 parts.append(

@@ -15,7 +15,7 @@ from f2tools.defrag.picture import file_lines, heat_lines
 from f2tools.defrag.room import free_histogram
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.options import human_size
-from f2tools.text import printable
+from f2tools.text import bar, printable
 
 BAR = 24
 LISTED = 20  # files in the text
@@ -88,8 +88,8 @@ def free_lines(bins: Sequence[tuple[int, int, int]], block_size: int) -> Iterato
     most = max((blocks for _, _, blocks in bins), default=1) or 1
     for low, runs, blocks in bins:
         if runs:
-            bar = "█" * max(1, round(BAR * blocks / most))
-            yield f"{low:>7} - {2 * low - 1:>5}  {runs:>7} {human_size(blocks * block_size):>10}  {bar}"
+            room = f"{human_size(blocks * block_size):>10}  {bar(blocks, most, BAR)}"
+            yield f"{low:>7} - {2 * low - 1:>5}  {runs:>7} {room}"
 
 
 def report(volume: Volume, paths: Sequence[str | bytes] = ("/",)) -> FragmentReport:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from f2tools.copyout.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import human_size
-from f2tools.text import printable
+from f2tools.text import join, printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.inode import Inode
@@ -118,7 +118,7 @@ def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes) -> list[Ro
     except F2fsError as error:
         problems.append(str(error))
     lost += [Lost(path, text) for text in problems]
-    lost += [Lost(_join(path, row.name), row.error) for row in found if row.error is not None]
+    lost += [Lost(join(path, row.name), row.error) for row in found if row.error is not None]
     return sorted(found, key=lambda row: row.name)
 
 
@@ -148,10 +148,10 @@ def _to_enter(found: Iterable[Row], path: bytes, met: set[int], lost: list[Lost]
         if row.kind != "dir" or name_problem(row.name):
             continue
         if row.ino in met:
-            lost.append(Lost(_join(path, row.name), "the directory stands at a second place; not followed"))
+            lost.append(Lost(join(path, row.name), "the directory stands at a second place; not followed"))
             continue
         met.add(row.ino)
-        child = _join(path, row.name)
+        child = join(path, row.name)
         if (reason := too_deep(child)) is not None:
             lost.append(Lost(shortened(child), reason))
             continue
@@ -243,7 +243,7 @@ def branches(
             found = [row for row in found if row.kind == "dir"]
         for index, row in enumerate(found):
             last = index == len(found) - 1
-            branch = Branch(_join(path, row.name), row, depth, stem + ("└── " if last else "├── "))
+            branch = Branch(join(path, row.name), row, depth, stem + ("└── " if last else "├── "))
             yield branch, stem + ("    " if last else "│   ")
 
     stack = [below(start, top.inode.ino, 1, "")]
@@ -377,7 +377,3 @@ def _zeros(out: IO[bytes], count: int) -> None:
     while count > 0:
         out.write(_ZEROS[: min(count, len(_ZEROS))])
         count -= len(_ZEROS)
-
-
-def _join(directory: bytes, name: bytes) -> bytes:
-    return directory + name if directory == b"/" else directory + b"/" + name

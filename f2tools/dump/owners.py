@@ -212,7 +212,7 @@ def _name_in(vol: Volume, parent: Inode, child: Inode) -> bytes | None:
 
 def _search(vol: Volume, ino: int) -> list[str]:
     """Every path of an inode, from walking the whole tree."""
-    from f2tools.f2fs.volume.volume import join
+    from f2tools.text import join
 
     found: list[str] = []
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from f2tools.dump import render
 from f2tools.dump.nodes import VALUE_SHOWN, shown_address
 from f2tools.options import human_size
-from f2tools.text import printable
+from f2tools.text import EMPTY, FULL, SHADES, printable, shade
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,6 @@ LABEL_WIDTH = 9  # segment numbers left of the picture
 PICTURE_LINES = 16
 TYPE_STYLES = ("red", "yellow", "blue", "magenta", "green", "cyan")
 TYPE_LETTERS = "hwcHWC"
-SHADES = "░▒▓█"
 MAP_BYTES_PER_CELL = 2
 
 
@@ -274,8 +273,8 @@ def _plain_cell(kind: int, fill: float, is_open: bool) -> tuple[str, str]:
 
 def _cell(kind: int, fill: float, is_open: bool) -> tuple[str, str]:
     if kind < 0:
-        return ("◆", "white") if is_open else ("·", "bright_black")
-    return ("◆" if is_open else SHADES[min(len(SHADES) - 1, int(fill * len(SHADES)))]), TYPE_STYLES[kind]
+        return ("◆", "white") if is_open else (EMPTY, "bright_black")
+    return ("◆" if is_open else shade(fill)), TYPE_STYLES[kind]
 
 
 def histogram(console: Console, counts: list[int]) -> None:
@@ -283,7 +282,7 @@ def histogram(console: Console, counts: list[int]) -> None:
     render.title(console, "segments in use by valid blocks")
     step, most = 100 // len(counts), max([*counts, 1])
     room = max(10, min(console.width, 100) - 26)
-    bar = "#" if plain_picture(console) else "█"
+    bar = "#" if plain_picture(console) else FULL
     for i, count in enumerate(counts):
         length = -(-count * room // most)
         line = f"  {i * step:>3}-{(i + 1) * step:>3} % {count:>8} {bar * length}"

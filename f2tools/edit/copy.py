@@ -17,8 +17,9 @@ from f2tools.edit.items import HostItem, ImageItem, Item, StreamItem, total_size
 from f2tools.edit.paths import Inside, Outside
 from f2tools.edit.session import Session
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.volume import Volume, join, open_volume
+from f2tools.f2fs.volume.volume import Volume, open_volume
 from f2tools.options import said_of_waiting
+from f2tools.text import join
 
 
 @dataclass

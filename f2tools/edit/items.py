@@ -13,9 +13,9 @@ from typing import Protocol
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.volume import File, Volume, join
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.text import printable
+from f2tools.text import join, printable
 
 PIECE = 2 << 20
 _NAME_SPACES = ("user.", "trusted.", "security.", "system.posix_acl_")

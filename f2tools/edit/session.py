@@ -16,7 +16,7 @@ from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.text import printable
+from f2tools.text import join, printable
 
 LINKS_FOLLOWED = 40
 
@@ -109,7 +109,7 @@ class Session:
                 raise Corrupt(Where(ino=number, path=self.shown(here)), "a directory with two names; run f2tools fsck")
             met.add(number)
             names = self.names_in(inode)
-            todo += [(here.rstrip(b"/") + b"/" + name, child) for name, child in reversed(names)]
+            todo += [(join(here, name), child) for name, child in reversed(names)]
 
     # -- making ---------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from f2tools.f2fs.layout.constants import (
     FEATURES,
 )
 from f2tools.options import Size
-from f2tools.text import command_line
+from f2tools.text import command_line, join
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.edit.session import Session
@@ -299,10 +299,10 @@ def _remove_tree(session: Session, parent: int, name: bytes, ino: int, shown: by
                     where = Where(ino=below, path=session.shown(path))
                     raise Corrupt(where, "a directory with two names; run f2tools fsck")
                 met.add(below)
-                stack.append((number, child, below, path.rstrip(b"/") + b"/" + child, False))
+                stack.append((number, child, below, join(path, child), False))
             else:
                 session.volume.unlink(number, child)
-                session.note("remove", path.rstrip(b"/") + b"/" + child)
+                session.note("remove", join(path, child))
 
 
 @verb("rmdir", PATHS)

@@ -20,6 +20,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.forensics.content import LOST, Contents
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, is_root
 from f2tools.forensics.slots import DOTS, Slot, read_slots
+from f2tools.text import join
 
 MAX_DEPTH = 512
 MAX_PATH = 4096
@@ -307,8 +308,3 @@ class LinkHistory:
             if link.since < following and link.until > version.age
         ]
         return max(version.age, min(0, max(ages))) if ages else version.age
-
-
-def join(directory: bytes, name: bytes) -> bytes:
-    """A path from a path and a name, either of which may be empty."""
-    return directory + b"/" + name if directory else name

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, SUM_TYPE_NODE
-from f2tools.f2fs.volume.volume import Volume, join
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.index import Index
 from f2tools.forensics.owners import SegmentOwners
+from f2tools.text import join
 
 MAX_DEPTH = 256  # directories between a file and the root
 

@@ -31,6 +31,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.content import Contents, zeros_into
 from f2tools.forensics.undelete import NAME_ONLY, Found
 from f2tools.newfile import open_directory
+from f2tools.text import join
 
 NAME_MAX = 255
 EXTENSION_MAX = 16
@@ -126,7 +127,7 @@ class Restorer:
             name = self._new(parts[-1], lambda name: self._enter(fd, above, name))
         finally:
             os.close(fd)
-        path = _below(above, name)
+        path = join(above, name)
         self._directories[parts] = path
         return path
 
@@ -141,7 +142,7 @@ class Restorer:
         except OSError:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         if new:
-            self._made[_below(above, name)] = made_of(_below(above, name), directory)
+            self._made[join(above, name)] = made_of(join(above, name), directory)
         os.close(directory)
 
     def _open(self, path: bytes) -> int:
@@ -177,7 +178,7 @@ class Restorer:
                 return self._other(found, directory, parts[-1])
             opened: list[int] = []
             name = self._new(parts[-1], lambda name: opened.append(os.open(name, _NEW_FILE, 0o600, dir_fd=fd)))
-            path = _below(above, name)
+            path = join(above, name)
             try:
                 found.sha256 = self._write(opened[0], found)
                 self._attributes(opened[0], found, path)
@@ -243,7 +244,7 @@ class Restorer:
         self._maker.volume = found.content.volume
         self._maker.linked.clear()
         made = self._maker.other(directory, free, found.content.inode)
-        return made and made._replace(path=_below(directory.path, free))
+        return made and made._replace(path=join(directory.path, free))
 
     def _attributes(self, fd: int, found: Found, path: bytes) -> None:
         assert found.content is not None
@@ -257,11 +258,6 @@ def _usable(name: bytes) -> bytes:
     if name_problem(name) is not None:
         name = b"#" + name.replace(b"/", b"#").replace(b"\0", b"#")
     return name[:NAME_MAX]
-
-
-def _below(above: bytes, name: bytes) -> bytes:
-    """A path below the target."""
-    return above + b"/" + name if above else name
 
 
 def _suffixed(name: bytes, suffix: bytes) -> bytes:

@@ -22,8 +22,9 @@ from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.layout.xattr import XattrHeader, has_xattrs, xattr_places
 from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.volume import Volume, join
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.slots import read_slots
+from f2tools.text import join
 
 BATCH = 512  # last blocks read at a time
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.volume import Volume, join
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.text import join
 
 DEPTH = 4096  # directories from a file up to the root, at most
 

@@ -15,8 +15,9 @@ from f2tools.f2fs.layout.constants import CP_FLAGS, XATTR_NODE_OFFSET, flag_name
 from f2tools.f2fs.layout.node_tree import number_of
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import ChainNode, Fsynced, Recovery, find_fsync_chain
-from f2tools.f2fs.volume.volume import Volume, join
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.recover.paths import path_of
+from f2tools.text import join
 
 if TYPE_CHECKING:
     from f2tools.recover.older import Verdict

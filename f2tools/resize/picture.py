@@ -9,9 +9,9 @@ import numpy as np
 
 from f2tools.options import human_size
 from f2tools.resize.resize import Usage
+from f2tools.text import EMPTY, SHADES, shade
 
 WIDTH = 64
-SHADES = "·░▒▓█"  # empty, up to a third, two thirds, nearly all, all
 METADATA = {"cp": "c", "sit": "s", "nat": "n", "ssa": "a"}
 GONE = " "
 
@@ -21,7 +21,7 @@ def lines_of(before: Usage, after: Usage) -> Iterator[str]:
     longest = max(_end(before), _end(after))
     for name, usage in (("before", before), ("after", after)):
         yield f"{name:>6} |{bar(usage, longest)}| {human_size(_end(usage) * usage.geometry.block_size)}"
-    yield f"{'':>6}  c checkpoint  s SIT  n NAT  a SSA  main area: {SHADES[0]} empty {SHADES[1:]} up to full"
+    yield f"{'':>6}  c checkpoint  s SIT  n NAT  a SSA  main area: {EMPTY} empty {SHADES} up to full"
     yield ""
     yield f"{'area':>6} {'before':>24} {'after':>24}"
     old, new = before.geometry.areas(), after.geometry.areas()
@@ -55,8 +55,8 @@ def _shade(usage: Usage, low: float, high: float) -> str:
         return GONE
     full = float(usage.vblocks[first:last].mean()) / per
     if not full:
-        return SHADES[0]
-    return SHADES[1 + min(3, int(full * 3))] if full < 1 else SHADES[4]
+        return EMPTY
+    return shade(full, full_from=1)
 
 
 def _end(usage: Usage) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.device.base import Wrapper
+from f2tools.device.wrappers import NotClosed
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 from f2tools.f2fs.layout.constants import (
     CP_LARGE_NAT_BITMAP_FLAG,
@@ -41,13 +41,6 @@ from f2tools.resize.plan import DoesNotFit, Empty, Mode, MoveAreas, ResizePlan, 
 
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is emptied
 Advance = Callable[[int], None]
-
-
-class _Kept(Wrapper):
-    """A device that stays open when a volume on it is closed."""
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -111,7 +104,7 @@ def state_of(device: Device) -> State:
     """What a plan has to know of the volume on a device, recovered if it was not unmounted; nothing is changed."""
     from f2tools.device.changes.overlay import Overlay
 
-    with WritableVolume(Overlay(_Kept(device))) as volume:
+    with WritableVolume(Overlay(NotClosed(device))) as volume:
         return _state(volume)
 
 
@@ -176,11 +169,11 @@ def resize(
     """
     tell = advance or (lambda count: None)
     heal_superblocks(device)
-    with WritableVolume(_Kept(device)) as volume:  # closing it makes safe what a crash left to recover
+    with WritableVolume(NotClosed(device)) as volume:  # closing it makes safe what a crash left to recover
         refuse_what_cannot_be(volume)
         state = _state(volume)
         underway = bool(volume.cp.ckpt_flags & CP_RESIZEFS_FLAG)
-    with Volume(_Kept(device)) as volume:
+    with Volume(NotClosed(device)) as volume:
         before = usage_of(volume)
     plan = _plan(state, last_bytes, mode)
     if plan.steps and plan.size_bytes > device.size_bytes:
@@ -192,7 +185,7 @@ def resize(
         run.do(step)
     if not plan.steps and underway:
         run.finish()
-    with Volume(_Kept(device)) as volume:
+    with Volume(NotClosed(device)) as volume:
         after = usage_of(volume)
     return Outcome(plan, run.moved, run.written, plan.size_bytes - bytes_with(state, 0), before, after)
 
@@ -227,7 +220,7 @@ def heal_superblocks(device: Device) -> None:
 
 def _to_move(device: Device, plan: ResizePlan) -> int:
     """Blocks that the steps will move, as far as can be told before."""
-    with Volume(_Kept(device)) as volume:
+    with Volume(NotClosed(device)) as volume:
         starts = volume.geo.start_block(np.arange(volume.geo.segment_count_main, dtype=np.int64))
         counts = volume.sit.vblocks.astype(np.int64)
         return sum(
@@ -270,7 +263,7 @@ class _Run:
 
     @contextmanager
     def _open(self) -> Iterator[WritableVolume]:
-        with WritableVolume(_Kept(self._device)) as volume:
+        with WritableVolume(NotClosed(self._device)) as volume:
             before = volume.segments.written_blocks
             yield volume
         self.written += volume.segments.written_blocks - before
@@ -442,7 +435,7 @@ def cut_file(device: Device, outcome: Outcome, file_bytes: int) -> None:
         return
     set_layout = getattr(device, "set_layout", None)
     if set_layout is not None:  # as if the volume still had all of it, so that an undo log keeps what goes
-        with Volume(_Kept(device)) as volume:
+        with Volume(NotClosed(device)) as volume:
             shares = shares_of(volume.sb, volume.geo)
         set_layout([*shares[:-1], (first, file_bytes)])
     device.resize(outcome.plan.size_bytes)

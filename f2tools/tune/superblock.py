@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from f2tools.device import Device
-from f2tools.device.base import Data, Wrapper, byte_view
+from f2tools.device.base import Data, byte_view
+from f2tools.device.wrappers import NotClosed
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import (
     F2FS_EXTENSION_LEN,
@@ -52,7 +53,7 @@ def offset_of(copy: SuperCopy, sb: SuperBlock) -> int:
     return 1024 + (copy.index << sb.log_blocksize)
 
 
-class WithSuperblock(Wrapper):
+class WithSuperblock(NotClosed):
     """A device that shows another superblock than it has, and is not closed with what looks through it."""
 
     def __init__(self, base: Device, sb: SuperBlock) -> None:
@@ -72,9 +73,6 @@ class WithSuperblock(Wrapper):
         if offset < self._shown[-1][0] + len(self._shown[-1][1]):
             raise F2fsError("the superblock is not written through a lens")
         self.base.pwrite(offset, data)
-
-    def close(self) -> None:
-        """The device goes on."""
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------

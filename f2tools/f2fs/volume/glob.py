@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_FT_DIR
+from f2tools.text import join
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
@@ -27,10 +28,10 @@ def expand(volume: Volume, pattern: bytes) -> list[bytes]:
     found = [b"/"] if pattern.startswith(b"/") else [b""]
     for part in filter(None, pattern.split(b"/")):
         if _MAGIC.search(part) is None:
-            paths = (_under(directory, part) for directory in found)
+            paths = (join(directory, part) for directory in found)
             found = [path for path in paths if _is_there(volume, path)]
             continue
-        found = [_under(directory, name) for directory in found for name in _names(volume, directory, part)]
+        found = [join(directory, name) for directory in found for name in _names(volume, directory, part)]
     return sorted(found)
 
 
@@ -73,7 +74,3 @@ def _is_there(volume: Volume, path: bytes) -> bool:
     except (OSError, F2fsError):
         return False
     return True
-
-
-def _under(directory: bytes, name: bytes) -> bytes:
-    return directory + name if directory.endswith(b"/") or not directory else directory + b"/" + name

@@ -43,6 +43,7 @@ from f2tools.f2fs.volume.super import (
     unknown_features,
 )
 from f2tools.f2fs.volume.xattr import encryption_context, visible_xattrs
+from f2tools.text import join
 
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 SYMLINKS_FOLLOWED = 40
@@ -334,7 +335,7 @@ class File:
 
     def child(self, name: bytes) -> File:
         """The file with this name in this directory; OSError ENOENT or ENOTDIR."""
-        shown = os.fsdecode(join(self.path or b"", name))
+        shown = os.fsdecode(join(self.path or b"/", name))
         if not self.inode.is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), shown)
         found = self.volume.dirs.find(self.inode, name)
@@ -406,11 +407,6 @@ class File:
             raise OSError(errno.EINVAL, f"a {self.inode.kind} has no content", shown)
         if self.volume.locked(self.inode):
             raise Unsupported(f"{shown}: the content is {self.volume.secrets.why_locked(self.inode)}")
-
-
-def join(directory: bytes, name: bytes) -> bytes:
-    """A path from a directory's path and a name."""
-    return directory + name if directory.endswith(b"/") else directory + b"/" + name
 
 
 def open_volume(

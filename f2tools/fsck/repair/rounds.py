@@ -18,6 +18,7 @@ from f2tools.device import Device
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.image import ImageFile
+from f2tools.device.wrappers import NotClosed
 from f2tools.errors import F2fsError, Unsupported
 from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.f2fs.volume.super import unknown_features
@@ -80,7 +81,7 @@ def resizable(device: Device) -> bool:
     return isinstance(device, ImageFile)
 
 
-class StaysOpen(Wrapper):
+class StaysOpen(NotClosed):
     """A device that stays open when whoever uses it closes it.
 
     Above it all happens in memory, and zones can be written in any order there; `commit` looks before it writes.
@@ -89,9 +90,6 @@ class StaysOpen(Wrapper):
     @property
     def has_write_pointers(self) -> bool:
         return False
-
-    def close(self) -> None:
-        return
 
 
 class Repairer:

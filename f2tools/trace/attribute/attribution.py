@@ -28,6 +28,7 @@ from f2tools.blktrace.records import SECTOR
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import CURSEG_NAMES, SUM_TYPE_NODE
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.text import join
 from f2tools.trace.attribute.areas import Areas
 
 Ints = NDArray[np.int64]
@@ -502,7 +503,7 @@ class Attributor:
                 for path, _, entries in volume.walk(problems=[]):
                     for entry in entries:
                         if entry.dentry.ino in inos:
-                            found[entry.dentry.ino] = os.fsdecode((path if path != b"/" else b"") + b"/" + entry.name)
+                            found[entry.dentry.ino] = os.fsdecode(join(path, entry.name))
             except (F2fsError, OSError):
                 continue
         return found
