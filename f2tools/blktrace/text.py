@@ -35,6 +35,7 @@ from f2tools.blktrace.records import (
     A,
     C,
     Events,
+    device_of,
 )
 from f2tools.blktrace.scan import MAX_TIME, Note
 from f2tools.errors import Unsupported
@@ -195,7 +196,7 @@ class TextReader:
         op = OP_NUMBERS.get(name.decode())
         if op is None:
             return None
-        device = int(major) << 20 | int(minor)
+        device = device_of(int(major), int(minor))
         category = categories(letters or b"", op)
         count, payload = (int(size) if size else 0), b""
         if sign == b"/":
@@ -230,7 +231,7 @@ class TextReader:
         if found is None:
             return None
         major, minor, letters, command, sector, sign, size, tail = found.groups()
-        device = int(major) << 20 | int(minor)
+        device = device_of(int(major), int(minor))
         count, payload = int(size), b""
         if sign == b"/":
             payload, count = count.to_bytes(8, "big"), max(count - int(sector), 0)
@@ -278,7 +279,7 @@ def _full_of_gaps(device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any
 
 def _remap(source: re.Match[bytes], device: int) -> bytes:
     """The payload that the binary format has."""
-    origin = int(source[1]) << 20 | int(source[2])
+    origin = device_of(int(source[1]), int(source[2]))
     return origin.to_bytes(4, "big") + device.to_bytes(4, "big") + int(source[3]).to_bytes(8, "big")
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 from urllib.parse import unquote_to_bytes
 
+from f2tools.acl import ACL_UNDEFINED_ID
 from f2tools.copyin.archive import Archive, SparseContent, StoredContent, open_archive
 from f2tools.copyin.source import ACLS, SourceError, Tree, further_name, keeps, order_of, shown
 from f2tools.f2fs.write.bulk.tree import SourceEntry
@@ -43,7 +44,6 @@ _TIME = re.compile(rb"(-?)(\d{1,20})(?:\.(\d{0,40}))?")
 _NUMBER = re.compile(rb"\d{1,20}")
 _ACL_TAGS = {b"user": (1, 2), b"u": (1, 2), b"group": (4, 8), b"g": (4, 8), b"mask": (16,), b"m": (16,),
              b"other": (32,), b"o": (32,)}  # fmt: skip  # without and with a name
-_NO_ID = 0xFFFFFFFF
 
 
 def read_tar(
@@ -347,7 +347,7 @@ class _TarReader:
             named = len(words) > 1 and bool(words[1])
             if len(words) not in (3, 4) or len(tags) <= named or words[2].strip(b"rwx-"):
                 self._fail(f"{shown(path)}: the ACL entry {part[:80]!r} is not understood")
-            number = _NO_ID
+            number = ACL_UNDEFINED_ID
             if named:
                 digits = words[3] if len(words) == 4 else words[1]
                 if not digits.isdigit() or len(digits) > 10:
@@ -356,7 +356,7 @@ class _TarReader:
                         "make the archive with --numeric-owner"
                     )
                 number = int(digits)
-                if number >= _NO_ID:
+                if number >= ACL_UNDEFINED_ID:
                     self._fail(f"{shown(path)}: the ACL names the number {number}")
             perm = sum(bit for letter, bit in ((b"r", 4), (b"w", 2), (b"x", 1)) if letter in words[2])
             entries.append((tags[named], perm, number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
@@ -90,13 +91,13 @@ class Files(ReadOnly, Generic[AnyVolume]):
         if not isinstance(directory, Directory):
             raise fail(errno.ENOTDIR)
         if position < 1:
-            yield DirEntry(b".", ino, directory.mode & 0o170000, 1)
+            yield DirEntry(b".", ino, stat.S_IFMT(directory.mode), 1)
         if position < DOT_POSITIONS:
-            yield DirEntry(b"..", directory.parent, directory.mode & 0o170000, DOT_POSITIONS)
+            yield DirEntry(b"..", directory.parent, stat.S_IFMT(directory.mode), DOT_POSITIONS)
         for entry in self.volume.entries(directory, max(0, position - DOT_POSITIONS)):
             self._seen(entry.inode, ino, entry.name)
             yield DirEntry(
-                entry.name, entry.inode.ino, entry.inode.mode & 0o170000, entry.after + DOT_POSITIONS
+                entry.name, entry.inode.ino, stat.S_IFMT(entry.inode.mode), entry.after + DOT_POSITIONS
             )  # fmt: skip
 
     def readlink(self, ino: int) -> bytes:

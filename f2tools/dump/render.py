@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from f2tools.f2fs.layout.constants import COMPRESS_ADDR, NEW_ADDR
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, NEW_ADDR, NULL_SEGNO
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ FOLDED = 16  # columns that text is folded to, at least
 HEX_WORDS = ("blkaddr", "block_addr", "blk_addr", "magic", "hash_code", "cp_ver", "checkpoint_ver", "feature", "crc")
 HEX_WORDS += ("offset", "ckpt_flags", "stored", "computed", "i_inode_checksum", "i_generation", "i_flags", "check_sum")
 DECIMAL = ("checksum_offset",)
-NULL_SEGNO = 0xFFFFFFFF  # in the checkpoint's arrays: no such log
 ADDRESS_WORDS = ("blkaddr", "block_addr", "blk_addr")
 
 

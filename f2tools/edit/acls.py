@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from f2tools.acl import AclEntry, parse_xattr
+from f2tools.acl import ACL_UNDEFINED_ID, AclEntry, parse_xattr
 from f2tools.errors import Usage
 from f2tools.f2fs.volume.acl import acl_to_xattr, build_disk
 from f2tools.f2fs.volume.inode import Inode
@@ -15,7 +15,6 @@ from f2tools.vfs import MOST_ID
 
 ACCESS_ACL, DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
 
-NOBODY = 0xFFFFFFFF
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 1, 2, 4, 8, 16, 32  # ACL_* of the kernel
 _TAGS = {
     "u": (USER_OBJ, USER), "user": (USER_OBJ, USER), "g": (GROUP_OBJ, GROUP), "group": (GROUP_OBJ, GROUP),
@@ -49,7 +48,7 @@ def parse_rules(text: str, default: bool, removing: bool = False) -> list[AclRul
         own, named = _TAGS[parts[0]]
         if parts[1] and (own == named or int(parts[1]) > MOST_ID):
             raise Usage(f"{entry!r}: mask and other name nobody, and ids go up to {MOST_ID}")
-        tag, number = (named, int(parts[1])) if parts[1] else (own, NOBODY)
+        tag, number = (named, int(parts[1])) if parts[1] else (own, ACL_UNDEFINED_ID)
         rules.append(AclRule(of_default, tag, number, None if removing else _perm(entry, parts[2])))
     return rules
 
@@ -71,7 +70,7 @@ def with_rules(entries: Sequence[tuple[int, int, int]], rules: Sequence[AclRule]
         elif rule.tag not in (USER_OBJ, GROUP_OBJ, OTHER):
             kept.pop((rule.tag, rule.id), None)
     named = any(tag in (USER, GROUP) for tag, _ in kept)
-    key = MASK, NOBODY
+    key = MASK, ACL_UNDEFINED_ID
     if not any(rule.tag == MASK and rule.perm is not None for rule in rules) and (named or key in kept):
         union = 0
         for (tag, _), perm in kept.items():
@@ -97,7 +96,11 @@ def change_acls(
         if not mine or (not there and all(rule.perm is None for rule in mine)):
             continue
         mode = volume.live(inode.ino).i_mode
-        entries = [(USER_OBJ, mode >> 6 & 7, NOBODY), (GROUP_OBJ, mode >> 3 & 7, NOBODY), (OTHER, mode & 7, NOBODY)]
+        entries = [
+            (USER_OBJ, mode >> 6 & 7, ACL_UNDEFINED_ID),
+            (GROUP_OBJ, mode >> 3 & 7, ACL_UNDEFINED_ID),
+            (OTHER, mode & 7, ACL_UNDEFINED_ID),
+        ]
         if there:
             entries = [(entry.tag, entry.perm, entry.id) for entry in parse_xattr(volume.getxattr(inode.ino, name))]
         changed = [AclEntry(*entry) for entry in with_rules(entries, mine)]

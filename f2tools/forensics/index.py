@@ -30,6 +30,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     SUM_TYPE_NODE,
 )
+from f2tools.f2fs.layout.footers import inodes_in, low_cp_ver
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
@@ -295,7 +296,7 @@ class _Builder:
             rows[name] = footers[name]
         rows["ofs"] = footers["flag"] >> OFFSET_BIT_SHIFT
         rows["flag"] = footers["flag"] & 7
-        rows["cp_ver"] = footers["cp_ver"] & 0xFFFFFFFF
+        rows["cp_ver"] = low_cp_ver(footers)
         rows["cp_crc"] = footers["cp_ver"] >> np.uint64(32)
         rows["checksum"] = UNKNOWN
         inodes = np.flatnonzero(footers["nid"] == footers["ino"])
@@ -307,7 +308,7 @@ class _Builder:
 
     def _inodes(self, blkaddrs: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int8]:
         """Insert inodes and inline entries; returns what their checksums say."""
-        heads: Any = blocks.view(InodeLayout.at(self.geo.block_size).dtype)[:, 0]
+        heads = inodes_in(blocks)
         extras: Any = np.ascontiguousarray(blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size]).view(
             InodeExtra.dtype
         )[:, 0]

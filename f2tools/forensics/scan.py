@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
-from f2tools.f2fs.layout.file_type import S_IFMTS
+from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS
+from f2tools.f2fs.layout.footers import low_cp_ver
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.volume import Volume
@@ -113,7 +114,7 @@ def plausible_footers(geo: Geometry, footers: NDArray[Any]) -> NDArray[np.bool_]
     following = footers["next_blkaddr"]
     fits = (nid > 0) & (nid < geo.max_nid) & (ino > 0) & (ino < geo.max_nid)
     fits &= (offset == 0) == (nid == ino)
-    fits &= (footers["cp_ver"] != 0) & (footers["cp_ver"] & 0xFFFFFFFF != 0)
+    fits &= (footers["cp_ver"] != 0) & (low_cp_ver(footers) != 0)
     return fits & ((following == 0) | (following >= geo.main_blkaddr) & (following <= geo.end_blkaddr))
 
 
@@ -126,5 +127,5 @@ def _bodies_fit(
     heads = blocks[rows[inodes], :INODE_ADDR_OFFSET]
     modes = np.ascontiguousarray(heads[:, :2]).view("<u2")[:, 0]
     lengths = np.ascontiguousarray(heads[:, _NAMELEN_AT : _NAMELEN_AT + 4]).view("<u4")[:, 0]
-    fits[inodes] = np.isin(modes & 0o170000, S_IFMTS) & (lengths <= 255)
+    fits[inodes] = np.isin(modes & S_IFMT, S_IFMTS) & (lengths <= 255)
     return fits

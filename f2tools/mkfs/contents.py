@@ -6,6 +6,7 @@ summaries.  The order in which files take blocks is that of mkfs.f2fs.
 
 from __future__ import annotations
 
+import stat
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -157,7 +158,7 @@ class Contents:
     def _inode(self, log: int, blkaddr: int, ino: int, mode: int, addrs: list[int], **fields: Any) -> None:
         """Write an inode block and its NAT entry; see f2fs_init_inode() in f2fs_fs.h."""
         plan, feature, now = self.plan, self.plan.feature, self.plan.options.timestamp
-        is_dir = mode & 0o170000 == 0o040000
+        is_dir = stat.S_ISDIR(mode)
         words = b""
         inline = fields.pop("i_inline", 0)
         if feature & F2FS_FEATURE_EXTRA_ATTR:

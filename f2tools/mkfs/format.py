@@ -35,6 +35,7 @@ from f2tools.f2fs.layout.constants import (
     LOG_BLOCKS_PER_SEG,
     MAX_ACTIVE_DATA_LOGS,
     NR_CURSEG_TYPE,
+    NULL_SEGNO,
     SUM_TYPE_NODE,
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
@@ -45,7 +46,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.areas import SEGMENT_COUNT_CKPT
 from f2tools.mkfs.contents import Contents, packed, u32s
 from f2tools.mkfs.plan import VolumePlan
-from f2tools.mkfs.request import NO_SEGMENT, encoded_label
+from f2tools.mkfs.request import encoded_label
 
 SUMMARY_BLOCKS = 4  # compact data summaries, then hot, warm and cold node summaries
 MAJOR_VER, MINOR_VER = 1, 16
@@ -256,7 +257,7 @@ def _checkpoint_flags(plan: VolumePlan, nat_bits_fit: bool) -> int:
 def _checkpoint_block(plan: VolumePlan, contents: Contents, version: int, flags: int) -> bytes:
     """Head or tail of a pack.  All bits of both version bitmaps are zero: the first copies are live."""
     geo = plan.geometry
-    unused = [NO_SEGMENT] * (MAX_ACTIVE_DATA_LOGS - 3)
+    unused = [NULL_SEGNO] * (MAX_ACTIVE_DATA_LOGS - 3)
     large = plan.options.large_nat_bitmap
     checksum_offset = Checkpoint.size if large else geo.block_size - 4
     cp = packed(

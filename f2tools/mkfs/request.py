@@ -27,6 +27,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_PATH_LEN,
     MAX_VOLUME_NAME,
 )
+from f2tools.vfs import MOST_ID
 
 SETTABLE_FEATURES = tuple(name for name in FEATURES if name != "atomic_write")
 NEED_EXTRA_ATTR = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
@@ -39,7 +40,6 @@ COLD_EXTENSIONS: tuple[str, ...] = (
     "exo", "odex", "vdex", "so",
 )  # fmt: skip
 HOT_EXTENSIONS: tuple[str, ...] = ("db", "vmdk", "vdi", "qcow2")
-NO_SEGMENT = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,8 @@ def checked(options: Options, specs: tuple[DeviceSpec, ...], notes: list[str]) -
     if options.reserved_sections and not options.zoned:
         raise Usage("-Z is for zoned volumes only (-m); elsewhere the overprovision (-o) decides")
     for value, name in ((options.root_uid, "user"), (options.root_gid, "group")):
-        if not 0 <= value < NO_SEGMENT:
-            raise Usage(f"-R: {name} id {value} is not 0 to {NO_SEGMENT - 1}")
+        if not 0 <= value <= MOST_ID:
+            raise Usage(f"-R: {name} id {value} is not 0 to {MOST_ID}")
     if not 0 <= options.timestamp < 1 << 63:
         raise Usage(f"-T {options.timestamp}: seconds since 1970 are needed")
     if len(encoded_label(options.label)) > 2 * MAX_VOLUME_NAME:

@@ -25,6 +25,8 @@ from f2tools.blktrace.records import (
     U,
     X,
     classes,
+    device_name,
+    device_numbers,
     rwbs,
 )
 from f2tools.blktrace.sources import Trace, open_trace
@@ -148,7 +150,7 @@ def as_line(events: Events, row: int, cls: int, zero: int, names: dict[int, str]
         "rwbs": rwbs(int(events.category[row]), int(events.bytes[row])), "sector": int(events.sector[row]),
         "bytes": int(events.bytes[row]),
         "pid": pid, "process": names.get(pid), "cpu": int(events.cpu[row]), "sequence": int(events.sequence[row]),
-        "device": f"{device >> 20},{device & 0xFFFFF}",
+        "device": device_name(device),
     }  # fmt: skip
     if events.error[row]:
         found["error"] = int(events.error[row])
@@ -159,7 +161,7 @@ def as_line(events: Events, row: int, cls: int, zero: int, names: dict[int, str]
         found["split_at"] = int.from_bytes(data[:8], "big")
     if op == A and data and len(data) >= 16:
         source = int.from_bytes(data[:4], "big")
-        found["from_device"] = f"{source >> 20},{source & 0xFFFFF}"
+        found["from_device"] = device_name(source)
         found["from_sector"] = int.from_bytes(data[8:16], "big")
     if bounds is not None:
         area = int(bounds.of_start(events.sector[row : row + 1])[0])
@@ -173,8 +175,9 @@ def as_text(events: Events, row: int, cls: int, zero: int, names: dict[int, str]
     op, category = int(events.op[row]), int(events.category[row])
     device, pid = int(events.device[row]), int(events.pid[row])
     name = OP_NAMES[op] if op < len(OP_NAMES) and OP_NAMES[op] else "?"
+    major, minor = device_numbers(device)
     head = (
-        f"{device >> 20:3d},{device & 0xFFFFF:<3d} {events.cpu[row]:2d} {events.sequence[row]:8d} {time // 10**9:5d}."
+        f"{major:3d},{minor:<3d} {events.cpu[row]:2d} {events.sequence[row]:8d} {time // 10**9:5d}."
         f"{time % 10**9:09d} {pid:5d} {name:>2s} {rwbs(category, int(events.bytes[row])):>3s} "
     )
     return head + _tail(events, row, op, category, printable(names.get(pid, str(pid)))) + "\n"
@@ -197,7 +200,7 @@ def _tail(events: Events, row: int, op: int, category: int, process: str) -> str
         return f"{sector} / {int.from_bytes(data[:8], 'big')} [{process}]"
     if op == A:
         source = int.from_bytes(data[:4], "big")
-        return f"{sector} + {count} <- ({source >> 20},{source & 0xFFFFF}) {int.from_bytes(data[8:16], 'big')}"
+        return f"{sector} + {count} <- ({device_name(source)}) {int.from_bytes(data[8:16], 'big')}"
     if category & PC:
         return f"{events.bytes[row]} ({data.hex(' ')}) [{process}]" if data else f"{events.bytes[row]} [{process}]"
     if count == 0 and (category & FLUSH or op == 0):

@@ -19,6 +19,7 @@ QUOTA_NAMES = ("user", "group", "project")
 
 NULL_ADDR = 0
 NEW_ADDR = 0xFFFFFFFF  # reserved, not written yet
+NULL_SEGNO = 0xFFFFFFFF  # in the arrays of open logs: no such log
 COMPRESS_ADDR = 0xFFFFFFFE  # first slot of a compressed cluster
 
 F2FS_NODE_INO = 1

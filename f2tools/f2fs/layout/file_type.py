@@ -6,6 +6,7 @@ import stat
 
 import numpy as np
 
+S_IFMT = np.uint16(0o170000)  # the bits of a mode that are its type, for arrays of modes
 # In the order of F2FS_FT_REG_FILE (1) to F2FS_FT_SYMLINK (7); 0 is F2FS_FT_UNKNOWN.
 FILE_KINDS = (
     (stat.S_IFREG, "file"),

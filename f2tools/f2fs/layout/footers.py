@@ -1,4 +1,4 @@
-"""Node blocks as arrays of bytes: the footer that all of them end with, and what comes before it."""
+"""Node blocks as arrays of bytes: the footer that all of them end with, what comes before it, and fields of inodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.node import NodeFooter
+from f2tools.f2fs.layout.constants import F2FS_NAME_LEN
+from f2tools.f2fs.layout.node import Inode, NodeFooter
+
+CP_VER_LOW = 0xFFFFFFFF
 
 
 def footers_of(blocks: NDArray[np.uint8]) -> NDArray[Any]:
     """A copy of the footers of blocks of shape (n, block_size), dtype NodeFooter.dtype, shape (n,)."""
     return blocks[:, -NodeFooter.size :].copy().view(NodeFooter.dtype)[:, 0]
+
+
+def low_cp_ver(footers: Any) -> NDArray[np.int64]:
+    """The checkpoint that was the last one when these were written; its CRC may stand in the high half."""
+    return (footers["cp_ver"] & np.uint64(CP_VER_LOW)).astype(np.int64)
 
 
 def footers_in(blocks: NDArray[np.uint8]) -> NDArray[Any]:
@@ -28,6 +36,22 @@ def footer_in(block: NDArray[np.uint8]) -> Any:
 def footer_of(block: NDArray[np.uint8] | bytes) -> NodeFooter:
     """The footer of one block as an object."""
     return NodeFooter.parse(block[-NodeFooter.size :])
+
+
+def inode_in(block: NDArray[np.uint8]) -> Any:
+    """The fields of an inode's block, a row that may be changed in place."""
+    return Inode.at(block.size).table(block)[0]
+
+
+def inodes_in(blocks: NDArray[np.uint8]) -> Any:
+    """The same of blocks of shape (n, block_size), shape (n,)."""
+    return blocks.view(Inode.at(blocks.shape[1]).dtype)[:, 0]
+
+
+def name_in(inode: Any) -> bytes:
+    """The name that an inode remembers, of the length that it says as far as there is room for it."""
+    length = min(int(inode["i_namelen"]), F2FS_NAME_LEN)
+    return bytes(inode["i_name"])[:length].ljust(length, b"\0")
 
 
 def body_of(block: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -40,10 +40,9 @@ from f2tools.f2fs.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
-from f2tools.f2fs.layout.footers import footers_of
+from f2tools.f2fs.layout.footers import footers_of, inodes_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock, NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
-from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SitBlock
 from f2tools.f2fs.layout.summary import SummaryBlock
 from f2tools.f2fs.layout.super import SuperBlock
@@ -99,7 +98,7 @@ def features_in_use(device: Device, sb: SuperBlock) -> int:
     inodes = blocks[footers["nid"] == footers["ino"]]
     if not len(inodes):
         return 0
-    rows = InodeLayout.at(geo.block_size).table(inodes)
+    rows = inodes_in(inodes)
     extra = InodeExtra.table(np.ascontiguousarray(inodes[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size]))
     has = rows["i_inline"] & F2FS_EXTRA_ATTR != 0
     found = 0
@@ -182,7 +181,7 @@ def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]
     blkaddrs, footers = _node_blocks(device, geo)
     if not blkaddrs.size:
         return [], 0, False, np.zeros(0, np.int64)
-    nids, low = footers["nid"].astype(np.int64), (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    nids, low = footers["nid"].astype(np.int64), low_cp_ver(footers)
     order = np.lexsort((blkaddrs, low, nids))
     last = order[np.append(np.diff(nids[order]) != 0, True)]
     table = np.zeros(geo.nat_blocks * geo.nat_entries_per_block, NatEntry.dtype)
@@ -230,7 +229,7 @@ def _after(footers: NDArray[Any], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
     It is where a node that it knows was written anew since: what is deleted and known to be has no copy that counts.
     """
-    low = (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    low = low_cp_ver(footers)
     nids = footers["nid"].astype(np.int64)
     known = np.zeros(int(nids.max()) + 1, np.int64)
     np.maximum.at(known, nids[live], low[live])
@@ -294,7 +293,7 @@ def _nat_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], int, 
             some, at = nids[first : first + SAMPLE], where[first : first + SAMPLE]
             footers = footers_of(device.read_blocks(at, geo.block_size))
             right = footers["nid"] == some
-            low = (footers["cp_ver"] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            low = low_cp_ver(footers)
             numbers = some[right] // geo.nat_entries_per_block
             np.add.at(scores[copy], numbers, 1)
             np.maximum.at(newest[copy], numbers, low[right])

@@ -23,7 +23,7 @@ from f2tools.f2fs.layout.constants import (
     FT_NAMES,
     MAX_DIR_HASH_DEPTH,
 )
-from f2tools.f2fs.layout.file_type import FILE_TYPE_OF_MODE, S_IFMTS
+from f2tools.f2fs.layout.file_type import FILE_TYPE_OF_MODE, S_IFMT, S_IFMTS
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.fsck import problems
 from f2tools.fsck.checks.checkpoint import orphans_of
@@ -72,7 +72,7 @@ class Tree:
         is_inode = (rows >= 0) & (scan.kind[rows] == INODE)
         self.target = np.where(is_inode, scan.inode_of[rows], -1).astype(np.int64)  # inode row, or -1
         self.named = table["dots"] == 0
-        kinds = scan.inodes["mode"] & np.uint16(0xF000)
+        kinds = scan.inodes["mode"] & S_IFMT
         self.is_dir = kinds == stat.S_IFDIR
         self.root = scan.inode_row(F2FS_ROOT_INO)
         self.quota = np.array(

@@ -55,6 +55,7 @@ from f2tools.fsck.plans import (
     SetFieldEarly,
     SetFieldLast,
 )
+from f2tools.vfs import MOST_ID
 
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
@@ -253,7 +254,7 @@ def check_owner(batch: InodeBatch) -> Iterator[Finding]:
     """Owner and group are numbers that chown can set; projects need their feature."""
     for name in ("i_uid", "i_gid"):
         value = batch.head[name]
-        yield from _each(batch, value == 0xFFFFFFFF, problems.INODE_OWNER, value, 0, name, name)
+        yield from _each(batch, value > MOST_ID, problems.INODE_OWNER, value, 0, name, name)
     if not batch.geo.feature & F2FS_FEATURE_PRJQUOTA:
         projid = np.where(batch.extra >= 8, batch.head["i_projid"], 0)
         yield from _each(batch, projid != 0, problems.INODE_PROJECT, projid, 0, "i_projid")

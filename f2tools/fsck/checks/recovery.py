@@ -9,6 +9,7 @@ from f2tools.f2fs.layout.constants import (
     CURSEG_WARM_NODE,
     F2FS_FEATURE_RO,
     FSYNC_BIT_SHIFT,
+    NEW_ADDR,
 )
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck import problems
@@ -47,7 +48,7 @@ def check_chain(image: Image) -> Iterator[Finding]:
         synced += footer["flag"] >> FSYNC_BIT_SHIFT & 1
         before, blkaddr = blkaddr, footer["next_blkaddr"]
     else:
-        if met and blkaddr != 0xFFFFFFFF:
+        if met and blkaddr != NEW_ADDR:
             yield Finding(
                 problems.FSYNC_CHAIN, area="main", blkaddr=before, note="it leads out of the main area",
                 found=f"{blkaddr:#x}", repair=CutChain(before),

@@ -22,6 +22,8 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_KEEP_SIZE_BIT,
     FADVISE_VERITY_BIT,
 )
+from f2tools.f2fs.layout.file_type import S_IFMT
+from f2tools.f2fs.layout.footers import low_cp_ver
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node_tree import direct_nodes
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
@@ -119,7 +121,7 @@ def _lost_inline(scan: Scan) -> NDArray[np.intp]:
     """Inode rows of files whose addresses look like text: most lead nowhere, i_blocks says 1, and i_size would fit."""
     table = scan.inodes
     room = 4 * (scan.geo.addrs_per_inode - table["start"].astype(np.int64) - table["inline_xattr"] - 1)
-    files = np.isin(table["mode"] & np.uint16(0xF000), (stat.S_IFREG, stat.S_IFLNK))
+    files = np.isin(table["mode"] & S_IFMT, (stat.S_IFREG, stat.S_IFLNK))
     fits = files & (table["size"] <= room.astype(np.uint64)) & (table["nodes"] <= 1)
     fits &= table["blocks"] == 1 + (table["xattr_nid"] != 0)
     return np.flatnonzero(fits & (table["bad"] > 0) & (2 * table["bad"] >= table["data"]))
@@ -161,7 +163,7 @@ def _less_credible(
 
     def credit(claim: tuple[int, int]) -> tuple[bool, bool, bool, int]:
         row = scan.row_of(claim[0])
-        age = int(scan.footer["cp_ver"][row]) & 0xFFFFFFFF if row >= 0 else 0
+        age = int(low_cp_ver(scan.footer[row])) if row >= 0 else 0
         return claim == named, claim[0] == named[0], _sealed(scan, row), age
 
     return first if credit(second) > credit(first) else second
@@ -199,7 +201,7 @@ def check_blocks(scan: Scan) -> Iterator[Finding]:
     broken = _broken_trees(scan)
     broken[_lost_inline(scan)] = True
     true = 1 + table["nodes"] + table["data"]
-    odd = np.isin(table["mode"] & np.uint16(0xF000), (0,))
+    odd = np.isin(table["mode"] & S_IFMT, (0,))
     for i in np.flatnonzero((table["blocks"] != true.astype(np.uint64)) & ~broken & ~odd).tolist():
         yield from _inode(
             scan, i, problems.INODE_BLOCKS, int(table["blocks"][i]), int(true[i]), "i_blocks", plan=SetBlocks
@@ -231,7 +233,7 @@ def _inode(
 def check_sizes(scan: Scan) -> Iterator[Finding]:
     """i_size covers what was written, unless space is reserved beyond it; and it is not more than an inode can map."""
     table, geo = scan.inodes, scan.geo
-    kinds = table["mode"] & np.uint16(0xF000)
+    kinds = table["mode"] & S_IFMT
     inline = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
     files = (kinds == stat.S_IFREG) & ~inline
     alias = table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0
@@ -259,7 +261,7 @@ def check_sizes(scan: Scan) -> Iterator[Finding]:
 def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
     """The size of a directory covers its blocks, is whole blocks, and not more than its levels hold."""
     table, geo = scan.inodes, scan.geo
-    dirs = table["mode"] & np.uint16(0xF000) == stat.S_IFDIR
+    dirs = table["mode"] & S_IFMT == stat.S_IFDIR
     inline = table["inline"] & F2FS_INLINE_DENTRY != 0
     size = np.minimum(table["size"], np.uint64(1 << 62)).astype(np.int64)
     need = (table["last"] + 1) * geo.block_size
@@ -290,7 +292,7 @@ def _dir_blocks(depth: int, dir_level: int) -> int:
 def check_extents(scan: Scan) -> Iterator[Finding]:
     """The extent that an inode remembers is how its blocks lie."""
     table = scan.inodes
-    kinds = table["mode"] & np.uint16(0xF000)
+    kinds = table["mode"] & S_IFMT
     has = (table["ext_len"] > 0) & np.isin(kinds, (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))
     bad = has & (table["ext_hits"] != table["ext_len"])
     bad &= ~(_broken_trees(scan) & (table["ext_hits"] < table["ext_len"]))

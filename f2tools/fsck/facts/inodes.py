@@ -31,6 +31,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_XATTR,
     F2FS_NAME_LEN,
 )
+from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.hashes import dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -108,7 +109,7 @@ class InodeBatch:
     @cached_property
     def kind(self) -> NDArray[np.uint16]:
         """The file type bits of i_mode."""
-        return self.head["i_mode"] & np.uint16(0xF000)
+        return self.head["i_mode"] & S_IFMT
 
 
 def batch_of(
@@ -255,7 +256,7 @@ def casefolded(geo: Geometry, table: NDArray[Any]) -> NDArray[np.bool_]:
 
 def maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
     """Inodes whose addresses are those of blocks.  One without a known type counts as a file: it may have been one."""
-    kinds = table["mode"] & np.uint16(0xF000)
+    kinds = table["mode"] & S_IFMT
     special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
     return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
-from f2tools.f2fs.layout.footers import footer_in, footers_of
+from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footers_of, low_cp_ver
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.checks.summary import summaries_of
@@ -153,7 +153,7 @@ class Leaks:
             blkaddr, footer = int(blkaddrs[i]), footers[i]
             if 0 < footer["nid"] < image.geo.max_nid and footer["ino"]:
                 found = LostNode(
-                    bool(agrees[i]), int(footer["cp_ver"]) & 0xFFFFFFFF, blkaddr, int(footer["ino"]),
+                    bool(agrees[i]), int(low_cp_ver(footer)), blkaddr, int(footer["ino"]),
                     int(footer["flag"]) >> OFFSET_BIT_SHIFT,
                 )  # fmt: skip
                 self.nodes.setdefault(int(footer["nid"]), []).append(found)
@@ -172,7 +172,7 @@ class Leaks:
         for i in range(first, last):
             footer = footers[i]
             offset = int(footer["flag"]) >> OFFSET_BIT_SHIFT
-            yield LostNode(False, int(footer["cp_ver"]) & 0xFFFFFFFF, int(blkaddrs[i]), int(footer["ino"]), offset)
+            yield LostNode(False, int(low_cp_ver(footer)), int(blkaddrs[i]), int(footer["ino"]), offset)
 
     def newest_old(self) -> dict[int, LostNode]:
         """The newest such copy of every nid."""
@@ -201,11 +201,11 @@ class Leaks:
     def _nodes_among(self, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         """(ages, block addresses, footers) of those blocks that look like nodes and that nobody owns."""
         geo = self._image.geo
-        version = self._image.cp.checkpoint_ver & 0xFFFFFFFF
+        version = self._image.cp.checkpoint_ver & CP_VER_LOW
         blocks = self._image.read(blkaddrs)
         footers = footers_of(blocks)
         nid, ino = footers["nid"].astype(np.int64), footers["ino"].astype(np.int64)
-        age = (version - (footers["cp_ver"].astype(np.int64) & 0xFFFFFFFF)) & 0xFFFFFFFF
+        age = (version - low_cp_ver(footers)) & CP_VER_LOW
         fine = (nid > 2) & (nid < geo.max_nid) & (ino > 2) & (ino < geo.max_nid) & (age < MOST_VERSIONS)
         fine &= (nid != ino) | blocks[:, :2].any(axis=1)
         fine &= (footers["next_blkaddr"] == 0) | geo.in_main(footers["next_blkaddr"].astype(np.int64))

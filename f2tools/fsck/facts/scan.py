@@ -27,6 +27,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
+from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
@@ -308,7 +309,7 @@ class Scan(NodeTable):
             offset = fofs - owner["ext_fofs"]
             hit = (offset >= 0) & (offset < owner["ext_len"]) & (addr == owner["ext_blk"] + offset)
             np.add.at(table["ext_hits"], inode_rows, np.bincount(at[hit], minlength=size))
-        dirs = table["mode"][inode_rows] & np.uint16(0xF000) == stat.S_IFDIR
+        dirs = table["mode"][inode_rows] & S_IFMT == stat.S_IFDIR
         if dirs.any():
             which = dirs[at] & inside
             self._dir_blocks.append(

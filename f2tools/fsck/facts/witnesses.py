@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_INLINE_DATA, F2FS_INLINE_DENTRY, F2FS_ROOT_INO
-from f2tools.f2fs.layout.file_type import S_IFMTS, mode_of_type
+from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS, mode_of_type
+from f2tools.f2fs.layout.footers import inode_in, name_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
 
@@ -32,7 +33,7 @@ MOST_ENTRIES = 3  # names of one inode that are heard
 def outvoted_kinds(tree: Tree) -> dict[int, int]:
     """Inode row -> file type (S_IF*), of the inodes whose i_mode says another than the majority of witnesses."""
     scan, table = tree.scan, tree.entries
-    kinds = scan.inodes["mode"] & np.uint16(0xF000)
+    kinds = scan.inodes["mode"] & S_IFMT
     said = np.zeros(256, np.uint16)
     said[1 : len(S_IFMTS) + 1] = S_IFMTS
     leading = np.flatnonzero(tree.leading)
@@ -56,7 +57,7 @@ def _majority(tree: Tree, row: int, is_parent: bool) -> int | None:
     votes: Counter[int] = Counter()
     for witness in _witnesses(tree, row, is_parent):
         votes.update(witness)
-    own = int(tree.scan.inodes["mode"][row]) & 0xF000
+    own = stat.S_IFMT(int(tree.scan.inodes["mode"][row]))
     if not votes:
         return None
     most = max(votes.values())
@@ -74,7 +75,7 @@ def _witnesses(tree: Tree, row: int, is_parent: bool) -> list[frozenset[int]]:
     """What each independent field leaves possible for an inode."""
     inode = tree.scan.inodes[row]
     mode, size, inline = int(inode["mode"]), int(inode["size"]), int(inode["inline"])
-    found = [frozenset((mode & 0xF000,)) & KINDS]
+    found = [frozenset((stat.S_IFMT(mode),)) & KINDS]
     said = tree.entries["type"][tree.entries_to(row)[:MOST_ENTRIES]].tolist()
     found += [frozenset((mode_of_type(kind) or 0,)) & KINDS for kind in said]
     if tree.ino(row) == F2FS_ROOT_INO:
@@ -169,12 +170,10 @@ def _short_of_names(tree: Tree) -> NDArray[np.intp]:
 
 
 def _type_fits(tree: Tree, entry: int, row: int) -> bool:
-    kind = int(tree.scan.inodes["mode"][row]) & 0xF000
+    kind = stat.S_IFMT(int(tree.scan.inodes["mode"][row]))
     return mode_of_type(int(tree.entries["type"][entry])) == kind
 
 
 def remembered_name(tree: Tree, row: int) -> bytes:
     """The name that an inode remembers."""
-    block = tree.scan.image.block(int(tree.scan.inode_addrs[row]))
-    length = min(int.from_bytes(block[88:92].tobytes(), "little"), 255)
-    return block[92 : 92 + length].tobytes()
+    return name_in(inode_in(tree.scan.image.block(int(tree.scan.inode_addrs[row]))))

@@ -119,7 +119,7 @@ def _other_value(work: Work, ino: int, name: str) -> int | None:
             text = work.surgery.read(first).tobytes() if work.image.geo.in_main(first) else b""
         return max(1, text.find(b"\0"))
     if name == "i_inline":
-        kind = int(inode["mode"]) & 0xF000
+        kind = stat.S_IFMT(int(inode["mode"]))
         gone = F2FS_INLINE_DATA | F2FS_INLINE_DENTRY
         if kind == stat.S_IFDIR:
             gone = F2FS_INLINE_DATA

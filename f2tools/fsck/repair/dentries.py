@@ -22,9 +22,9 @@ from f2tools.f2fs.layout.dentry import (
     DirEntry,
     dentry_shape,
 )
+from f2tools.f2fs.layout.footers import inode_in, name_in
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
-from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.facts.dentries import folded_hash
 from f2tools.fsck.findings import Finding
@@ -163,10 +163,8 @@ def inode_name(work: Work, ino: int) -> bytes:
     addr = work.surgery.node_addr(ino)
     if addr is None:
         return b""
-    block = work.surgery.read(addr)
-    inode = InodeLayout.at(work.image.geo.block_size).table(block)[0]
-    length = int(inode["i_namelen"])
-    return bytes(inode["i_name"])[:length].ljust(length, b"\0") if length <= F2FS_NAME_LEN else b""
+    inode = inode_in(work.surgery.read(addr))
+    return name_in(inode) if inode["i_namelen"] <= F2FS_NAME_LEN else b""
 
 
 def dentry_bits(work: Work, finding: Finding, plan: MarkSlots) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +15,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS
-from f2tools.f2fs.layout.footers import footer_in
-from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.footers import footer_in, inode_in
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.leaks import LostNode
 from f2tools.fsck.facts.nodes import DIRECT, INODE
@@ -70,10 +71,10 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
 def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
     """Whether a block without a right footer may be the node that it is said to be: not blank, and no noise."""
     if is_inode:
-        inode = InodeLayout.at(work.image.geo.block_size).table(block)[0]
+        inode = inode_in(block)
         signs = (
-            inode["i_mode"] & 0xF000 in S_IFMTS, 0 < inode["i_links"] < 1 << 20, inode["i_namelen"] <= F2FS_NAME_LEN,
-            inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
+            stat.S_IFMT(int(inode["i_mode"])) in S_IFMTS, 0 < inode["i_links"] < 1 << 20,
+            inode["i_namelen"] <= F2FS_NAME_LEN, inode["i_size"] < 1 << 48, 0 < inode["i_blocks"] < 1 << 32,
         )  # fmt: skip
         return sum(signs) >= len(signs) - 1
     words = block[: 4 * work.image.geo.addrs_per_block].view("<u4").astype(np.int64)

@@ -19,7 +19,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import leads_to_nodes, place_of
-from f2tools.fsck.facts.nodes import UNKNOWN
+from f2tools.fsck.facts.nodes import DIRECT, INODE, UNKNOWN
 from f2tools.fsck.facts.owners import ALIAS, NODE
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import (
@@ -259,14 +259,14 @@ def clear_clusters(work: Work, finding: Finding, plan: ClearClusters) -> bool:
     if row < 0:
         return False
     cluster = int(work.scan.inodes["cluster"][row])
-    for node in np.flatnonzero((work.scan.inode_of == row) & np.isin(work.scan.kind, (1, 2))).tolist():
-        nid, is_inode = int(work.scan.nid[node]), work.scan.kind[node] == 1
+    for node in np.flatnonzero((work.scan.inode_of == row) & np.isin(work.scan.kind, (INODE, DIRECT))).tolist():
+        nid, is_inode = int(work.scan.nid[node]), work.scan.kind[node] == INODE
         start = INODE_ADDR_OFFSET + 4 * work.start_word(nid) if is_inode else 0
         count = int(work.scan.inodes["count"][row]) if is_inode else work.image.geo.addrs_per_block // cluster * cluster
 
         def change(block: NDArray[np.uint8], start: int = start, count: int = count) -> None:
             words = block[start : start + 4 * count].view("<u4")
-            heads = words == 0xFFFFFFFE
+            heads = words == COMPRESS_ADDR
             place = np.arange(count) % cluster == 0 if cluster > 1 else np.zeros(count, np.bool_)
             words[heads & ~place] = 0
             for at in np.flatnonzero(heads & place).tolist():

@@ -25,6 +25,7 @@ from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_RO,
+    F2FS_ROOT_INO,
     LFS,
     NR_CURSEG_DATA_TYPE,
     NR_CURSEG_TYPE,
@@ -49,6 +50,7 @@ from f2tools.fsck.facts.owners import ALIAS, NODE
 from f2tools.fsck.facts.scan import Scan
 
 STEP = 1024
+_NAT_ENTRY, _ = NatEntry.unpacker()
 
 
 class Surgery:
@@ -118,7 +120,7 @@ class Surgery:
         """(version, ino, block_addr) as they are now."""
         self.settle_journals()
         number, index = divmod(nid, self.geo.nat_entries_per_block)
-        entry = _nat_at(self.read(int(self.image.nat.blkaddrs[number])), index * NatEntry.size)
+        entry = nat_at(self.read(int(self.image.nat.blkaddrs[number])), index * NatEntry.size)
         return (entry[0], 0, 0) if nid in self._cleared else entry
 
     def clear_nat(self, nid: int) -> None:
@@ -150,7 +152,7 @@ class Surgery:
         at = index * NatEntry.size
 
         def change(block: NDArray[np.uint8]) -> None:
-            old = _nat_at(block, at)
+            old = nat_at(block, at)
             entry = NatEntry(
                 version=old[0] if version is None else version,
                 ino=old[1] if ino is None else ino,
@@ -411,7 +413,7 @@ class _Tables:
         self._mend_space(cp)
         used = np.zeros(geo.max_nid, np.bool_)
         used[scan.nid] = True
-        used[:4] = True
+        used[: F2FS_ROOT_INO + 1] = True
         cp.next_free_nid = int(used.argmin())
         kinds = bytearray(cp.alloc_type)
         for kind, (segno, blkoff, how) in enumerate(self.logs):
@@ -499,10 +501,9 @@ class _Tables:
         return row.tobytes().ljust(geo.block_size, b"\0")
 
 
-def _nat_at(block: NDArray[np.uint8], at: int) -> tuple[int, int, int]:
+def nat_at(block: NDArray[np.uint8], at: int) -> tuple[int, int, int]:
     """(version, ino, block_addr) of the entry that lies there."""
-    raw = block[at : at + NatEntry.size].tobytes()
-    return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
+    return _NAT_ENTRY.unpack(block[at : at + NatEntry.size].tobytes())
 
 
 def _put(block: NDArray[np.uint8], at: int, raw: NDArray[np.uint8]) -> None:

@@ -24,10 +24,14 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_DATA,
     F2FS_INLINE_DENTRY,
     F2FS_INLINE_XATTR,
+    F2FS_NAME_LEN,
+    F2FS_ROOT_INO,
     OFFSET_BIT_SHIFT,
     XATTR_NODE_OFFSET,
 )
 from f2tools.f2fs.layout.file_type import mode_of_type
+from f2tools.f2fs.layout.footers import inode_in, name_in
+from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Extent, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
@@ -38,7 +42,7 @@ from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
-from f2tools.fsck.repair.surgery import Surgery
+from f2tools.fsck.repair.surgery import Surgery, nat_at
 
 EXTENT = slice(at := InodeLayout.offset_of("i_ext"), at + Extent.size)  # of an inode block
 DIR_MODE = stat.S_IFDIR | 0o755
@@ -137,9 +141,9 @@ class Work:
         if not entries:
             return False
         block = self.surgery.read(found.blkaddr)
-        pino, length = (int.from_bytes(block[at : at + 4].tobytes(), "little") for at in (84, 88))
-        name = block[92 : 92 + length].tobytes() if length <= 255 else b""
-        kind = int.from_bytes(block[:2].tobytes(), "little") & 0xF000
+        inode = inode_in(block)
+        name = name_in(inode) if inode["i_namelen"] <= F2FS_NAME_LEN else b""
+        pino, kind = int(inode["i_pino"]), stat.S_IFMT(int(inode["i_mode"]))
         for entry in entries:
             same_name, same_dir = self.tree.name(entry) == name, self.tree.ino(int(self._dirs[entry])) == pino
             if mode_of_type(int(self.tree.entries["type"][entry])) == kind and (same_name or same_dir):
@@ -189,7 +193,7 @@ class Work:
     def _free_nids(self) -> Iterator[int]:
         """The numbers that are free as the round begins, each handed out once."""
         used = np.zeros(self.image.geo.max_nid, np.bool_)
-        used[:4] = True
+        used[: F2FS_ROOT_INO + 1] = True
         used[self.scan.nid] = True
         waiting = {nid for nid, _, _ in self._missing} | self._names.keys() | self.leaks.nodes.keys()
         used[[nid for nid in waiting if 0 < nid < used.size]] = True
@@ -298,14 +302,13 @@ class Work:
         if blkaddr is None or not self.has_nodes(ino):
             return
         block = self.surgery.read(blkaddr)
-        extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
-        words = DEFAULT_INLINE_XATTR_ADDRS if block[3] & F2FS_INLINE_XATTR else 0
-        if not block[3] & F2FS_EXTRA_ATTR or extra > InodeExtra.size:
-            extra = 0
-        elif self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-            words = int.from_bytes(block[INODE_ADDR_OFFSET + 2 : INODE_ADDR_OFFSET + 4].tobytes(), "little")
+        inode = inode_in(block)
+        extra = _extra_size(block)
+        words = DEFAULT_INLINE_XATTR_ADDRS if inode["i_inline"] & F2FS_INLINE_XATTR else 0
+        if extra and self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+            words = int(_extra_in(block)["i_inline_xattr_size"])
         size = self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - words)
-        if int.from_bytes(block[16:24].tobytes(), "little") <= size - self.image.geo.block_size:
+        if int(inode["i_size"]) <= size - self.image.geo.block_size:
             set_field(block, "i_size", size)
             self.guesses.sized.add(ino)
             self.surgery.seal(block)
@@ -334,17 +337,16 @@ class Work:
         assert blkaddr is not None
         block = self.surgery.read(blkaddr)
         is_inode = self.surgery.nat(nid)[1] == nid
-        start = 0
+        inode = inode_in(block)
+        base = 0
         if is_inode:
-            extra = int.from_bytes(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
-            start = extra // 4 if block[3] & F2FS_EXTRA_ATTR and extra <= InodeExtra.size else 0
-            block[3] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
-        base = INODE_ADDR_OFFSET + 4 * start if is_inode else 0
+            inode["i_inline"] &= ~(F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) & 0xFF
+            base = INODE_ADDR_OFFSET + _extra_size(block)
         for ofs, address in addresses.items():
             block[base + 4 * ofs : base + 4 * ofs + 4] = np.frombuffer(address.to_bytes(4, "little"), np.uint8)
         if is_inode:
             need = (max(addresses) + 1) * self.image.geo.block_size
-            if int.from_bytes(block[16:24].tobytes(), "little") <= need - self.image.geo.block_size:
+            if int(inode["i_size"]) <= need - self.image.geo.block_size:
                 set_field(block, "i_size", need)
                 self.guesses.sized.add(nid)
             self.surgery.seal(block)
@@ -361,8 +363,7 @@ class Work:
         live = int(self.image.nat.blkaddrs[number])
         pair = (live - geo.nat_blkaddr) // geo.blocks_per_seg % 2
         other = live + (-geo.blocks_per_seg if pair else geo.blocks_per_seg)
-        raw = self.surgery.read(other)[9 * index : 9 * index + 9].tobytes()
-        return raw[0], int.from_bytes(raw[1:5], "little"), int.from_bytes(raw[5:9], "little")
+        return nat_at(self.surgery.read(other), index * NatEntry.size)
 
     def start_word(self, nid: int) -> int:
         """Where the addresses of an inode begin."""
@@ -522,6 +523,17 @@ class Work:
             self.surgery.seal(block)
         self.surgery.write(blkaddr, block)
         return True
+
+
+def _extra_in(block: NDArray[np.uint8]) -> Any:
+    """The extra attributes of an inode's block, as if it had them all."""
+    return InodeExtra.table(block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size])[0]
+
+
+def _extra_size(block: NDArray[np.uint8]) -> int:
+    """Bytes of extra attributes that an inode's block has; 0 where it says what can't be."""
+    size = int(_extra_in(block)["i_extra_isize"])
+    return size if inode_in(block)["i_inline"] & F2FS_EXTRA_ATTR and size <= InodeExtra.size else 0
 
 
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:

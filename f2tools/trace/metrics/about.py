@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from f2tools.blktrace.damage import KINDS
-from f2tools.blktrace.records import CLASS_NAMES, NOTIFY_MESSAGE, OP_NAMES
+from f2tools.blktrace.records import CLASS_NAMES, NOTIFY_MESSAGE, OP_NAMES, device_name
 from f2tools.device.media.remote import without_credentials
 from f2tools.trace.metrics.metric import BYTES, COUNT, NS, OTHER, TEXT, TREE, Measured, Metric, Word, number
 
@@ -60,7 +60,7 @@ def _duration(it: Measured) -> int:
 
 
 def _devices(it: Measured) -> dict[str, int]:
-    return {f"{device >> 20},{device & 0xFFFFF}": at for device, at in it.measures.devices.items()}
+    return {device_name(device): at for device, at in it.measures.devices.items()}
 
 
 def _damage(it: Measured) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools import newfile
+from f2tools.blktrace.records import device_of
 from f2tools.errors import DeviceError, F2fsError, Usage
 
 STAT_NAMES = (
@@ -455,7 +456,7 @@ class Tracefs:
             for event in BLOCK_EVENTS:
                 self._write(f"events/block/block_{event}/filter", event_filter(asked.device, number))
                 self._write(f"events/block/block_{event}/enable", "1")
-            self._write("events/f2fs/f2fs_submit_page_write/filter", f"dev == {_kernel_number(number)}")
+            self._write("events/f2fs/f2fs_submit_page_write/filter", f"dev == {device_of(*number)}")
             self._write("events/f2fs/f2fs_submit_page_write/enable", "1")
             self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
             self._out = open(newfile.create(str(asked.directory / "ftrace.txt")), "wb")  # noqa: SIM115 - until stop()
@@ -510,19 +511,14 @@ class Tracefs:
 
 def event_filter(device: str, number: tuple[int, int]) -> str:
     """What an event must say to be of this device.  Events of requests name the disk, even where it is a partition."""
-    own = f"dev == {_kernel_number(number)}"
+    own = f"dev == {device_of(*number)}"
     path = _sysfs(device)
     if path is None or not (path / "partition").exists():
         return own
     major, minor = map(int, (path.resolve().parent / "dev").read_text().split(":"))
     first = partition_offset(device)
     inside = f"sector >= {first} && sector < {first + partition_sectors(device)}"
-    return f"{own} || (dev == {_kernel_number((major, minor))} && {inside})"
-
-
-def _kernel_number(number: tuple[int, int]) -> int:
-    """dev_t as the kernel keeps it, and as filters of events compare it."""
-    return number[0] << 20 | number[1]
+    return f"{own} || (dev == {device_of(major, minor)} && {inside})"
 
 
 def _remove_orphans(instances: Path) -> None:

@@ -30,7 +30,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_XATTR,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.footers import footers_in
+from f2tools.f2fs.layout.footers import footers_in, inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import max_blocks
@@ -143,7 +143,7 @@ class _Loader:
 
     def _fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
         """What an inode says besides its content, field by field for all of them."""
-        rows = blocks.view(InodeLayout.at(self.geo.block_size).dtype)[:, 0]
+        rows = inodes_in(blocks)
         for name in ("i_uid", "i_gid"):
             rows[name] = [getattr(file.entry, name[2:]) for file in files]
         rows["i_mode"] = [file.mode for file in files]
@@ -248,7 +248,7 @@ class _Loader:
     def _directory_content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
         inline, built = self._directory(file)
         file.children = []
-        rows = block.view(InodeLayout.at(self.geo.block_size).dtype)[0]
+        rows = inode_in(block)
         if inline is not None:
             block[_INLINE] |= F2FS_INLINE_DENTRY
             block[self.target.inline_at : self.target.inline_at + len(inline)] = np.frombuffer(inline, np.uint8)
@@ -267,7 +267,7 @@ class _Loader:
         space.valid_blocks += len(files)
         space.valid_nodes += len(files)
         space.valid_inodes += len(files)
-        rows = blocks.view(InodeLayout.at(self.geo.block_size).dtype)[:, 0]
+        rows = inodes_in(blocks)
         for uid, gid, count in zip(
             rows["i_uid"].tolist(), rows["i_gid"].tolist(), rows["i_blocks"].tolist(), strict=True
         ):
@@ -286,7 +286,7 @@ class _Loader:
                 assert file.xattr_node is not None
                 row[: len(file.xattr_node)] = np.frombuffer(file.xattr_node, np.uint8)
                 set_footer(row, nid, file.ino, XATTR_NODE_OFFSET, stat.S_ISDIR(file.mode))
-                inode = blocks[file.row].view(InodeLayout.at(self.geo.block_size).dtype)[0]
+                inode = inode_in(blocks[file.row])
                 inode["i_xattr_nid"] = nid
                 inode["i_blocks"] += 1
                 self.usage[(file.entry.uid, file.entry.gid, 0)][1] += 1

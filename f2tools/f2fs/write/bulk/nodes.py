@@ -16,7 +16,7 @@ from f2tools.f2fs.layout.constants import (
     NEW_ADDR,
     OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.footers import footers_in
+from f2tools.f2fs.layout.footers import footers_in, inode_in
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import is_dnode, path_of
 from f2tools.f2fs.layout.summary import Summary
@@ -90,7 +90,7 @@ class LargeFile:
         """Write the nodes; the inode's block gets its addresses, node numbers and counts."""
         geo, vol, n = self._geo, self._vol, self._geo.addrs_per_block
         directory = stat.S_ISDIR(self._file.mode)
-        inode = block.view(InodeLayout.at(geo.block_size).dtype)[0]
+        inode = inode_in(block)
         inside = self.fofs < self._own
         words = block.view("<u4")
         words[self._target.addr_at // 4 + self.fofs[inside]] = self.addrs[inside]

@@ -13,8 +13,8 @@ from f2tools.f2fs.layout.constants import (
     F2FS_COMPRESS_RELEASED,
     NEW_ADDR,
 )
+from f2tools.f2fs.layout.footers import inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
-from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.write.bulk.nodes import LargeFile, remember_extent
 from f2tools.f2fs.write.bulk.plan import (
@@ -91,7 +91,7 @@ class DataStream:
         extra = block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size].view(InodeExtra.dtype)[0]
         extra["i_compress_algorithm"], extra["i_log_cluster_size"] = how.algorithm, how.log_cluster_size
         extra["i_compress_flag"] = how.level << 8 | int(how.chksum)
-        rows = block.view(InodeLayout.at(size).dtype)[0]
+        rows = inode_in(block)
         rows["i_flags"] |= F2FS_COMPR_FL
         kind = self._target.log_of(file, compressed=True)
         fofs = blocks_of(block_runs(entry.content, size))
@@ -165,7 +165,7 @@ class DataStream:
         at_row = np.repeat(np.array([row for row, _, _ in members], np.int64), counts)
         words = self._inodes.view("<u4")
         words[at_row, self._target.addr_at // 4 + fofs] = blkaddrs
-        inode_rows = self._inodes.view(InodeLayout.at(self._geo.block_size).dtype)[:, 0]
+        inode_rows = inodes_in(self._inodes)
         starts = np.cumsum(counts) - counts
         for (row, _, mine), start in zip(members, starts.tolist(), strict=True):
             inode_rows["i_blocks"][row] += mine.size
