@@ -4,7 +4,7 @@ PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
 # Where this is set, every start of a command compiles all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup guest suites demo test nightly check bench fuzz lock clean
+.PHONY: help setup guest suites demo test nightly check bench fuzz docs lock clean
 
 help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
@@ -14,6 +14,7 @@ help:
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
 	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60"
+	@echo "make docs    docs/ as a site with search, in .cache/site; a link that leads nowhere is an error"
 	@echo "make lock    resolve the dependencies anew"
 
 setup:
@@ -56,6 +57,10 @@ fuzz: setup
 	@.venv/bin/python -c 'import atheris' 2>/dev/null || .venv/bin/python -m pip install --quiet --require-hashes -r requirements-fuzz.lock
 	@mkdir -p .cache/fuzz
 	.venv/bin/python -m tests.hostile.fuzz -max_total_time=$(FUZZ_SECONDS) .cache/fuzz
+
+# The site, in an environment of its own: nothing of what makes it is needed to run or to test f2tools.
+docs:
+	@scripts/docs
 
 lock:
 	scripts/lock

@@ -58,6 +58,12 @@ def test_the_generated_pages_are_current(name: str, generated: tuple[dict[str, s
     assert found == generated[0][name], f"docs/{name} is old; run .venv/bin/python scripts/make_cli_docs.py"
 
 
+def test_every_page_stands_once_in_the_contents_of_the_site() -> None:
+    trees = re.findall(r"^```\{toctree\}$(.*?)^```$", (DOCS / "index.md").read_text(), re.MULTILINE | re.DOTALL)
+    listed = [line for tree in trees for line in tree.splitlines() if re.fullmatch(r"[a-z-]+", line)]
+    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+
+
 def test_the_manual_pages_are_current(generated: tuple[dict[str, str], dict[str, str]]) -> None:
     wanted = generated[1]
     found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "man").iterdir()}
