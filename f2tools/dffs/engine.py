@@ -1,47 +1,27 @@
-"""What every change of a volume goes through: operations, nodes that changed, commits, checkpoints, what a cut left.
+"""What every change of a volume goes through: operations, room for them, checkpoints, what a cut left.
 
-What changed collects in memory and is written together: content, index pages, files, virtual inodes, directories, and
-the last of these pages is marked as a commit.  A file that changed has a token in its directory's bucket until it is
-written and its page is known; so a directory is always written after its files, and nothing above it has to be.  After
-an error of the flash nothing is written any more.
+What changed collects in memory (`waiting`) and is written together (`commits`).  After an error of the flash nothing is
+written any more.
 """
 
 from __future__ import annotations
 
 import errno
 import time
-from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from f2tools.device.base import Device
-from f2tools.dffs.layout import (
-    BY_PAGE,
-    DATA,
-    FIRST_INO,
-    IN_MEMORY,
-    INDEX,
-    MOST_INOS,
-    POINTER_BITS,
-    ROOT_ID,
-    SPACE,
-    index_key,
-    index_parent,
-    index_place,
-)
-from f2tools.dffs.log import Log
-from f2tools.dffs.names import NameTree
-from f2tools.dffs.nodes import Directory, File, Link, Node, Virtual, by_id, name_hash
+from f2tools.dffs.commits import Commits
+from f2tools.dffs.layout import ROOT_ID, SPACE
+from f2tools.dffs.nodes import Directory, File
 from f2tools.dffs.opening import go_on, recover, right_table
-from f2tools.dffs.pages import Tagged
-from f2tools.dffs.space import Policy, Space
-from f2tools.dffs.state import Rolled, checkpoint_blocks
-from f2tools.dffs.volume import KEPT_NODES, Volume, fail
-from f2tools.errors import Corrupt, F2fsError, Unsupported, Where
+from f2tools.dffs.space import Policy
+from f2tools.dffs.state import Rolled
+from f2tools.dffs.volume import KEPT_NODES, fail
+from f2tools.errors import Corrupt, F2fsError
 from f2tools.flash.nand import Nand
 
-KEPT_PLACES = 16384
 MOST_FRESH = 512  # pages of content that wait in memory
 MOST_WAITING = 4096  # nodes
 SHARE_WON_IDLE = 8  # one part in so many of the blocks is won while nobody asks
@@ -49,11 +29,7 @@ SHARE_KEPT_FREE = 6  # one part in so many, for cleaning to be cheap
 LEAST_TO_CLEAN, MOST_TO_CLEAN = 6, 16  # blocks that the log always has left, for cleaning to move much at once
 
 
-class NoIds(OSError):
-    """The mapping table is full: no further directory, virtual inode or file with a second name can be."""
-
-
-class Engine(Volume):
+class Engine(Commits):
     """A volume that is open for writing; see the module's docstring."""
 
     def __init__(
@@ -65,187 +41,22 @@ class Engine(Volume):
         policy: Policy = "greedy",
     ) -> None:
         super().__init__(device, keep_nodes=keep_nodes)
-        if not self.pages.has_spare:
-            raise Unsupported(f"{self.name}: a dump without spare areas can only be read")
         self.clock = clock
         self.policy: Policy = policy
-        self.names = NameTree(self)
-        self.space = Space(self.shape, self._kept_blocks())
-        self.log = Log(self.pages, self.sb, self.state, self.space)
         self._loaded = False
-        self._tables_changed: set[int] = set()
-        self._ids_cursor = ROOT_ID
-        self._ids_used = self.state.head.ids
-        self._next_ino = max(self.state.head.next_ino, FIRST_INO)
-        self._by_id: dict[int, Directory | File | Virtual] = {}
-        self._tokens: dict[int, File | Link] = {}
-        self._next_token = 1
-        self._fresh = 0
-        self._indexed: set[int] = set()
-        self._held: dict[int, int] = {}
-        self._nameless: dict[int, Directory | File] = {}
-        self._pinned: dict[int, tuple[int, int]] = {}
-        self._recent: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        self._inside = False
         self._broken: str | None = None
         self._changed = False
         self._closed = False
         self._generation = self.clock() // 1_000_000
+        self._settle()
+
+    def _settle(self) -> None:
+        """Put what a power cut left in order."""
         if not self.clean:
             with self._guarded():
                 recover(self)
 
-    def _kept_blocks(self) -> list[int]:
-        supers = [int(block) for block in self.sb.supers if block < self.shape.blocks]  # type: ignore[attr-defined]
-        bad = [block for block in range(self.shape.blocks) if self.pages.is_bad(block)]
-        return [*supers, *checkpoint_blocks(self.sb), *bad]
-
-    # -- the mapping table
-
-    def id_page(self, number: int) -> int:
-        if number == ROOT_ID and not self._tables_changed and not self.rolled.ids:
-            return self.state.head.root
-        if self.rolled.ids:
-            return super().id_page(number)
-        if not 0 < number < self.shape.ids:
-            raise Corrupt(Where(area=f"logical id {number}"), "there is no such id")
-        which, place = divmod(number, self.shape.pointers)
-        return self.table_page(which)[place]
-
-    def _set_id(self, number: int, page: int) -> None:
-        which, place = divmod(number, self.shape.pointers)
-        self.table_page(which)[place] = page
-        self._tables_changed.add(which)
-
-    def new_id(self) -> int:
-        """A logical id that is free; NoIds where there is none."""
-        for step in range(1, self.shape.ids):
-            number = (self._ids_cursor + step) % self.shape.ids
-            if number and number not in self._by_id and number not in self._nameless and not self.id_page(number):
-                self._ids_cursor = number
-                self._ids_used += 1
-                return number
-        raise NoIds(
-            errno.ENOSPC,
-            f"the mapping table is full: {self.shape.ids - 1} directories, virtual inodes and files with several names",
-        )
-
-    def drop_id(self, node: Directory | File | Virtual) -> None:
-        """What has this logical id is gone from the tree."""
-        self.space.give(node.page)
-        self._nodes.pop(node.page, None)
-        self._by_id.pop(node.id, None)
-        self._set_id(node.id, 0)
-        self._ids_used -= 1
-        node.page = 0
-        node.dirty = False
-
-    # -- nodes
-
-    def by_id(self, number: int) -> Directory | File | Virtual:
-        found = self._by_id.get(number)
-        return super().by_id(number) if found is None else found
-
-    def child(self, pointer: int) -> Directory | File | Link:
-        if pointer >> POINTER_BITS == IN_MEMORY:
-            return self._tokens[pointer]
-        return super().child(pointer)
-
-    def _keep(self, node: Node) -> None:
-        if self._inside:  # an operation holds nodes; they must stay the only ones of their pages
-            self._nodes[node.page] = node
-        else:
-            super()._keep(node)
-
-    def touch(self, node: Node) -> None:
-        """A node is about to change: it is kept in memory until it is written."""
-        if node.dirty:
-            return
-        node.dirty = True
-        self._nodes.pop(node.page, None)
-        if not isinstance(node, Link) and node.ino in self._nameless:
-            return
-        if node.id:
-            assert not isinstance(node, Link)
-            self._by_id[node.id] = node
-            return
-        assert isinstance(node, File | Link)
-        self._with_token(node)
-        parent = self.directory(node.parent)
-        self.names.replace(parent, name_hash(node.name), BY_PAGE << POINTER_BITS | node.page, node.token)
-
-    def adopt(self, node: Node) -> None:
-        """A node is new."""
-        node.dirty = True
-        if node.id:
-            assert not isinstance(node, Link)
-            self._by_id[node.id] = node
-        else:
-            assert isinstance(node, File | Link)
-            self._with_token(node)
-
-    def _with_token(self, node: File | Link) -> None:
-        node.token = IN_MEMORY << POINTER_BITS | self._next_token
-        self._next_token += 1
-        self._tokens[node.token] = node
-
-    def pointer_to(self, node: Directory | File | Link) -> int:
-        """What a bucket has to hold to lead to a node."""
-        if node.id:
-            return by_id(node.id)
-        assert not isinstance(node, Directory)
-        return node.token if node.dirty else BY_PAGE << POINTER_BITS | node.page
-
-    # -- files by number
-
-    def file(self, ino: int) -> Directory | File:
-        """The inode with this number, which somebody found by its name before; Corrupt where nobody did."""
-        found = self._nameless.get(ino)
-        if found is not None:
-            return found
-        if ino < FIRST_INO:
-            return self.directory(ino)
-        place = self._pinned.get(ino) or self._recent.get(ino)
-        if place is not None:
-            number, hashed = place
-            if hashed < 0:
-                node = self.by_id(number)
-                if isinstance(node, File) and node.ino == ino:
-                    return node
-            else:
-                for pointer, known in self.bucket(self.directory(number), hashed % self.shape.buckets):
-                    if known in (None, hashed):
-                        node = self.child(pointer)
-                        if isinstance(node, File) and node.ino == ino:
-                            return node
-        raise Corrupt(Where(ino=ino), "nobody knows where a file with this number is")
-
-    def remember(self, inode: Directory | File) -> None:
-        """Know where a file is, by its number."""
-        if isinstance(inode, Directory):
-            return
-        place = (inode.id, -1) if inode.id else (inode.parent, name_hash(inode.name))
-        if inode.ino in self._held:
-            self._pinned[inode.ino] = place
-            return
-        self._recent[inode.ino] = place
-        self._recent.move_to_end(inode.ino)
-        while len(self._recent) > KEPT_PLACES:
-            self._recent.popitem(last=False)
-
-    def new_ino(self) -> int:
-        """A number for a new file; each is used once."""
-        if self._next_ino >= MOST_INOS:
-            raise fail(errno.ENOSPC)
-        self._next_ino += 1
-        return self._next_ino - 1
-
-    def hold(self, ino: int) -> None:
-        """Somebody knows this inode: it stays when its last name goes."""
-        self._held[ino] = self._held.get(ino, 0) + 1
-        place = self._recent.pop(ino, None)
-        if place is not None:
-            self._pinned[ino] = place
+    # -- files that are held
 
     def release(self, ino: int) -> None:
         """One who knew it has forgotten it; without a name it goes."""
@@ -261,11 +72,6 @@ class Engine(Volume):
         if gone is not None and self._broken is None:
             with self._operation(0):
                 self._evict(gone)
-
-    @property
-    def nameless(self) -> list[int]:
-        """The inodes without a name that are held."""
-        return sorted(self._nameless)
 
     # -- making it safe
 
@@ -407,98 +213,6 @@ class Engine(Volume):
         need = self.waiting + pages + self._checkpoint_cost() + self._left_to_clean()
         return self.log.room >= need
 
-    # -- commits
-
-    def commit(self) -> None:
-        """Write what has changed; from its last page on it counts."""
-        nodes = list(self._tokens.values()) + [node for node in self._by_id.values() if isinstance(node, File)]
-        for node in nodes:
-            if isinstance(node, File):
-                self._write_content(node)
-        for node in self._nameless.values():
-            if isinstance(node, File):
-                self._write_fresh(node)
-        order: list[Node] = [node for node in nodes if not node.id]
-        order += [node for node in self._by_id.values() if isinstance(node, File)]
-        order += [node for node in self._by_id.values() if isinstance(node, Virtual)]
-        order += [node for node in self._by_id.values() if isinstance(node, Directory)]
-        for number, node in enumerate(order):
-            self._write_node(node, commit=number == len(order) - 1)
-        self._tokens.clear()
-        self._by_id.clear()
-        self._indexed.clear()
-
-    def _append(self, kind: int, data: bytes, tag: Tagged, *, commit: bool = False) -> int:
-        """Write a page to the log; what was kept of its place is of a time before the block was erased."""
-        page = self.log.append(kind, data, tag, commit=commit)
-        self._index.pop(page, None)
-        self._nodes.pop(page, None)
-        return page
-
-    def _write_node(self, node: Node, *, commit: bool) -> None:
-        page = self._append(node.page_kind, node.build(self.shape), self._tag(node), commit=commit)
-        self.space.give(node.page)
-        if node.id:
-            self._set_id(node.id, page)
-        else:
-            assert isinstance(node, File | Link)
-            directory = self.directory(node.parent)
-            self.names.replace(directory, name_hash(node.name), node.token, BY_PAGE << POINTER_BITS | page)
-            node.token = 0
-        node.page, node.dirty = page, False
-        super()._keep(node)
-
-    def _tag(self, node: Node, offset: int = 0) -> Tagged:
-        hashed = name_hash(node.name) if isinstance(node, File | Link) else 0
-        return Tagged(0, 0, node.id, node.parent, hashed, offset, node.ino, 0, 0)
-
-    def _write_content(self, file: File) -> None:
-        self._write_fresh(file)
-        for level, number in sorted(file.index):
-            old = self._index_pointer(file, level, number)
-            page = self._append(INDEX, file.index[level, number].tobytes(), self._tag(file, index_key(level, number)))
-            self.space.give(old)
-            file.pages += not old
-            self._point(file, level, number, page)
-        file.index.clear()
-
-    def _write_fresh(self, file: File) -> None:
-        for number in sorted(file.fresh):
-            page = self._append(DATA, bytes(file.fresh[number]), self._tag(file, number))
-            old = self._set_data(file, number, page)
-            self.space.give(old)
-            file.pages += not old
-        self._fresh -= len(file.fresh)
-        file.fresh.clear()
-
-    def _set_data(self, file: File, number: int, page: int) -> int:
-        """Let a page of a file's content lie elsewhere; where it lay."""
-        leaf, place = index_place(self.shape, number)
-        numbers = file.slots if leaf < 0 else self._changing_index(file, 0, leaf)
-        old, numbers[place] = numbers[place], page
-        return old
-
-    def _changing_index(self, file: File, level: int, number: int) -> array[int]:
-        """An index page that is about to change, and so are those above it; a new one where there is none."""
-        found = file.index.get((level, number))
-        if found is None:
-            there = self.index_page(file, level, number)
-            found = array("I", bytes(self.shape.page_size)) if there is None else array("I", there)
-            file.index[level, number] = found
-            self._indexed.add(file.ino)
-            above, which, _ = index_parent(self.shape, level, number)
-            if above >= 0:
-                self._changing_index(file, above, which)
-        return found
-
-    def _index_pointer(self, file: File, level: int, number: int) -> int:
-        above, which, place = index_parent(self.shape, level, number)
-        return (file.slots if above < 0 else self._changing_index(file, above, which))[place]
-
-    def _point(self, file: File, level: int, number: int, page: int) -> None:
-        above, which, place = index_parent(self.shape, level, number)
-        (file.slots if above < 0 else self._changing_index(file, above, which))[place] = page
-
     def checkpoint(self, clean: bool = False) -> None:
         """Write a checkpoint; what is not in use after it can be written over."""
         self.commit()
@@ -563,10 +277,3 @@ class Engine(Volume):
     def free_content(self, file: File, keep: int) -> None:
         """Give back the pages of a file from page `keep` on."""
         raise NotImplementedError
-
-    def forget_index(self, file: File, level: int, number: int) -> None:
-        """An index page of a file without a name stays in memory; its place is given back."""
-        page = self._index_pointer(file, level, number)
-        self.space.give(page)
-        file.pages -= bool(page)
-        self._point(file, level, number, 0)

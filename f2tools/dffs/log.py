@@ -101,7 +101,7 @@ class Log:
     def erase(self, block: int) -> None:
         """Erase a block, and count it."""
         self.chip.erase(block)
-        self.space.erases[block] += 1
+        self.space.wear(block)
 
     def _mark(self, block: int) -> None:
         self.chip.mark_bad(block)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from f2tools.dffs.derive import Walk
 from f2tools.dffs.layout import SPACE
+from f2tools.dffs.state import SEQ_STEP, behind_the_end
 from f2tools.errors import Corrupt, DeviceError, Where
 
 if TYPE_CHECKING:
     from f2tools.dffs.engine import Engine
-
-SEQ_STEP = 1 << 20  # behind what a power cut left; more than any chain has pages
 
 
 def go_on(engine: Engine) -> None:
@@ -30,6 +29,9 @@ def recover(engine: Engine) -> None:
     def tell(code: str, detail: str, ino: int | None, page: int | None) -> None:
         raise Corrupt(Where(ino=ino), f"{code}: {detail}; `f2tools dffs fsck` says more")
 
+    lost = behind_the_end(engine.pages, engine.state, engine.rolled)
+    if lost is not None:
+        tell("DFF005", f"the log can't be followed to page {lost}, which was committed", None, lost)
     reached = Walk(engine, tell).run()
     rolled, log, space = engine.rolled, engine.log, engine.space
     named = [page for page in (*engine.state.table, *engine.state.space) if 0 < page < engine.shape.pages]
@@ -41,7 +43,7 @@ def recover(engine: Engine) -> None:
     space.live[named] = True
     space.count_anew()
     for block in rolled.blocks:
-        space.erases[block] += 1
+        space.wear(block)
     engine.forget_log(reached.ids, max(rolled.last_ino, reached.last_ino) + 1)
     log.seq = rolled.seq + SEQ_STEP
     # what the log went through since the checkpoint has to stay until there is a new one

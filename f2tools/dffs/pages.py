@@ -215,12 +215,17 @@ def open_pages(place: Device | Nand) -> tuple[Superblock, Pages]:
     sb = find_super(place)
     if sb is None:
         raise NotDffs(f"{place.name}: no Direct Flash File System; `f2tools dffs mkfs` makes one")
+    return sb, pages_of(sb, place)
+
+
+def pages_of(sb: Superblock, place: Device) -> Pages:
+    """The pages of a volume with this superblock in a dump, with spare areas or without; this then owns the dump."""
     shape = shape_of(sb)
     geometry = Geometry(shape.blocks, shape.page_size, shape.spare_size, shape.pages_per_block)
     if place.size_bytes >= geometry.raw_bytes:
-        return sb, Pages(shape, Nand(geometry, _cut(place, geometry.raw_bytes)))
+        return Pages(shape, Nand(geometry, _cut(place, geometry.raw_bytes)))
     if place.size_bytes >= geometry.data_bytes:
-        return sb, Pages(shape, None, _cut(place, geometry.data_bytes))
+        return Pages(shape, None, _cut(place, geometry.data_bytes))
     raise Corrupt(
         Where(area="superblock"),
         f"{place.name} has {place.size_bytes} bytes; the volume takes {geometry.raw_bytes} with spare areas and "

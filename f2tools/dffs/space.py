@@ -17,6 +17,7 @@ from f2tools.errors import Corrupt, Where
 
 SAYS_MORE = "`f2tools dffs fsck` says more"
 Policy = Literal["greedy", "cost-benefit"]
+MOST_ERASES = (1 << 32) - 1  # as it is stored
 WORN_APART = 8
 """Erases between the least and the most worn block from which on the least worn one is emptied, to be worn too."""
 
@@ -103,6 +104,10 @@ class Space:
         least = int(found[np.argmin(self.erases[found])])
         apart = int(self.erases[self.usable].max()) - int(self.erases[least])
         return least if apart > WORN_APART and self.counts[least] else None
+
+    def wear(self, block: int) -> None:
+        """A block was erased once more."""
+        self.erases[block] = min(int(self.erases[block]) + 1, MOST_ERASES)
 
     def retire(self, block: int) -> None:
         """A block is bad."""

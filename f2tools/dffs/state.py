@@ -27,8 +27,14 @@ from f2tools.dffs.layout import (
 from f2tools.dffs.pages import Pages, Tagged
 from f2tools.errors import Corrupt, DeviceError, Where
 
+SEQ_STEP = 1 << 20
+"""How far the numbers of the log go on behind what a power cut left; more than any chain has pages."""
 MOST_WRITTEN = 1 << 56  # pages and checkpoints that no flash lives to see
 _CRC_AT = Checkpoint.offset_of("crc")
+
+
+class NoCheckpoint(Corrupt):
+    """No checkpoint can be read."""
 
 
 @dataclass
@@ -94,9 +100,12 @@ def checkpoint_blocks(sb: Superblock) -> list[int]:
 
 def newest(pages: Pages, sb: Superblock) -> State:
     """The newest checkpoint that is whole; Corrupt where there is none."""
-    found = _newest_by_tags(pages, sb) if pages.has_spare else _newest_by_looking(pages, sb)
+    found = _newest_by_tags(pages, sb) if pages.has_spare else newest_by_looking(pages, sb)
     if found is None:
-        raise Corrupt(Where(area="checkpoints"), "none is whole, so nothing says where the files are")
+        raise NoCheckpoint(
+            Where(area="checkpoints"),
+            "none is whole, and they say where files are; `f2tools dffs fsck -y --dry-run` says what can be done",
+        )
     return found
 
 
@@ -115,7 +124,8 @@ def _newest_by_tags(pages: Pages, sb: Superblock) -> State | None:
     return None
 
 
-def _newest_by_looking(pages: Pages, sb: Superblock) -> State | None:
+def newest_by_looking(pages: Pages, sb: Superblock) -> State | None:
+    """The newest checkpoint that is whole, whatever tags say; None where there is none."""
     per_block = pages.shape.pages_per_block
     there = (
         _look(pages, sb, page)
@@ -163,6 +173,18 @@ def roll_forward(pages: Pages, state: State) -> Rolled:
             rolled.committed = rolled.pages
             waiting.clear()
         page += 1
+
+
+def behind_the_end(pages: Pages, state: State, rolled: Rolled) -> int | None:
+    """A page that was committed behind the one where the log can't be followed any further, as only damage to the log
+    leaves it; None where there is none."""
+    per = pages.shape.pages_per_block
+    for block in [state.head.log_block, *state.chain]:
+        for page in range(block * per, (block + 1) * per):
+            tag = pages.tag(page)
+            if tag is not None and tag.flags & COMMIT and rolled.seq <= tag.seq < rolled.seq + SEQ_STEP // 2:
+                return page
+    return None
 
 
 def _there(pages: Pages, page: int, seq: int) -> Tagged | None:

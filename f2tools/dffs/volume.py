@@ -32,13 +32,14 @@ from f2tools.dffs.layout import (
     TABLE,
     TARGET_MAX,
     VIRTUAL,
+    Superblock,
     index_key,
     index_parent,
     index_place,
 )
 from f2tools.dffs.nodes import Directory, File, Inode, Link, Malformed, Node, Virtual, name_hash, parse_node, slots_of
-from f2tools.dffs.pages import open_pages, shape_of
-from f2tools.dffs.state import Rolled, newest, roll_forward
+from f2tools.dffs.pages import Pages, open_pages, shape_of
+from f2tools.dffs.state import Rolled, State, newest, roll_forward
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.flash.nand import Nand
 
@@ -67,16 +68,24 @@ class Volume:
     """A Direct Flash File System on a device, which it owns; see the module's docstring."""
 
     def __init__(self, device: Device | Nand, *, keep_nodes: int = KEPT_NODES) -> None:
-        self.sb, self.pages = open_pages(device)
+        self.sb, self.pages = self._opened(device)
         self.name = device.name
         self.shape = shape_of(self.sb)
         self.uuid = UUID(bytes=self.sb.uuid)
-        self.state = newest(self.pages, self.sb)
-        self.rolled = roll_forward(self.pages, self.state) if self.pages.has_spare else Rolled(seq=self.state.head.seq)
+        self.state, self.rolled = self._stands()
         self.keep_nodes = keep_nodes
         self._table: dict[int, array[int]] = {}
         self._nodes: OrderedDict[int, Node] = OrderedDict()
         self._index: OrderedDict[int, array[int]] = OrderedDict()
+
+    def _opened(self, device: Device | Nand) -> tuple[Superblock, Pages]:
+        """Where it lies."""
+        return open_pages(device)
+
+    def _stands(self) -> tuple[State, Rolled]:
+        """The checkpoint that counts, and what was committed after it."""
+        state = newest(self.pages, self.sb)
+        return state, roll_forward(self.pages, state) if self.pages.has_spare else Rolled(seq=state.head.seq)
 
     @property
     def clean(self) -> bool:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from f2tools.dffs.check import check
-from f2tools.dffs.engine import NoIds
 from f2tools.dffs.layout import Shape
 from f2tools.dffs.mkfs import format_chip
 from f2tools.dffs.nodes import Directory
 from f2tools.dffs.problems import PROBLEMS
 from f2tools.dffs.report import measure
 from f2tools.dffs.volume import Volume
+from f2tools.dffs.waiting import NoIds
 from f2tools.dffs.write import WritableVolume
 from f2tools.flash.nand import Faults, Geometry, Nand
 from tests.device.interrupt import interrupted
