@@ -75,15 +75,20 @@ def open_device(
 
 
 def open_for_change(
-    path: str | Path, *, extra: Sequence[str | Path] = (), dry_run: bool = False, undo: str | None = None
+    path: str | Path,
+    *,
+    extra: Sequence[str | Path] = (),
+    dry_run: bool = False,
+    undo: str | None = None,
+    whole: bool = False,
 ) -> Device:
     """What a command that changes an image opens: itself; with `undo` behind a log of what is overwritten; for a
-    `dry_run` read-only below changes in memory."""
+    `dry_run` read-only below changes in memory.  `whole` as in `open_device`."""
     if dry_run:
         from f2tools.device.changes.overlay import Overlay
 
-        return Overlay(open_device(path, extra=extra))
-    device = open_device(path, write=True, extra=extra)
+        return Overlay(open_device(path, extra=extra, whole=whole))
+    device = open_device(path, write=True, extra=extra, whole=whole)
     if not undo:
         return device
     from f2tools.device.changes.undo import UndoLog

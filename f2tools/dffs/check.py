@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from f2tools.device.open import open_device
 from f2tools.dffs.derive import Reached, Walk
-from f2tools.dffs.layout import SPACE
+from f2tools.dffs.layout import CHECKPOINT, SPACE
+from f2tools.dffs.lost_super import super_from_scan
 from f2tools.dffs.nodes import File
-from f2tools.dffs.pages import parse_super
+from f2tools.dffs.pages import NotDffs, parse_super
 from f2tools.dffs.problems import Finding, finding
 from f2tools.dffs.space import Space
-from f2tools.dffs.volume import Volume
+from f2tools.dffs.state import NoCheckpoint, behind_the_end, checkpoint_blocks
+from f2tools.dffs.volume import Volume, open_volume
 from f2tools.errors import F2fsError
 from f2tools.text import printable
 
@@ -90,6 +93,21 @@ class _Check(Walk):
         if len(seen) > 1:
             self.found("DFF002")
 
+    def checkpoints(self) -> None:
+        """No checkpoint that is newer than the one that counts has been lost, and nothing of the log behind it."""
+        volume, per = self.volume, self.shape.pages_per_block
+        tags = (
+            (volume.pages.tag(page), page)
+            for block in checkpoint_blocks(volume.sb)
+            for page in range(block * per, (block + 1) * per)
+        )
+        lost = behind_the_end(volume.pages, volume.state, volume.rolled)
+        if lost is not None:
+            self.found("DFF005", f"it ends at number {volume.rolled.seq}", page=lost)
+        last = max(((tag.offset, page) for tag, page in tags if tag and tag.kind == CHECKPOINT), default=(0, 0))
+        if last[0] > volume.state.head.number & 0xFFFFFFFF:
+            self.found("DFF004", f"number {last[0]}, and number {volume.state.head.number} counts", page=last[1])
+
     def tables(self) -> None:
         """Every page of the mapping table is there, and what it leads to is led to by names."""
         for which in range(self.shape.table_pages):
@@ -160,6 +178,7 @@ def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> Df
     """Check a volume that was opened for reading."""
     checking = _Check(volume, advance)
     checking.supers()
+    checking.checkpoints()
     reached = checking.run()
     checking.tables()
     checking.space(reached)
@@ -169,3 +188,17 @@ def check(volume: Volume, advance: Callable[[int], None] = lambda _: None) -> Df
     made.committed_since, made.uncommitted = volume.rolled.committed, volume.rolled.pages - volume.rolled.committed
     made.bits_put_right = volume.pages.put_right
     return made
+
+
+def check_dump(path: str, advance: Callable[[int], None] = lambda _: None) -> DffsReport:
+    """Check the volume in a dump, also one that can't be opened and could be repaired; NotDffs where there is none."""
+    try:
+        with open_volume(path) as volume:
+            return check(volume, advance)
+    except NoCheckpoint as error:
+        return DffsReport(findings=[finding("DFF004", str(error))])
+    except NotDffs:
+        with open_device(path, whole=True) as device:
+            if super_from_scan(device) is None:
+                raise
+        return DffsReport(findings=[finding("DFF001", "no copy is whole; checkpoints tell what it said")])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +13,12 @@ from f2tools.dffs.dump_cli import dump
 from f2tools.dffs.mount_cli import mount
 from f2tools.dffs.recover_cli import recover
 from f2tools.dffs.report_cli import report
-from f2tools.options import FINDINGS_LEFT, CheckCommand, Size, human_size, json_option, print_json, progress, require
+from f2tools.options import CheckCommand, Size, human_size, json_option, print_json, progress, require
+from f2tools.repair_cli import Made, Wanted, exit_code, make, repair_options, say, wanted
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.dffs.check import DffsReport
     from f2tools.dffs.layout import Shape
     from f2tools.flash.nand import Nand
 
@@ -95,39 +98,62 @@ def _make_filled(flash: str, shape: Shape, bad: tuple[int, ...], source: str, xa
 
 @dffs.command(cls=CheckCommand)
 @click.argument("flash", type=click.Path(path_type=str))
+@repair_options
 @json_option
-def fsck(flash: str, as_json: bool) -> None:
-    """Check a volume, all content included; say what is wrong and where.  Nothing is written.
+def fsck(flash: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
+    """Check a volume, all content included; say what is wrong and where.
 
-    Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 4 for a damaged one; 8 where it can't
-    be checked; 16 wrong usage; 32 interrupted.
+    Writes only with -y, and only a repair that was made in memory first and checked.  It is made from what is on the
+    flash twice; what has lost its name goes to /lost+found; what is lost is said.  It counts from its last page on: a
+    repair that was killed has changed nothing, and is made by the same command.
+
+    Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 1 damage, and all of it repaired; 4
+    damage is left; 8 where it can't be checked; 16 wrong usage; 32 interrupted.
 
     \b
-    Example:
+    Examples:
       f2tools dffs fsck card.nand
+      f2tools dffs fsck -y --dry-run card.nand
+      f2tools dffs fsck -y --undo before.undo card.nand
     """
-    from f2tools.dffs.check import check
-    from f2tools.dffs.volume import open_volume
+    from f2tools.dffs.check import check_dump
 
-    with open_volume(flash) as volume, progress("pages", None) as bar:
-        found = check(volume, bar.advance)
+    asked = wanted(no, yes, dry_run, undo)
+    with progress("pages", None) as bar:
+        found = check_dump(flash, bar.advance)
+    made = None if found.sound or not asked.repair else _repaired(flash, asked)
     if as_json:
-        print_json({"image": flash, **found.as_dict()})
+        print_json({"image": flash, **found.as_dict(), **({} if made is None else {"repair": made.as_dict()})})
     else:
-        for finding in found.findings:
-            click.echo(printable(str(finding)))
-        for line in _said_of(found):
-            click.echo(f"{printable(flash)}: {line}")
-        verdict = "sound" if found.sound else f"damaged, {len(found.findings) + found.left_out} findings"
-        click.echo(
-            f"{printable(flash)}: {verdict}; {found.directories} directories, {found.files} other files, "
-            f"{found.pages_used} pages used"
+        _say_report(flash, found)
+        if made is not None:
+            say(flash, made, asked, "f2tools dffs dump extract")
+    sys.exit(exit_code(found.sound, made))
+
+
+def _repaired(flash: str, asked: Wanted) -> Made:
+    from f2tools.dffs.repair import rehearse, repair_image
+
+    now = time.time_ns()
+    with progress("erase blocks", None) as bar:
+        return make(
+            asked, lambda: rehearse(flash, now, bar.advance), lambda undo: repair_image(flash, now, undo, bar.advance)
         )
-    if not found.sound:
-        sys.exit(FINDINGS_LEFT)
 
 
-def _said_of(report: Any) -> list[str]:
+def _say_report(flash: str, found: DffsReport) -> None:
+    for finding in found.findings:
+        click.echo(printable(str(finding)))
+    for line in _said_of(found):
+        click.echo(f"{printable(flash)}: {line}")
+    verdict = "sound" if found.sound else f"damaged, {len(found.findings) + found.left_out} findings"
+    click.echo(
+        f"{printable(flash)}: {verdict}; {found.directories} directories, {found.files} other files, "
+        f"{found.pages_used} pages used"
+    )
+
+
+def _said_of(report: DffsReport) -> list[str]:
     """What is no damage and good to know."""
     lines: list[str] = []
     if not report.clean:

@@ -81,7 +81,11 @@ class Walk:
         if number in self.reached.ids and number != ROOT_ID:
             self.tell("DFF042", f"logical id {number}", ino, None)
             return False
-        page = self.volume.id_page(number)
+        try:
+            page = self.volume.id_page(number)
+        except F2fsError as error:
+            self.tell("DFF010", str(error), ino, None)
+            return False
         self.reached.ids[number] = page
         return self.take(page, ino)
 

@@ -48,6 +48,12 @@ def shape_for(size: int, page_size: int = 2048, block_size: int = 128 << 10, spa
     return shape
 
 
+def reserved(shape: Shape, good: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """(blocks for superblocks, blocks for checkpoints, all others) of the good ones of a chip."""
+    count = min(LEAST_CHECKPOINT_BLOCKS + shape.blocks // BLOCKS_PER_CHECKPOINT_BLOCK, MOST_CHECKPOINT_BLOCKS)
+    return good[:MOST_SUPERS], good[MOST_SUPERS : MOST_SUPERS + count], good[MOST_SUPERS + count :]
+
+
 def format_chip(chip: Nand, *, uuid: bytes | None = None, now: int | None = None, uid: int = 0, gid: int = 0) -> None:
     """Write an empty volume onto a chip that is erased but for bad block marks."""
     geometry = chip.geometry
@@ -57,8 +63,7 @@ def format_chip(chip: Nand, *, uuid: bytes | None = None, now: int | None = None
         raise Usage(problem)
     now = time.time_ns() if now is None else now
     good = [block for block in range(shape.blocks) if not chip.is_bad(block)]
-    count = min(LEAST_CHECKPOINT_BLOCKS + shape.blocks // BLOCKS_PER_CHECKPOINT_BLOCK, MOST_CHECKPOINT_BLOCKS)
-    supers, cp_blocks, rest = good[:MOST_SUPERS], good[MOST_SUPERS : MOST_SUPERS + count], good[MOST_SUPERS + count :]
+    supers, cp_blocks, rest = reserved(shape, good)
     least = LEAST_LOG_BLOCKS + (2 * shape.table_pages + 2 * shape.space_pages) // shape.pages_per_block
     if len(rest) < least:
         raise Usage(

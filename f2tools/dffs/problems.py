@@ -19,6 +19,8 @@ PROBLEMS = {
         Problem("DFF001", "a copy of the superblock is damaged: {detail}"),
         Problem("DFF002", "the copies of the superblock say different things"),
         Problem("DFF003", "the checkpoint counts {detail}"),
+        Problem("DFF004", "the newest checkpoint can't be read: {detail}"),
+        Problem("DFF005", "the log was committed further than it can be followed: {detail}"),
         Problem("DFF010", "a page of the mapping table can't be used: {detail}"),
         Problem("DFF011", "the link count is wrong: {detail}"),
         Problem("DFF012", "the count of pages is wrong: {detail}"),

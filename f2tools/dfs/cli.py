@@ -13,8 +13,6 @@ from f2tools.dfs.dump_cli import dump
 from f2tools.dfs.mount_cli import mount
 from f2tools.errors import Usage
 from f2tools.options import (
-    FINDINGS_LEFT,
-    REPAIRED,
     CheckCommand,
     Share,
     Size,
@@ -25,14 +23,14 @@ from f2tools.options import (
     progress,
     undo_option,
 )
-from f2tools.text import command_line, printable
+from f2tools.repair_cli import Made, Wanted, check_applying, exit_code, make, repair_options, say, wanted
+from f2tools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from f2tools.dfs.check import DfsReport
     from f2tools.dfs.recover import DfsRecoveryPlan
-    from f2tools.dfs.repair import Repair
 
 
 @click.group()
@@ -108,10 +106,7 @@ def mkfs(
 
 @dfs.command(cls=CheckCommand)
 @click.argument("image", type=click.Path(path_type=str))
-@click.option("-n", "no", is_flag=True, help="Check only, change nothing: what happens without any option too.")
-@click.option("-y", "yes", is_flag=True, help="Repair everything, without asking.")
-@click.option("--dry-run", is_flag=True, help="With -y: go through with it in memory, and write nothing.")
-@click.option("--undo", metavar="FILE", help="With -y: keep what is overwritten, for `f2tools undo FILE IMAGE`.")
+@repair_options
 @json_option
 def fsck(image: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
     """Check a volume; say what is wrong and where.
@@ -132,46 +127,24 @@ def fsck(image: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_js
     from f2tools.dfs.check import check
     from f2tools.dfs.volume import open_volume
 
-    if no and yes:
-        raise click.UsageError("-n and -y exclude each other")
-    if (undo or dry_run) and not yes:
-        raise click.UsageError("--undo and --dry-run go with -y")
-    if undo and dry_run:
-        raise click.UsageError("--dry-run writes nothing that --undo could keep")
+    asked = wanted(no, yes, dry_run, undo)
     with open_volume(image) as volume, progress("inodes", None) as bar:
         report = check(volume, bar.advance)
-    found = None if report.sound or not yes else _repaired(image, dry_run, undo)
+    made = None if report.sound or not asked.repair else _repaired(image, asked)
     if as_json:
-        said = {} if found is None else {"repair": {**found[0].as_dict(), "dry_run": dry_run, "complete": found[1]}}
-        print_json({"image": image, **report.as_dict(), **said})
+        print_json({"image": image, **report.as_dict(), **({} if made is None else {"repair": made.as_dict()})})
     else:
         _say_report(image, report)
-        if found is not None:
-            _say_repair(image, *found, dry_run, undo)
-    if not report.sound:
-        sys.exit(REPAIRED if found is not None and found[1] and not dry_run else FINDINGS_LEFT)
+        if made is not None:
+            say(image, made, asked, "f2tools dfs dump extract")
+    sys.exit(exit_code(report.sound, made))
 
 
-def _repaired(image: str, dry_run: bool, undo: str | None) -> tuple[Repair, bool]:
-    """(what the repair is, whether the volume is sound after it); it is rehearsed in memory before it is made."""
+def _repaired(image: str, asked: Wanted) -> Made:
     from f2tools.dfs.repair import rehearse, repair_image
 
     now = time.time_ns()
-    said, sound = rehearse(image, now)
-    return (repair_image(image, now, undo), sound) if sound and not dry_run else (said, sound)
-
-
-def _say_repair(image: str, said: Repair, sound: bool, dry_run: bool, undo: str | None) -> None:
-    would = "would be " if dry_run or not sound else ""
-    for line in said.done:
-        click.echo(f"{would}done: {printable(line)}")
-    for line in said.lost:
-        click.echo(f"{would}lost: {printable(line)}")
-    copies = "`f2tools dfs dump extract` copies out what can be read"
-    then = "sound after that" if sound else f"not sound after that; {copies}"
-    click.echo(f"{printable(image)}: {'nothing was written; ' if would else ''}{then}")
-    if undo and not would:
-        click.echo(f"`{command_line('f2tools', 'undo', undo, image)}` takes the repair back")
+    return make(asked, lambda: rehearse(image, now), lambda undo: repair_image(image, now, undo))
 
 
 def _say_report(image: str, report: DfsReport) -> None:
@@ -220,10 +193,7 @@ def recover(image: str, apply: bool, dry_run: bool, undo: str | None, as_json: b
     from f2tools.dfs.recover import apply as put_in_order
     from f2tools.dfs.recover import make_plan
 
-    if (dry_run or undo) and not apply:
-        raise Usage("--dry-run and --undo go with --apply")
-    if dry_run and undo:
-        raise Usage("--dry-run writes nothing that --undo could keep")
+    check_applying(apply, dry_run, undo)
     plan = make_plan(image)
     if apply and plan.needed:
         put_in_order(image, undo, dry_run=dry_run)

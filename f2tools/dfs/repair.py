@@ -13,8 +13,6 @@ from __future__ import annotations
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 from zlib import crc32
 
 from f2tools.dfs.buckets import BUCKET_BLOCKS, bucket_of
@@ -41,22 +39,11 @@ from f2tools.dfs.volume import Volume, read_super
 from f2tools.dfs.wal import idle_head, put_in_place, read_head
 from f2tools.errors import F2fsError
 from f2tools.flash.vsl import Vsl
+from f2tools.repaired import Repair, free_name
 from f2tools.text import printable
 
 LOST_AND_FOUND = b"lost+found"
 _RECORD = DirRecord.unpacker()[0]
-
-
-@dataclass
-class Repair:
-    """What was done, and what was lost by it or before, a line each."""
-
-    done: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"done": self.done, "lost": self.lost}
 
 
 def rehearse(path: str, now: int) -> tuple[Repair, bool]:
@@ -503,14 +490,6 @@ class _Repairer:
             for place in SUPER_PLACES:
                 self.layer.write_vblocks(place, sb.build().ljust(BLOCK, b"\0"))
         self.layer.flush()
-
-
-def free_name(names: set[bytes], wanted: bytes) -> bytes:
-    """A name that is not there yet."""
-    name, number = wanted, 1
-    while name in names:
-        name, number = b"%s.%d" % (wanted, number), number + 1
-    return name
 
 
 def found_in(block: bytes, at: int) -> Iterator[Dentry]:
