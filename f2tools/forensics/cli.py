@@ -126,6 +126,15 @@ def _here(image: str) -> str:
     return name
 
 
+def known_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Sets of hashes of known files, and whether those files are left out."""
+    command = click.option("--hide-known", is_flag=True, help="Leave known files out.")(command)
+    return click.option(
+        "--known", "sets", multiple=True, metavar="SET", type=click.Path(exists=True, dir_okay=False, path_type=str),
+        help="Mark files whose hash is in SET: a list, output of md5sum or hashdeep, or NSRL's CSV (repeatable).",
+    )(command)  # fmt: skip
+
+
 @click.command()
 @image_argument
 @click.argument("pattern", required=False)
@@ -137,6 +146,7 @@ def _here(image: str) -> str:
     show_default=True, help="The lowest grade to show or write.",
 )  # fmt: skip
 @keep_options
+@known_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
 @index_option
 @key_option
@@ -145,6 +155,7 @@ def _here(image: str) -> str:
 @layout_option
 def undelete(
     image: str, pattern: str | None, target: str | None, listing: bool, versions: bool, least: str, keep: Keep,
+    sets: tuple[str, ...], hide_known: bool,
     as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
     layout: Layout | None, force: bool,
 ) -> None:  # fmt: skip
@@ -166,6 +177,7 @@ def undelete(
       f2tools undelete card.img 'DCIM/*.jpg' -o rescued
     """
     require(not (listing and target), "--list and -o DIR contradict each other")
+    require(not hide_known or bool(sets), "--hide-known needs a --known SET")
     require(
         pattern is None or os.path.isdir(pattern) or not os.path.exists(pattern),
         f"{pattern} is a file of its own: one image at a time, and a pattern that is no file",
@@ -178,8 +190,11 @@ def undelete(
         run = Undelete(volume, index)
         with Restorer(volume, run.contents, target, keep) if target else nullcontext() as restorer:
             counts: dict[str, int] = dict.fromkeys(GRADES, 0)
-            header = not as_json
-            for found in _found(run, versions):
+            header, hidden = not as_json, 0
+            for found in _marked(run, versions, sets):
+                if hide_known and found.known:
+                    hidden += 1
+                    continue
                 if not selected(found, pattern) or GRADES.index(found.grade) > GRADES.index(least):
                     continue
                 if restorer is not None:
@@ -196,7 +211,8 @@ def undelete(
     if nothing:
         click.echo(f"f2tools: nothing that was deleted is called {printable(pattern or '')}", err=True)
     if not as_json:
-        click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()), err=True)
+        left_out = f", {hidden} known and left out" if hide_known else ""
+        click.echo(", ".join(f"{count} {grade}" for grade, count in counts.items()) + left_out, err=True)
     if restorer is not None:
         if restorer.report.left_out:
             click.echo(f"f2tools: {restorer.report.left_out}", err=True)
@@ -210,6 +226,19 @@ def _found(run: Undelete, versions: bool) -> Iterator[Found]:
     yield from run.deleted()
     if versions:
         yield from run.older()
+
+
+def _marked(run: Undelete, versions: bool, sets: tuple[str, ...]) -> Iterator[Found]:
+    """What is found, with the sets that know it."""
+    if not sets:
+        yield from _found(run, versions)
+        return
+    from f2tools.forensics.known import HASHES, Hashed, mark
+
+    every = list(_found(run, versions))
+    hashed = [Hashed(one.path, 0, one.state, run.hashes(one, HASHES) or {}, one.known) for one in every]
+    mark(hashed, sets)
+    yield from every
 
 
 def _lines(found: Found) -> Iterator[str]:
@@ -227,6 +256,8 @@ def _lines(found: Found) -> Iterator[str]:
         yield f"{below}linked as {printable(shown(path))}"
     for path in found.also:
         yield f"{below}also known as {printable(shown(path))}"
+    if found.known:
+        yield f"{below}known by {printable(', '.join(found.known))}"
     if found.grade != CERTAIN:
         yield f"{below}{found.grade}: {printable('; '.join(found.reasons))}"
 
@@ -362,3 +393,56 @@ def timeline(
         with newfile.text_output(output) as out:
             for line in write(run, form, not no_hashes):
                 out.write(line + "\n")
+
+
+@click.command()
+@image_argument
+@click.option("--format", "form", type=click.Choice(["hashdeep", "md5", "sha1", "sha256", "nsrl"]), default="hashdeep",
+              show_default=True, help="md5, sha1 and sha256 are what md5sum and its kin check.")  # fmt: skip
+@click.option("--living", "which", flag_value="live", help="Files that a mount shows only.")
+@click.option("--deleted", "which", flag_value="deleted", help="Deleted files only, of which all is left.")
+@click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
+@known_options
+@click.option("--only-known", is_flag=True, help="Known files only.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each file.")
+@index_option
+@key_option
+@device_option
+@force_option
+@layout_option
+def hashes(
+    image: str, form: str, which: str | None, output: str | None, sets: tuple[str, ...], hide_known: bool,
+    only_known: bool, as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
+    layout: Layout | None, force: bool,
+) -> None:  # fmt: skip
+    """Hashes of all files, living and deleted, as a set of known files; or those that such sets know, or don't.
+
+    \b
+    Example:
+      f2tools hashes clean.img -o clean.hashes
+      f2tools hashes card.img --known clean.hashes --hide-known
+      f2tools hashes card.img --living --format sha256 | (cd /mnt && sha256sum -c)
+    """
+    require(bool(sets) or not (hide_known or only_known), "--hide-known and --only-known need a --known SET")
+    require(not (hide_known and only_known), "--hide-known and --only-known contradict each other")
+    must_be_free(output, force)
+    from f2tools.forensics.known import deleted, living, mark, set_lines
+    from f2tools.forensics.undelete import Undelete
+
+    problems: list[str] = []
+    with _open(image, devices, keys, layout) if which == "live" else nullcontext() as alone:
+        if alone is not None:
+            files = list(living(alone, problems))
+        else:
+            with _indexed(image, devices, index_path, keys, layout) as (volume, index):
+                files = [] if which else list(living(volume, problems))
+                files += deleted(Undelete(volume, index))
+    mark(files, sets)
+    files = [one for one in files if not (hide_known and one.known) and (one.known or not only_known)]
+    with newfile.text_output(output) as out:
+        for line in (json.dumps(one.as_dict()) for one in files) if as_json else set_lines(files, form):
+            out.write(line + "\n")
+    for text in problems:
+        click.echo(f"f2tools: {printable(text)}", err=True)
+    if problems or (only_known and not files):
+        click.get_current_context().exit(1)

@@ -14,8 +14,8 @@ from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.containers.partition import Slice
 from f2tools.device.media.image import FileDevice
-from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.data import Extent
+from f2tools.forensics.known import HASHES
 from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.timeline import Line, lines
 from f2tools.forensics.times import iso, utc
@@ -25,7 +25,6 @@ from f2tools.text import markup
 VERSION = "2.0.0-beta.0"  # of the schema
 DFXML = "http://www.forensicswiki.org/wiki/Category:Digital_Forensics_XML"
 OURS = "urn:f2tools:dfxml"
-HASHES = ("md5", "sha1", "sha256")
 _TYPES = {
     stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFREG: "r", stat.S_IFIFO: "p", stat.S_IFCHR: "c", stat.S_IFBLK: "b",
     stat.S_IFSOCK: "h",
@@ -162,13 +161,5 @@ def _in_a_row(blkaddrs: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _hashes(run: Undelete, found: Found) -> Iterator[str]:
-    content = found.content
-    if content is None or content.gaps or content.volume.locked(content.inode):
-        return
-    try:
-        sums = run.contents.digests(content, HASHES)
-    except F2fsError as error:
-        found.reasons.append(str(error))
-        return
-    for name, value in (sums or {}).items():
+    for name, value in (run.hashes(found, HASHES) or {}).items():
         yield f'      <hashdigest type="{name}">{value}</hashdigest>'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -43,6 +43,7 @@ class Found:
     file: str | None = None
     deleted_by_ns: int | None = None  # it was gone by then
     also: list[bytes] = field(default_factory=list)  # paths that it had before
+    known: list[str] = field(default_factory=list)  # the sets of hashes that have it
 
 
 class Undelete:
@@ -282,6 +283,17 @@ class Undelete:
             found.grade = PARTIAL
             found.reasons.append(str(error))
 
+    def hashes(self, found: Found, names: Sequence[str]) -> dict[str, str] | None:
+        """Hashes of a file's content; None of what is no file, not whole, ciphertext or damaged."""
+        content = found.content
+        if content is None or found.type != "file" or content.gaps or content.volume.locked(content.inode):
+            return None
+        try:
+            return self.contents.digests(content, names)
+        except F2fsError as error:
+            found.reasons.append(str(error))
+            return None
+
     # -- names without an inode -----------------------------------------------------------------------------------
 
     def names_only(self) -> Iterator[Found]:
@@ -379,6 +391,8 @@ def as_dict(found: Found) -> dict[str, Any]:
         result["target"] = shown(found.target)
     if len(found.paths) > 1:
         result["more_paths"] = [shown(path) for path in found.paths[1:]]
+    if found.known:
+        result["known"] = found.known
     if found.also:
         result["also_known_as"] = [shown(path) for path in found.also]
     return result
