@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from f2tools.options import (
     must_be_free,
     print_json,
     progress,
+    require,
     say_waiting,
 )
 from f2tools.text import printable
@@ -223,9 +225,12 @@ def strings(
 
 @click.command()
 @image_argument
+@click.argument("more", nargs=-1, type=click.Path(path_type=str, exists=True))
 @click.option(
     "-o", "--output", "target", required=True, metavar="DIR", help="Put report.html and report.json into DIR."
 )
+@click.option("--case", "as_case", is_flag=True, help="Make DIR a case, also of one image; more can be added later.")
+@click.option("--note", default="", metavar="TEXT", help="What the chain of custody of a case says beside it.")
 @click.option("--no-hashes", is_flag=True, help="Leave out the hashes of the image, which cost reading all of it.")
 @click.option("--index", "index_path", metavar="INDEX", help=INDEX_HELP)
 @device_option
@@ -233,23 +238,37 @@ def strings(
 @force_option
 @json_option
 def report(
-    image: str, target: str, no_hashes: bool, index_path: str | None, devices: tuple[str, ...], keys: tuple[str, ...],
-    force: bool, as_json: bool,
+    image: str, more: tuple[str, ...], target: str, as_case: bool, note: str, no_hashes: bool, index_path: str | None,
+    devices: tuple[str, ...], keys: tuple[str, ...], force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a report on IMAGE: hashes, geometry, encryption policies, findings of fsck, deleted files, a timeline.
 
     The page stands alone: nothing is fetched, no script runs, and names from the image are only text.
 
+    Several images make a case: DIR has a directory for each, index.html over all of them, and case.json with the chain
+    of custody (who examined which image when, its hashes then, the version and the arguments).  Further images, or the
+    same ones again, are added to a case that is there; nothing in it is written over.
+
     \b
     Example:
       f2tools report card.img -o report
+      f2tools report phone.img card.img -o case --note "seized 2026-03-01"
     """
+    from f2tools.forensics.case import add, is_case
     from f2tools.forensics.report import examine, write_report
 
-    must_be_free(target, force)
-    found = examine(image, devices, keys, index_path, hashes=not no_hashes)
-    paths = write_report(found, target, force)
-    deleted: dict[str, Any] = found["deleted"]["grades"]
+    case = as_case or bool(more) or is_case(target)
+    require(not (more and (index_path or devices)), "--index and --device are of one image; add images one by one")
+    require(case or not note, "--note goes with a case: several images, or --case")
+    if not is_case(target):
+        must_be_free(target, force)
+    found = [examine(one, devices, keys, index_path, hashes=not no_hashes) for one in (image, *more)]
+    if case:
+        paths = add(target, found, sys.argv[1:], note)
+    else:
+        paths = write_report(found[0], target, force)
+    grades = [one["deleted"]["grades"] for one in found]
+    deleted: dict[str, Any] = {grade: sum(one[grade] for one in grades) for grade in grades[0]}
     if as_json:
         print_json({"files": [str(path) for path in paths], "deleted": deleted})
         return

@@ -208,8 +208,10 @@ def write_report(found: dict[str, Any], directory: str, replace: bool = False) -
 def page(found: dict[str, Any]) -> str:
     """The report as HTML."""
     title = f"Report on {', '.join(os.path.basename(one['path']) for one in found['images'])}"
-    body = [f"<h1>{_text(title)}</h1>"]
-    body.append(f'<p class="note">Made {_text(found["made"])} by f2tools {_text(found["tool"]["version"])}.</p>')
+    body = [f"<h1>{html_text(title)}</h1>"]
+    body.append(
+        f'<p class="note">Made {html_text(found["made"])} by f2tools {html_text(found["tool"]["version"])}.</p>'
+    )
     if found["warnings"]:
         body.append(f'<div class="bad">{_lines(found["warnings"])}</div>')
     body += ["<h2>Image</h2>", *(_image_table(one) for one in found["images"])]
@@ -218,32 +220,37 @@ def page(found: dict[str, Any]) -> str:
     body += ["<h2>Findings of fsck</h2>", _findings(found["fsck"])]
     body += ["<h2>Timeline</h2>", timeline_svg(found["timeline"]), _outside(found["timeline"])]
     body += ["<h2>Deleted files</h2>", _deleted(found["deleted"])]
+    return html_page(title, "".join(body))
+
+
+def html_page(title: str, body: str) -> str:
+    """A page that stands alone around its body: no script, nothing fetched."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
+        f"<title>{html_text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )
 
 
-def _text(value: object) -> str:
+def html_text(value: object) -> str:
     """Text from wherever: control characters and undecodable bytes as escapes, nothing of it markup."""
     return markup(str(value))
 
 
 def _lines(texts: Iterable[object]) -> str:
-    return "<br>".join(_text(text) for text in texts)
+    return "<br>".join(html_text(text) for text in texts)
 
 
 def _pairs(rows: Iterable[tuple[str, object]]) -> str:
-    cells = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in rows)
+    cells = "".join(f"<tr><th>{html_text(name)}</th><td>{html_text(value)}</td></tr>" for name, value in rows)
     return f'<div class="wide"><table>{cells}</table></div>'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]], total: int | None = None) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[object]], total: int | None = None) -> str:
     """Rows under a header; `total` where not all of them are shown."""
-    top = "".join(f"<th>{_text(name)}</th>" for name in head)
-    cells = "".join("<tr>" + "".join(f"<td>{_text(value)}</td>" for value in row) + "</tr>" for row in rows)
+    top = "".join(f"<th>{html_text(name)}</th>" for name in head)
+    cells = "".join("<tr>" + "".join(f"<td>{html_text(value)}</td>" for value in row) + "</tr>" for row in rows)
     note = ""
     if total is not None and total > len(rows):
         note = f'<p class="note">The first {len(rows)} of {total}; report.json has all.</p>'
@@ -307,7 +314,7 @@ def _policies(found: dict[str, Any]) -> str:
         )
         for one in policies
     ]  # fmt: skip
-    return _table(("version", "identifier or descriptor", "content", "names", "flags", "inodes", "key"), rows)
+    return html_table(("version", "identifier or descriptor", "content", "names", "flags", "inodes", "key"), rows)
 
 
 def _findings(fsck: dict[str, Any]) -> str:
@@ -319,7 +326,7 @@ def _findings(fsck: dict[str, Any]) -> str:
         (one.get("code"), one.get("severity"), one.get("message"), (one.get("repair") or {}).get("name", "none"))
         for one in findings[:MOST_ROWS]
     ]
-    return _table(("code", "severity", "what", "repair"), rows, len(findings)) + said
+    return html_table(("code", "severity", "what", "repair"), rows, len(findings)) + said
 
 
 def _outside(timeline: dict[str, Any]) -> str:
@@ -354,4 +361,4 @@ def _deleted(deleted: dict[str, Any]) -> str:
         for one in files[:MOST_ROWS]
     ]  # fmt: skip
     head = ("grade", "path", "type", "size", "modified (UTC)", "inode", "SHA-256", "why")
-    return f"<p>{_text(counts)}</p>{_table(head, rows, len(files)) if rows else ''}"
+    return f"<p>{html_text(counts)}</p>{html_table(head, rows, len(files)) if rows else ''}"

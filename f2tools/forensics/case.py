@@ -1,0 +1,211 @@
+"""A case: a directory with the reports on several images, one page over them, and the chain of custody.
+
+`case.json` says of every examination when, by whom, with which version and arguments, and the hashes of the image then;
+each entry holds the hash of the one before, so that none can be changed or left out unseen.  Nothing is written over:
+an image that is examined again gets a further report, and where its hash is another one, that is said.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from f2tools import __version__, newfile
+from f2tools.errors import Corrupt, Where
+from f2tools.forensics.picture import timeline_svg
+from f2tools.forensics.report import html_page, html_table, html_text, write_report
+
+CASE = "case.json"
+PAGE = "index.html"
+MOST_SHARED = 1000  # rows of contents that several images have
+
+
+def is_case(directory: str) -> bool:
+    """Whether a directory is a case already."""
+    return os.path.isfile(os.path.join(directory, CASE))
+
+
+def read_case(directory: str) -> dict[str, Any]:
+    """What case.json holds; Corrupt where an entry of the chain does not fit the one before."""
+    path = os.path.join(directory, CASE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            case = json.load(file)
+        entries = case["custody"]
+        before = None
+        for number, entry in enumerate(entries, 1):
+            if entry["previous"] != before:
+                raise Corrupt(Where(path=path), f"entry {number} of the custody does not follow the one before it")
+            before = _digest(entry)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corrupt(Where(path=path), f"is no case: {error}") from None
+    return case
+
+
+def add(directory: str, reports: Sequence[dict[str, Any]], arguments: Sequence[str], note: str = "") -> list[str]:
+    """Put reports, as `examine` makes them, into a case, which is made if need be; the files that were written."""
+    newfile.create_directory(directory)
+    case = read_case(directory) if is_case(directory) else {"format": 1, "custody": []}
+    written: list[str] = []
+    for found in reports:
+        image = found["images"][0]
+        name = _free_name(directory, os.path.basename(image["path"]) + (f"@{image['part']}" if image["part"] else ""))
+        paths = write_report(found, os.path.join(directory, name))
+        written += paths
+        case["custody"].append(_entry(case["custody"], found, name, paths[0], arguments, note))
+    for name, text in ((CASE, json.dumps(case, indent=1) + "\n"), (PAGE, page(directory, case))):
+        path = os.path.join(directory, name)
+        with newfile.text_output(path) as out:
+            out.write(text)
+        written.append(path)
+    return written
+
+
+def _free_name(directory: str, name: str) -> str:
+    """A name for the reports on an image, that nothing in the directory has."""
+    plain = "".join(c if c.isalnum() or c in "-_.@+" else "_" for c in name).lstrip(".") or "image"
+    found, number = plain, 1
+    while os.path.lexists(os.path.join(directory, found)) or found in (CASE, PAGE):
+        number += 1
+        found = f"{plain}-{number}"
+    return found
+
+
+def _entry(
+    custody: list[dict[str, Any]], found: dict[str, Any], name: str, report: str, arguments: Sequence[str], note: str
+) -> dict[str, Any]:
+    image = found["images"][0]
+    same = [one for one in custody if (one["image"], one["part"]) == (image["path"], image["part"])]
+    files = [{key: one[key] for key in ("path", "bytes", "hashes")} for one in image["files"]]
+    user = None
+    with suppress(OSError, KeyError):
+        user = getpass.getuser()
+    return {
+        "time": found["made"],
+        "user": user,
+        "host": socket.gethostname(),
+        "tool": f"f2tools {__version__}",
+        "arguments": list(arguments),
+        "note": note,
+        "image": image["path"],
+        "part": image["part"],
+        "bytes": image["content_bytes"],
+        "mtime_ns": image["mtime_ns"],
+        "content": image.get("content"),
+        "files": files,
+        "unchanged": None if not same else _same(same[-1], image, files),
+        "report": name,
+        "report_sha256": _sha256(report),
+        "previous": _digest(custody[-1]) if custody else None,
+    }
+
+
+def _same(before: dict[str, Any], image: dict[str, Any], files: list[dict[str, Any]]) -> bool | None:
+    """Whether an image is as it was; None where there are no hashes to tell."""
+    pairs = [(before["content"], image.get("content"))]
+    pairs += [(one["hashes"], other["hashes"]) for one, other in zip(before["files"], files, strict=False)]
+    told = [one == other for one, other in pairs if one and other]
+    return all(told) if told else None
+
+
+def _digest(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- the page ---------------------------------------------------------------------------------------------------
+
+
+def page(directory: str, case: dict[str, Any]) -> str:
+    """One page over all images: what they are, what they share, who examined them when."""
+    newest = {(one["image"], one["part"]): one for one in case["custody"]}
+    reports = {one["report"]: _report(directory, one) for one in newest.values()}
+    rows = [_row(one, reports[one["report"]]) for one in newest.values()]
+    head = ("image", "bytes", "volume", *("certain", "probable", "partial", "name only"), "SHA-256", "report")
+    body = [f"<h1>{html_text(f'Case of {len(newest)} images')}</h1>", html_table(head, rows)]
+    changed = [one for one in case["custody"] if one["unchanged"] is False]
+    for one in changed:
+        said = f"{one['image']} was another one on {one['time']} than when it was examined before."
+        body.append(f'<div class="bad">{html_text(said)}</div>')
+    for one in newest.values():
+        report = reports[one["report"]]
+        if report is not None:
+            body.append(f"<h2>{html_text(one['report'])}</h2>{timeline_svg(report['timeline'])}")
+    body += ["<h2>Deleted content that several images have</h2>", _shared(reports)]
+    body += ["<h2>Chain of custody</h2>", _custody(case["custody"])]
+    return html_page(f"Case {os.path.basename(os.path.abspath(directory))}", "".join(body))
+
+
+def _report(directory: str, entry: dict[str, Any]) -> dict[str, Any] | None:
+    """The report of an entry; None where it is no longer what was written."""
+    path = os.path.join(directory, entry["report"], "report.json")
+    try:
+        if _sha256(path) != entry["report_sha256"]:
+            return None
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def _row(entry: dict[str, Any], report: dict[str, Any] | None) -> list[object]:
+    where = entry["image"] + (f"@{entry['part']}" if entry["part"] else "")
+    if report is None:
+        return [
+            where,
+            entry["bytes"],
+            "the report was changed or is gone",
+            "",
+            "",
+            "",
+            "",
+            _hash(entry),
+            entry["report"],
+        ]
+    volume = report["volume"] or {}
+    what = f"{volume.get('label') or 'no label'}, {volume.get('uuid', 'not readable')}"
+    return [where, entry["bytes"], what, *report["deleted"]["grades"].values(), _hash(entry), entry["report"]]
+
+
+def _hash(entry: dict[str, Any]) -> str:
+    sums = entry["content"] or (entry["files"][0]["hashes"] if entry["files"] else None)
+    return sums["sha256"] if sums else "not made"
+
+
+def _shared(reports: dict[str, dict[str, Any] | None]) -> str:
+    places: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, report in reports.items():
+        for one in report["deleted"]["files"] if report is not None else ():
+            if one["sha256"] and one["size"]:
+                places[one["sha256"]].setdefault(name, one["path"])
+    rows = [
+        (digest, "; ".join(f"{name}: /{path}" for name, path in found.items()))
+        for digest, found in places.items()
+        if len(found) > 1
+    ]
+    if not rows:
+        return "<p>None.</p>"
+    return html_table(("SHA-256", "images and paths"), rows[:MOST_SHARED], len(rows))
+
+
+def _custody(entries: list[dict[str, Any]]) -> str:
+    said = {None: "", True: "as before", False: "CHANGED"}
+    rows = [
+        (
+            one["time"], f"{one['user'] or '?'}@{one['host']}", one["tool"], " ".join(one["arguments"]),
+            one["image"], _hash(one), said[one["unchanged"]], one["note"],
+        )
+        for one in entries
+    ]  # fmt: skip
+    return html_table(("time", "who", "tool", "arguments", "image", "SHA-256", "image is", "note"), rows)
