@@ -14,7 +14,7 @@ from f2tools.errors import F2fsError
 from f2tools.fuse.lease import Lease
 
 if TYPE_CHECKING:
-    from f2tools.fuse.operations import Handlers
+    from f2tools.fuse.served import Served
 
 log = logging.getLogger("f2tools.fuse")
 
@@ -27,10 +27,10 @@ FOREVER = 3600.0
 class Tending:
     """Tends one file system between requests."""
 
-    def __init__(self, handlers: Handlers, lease: Lease | None = None) -> None:
-        self._handlers = handlers
-        self._files = handlers.files
-        self._options = handlers.options
+    def __init__(self, served: Served, lease: Lease | None = None) -> None:
+        self._served = served
+        self._files = served.files
+        self._options = served.options
         self._lease = lease or Lease([])
         self._next_checkpoint = time.monotonic() + self._options.commit_seconds
         self._last_request = time.monotonic()
@@ -64,7 +64,7 @@ class Tending:
             return
         now = time.monotonic()
         leased = self._lease.take()
-        if now >= self._next_checkpoint or (not leased and self._files.unsaved and not self._handlers.has_open):
+        if now >= self._next_checkpoint or (not leased and self._files.unsaved and not self._served.has_open):
             self._checkpoint(idle=True)
         elif self._cleaning and now - self._last_request >= IDLE_SECONDS:
             self._cleaning = self._clean()
@@ -89,9 +89,9 @@ class Tending:
             self.checkpoints += 1
         except OSError as error:
             if not self._files.broken:
-                self._handlers.failed("checkpoint", error)
+                self._served.failed("checkpoint", error)
         except Exception as error:
-            self._handlers.failed("checkpoint", error)
+            self._served.failed("checkpoint", error)
 
     def _balance(self) -> None:
         """Memory follows what is looked at, also where nothing is ever changed."""
@@ -100,7 +100,7 @@ class Tending:
         except OSError as error:  # no room to write back: the next write is told
             log.info("writing back: %s", error)
         except Exception as error:
-            self._handlers.failed("writing back", error)
+            self._served.failed("writing back", error)
 
     def _clean(self) -> bool:
         """Clean a piece; whether there may be more to do."""
@@ -111,5 +111,5 @@ class Tending:
         except OSError as error:
             log.warning("cleaning: %s", error)
         except F2fsError as error:
-            self._handlers.failed("cleaning", error)
+            self._served.failed("cleaning", error)
         return False

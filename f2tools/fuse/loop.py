@@ -1,7 +1,7 @@
-"""The loop that serves FUSE requests one after the other, and does what is due in between.
+"""Waiting for FUSE requests, which are served one after the other, and doing what is due in between.
 
-The engine is not made for two operations at a time, so there is nothing to schedule: pyfuse3 is given, in the place of
-trio, a loop that waits for the next request in poll(2).  That saves most of the time that a small request takes.
+The engine is not made for two operations at a time, so there is nothing to schedule: whoever serves asks `wait` for the
+next request, which waits in poll(2).
 
 Where requests follow each other at once, it looks for the next one for a moment before it sleeps: to be woken, on
 another processor than the one who asks, takes longer than to answer a small request.
@@ -13,13 +13,10 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol
-
-import pyfuse3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
 BUSY_CHECK_SECONDS = 0.5  # how often, under load, it is asked what else is due
 LOOK_SECONDS = 50e-6  # for so long the next request is looked for
@@ -44,47 +41,11 @@ class Background(Protocol):
         ...
 
 
-class ClosedResourceError(Exception):
-    """The session ends; pyfuse3 expects it by this name."""
-
-
-class _Lock:
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-
-class _Nursery:
-    """Runs the one task there is when the block ends."""
-
-    def __init__(self) -> None:
-        self._tasks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-
-    def start_soon(self, task: Callable[..., Any], *args: Any, name: object = None) -> None:
-        self._tasks.append((task, args))
-
-    async def __aenter__(self) -> _Nursery:
-        return self
-
-    async def __aexit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            for task, args in self._tasks:
-                await task(*args)
-
-
 class Loop:
-    """Serves a session until it is unmounted or `stop` is called; stands in for the module trio in pyfuse3."""
-
-    name = "f2tools"  # as a task has one
-    ClosedResourceError = ClosedResourceError
-    Lock = _Lock
-    open_nursery = _Nursery
+    """Waits for the requests of one session until it is unmounted or `stop` is called."""
 
     def __init__(self, background: Background, write_back: list[str] | None = None) -> None:
         """`write_back`: the command that lets the kernel write its dirty pages, run before a signal ends it."""
-        self.lowlevel = self
         self._write_back = write_back
         self._writing_back: subprocess.Popen[bytes] | None = None
         self._asked_to_end = 0
@@ -104,19 +65,10 @@ class Loop:
         self._soon: list[Callable[[], None]] = []
         self._until_done: list[Callable[[], bool]] = []
 
-    # -- what pyfuse3 calls ---------------------------------------------------------------------------------------
+    # -- what a server calls --------------------------------------------------------------------------------------
 
-    def current_trio_token(self) -> Loop:
-        return self
-
-    def current_task(self) -> Loop:
-        return self
-
-    def notify_closing(self, fd: int) -> None:
-        self.wake()
-
-    async def wait_readable(self, fd: int) -> None:
-        """Return when a request waits; meanwhile do what is due."""
+    def wait(self, fd: int) -> bool:
+        """Return when a request waits, meanwhile do what is due; False when the session is to end."""
         if fd != self._fuse_fd:
             self._fuse_fd = fd
             self._poll.register(fd, select.POLLIN)
@@ -130,12 +82,12 @@ class Loop:
             self._background.busy()
             self._next_check = now + BUSY_CHECK_SECONDS
         elif self._came_at_once and not self._asked_to_end and self._look(now + LOOK_SECONDS):
-            return
+            return True
         while True:
             if self._asked_to_end:
                 self._leave()
             if self._stopped:
-                raise ClosedResourceError
+                return False
             self._do_what_waits()
             timeout = self._background.due() if self._writing_back is None else QUIET_SECONDS
             events = self._poll.poll(max(0.0, timeout) * 1000)
@@ -149,7 +101,7 @@ class Loop:
                     self._readers[number]()
             if ready and not self._stopped:
                 self._came_at_once = self._may_look and time.monotonic() - now < AT_ONCE_SECONDS
-                return
+                return True
             if not events and self._writing_back is not None:
                 self._stopped = self._writing_back.poll() is not None
             elif not events:
@@ -208,19 +160,13 @@ class Loop:
         self._asked_to_end += 1
         self.wake()
 
-    def run(self) -> None:
-        """Serve until the volume is unmounted, or a signal says stop."""
+    @contextmanager
+    def ended_by_signals(self) -> Iterator[None]:
+        """Meanwhile a signal says stop."""
         before = {number: signal.signal(number, self.stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-        pyfuse3.trio = self  # type: ignore[attr-defined]
         try:
-            task = pyfuse3.main(1, 1)
-            try:
-                task.send(None)
-            except StopIteration:
-                return
-            raise RuntimeError("the loop of pyfuse3 waits for something that is not there")
+            yield
         finally:
-            pyfuse3.trio = sys.modules["trio"]  # type: ignore[attr-defined]
             if self._writing_back is not None and self._writing_back.poll() is None:
                 self._writing_back.kill()
             for number, handler in before.items():

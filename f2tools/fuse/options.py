@@ -21,8 +21,9 @@ FOR_KERNEL = {"allow_other", "allow_root", "nodev", "dev", "nosuid", "suid", "no
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a file system is served."""
+    """How a file system is served; `server` is None where whichever there is will do."""
 
+    server: Literal["pyfuse3", "direct"] | None = None
     read_only: bool = False
     sync: bool = False
     writeback_cache: bool = False
@@ -46,9 +47,16 @@ SWITCHES: dict[str, dict[str, object]] = {
     "relatime": {"atime": "relatime"},
     "strictatime": {"atime": "strictatime"},
 }
+SERVERS = "pyfuse3", "direct"
 CHOICES: dict[str, dict[str, object]] = {
+    "server": {name: name for name in SERVERS},
     "background_gc": {"on": True, "off": False},
 }
+
+
+def with_server_word(words: Iterable[str], server: str | None) -> list[str]:
+    """The words of every -o, and with them what --server says."""
+    return [*words, *([] if server is None else [f"server={server}"])]
 
 
 def parse_words(

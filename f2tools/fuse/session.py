@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-import pyfuse3
+from typing import Protocol
 
 from f2tools.errors import F2fsError
 from f2tools.fuse.background import Tending
 from f2tools.fuse.lease import Lease
 from f2tools.fuse.loop import Loop
-from f2tools.fuse.operations import Handlers
 from f2tools.fuse.options import ServeOptions
+from f2tools.fuse.served import Served
 from f2tools.fuse.status import Status, socket_path
 from f2tools.vfs import FileSystem
 
 READ_AHEAD_KIB = 1024
 DIRTY_PERCENT = 10
+
+
+class Server(Protocol):
+    """What carries requests from the kernel to a file system."""
+
+    @property
+    def served(self) -> Served:
+        """What it serves, and what it remembers of that."""
+        ...
+
+    def mount(self, image: str, directory: str) -> None:
+        """The directory shows the file system as soon as it is served."""
+        ...
+
+    def run(self, loop: Loop) -> None:
+        """Serve until it is unmounted, or the loop says stop."""
+        ...
+
+    def unmount(self) -> None:
+        """Nothing is served any more; unmounted, if that is not so already."""
+        ...
+
+
+def server_for(files: FileSystem, options: ServeOptions) -> Server:
+    """The server that the options name."""
+    if options.server == "direct":
+        from f2tools.fuse.direct.server import Direct
+
+        return Direct(files, options)
+    from f2tools.fuse.pyfuse import Pyfuse
+
+    return Pyfuse(files, options)
 
 
 def serve(
@@ -39,24 +68,26 @@ def serve(
     """
     status: Status | None = None
     try:
-        handlers = Handlers(files, options)
+        server = server_for(files, options)
+        served = server.served
         lease = Lease(leased)
-        tending = Tending(handlers, lease)
+        tending = Tending(served, lease)
         place = socket_path(directory)  # from now on no path below the mount point may be looked at here
-        status = Status(place, image, directory, handlers, tending)
+        status = Status(place, image, directory, served, tending)
         loop = Loop(tending, ["sync", "-f", directory] if files.writable else None)
         lease.when_asked = lambda: loop.soon(lambda: _show_image(tending, lease, loop))
         loop.after_requests(lease.settle)
-        _init(handlers, image, directory)
+        server.mount(image, directory)
         try:
-            handlers.when_connected = lambda: loop.soon(lambda: take_more_at_once(directory))
+            served.when_connected = lambda: loop.soon(lambda: take_more_at_once(directory))
             with status:
                 if status.fd is not None:
                     loop.add_reader(status.fd, status.answer)
                 ready()
-                loop.run()
+                with loop.ended_by_signals():
+                    server.run(loop)
         finally:
-            pyfuse3.close(unmount=True)
+            server.unmount()
     except BaseException as error:
         if files.writable and not isinstance(error, OSError | F2fsError | SystemExit | KeyboardInterrupt):
             files.stop_writing(f"the mount ended: {error or type(error).__name__}")
@@ -85,30 +116,6 @@ def _close(files: FileSystem, status: Status | None) -> None:
     finally:
         if status is not None:
             status.tell(said)
-
-
-class _Raw(str):
-    """An option for libfuse, which takes any bytes; pyfuse3 encodes options as ASCII, and names of images are not."""
-
-    def encode(self, encoding: str = "", errors: str = "") -> bytes:
-        return os.fsencode(str(self))
-
-
-def _init(handlers: Handlers, image: str, directory: str) -> None:
-    name = os.path.abspath(image).replace("\\", "\\\\").replace(",", "\\,")
-    options = {"default_permissions", _Raw("fsname=" + name), "subtype=f2tools"} | handlers.options.for_kernel
-    if not handlers.files.writable:
-        options.add("ro")
-    logging.getLogger("pyfuse3").addFilter(_of_interest)
-    try:
-        pyfuse3.init(handlers, directory, options)
-    except RuntimeError:
-        raise OSError(errno.EIO, "FUSE refused the mount; see the line above", directory) from None
-
-
-def _of_interest(record: logging.LogRecord) -> bool:
-    """Not that an answer came too late: what is asked last, while it is unmounted, the kernel doesn't wait for."""
-    return not ("fuse_reply_* failed" in str(record.msg) and os.strerror(errno.ENOENT) in record.getMessage())
 
 
 def take_more_at_once(directory: str) -> None:

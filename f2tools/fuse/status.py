@@ -24,7 +24,7 @@ from f2tools.device.media.mounted import mounts
 
 if TYPE_CHECKING:
     from f2tools.fuse.background import Tending
-    from f2tools.fuse.operations import Handlers
+    from f2tools.fuse.served import Served
 
 ANSWER_BYTES = 1 << 20  # longer than any answer
 ASK_SECONDS = 10.0
@@ -45,10 +45,10 @@ class Status:
     `waiting` are those who want to know how the mount ends; `tell` them once all is on the disk.
     """
 
-    def __init__(self, path: Path, image: str, directory: str, handlers: Handlers, tending: Tending) -> None:
+    def __init__(self, path: Path, image: str, directory: str, served: Served, tending: Tending) -> None:
         self._image = image
         self._directory = directory
-        self._handlers = handlers
+        self._served = served
         self._tending = tending
         self._since = time.monotonic()
         self._path = path
@@ -104,7 +104,7 @@ class Status:
 
     def numbers(self) -> dict[str, Any]:
         """Everything that is known, for JSON."""
-        files = self._handlers.files
+        files = self._served.files
         said: dict[str, Any] = {
             "image": os.path.abspath(self._image),
             "directory": self._directory,
@@ -112,7 +112,7 @@ class Status:
             "mounted_seconds": round(time.monotonic() - self._since, 1),
             "read_only": not files.writable or files.broken is not None,
         }
-        return said | files.numbers(self._handlers.bytes_written, self._tending.checkpoints)
+        return said | files.numbers(self._served.bytes_written, self._tending.checkpoints)
 
 
 # -- asking ---------------------------------------------------------------------------------------------------------

@@ -136,14 +136,14 @@ def test_another_users_answer_is_not_believed(place: Path) -> None:
 
 def test_what_the_kernel_did_not_wait_for_at_the_end_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pyfuse3")
-    from f2tools.fuse.session import _of_interest
+    from f2tools.fuse.pyfuse import of_interest
 
     logger = logging.getLogger("pyfuse3")
-    logger.addFilter(_of_interest)
+    logger.addFilter(of_interest)
     try:
         logger.error("fuse_release(): fuse_reply_* failed with %s", os.strerror(2))
         assert not caplog.text
         logger.error("fuse_release(): fuse_reply_* failed with %s", os.strerror(5))
         assert os.strerror(5) in caplog.text
     finally:
-        logger.removeFilter(_of_interest)
+        logger.removeFilter(of_interest)

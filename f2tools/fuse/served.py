@@ -1,0 +1,230 @@
+"""What a served file system remembers between requests, whatever carries them: pyfuse3 or our own connection.
+
+Inodes that the kernel knows, files that are open, errors as errnos, bits that a write takes away.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
+from f2tools.fuse.options import ServeOptions
+from f2tools.vfs import DirEntry, FileSystem
+
+log = logging.getLogger("f2tools.fuse")
+
+ROOT_NODE = 1  # what FUSE calls the root
+KNOWN_FOR_SECONDS = 86400  # nobody else changes the volume
+UNPRIVILEGED = 1 << 48  # in a file handle: opened for writing by somebody other than root
+EXECUTED = 1 << 49  # opened to be run as a program, whose pages the kernel reads for as long as it runs
+NUMBER = UNPRIVILEGED - 1  # the inode number in a file handle
+FMODE_EXEC = 0x20  # among the flags of an open; see __FMODE_EXEC in the kernel's include/linux/fs.h
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+READING = {
+    "lookup", "getattr", "statx", "readlink", "statfs", "opendir", "readdir", "readdirplus", "open", "read", "lseek",
+    "getxattr", "listxattr",
+}  # fmt: skip
+
+
+class Served:
+    """One mounted file system."""
+
+    def __init__(self, files: FileSystem, options: ServeOptions) -> None:
+        super().__init__()
+        self.files = files
+        self.options = options
+        self.writable = files.writable
+        self.writeback_cache = files.writable and options.writeback_cache and not options.sync
+        self.bytes_written = 0
+        self.listings: dict[int, Listing] = {}
+        self._next_listing = 1
+        self._root_ino = files.root_ino
+        self._known: dict[int, int] = {}  # ino -> how often the kernel was told of it and has not forgotten
+        self._open: dict[int, int] = {}  # ino -> how often it is open
+        self._running: dict[int, int] = {}  # ino -> how often it was opened to be run
+        self._updates_atime = files.writable and options.atime != "noatime"
+        self._relatime = options.atime == "relatime"
+        self._plain = options.uid is None and options.gid is None and not options.umask
+        self._said: set[str] = set()
+        self.when_connected: Callable[[], None] | None = None
+
+    def connected(self) -> None:
+        """The kernel and we have agreed on what both can do."""
+        if self.when_connected is not None:
+            self.when_connected()
+
+    # -- errors ---------------------------------------------------------------------------------------------------
+
+    def failed(self, what: str, error: Exception) -> int:
+        """Something that should not be: say so, stop writing where the volume may be amiss; the errno to answer."""
+        if isinstance(error, Unsupported):
+            self.say_once(f"{what}: {error}")
+            return errno.EOPNOTSUPP
+        if isinstance(error, Corrupt | DeviceError) and what in READING:
+            self.say_once(f"{what}: {error}")
+            return errno.EUCLEAN if isinstance(error, Corrupt) else errno.EIO
+        if isinstance(error, F2fsError):
+            log.error("%s: %s", what, error)
+        else:
+            log.error("%s failed", what, exc_info=error)
+        self.stop_writing(f"{what}: {error or type(error).__name__}")
+        return errno.EUCLEAN if isinstance(error, Corrupt) else errno.EIO
+
+    def stop_writing(self, why: str) -> None:
+        """The volume stays as its last checkpoint has it."""
+        if self.writable and self.files.stop_writing(why):
+            log.error("the volume is read-only from now on; what was not made safe is lost: %s", why)
+
+    def say_once(self, text: str) -> None:
+        """A warning, the first time that it is given."""
+        if text not in self._said and len(self._said) < 1000:
+            self._said.add(text)
+            log.warning("%s", text)
+
+    # -- inodes that the kernel knows -------------------------------------------------------------------------------
+
+    def ino_of(self, node: int) -> int:
+        """The inode number on the volume: FUSE calls the root 1."""
+        return self._root_ino if node == ROOT_NODE else node
+
+    def told(self, ino: int) -> None:
+        """The kernel is told of an inode, once more."""
+        known = self._known
+        count = known.get(ino)
+        if count is None:
+            known[ino] = 1
+            if self.writable:
+                self.files.hold(ino)
+        else:
+            known[ino] = count + 1
+
+    def forgotten(self, node: int, times: int) -> None:
+        """The kernel has forgotten it, so often as it was told of it; a file without a name goes."""
+        ino = self.ino_of(node)
+        left = self._known.get(ino, 0) - times
+        if left > 0:
+            self._known[ino] = left
+            return
+        if self._known.pop(ino, None) is not None and self.writable:
+            try:
+                self.files.release(ino)
+            except OSError as error:
+                if error.errno != errno.EROFS:
+                    self.failed("forget", error)
+            except Exception as error:
+                self.failed("forget", error)
+
+    def give_back_deleted(self) -> bool:
+        """Give back the space of files that nobody has open; whether there was any.
+
+        The kernel tells with a delay that it forgets what was deleted, and the room may be needed before.
+        """
+        if not self.writable or self.files.broken:
+            return False
+        unused = [ino for ino in self.files.nameless if not self._open.get(ino)]
+        return sum(self.files.give_back(ino) for ino in unused) > 0
+
+    # -- open files and directories -----------------------------------------------------------------------------------
+
+    @property
+    def has_open(self) -> bool:
+        """Whether any file is open."""
+        return bool(self._open)
+
+    def opened(self, ino: int, flags: int, uid: int) -> int:
+        """A file is open once more; the handle that the kernel gets."""
+        self._open[ino] = self._open.get(ino, 0) + 1
+        if flags & FMODE_EXEC:
+            self._running[ino] = self._running.get(ino, 0) + 1
+            return ino | EXECUTED
+        writes = flags & os.O_ACCMODE != os.O_RDONLY
+        return ino | UNPRIVILEGED if writes and uid else ino
+
+    def closed(self, handle: int) -> None:
+        """A handle is closed; the file stays for as long as the kernel knows its inode."""
+        ino = handle & NUMBER
+        for counts in (self._open, self._running) if handle & EXECUTED else (self._open,):
+            left = counts.pop(ino, 1) - 1
+            if left > 0:
+                counts[ino] = left
+
+    def runs(self, ino: int) -> bool:
+        """Whether it is run as a program."""
+        return ino in self._running
+
+    def listing_of(self, ino: int) -> int:
+        """A directory is opened; the handle that the kernel gets.  ENOTDIR."""
+        if not stat.S_ISDIR(self.files.attributes(ino).mode):
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        number = self._next_listing
+        self._next_listing += 1
+        self.listings[number] = Listing(ino)
+        return number
+
+    def accessed(self, ino: int) -> None:
+        """A file or directory is read."""
+        if self._updates_atime:
+            self.files.accessed(ino, self._relatime)
+
+    def sync_if_asked(self) -> None:
+        """After a change of names or attributes."""
+        if self.options.sync:
+            self.files.sync()
+
+    # -- privileges -------------------------------------------------------------------------------------------------
+
+    def new_mode(self, parent: int, mode: int, uid: int, gid: int, pid: int) -> int:
+        """Nobody makes a set-group-ID file for a group that he is not in."""
+        if mode & stat.S_ISGID and uid:
+            above = self.files.attributes(parent)
+            if above.mode & stat.S_ISGID and not in_group(above.gid, uid, gid, pid):
+                return mode & ~stat.S_ISGID
+        return mode
+
+    def lose_privileges(self, ino: int) -> bool:
+        """Take set-user-ID and set-group-ID away, as a write by others than root does; whether there was any."""
+        mode = self.files.attributes(ino).mode
+        lost = privileged(mode)
+        if lost:
+            self.files.setattr(ino, mode=mode & ~lost)
+        return bool(lost)
+
+
+class Listing:
+    """An open directory.  Where its entries may move, or can't change, they are kept as they were."""
+
+    def __init__(self, ino: int) -> None:
+        self.ino = ino
+        self._kept: list[DirEntry] | None = None
+
+    def items(self, files: FileSystem, position: int) -> Iterator[DirEntry]:
+        """The entries from a position on."""
+        ino, writable = self.ino, files.writable
+        if position == 0:
+            self._kept = None if writable and files.entries_stay(ino) else list(files.entries(ino, 0))
+        if self._kept is not None:
+            waiting = (item for item in self._kept if item.after > position)
+            return (item for item in waiting if files.lookup(ino, item.name) == item.ino) if writable else waiting
+        return files.entries(ino, position)
+
+
+def privileged(mode: int) -> int:
+    """The bits of a regular file that a write by others than root takes away."""
+    if not stat.S_ISREG(mode):
+        return 0
+    return mode & stat.S_ISUID | (mode & stat.S_ISGID if mode & stat.S_IXGRP else 0)
+
+
+def in_group(wanted: int, uid: int, gid: int, pid: int) -> bool:
+    """Whether who asks is in a group; root is in all."""
+    if uid == 0 or gid == wanted:
+        return True
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as lines:
+            return any(line.startswith("Groups:") and str(wanted) in line.split()[1:] for line in lines)
+    except OSError:
+        return False
