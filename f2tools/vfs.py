@@ -122,6 +122,28 @@ class Readable(Protocol):
         """The names of the extended attributes, as root sees them."""
         ...
 
+    # -- what not every file system has; see `Plain` ------------------------------------------------------------------
+
+    def btime_ns(self, ino: int) -> int | None:
+        """When an inode was made; None where that isn't kept."""
+        ...
+
+    def seek(self, ino: int, offset: int, whence: int) -> int:
+        """Where data (os.SEEK_DATA) or a hole (os.SEEK_HOLE) begins from `offset` on; ENXIO."""
+        ...
+
+    def flags(self, ino: int) -> int:
+        """The flags that lsattr(1) shows, FS_*_FL; ENOTTY."""
+        ...
+
+    def project(self, ino: int) -> int:
+        """The project that an inode is counted for; 0 where there are none."""
+        ...
+
+    def verity_digest(self, ino: int) -> tuple[int, bytes]:
+        """(algorithm, digest) of a file sealed by fs-verity; ENODATA, ENOTTY."""
+        ...
+
 
 class FileSystem(Readable, Protocol):
     """A volume that can be mounted; one that is not `writable` answers every change with EROFS, see `ReadOnly`."""
@@ -158,6 +180,13 @@ class FileSystem(Readable, Protocol):
 
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
         """A new directory; its inode number.  Errors as `create`, and EMLINK."""
+        ...
+
+    def tmpfile(self, parent: int, mode: int, uid: int, gid: int) -> int:
+        """A new file without a name, of the volume and quota that the directory is in; EOPNOTSUPP, ENOSPC, EDQUOT.
+
+        It goes once it is held and released, unless it was linked before.
+        """
         ...
 
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
@@ -197,6 +226,10 @@ class FileSystem(Readable, Protocol):
         """Set the size of a file; EFBIG, EPERM, EISDIR, EINVAL."""
         ...
 
+    def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
+        """fallocate(2); EOPNOTSUPP for a mode that it has not, EFBIG, ENOSPC, EDQUOT, EPERM, EINVAL."""
+        ...
+
     def setattr(
         self,
         ino: int,
@@ -223,6 +256,14 @@ class FileSystem(Readable, Protocol):
 
     def removexattr(self, ino: int, name: bytes) -> None:
         """Remove an extended attribute; ENODATA, EOPNOTSUPP, EPERM."""
+        ...
+
+    def set_flags(self, ino: int, flags: int) -> None:
+        """Set flags as chattr(1) does: those of `flags` that may be set; EOPNOTSUPP, EINVAL, ENOTTY."""
+        ...
+
+    def set_project(self, ino: int, project: int) -> None:
+        """Count an inode for another project; EOPNOTSUPP, EDQUOT."""
         ...
 
     # -- inodes that the kernel knows ------------------------------------------------------------------------------
@@ -276,13 +317,57 @@ class FileSystem(Readable, Protocol):
         """Tell the device of what became free by the last checkpoint."""
         ...
 
+    def trim(self, start: int, length: int, shortest: int) -> int:
+        """Tell the device of all that is free between two places of it, in runs of so many bytes at least: how many.
+
+        EOPNOTSUPP.
+        """
+        ...
+
 
 def atime_is_due(atime_ns: int, mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
     """Whether a reading is to be noted under relatime: the noted one is a day old, or older than the last change."""
     return not (atime_ns > mtime_ns and atime_ns > ctime_ns and now_ns - atime_ns < DAY_NS)
 
 
-class ReadOnly:
+class Plain:
+    """A file system of files, names and attributes, and no more: what not every one has, it has not."""
+
+    def btime_ns(self, ino: int) -> int | None:
+        return None
+
+    def seek(self: Readable, ino: int, offset: int, whence: int) -> int:
+        size = self.attributes(ino).size
+        if not 0 <= offset < size:
+            raise _error(errno.ENXIO)
+        return offset if whence == os.SEEK_DATA else size
+
+    def flags(self, ino: int) -> int:
+        raise _error(errno.ENOTTY)
+
+    def set_flags(self, ino: int, flags: int) -> None:
+        raise _error(errno.ENOTTY)
+
+    def project(self, ino: int) -> int:
+        return 0
+
+    def set_project(self, ino: int, project: int) -> None:
+        raise _error(errno.EOPNOTSUPP)
+
+    def verity_digest(self, ino: int) -> tuple[int, bytes]:
+        raise _error(errno.ENOTTY)
+
+    def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
+        raise _error(errno.EOPNOTSUPP)
+
+    def tmpfile(self, parent: int, mode: int, uid: int, gid: int) -> int:
+        raise _error(errno.EOPNOTSUPP)
+
+    def trim(self, start: int, length: int, shortest: int) -> int:
+        raise _error(errno.EOPNOTSUPP)
+
+
+class ReadOnly(Plain):
     """The half of a `FileSystem` that changes things, for a volume that can't be changed: EROFS, or nothing to do."""
 
     @property
@@ -379,4 +464,8 @@ class ReadOnly:
 
 def read_only() -> OSError:
     """The error of whoever changes what can't be changed."""
-    return OSError(errno.EROFS, os.strerror(errno.EROFS))
+    return _error(errno.EROFS)
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

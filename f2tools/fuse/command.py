@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import F2fsError, Usage
+from f2tools.fuse.options import SERVERS, with_server_word
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -34,12 +35,23 @@ Options for -o:
   uid=N, gid=N, umask=N
                         show every file as belonging to one user
   allow_other           other users may use it too
+  server=pyfuse3|direct as --server
 
 \b
 Example:
   f2tools {group} mount {example} /mnt/card
   f2tools umount /mnt/card
 """
+
+
+def server_option() -> click.Option:
+    """--server of every mount command."""
+    return click.Option(
+        ["--server"],
+        type=click.Choice(SERVERS),
+        help="What speaks with the kernel: pyfuse3, the default where it is installed, or direct, this process itself,"
+        " which also has fallocate, holes, lsattr and chattr, O_TMPFILE, fstrim and times of birth.",
+    )
 
 
 def mount_command(
@@ -51,8 +63,11 @@ def mount_command(
     It raises what keeps the volume from being used at all; the file is closed here then.
     """
 
-    def mount(image: str, directory: str, words: tuple[str, ...], foreground: bool, **how: Any) -> None:
-        _mount(f"f2tools {group} mount", image, directory, words, foreground, lambda *file: opened(*file, **how))
+    def mount(
+        image: str, directory: str, words: tuple[str, ...], foreground: bool, server: str | None, **how: Any
+    ) -> None:
+        given = with_server_word(words, server)
+        _mount(f"f2tools {group} mount", image, directory, given, foreground, lambda *file: opened(*file, **how))
 
     given = [
         click.Argument(["image"], type=click.Path(path_type=str), metavar=metavar),
@@ -60,6 +75,7 @@ def mount_command(
         click.Option(["-o", "words"], multiple=True, metavar="OPTION,...", help="Mount options; see above."),
         *options,
         click.Option(["-f", "--foreground"], is_flag=True, help="Serve in the foreground, until it is unmounted."),
+        server_option(),
     ]
     text = _HELP.format(group=group, example=example, metavar=metavar)
     return click.Command("mount", callback=mount, params=given, help=text)
@@ -69,24 +85,25 @@ def _mount(
     command: str,
     image: str,
     directory: str,
-    words: tuple[str, ...],
+    words: Sequence[str],
     foreground: bool,
     opened: Callable[[ImageFile, bool], FileSystem],
 ) -> None:
     from f2tools.fuse.daemon import in_background
-    from f2tools.fuse.needed import require_fuse
+    from f2tools.fuse.needed import require_fuse, with_server
     from f2tools.fuse.options import SWITCHES, ServeOptions, parse_words
 
     switches = {name: value for name, value in SWITCHES.items() if "discard" not in name}  # trims are not put off here
     options = ServeOptions(**parse_words(words, switches, {}))  # type: ignore[arg-type]
     if not os.path.isdir(directory):
         raise Usage(f"{directory}: not a directory")
+    warnings: list[str] = []
+    options = with_server(options, warnings)
     require_fuse(options)
     image, directory = os.path.abspath(image), os.path.realpath(directory)
     if foreground:
-        _serve(image, directory, options, opened, [], lambda: None)
+        _serve(image, directory, options, opened, warnings, lambda: _say(image, warnings))
         return
-    warnings: list[str] = []
     error, code = in_background(
         lambda ready: _serve(image, directory, options, opened, warnings, ready), warnings, command
     )
@@ -94,6 +111,10 @@ def _mount(
         failure = F2fsError(error)
         failure.exit_code = code
         raise failure
+    _say(image, warnings)
+
+
+def _say(image: str, warnings: list[str]) -> None:
     for text in warnings:
         print(f"f2tools: {printable(image)}: {printable(text)}", file=sys.stderr)
 

@@ -1,15 +1,29 @@
-"""What a mount takes beside this package, and what to do where it is missing."""
+"""Which server a mount gets, what it takes beside this package, and what to do where that is missing."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TypeVar
 
 from f2tools.errors import F2fsError
 from f2tools.fuse.options import ServeOptions
 
 FUSE_CONF = "/etc/fuse.conf"
+AnyOptions = TypeVar("AnyOptions", bound=ServeOptions)
+
+
+def with_server(options: AnyOptions, warnings: list[str]) -> AnyOptions:
+    """The options with a server: pyfuse3, which a machine may lack; then direct, and a warning says so."""
+    if options.server is not None:
+        return options
+    if find_spec("pyfuse3") is not None:
+        return replace(options, server="pyfuse3")
+    warnings.append("pyfuse3 is not installed, so this process speaks with the kernel itself (--server direct)")
+    return replace(options, server="direct")
 
 
 def require_fuse(options: ServeOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> None:
@@ -21,15 +35,20 @@ def require_fuse(options: ServeOptions, device: str = "/dev/fuse", conf: str = F
 
 def what_is_missing(options: ServeOptions, device: str = "/dev/fuse", conf: str = FUSE_CONF) -> Iterator[str]:
     """A sentence for each thing."""
-    try:
-        import pyfuse3  # noqa: F401
-    except ModuleNotFoundError as error:
-        yield (
-            f"the Python package {error.name} is not installed: pip install 'f2tools[mount]'\n"
-            "    (it is compiled then: that takes gcc, pkg-config, libfuse3-dev and Python's headers, python3-dev)"
-        )
-    except ImportError as error:
-        yield f"pyfuse3 does not load ({error}): install libfuse 3 (Debian: apt install fuse3)"
+    if options.server != "direct":
+        try:
+            import pyfuse3  # noqa: F401
+        except ModuleNotFoundError as error:
+            yield (
+                f"the Python package {error.name} is not installed: pip install 'f2tools[mount]'\n"
+                "    (it is compiled then: that takes gcc, pkg-config, libfuse3-dev and python3-dev);\n"
+                "    --server direct does without it"
+            )
+        except ImportError as error:
+            yield (
+                f"pyfuse3 does not load ({error}): install libfuse 3 (Debian: apt install fuse3)"
+                "; --server direct does without it"
+            )
     if not os.path.exists(device):
         yield (
             f"{device} is not there: modprobe fuse; in a container it must be given"

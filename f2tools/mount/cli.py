@@ -13,6 +13,7 @@ import click
 from f2tools.device.media.mounted import mounts
 from f2tools.device.media.remote import is_url
 from f2tools.errors import F2fsError, Usage
+from f2tools.fuse.options import SERVERS, with_server_word
 from f2tools.options import device_option, json_option, key_option, print_json
 from f2tools.text import command_line, printable, printable_lines
 
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Leave the image as it is; changes go to FILE, which can be mounted with again.",
 )
+@click.option(
+    "--server",
+    type=click.Choice(SERVERS),
+    help="What speaks with the kernel: pyfuse3, the default where it is installed, or direct, this process itself,"
+    " which also has fallocate, holes, lsattr and chattr, O_TMPFILE, fstrim and times of birth.",
+)
 @click.option("--stats", is_flag=True, help="Show what a mount, named by its image or directory, is doing.")
 @device_option
 @key_option
@@ -41,6 +48,7 @@ def mount(
     options: tuple[str, ...],
     foreground: bool,
     overlay: str | None,
+    server: str | None,
     stats: bool,
     devices: tuple[str, ...],
     keys: tuple[str, ...],
@@ -77,6 +85,7 @@ def mount(
                             show every file as belonging to one user
       allow_other           other users may use it too
       overlay=FILE          as --overlay
+      server=pyfuse3|direct as --server
 
     \b
     Example:
@@ -95,7 +104,7 @@ def mount(
         raise Usage("--json belongs to --stats")
     if directory is None:
         raise Usage("a directory to mount on is needed")
-    _mount(image, directory, options, devices, overlay, foreground, keys)
+    _mount(image, directory, with_server_word(options, server), devices, overlay, foreground, keys)
 
 
 @click.command()
@@ -118,16 +127,17 @@ def umount(directory: str) -> None:
 def _mount(
     image: str,
     directory: str,
-    texts: tuple[str, ...],
+    texts: list[str],
     devices: tuple[str, ...],
     overlay: str | None,
     foreground: bool,
     keys: tuple[str, ...] = (),
 ) -> None:
-    from f2tools.fuse.needed import require_fuse
+    from f2tools.fuse.needed import require_fuse, with_server
     from f2tools.mount.options import parse_options
 
-    options = parse_options(texts)
+    warnings: list[str] = []
+    options = with_server(parse_options(texts), warnings)
     _check_directory(directory)
     require_fuse(options)
     from f2tools.mount.session import MountRequest, serve
@@ -136,7 +146,7 @@ def _mount(
         image if is_url(image) else os.path.abspath(image), os.path.realpath(directory), options,
         [os.path.abspath(device) for device in devices],
         None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
-        keys,
+        keys, warnings,
     )  # fmt: skip
     logging.basicConfig(format="f2tools mount: %(message)s", level=logging.WARNING)
     if foreground:

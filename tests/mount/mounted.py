@@ -13,15 +13,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from tests.judges import missing_judge
 
 READY_SECONDS = 60
 END_SECONDS = 180
 
 
-def need_fuse() -> None:
-    """The end of the test where FUSE can't be had."""
-    if find_spec("pyfuse3") is None:
+both_servers = pytest.mark.parametrize("server", ["pyfuse3", "direct"])
+
+
+def need_fuse(server: str = "pyfuse3") -> None:
+    """The end of the test where FUSE can't be had, or what serves it."""
+    if server == "pyfuse3" and find_spec("pyfuse3") is None:
         missing_judge("pyfuse3 is not installed", "f2tools mount")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK) or shutil.which("fusermount3") is None:
         missing_judge("FUSE (/dev/fuse, fusermount3) is not there", "f2tools mount")
@@ -49,12 +54,12 @@ class Mount:
 
 
 @contextmanager
-def mounted(image: Path, directory: Path, *options: str) -> Iterator[Mount]:
+def mounted(image: Path, directory: Path, *options: str, server: str = "pyfuse3") -> Iterator[Mount]:
     """Mount `image` on `directory`; at the end it is unmounted, and the command must have ended with 0, silent."""
-    need_fuse()
+    need_fuse(server)
     directory.mkdir(exist_ok=True)
     log = directory.with_name(directory.name + ".log")
-    command = ["f2tools", "mount", "-f", *options, str(image), str(directory)]
+    command = ["f2tools", "mount", "-f", "--server", server, *options, str(image), str(directory)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
     mount = Mount(process, directory, log)

@@ -32,7 +32,7 @@ from f2tools.fuse.needed import what_is_missing
 from f2tools.mount.options import MountOptions, parse_options
 from tests.f2fs.write.volumes import FULL, fresh, judge, reading, writable
 from tests.judges import missing_judge
-from tests.mount.mounted import mounted, need_fuse
+from tests.mount.mounted import both_servers, mounted, need_fuse
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 F2TOOLS = str(Path(sys.executable).parent / "f2tools")
@@ -133,24 +133,32 @@ def told(top: Path) -> dict[str, Any]:
     return tree
 
 
-@pytest.mark.parametrize("options", ["--size 64M", "--size 64M -O extra_attr,inode_checksum,compression"])
-def test_it_does_what_a_file_system_of_the_host_does(tmp_path: Path, options: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "server"),
+    [
+        ("--size 64M", "pyfuse3"),
+        ("--size 64M -O extra_attr,inode_checksum,compression", "pyfuse3"),
+        ("--size 64M -O extra_attr,inode_checksum,compression", "direct"),
+    ],
+)
+def test_it_does_what_a_file_system_of_the_host_does(tmp_path: Path, options: str, server: str) -> None:
     image, host = fresh(tmp_path, options), tmp_path / "host"
     host.mkdir()
     for session in range(2):
-        with mounted(image, tmp_path / "mnt") as mount:
+        with mounted(image, tmp_path / "mnt", server=server) as mount:
             pair = Pair(mount.directory, host, session)
             for _ in range(350 * FACTOR):
                 pair.step()
             assert told(mount.directory) == told(host)
         judge(image)
-    with mounted(image, tmp_path / "mnt", "-o", "ro") as mount:
+    with mounted(image, tmp_path / "mnt", "-o", "ro", server=server) as mount:
         assert told(mount.directory) == told(host)
 
 
-def test_listing_goes_on_while_entries_come_and_go(tmp_path: Path) -> None:
+@both_servers
+def test_listing_goes_on_while_entries_come_and_go(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         directory = mount.directory / "many"
         directory.mkdir()
         stay = {f"stays-{number:04}" for number in range(600)}
@@ -170,9 +178,10 @@ def test_listing_goes_on_while_entries_come_and_go(tmp_path: Path) -> None:
     judge(image)
 
 
-def test_a_file_without_a_name_lives_as_long_as_it_is_open(tmp_path: Path) -> None:
+@both_servers
+def test_a_file_without_a_name_lives_as_long_as_it_is_open(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         free = os.statvfs(mount.directory).f_bfree
         with open(mount.directory / "file", "w+b", buffering=0) as file:
             file.write(bytes(1 << 20))
@@ -189,11 +198,12 @@ def test_a_file_without_a_name_lives_as_long_as_it_is_open(tmp_path: Path) -> No
     judge(image)
 
 
-def test_times_stay_what_they_were_when_a_cache_is_written_back_later(tmp_path: Path) -> None:
+@both_servers
+def test_times_stay_what_they_were_when_a_cache_is_written_back_later(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path, "--size 64M")
     shown: list[dict[str, tuple[int, int]]] = []
     for _ in range(2):
-        with mounted(image, tmp_path / "m") as mount:
+        with mounted(image, tmp_path / "m", server=server) as mount:
             if not shown:
                 for number in range(20):
                     (mount.directory / f"w{number}").write_bytes(b"x" * 5000 * (number + 1))
@@ -208,14 +218,15 @@ def test_times_stay_what_they_were_when_a_cache_is_written_back_later(tmp_path: 
     judge(image)
 
 
-def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
+@both_servers
+def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path)
     with writable(image) as volume:
         for name, flag in ((b"fixed", F2FS_IMMUTABLE_FL), (b"log", F2FS_APPEND_FL)):
             ino = volume.create(3, name, 0o644)
             volume.write(ino, 0, b"old")
             volume.set_flags(ino, flag)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         fixed, log = mount.directory / "fixed", mount.directory / "log"
         for refused in (
             lambda: fixed.open("ab"),
@@ -234,9 +245,10 @@ def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path) -> None:
     judge(image)
 
 
-def test_a_program_that_runs_is_not_emptied_below_itself(tmp_path: Path) -> None:
+@both_servers
+def test_a_program_that_runs_is_not_emptied_below_itself(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         program = mount.directory / "program"
         shutil.copyfile(shutil.which("sleep") or "/bin/sleep", program)
         program.chmod(0o755)
@@ -262,13 +274,14 @@ def test_a_program_that_runs_is_not_emptied_below_itself(tmp_path: Path) -> None
     judge(image)
 
 
-def test_a_handle_leads_to_its_file_after_the_kernel_forgot_it(tmp_path: Path) -> None:
+@both_servers
+def test_a_handle_leads_to_its_file_after_the_kernel_forgot_it(tmp_path: Path, server: str) -> None:
     if os.geteuid():
         missing_judge("only root may open by handle", "whether handles of files outlive caches")
     image = fresh(tmp_path)
     libc = ctypes.CDLL(None, use_errno=True)
     handles: dict[str, Any] = {}
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         (mount.directory / "folder").mkdir()
         for name in ("folder/file", "gone", "folder"):
             (mount.directory / name).touch()
@@ -324,11 +337,12 @@ def test_a_write_by_others_takes_privileges_away_at_once(tmp_path: Path) -> None
     judge(image)
 
 
-def test_a_casefolded_directory_takes_any_spelling(tmp_path: Path) -> None:
+@both_servers
+def test_a_casefolded_directory_takes_any_spelling(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path, "--size 64M -C utf8 -O casefold")
     with writable(image) as volume:
         volume.set_flags(volume.mkdir(3, b"folded", 0o755), 0x40000000)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         directory = mount.directory / "folded"
         assert not (directory / "straße").exists()
         (directory / "Straße").write_text("one")
@@ -523,9 +537,10 @@ def test_limits_of_users_and_projects_hold(tmp_path: Path) -> None:
     judge(image)
 
 
-def test_a_signal_unmounts_with_a_checkpoint(tmp_path: Path) -> None:
+@both_servers
+def test_a_signal_unmounts_with_a_checkpoint(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path)
-    with mounted(image, tmp_path / "mnt") as mount:
+    with mounted(image, tmp_path / "mnt", server=server) as mount:
         (mount.directory / "file").write_text("there")
         with (mount.directory / "open").open("wb", buffering=0) as file:
             file.write(bytes(3 << 20))  # the kernel may still have it

@@ -1,0 +1,105 @@
+"""What answers to the kernel are made of: attributes, entries, refusals; and what is asked, as a value."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, NoReturn
+
+from f2tools.errors import Corrupt
+from f2tools.fuse.direct.protocol import ATTR_OUT, ENTRY_OUT
+from f2tools.fuse.options import ServeOptions
+from f2tools.fuse.served import KNOWN_FOR_SECONDS, ROOT_NODE, Served
+from f2tools.vfs import Attributes, FileSystem
+
+NS = 1_000_000_000
+CAPABILITY = b"security.capability"
+
+
+class Asked(NamedTuple):
+    """A request: who asks what of which inode, and what follows its header."""
+
+    node: int
+    uid: int
+    gid: int
+    pid: int
+    body: memoryview
+
+
+def refuse(number: int) -> NoReturn:
+    """Answer with this errno."""
+    raise OSError(number, os.strerror(number))
+
+
+def strings(body: memoryview, start: int) -> list[bytes]:
+    """The strings that a request ends with, each with a zero behind it."""
+    return bytes(body[start:]).split(b"\0")
+
+
+class Answers(Served):
+    """What the operations share."""
+
+    def __init__(self, files: FileSystem, options: ServeOptions) -> None:
+        super().__init__(files, options)
+        self._without_capability: set[int] = set()  # inodes that have no such attribute
+        self.invalidate: Callable[[int], None] = lambda node: None  # the attributes that the kernel has of an inode
+
+    # -- attributes -------------------------------------------------------------------------------------------------
+
+    def attributes_of(self, found: Attributes) -> tuple[int, ...]:
+        """The fields of fuse_attr."""
+        ino, _, mode, nlink, uid, gid, rdev, size, blksize, blocks, atime, mtime, ctime = found
+        if not self._plain:
+            options = self.options
+            mode &= ~options.umask
+            uid = uid if options.uid is None else options.uid
+            gid = gid if options.gid is None else options.gid
+        # fmt: off
+        return (ino, size, blocks, atime // NS, mtime // NS, ctime // NS, atime % NS, mtime % NS, ctime % NS,
+                mode, nlink, uid, gid, rdev & 0xFFFFFFFF, blksize, 0)
+        # fmt: on
+
+    def attributes(self, node: int) -> bytes:
+        """A whole answer with the attributes of an inode."""
+        fields = self.attributes_of(self.files.attributes(self.ino_of(node)))
+        return ATTR_OUT.pack(KNOWN_FOR_SECONDS, 0, *fields)
+
+    def entry(self, ino: int, parent: int | None = None) -> bytes:
+        """A whole answer with an inode that the kernel is told of from now on."""
+        found = self.files.attributes(ino)
+        self.told(ino)
+        known = 0 if parent is not None and self.files.folds_names(parent) else KNOWN_FOR_SECONDS
+        return ENTRY_OUT.pack(
+            self.node_of(ino), found.generation, known, KNOWN_FOR_SECONDS, 0, 0, *self.attributes_of(found)
+        )
+
+    def node_of(self, ino: int) -> int:
+        """What FUSE calls an inode."""
+        return ROOT_NODE if ino == self._root_ino else ino
+
+    def by_handle(self, ino: int) -> bytes:
+        """An inode that somebody has a handle of, such as an NFS client, and that may be gone."""
+        try:
+            return self.entry(ino)
+        except (OSError, Corrupt):
+            refuse(errno.ESTALE)
+
+    # -- privileges -------------------------------------------------------------------------------------------------
+
+    def strip(self, ino: int, bits: bool) -> None:
+        """The content or owner of a file changes: its capabilities go, and with `bits` set-user-ID and set-group-ID."""
+        changed = bits and self.lose_privileges(ino)
+        if ino not in self._without_capability:
+            with suppress(OSError):
+                if self.files.getxattr(ino, CAPABILITY) is not None:
+                    self.files.removexattr(ino, CAPABILITY)
+                    changed = True
+            self._without_capability.add(ino)
+        if changed:
+            self.invalidate(self.node_of(ino))
+
+    def forgotten(self, node: int, times: int) -> None:
+        super().forgotten(node, times)
+        self._without_capability.discard(self.ino_of(node))

@@ -1,0 +1,133 @@
+"""Attributes: stat, statx, chmod and the like, extended attributes, and what statvfs says of the volume."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+
+from f2tools.fuse.direct.answers import NS, Answers, Asked, refuse, strings
+from f2tools.fuse.direct.protocol import (
+    FUSE_SETXATTR_ACL_KILL_SGID,
+    GETXATTR_IN,
+    GETXATTR_OUT,
+    SETATTR_IN,
+    SETXATTR_IN,
+    STATFS_OUT,
+    STATX_OUT,
+    Fattr,
+)
+from f2tools.fuse.served import KNOWN_FOR_SECONDS, privileged
+
+STATX_BASIC_STATS, STATX_BTIME = 0x7FF, 0x800
+XATTR_CREATE, XATTR_REPLACE = 1, 2
+OF_A_FILE = Fattr.MODE | Fattr.UID | Fattr.GID | Fattr.ATIME | Fattr.MTIME | Fattr.CTIME
+
+
+class FileAttributes(Answers):
+    """Operations on attributes."""
+
+    def getattr(self, asked: Asked) -> bytes:
+        return self.attributes(asked.node)
+
+    def statx(self, asked: Asked) -> bytes:
+        """As stat, with the time of birth."""
+        ino = self.ino_of(asked.node)
+        # fmt: off
+        (number, size, blocks, atime, mtime, ctime, atimensec, mtimensec, ctimensec, mode, nlink, uid, gid, rdev,
+         blksize, _) = self.attributes_of(self.files.attributes(ino))
+        born = self.files.btime_ns(ino)
+        mask = STATX_BASIC_STATS | (0 if born is None else STATX_BTIME)
+        seconds, nsec = divmod(born or 0, NS)
+        return STATX_OUT.pack(
+            KNOWN_FOR_SECONDS, 0, 0, mask, blksize, 0, nlink, uid, gid, mode, number, size, blocks, 0, atime, atimensec,
+            seconds, nsec, ctime, ctimensec, mtime, mtimensec, os.major(rdev), os.minor(rdev), 0, 0,
+        )
+        # fmt: on
+
+    def setattr(self, asked: Asked) -> bytes:
+        # fmt: off
+        (valid, _, size, _, atime, mtime, ctime, atimensec, mtimensec, ctimensec, mode, uid,
+         gid) = SETATTR_IN.unpack_from(asked.body)
+        # fmt: on
+        ino = self.ino_of(asked.node)
+        if valid & Fattr.SIZE:
+            self.files.truncate(ino, size)
+            self.strip(ino, bool(valid & Fattr.KILL_SUIDGID))
+        if valid & OF_A_FILE:
+            now = time.time_ns()
+            at = now if valid & Fattr.ATIME_NOW else atime * NS + atimensec
+            mt = now if valid & Fattr.MTIME_NOW else mtime * NS + mtimensec
+            given = mode & 0o7777 if valid & Fattr.MODE else None
+            if valid & (Fattr.UID | Fattr.GID):
+                self.strip(ino, False)
+                before = self.files.attributes(ino).mode
+                if given is None and privileged(before):
+                    given = before & 0o7777 & ~privileged(before)
+            self.files.setattr(
+                ino,
+                given,
+                uid if valid & Fattr.UID else None,
+                gid if valid & Fattr.GID else None,
+                at if valid & Fattr.ATIME else None,
+                mt if valid & Fattr.MTIME else None,
+                ctime * NS + ctimensec if valid & Fattr.CTIME else None,
+            )
+        self.sync_if_asked()
+        return self.attributes(asked.node)
+
+    def statfs(self, asked: Asked) -> bytes:
+        said = self.files.statfs()
+        return STATFS_OUT.pack(
+            said.f_blocks, said.f_bfree, said.f_bavail, said.f_files, said.f_ffree, said.f_bsize, said.f_namemax,
+            said.f_frsize,
+        )  # fmt: skip
+
+    # -- extended attributes ----------------------------------------------------------------------------------------
+
+    def getxattr(self, asked: Asked) -> bytes:
+        (room,) = GETXATTR_IN.unpack_from(asked.body)
+        found = self.files.getxattr(self.ino_of(asked.node), strings(asked.body, GETXATTR_IN.size)[0])
+        if found is None:
+            refuse(errno.ENODATA)
+        return _fitting(found, room)
+
+    def listxattr(self, asked: Asked) -> bytes:
+        (room,) = GETXATTR_IN.unpack_from(asked.body)
+        names = self.files.listxattr(self.ino_of(asked.node))
+        shown = names if asked.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
+        return _fitting(b"".join(name + b"\0" for name in shown), room)
+
+    def setxattr(self, asked: Asked) -> bytes:
+        size, flags, how = SETXATTR_IN.unpack_from(asked.body)
+        name, _, rest = bytes(asked.body[SETXATTR_IN.size :]).partition(b"\0")
+        ino = self.ino_of(asked.node)
+        if flags & (XATTR_CREATE | XATTR_REPLACE):
+            there = self.files.getxattr(ino, name) is not None
+            if there and flags & XATTR_CREATE:
+                refuse(errno.EEXIST)
+            if not there and flags & XATTR_REPLACE:
+                refuse(errno.ENODATA)
+        self.files.setxattr(ino, name, rest[:size])
+        self._without_capability.discard(ino)
+        if how & FUSE_SETXATTR_ACL_KILL_SGID:
+            mode = self.files.attributes(ino).mode
+            if mode & stat.S_ISGID:
+                self.files.setattr(ino, mode=mode & 0o7777 & ~stat.S_ISGID)
+        self.sync_if_asked()
+        return b""
+
+    def removexattr(self, asked: Asked) -> bytes:
+        self.files.removexattr(self.ino_of(asked.node), bytes(asked.body[:-1]))
+        self.sync_if_asked()
+        return b""
+
+
+def _fitting(value: bytes, room: int) -> bytes:
+    """The answer with a value, or its length to who has no room for any; ERANGE where it is too long."""
+    if not room:
+        return GETXATTR_OUT.pack(len(value))
+    if len(value) > room:
+        refuse(errno.ERANGE)
+    return value

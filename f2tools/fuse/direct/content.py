@@ -1,0 +1,120 @@
+"""Content: opening, reading, writing, making safe; space, holes, copies within the volume."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from f2tools.fuse.direct.answers import Answers, Asked, refuse
+from f2tools.fuse.direct.protocol import (
+    COPY_FILE_RANGE_IN,
+    FALLOCATE_IN,
+    FOPEN_KEEP_CACHE,
+    FSYNC_IN,
+    FUSE_FSYNC_FDATASYNC,
+    FUSE_OPEN_KILL_SUIDGID,
+    FUSE_WRITE_KILL_SUIDGID,
+    LSEEK_IN,
+    LSEEK_OUT,
+    OPEN_IN,
+    OPEN_OUT,
+    READ_IN,
+    RELEASE_IN,
+    WRITE_IN,
+    WRITE_OUT,
+)
+from f2tools.fuse.served import NO_ROOM, NUMBER
+
+COPIED_AT_ONCE = 1 << 20  # bytes held in memory while they are copied
+COPIED_BYTES = 8 << 20  # by one request, while others wait; who asked asks again for the rest
+
+
+class Content(Answers):
+    """Operations on content."""
+
+    def open(self, asked: Asked) -> bytes:
+        flags, how = OPEN_IN.unpack_from(asked.body)
+        ino = self.ino_of(asked.node)
+        self.files.check_open(ino, flags)
+        if flags & os.O_TRUNC:
+            if self.runs(ino):  # the kernel asks only after it has emptied what the program runs from
+                refuse(errno.ETXTBSY)
+            self.files.truncate(ino, 0)
+            self.strip(ino, bool(how & FUSE_OPEN_KILL_SUIDGID))
+        return OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE)
+
+    def release(self, asked: Asked) -> bytes:
+        self.closed(RELEASE_IN.unpack_from(asked.body)[0])
+        return b""
+
+    def read(self, asked: Asked) -> bytes:
+        handle, offset, size, *_ = READ_IN.unpack_from(asked.body)
+        ino = handle & NUMBER
+        self.accessed(ino)
+        return self.files.read(ino, offset, size)
+
+    def write(self, asked: Asked) -> bytes:
+        handle, offset, size, how, *_ = WRITE_IN.unpack_from(asked.body)
+        ino = handle & NUMBER
+        data = bytes(asked.body[WRITE_IN.size :])
+        if len(data) != size:
+            refuse(errno.EINVAL)
+        cached = self.writeback_cache
+        written = self.files.write(ino, offset, data, stamp=not cached)
+        while cached and written < size:  # of a page that it writes back the kernel takes no part; an error it does
+            written += self.files.write(ino, offset + written, data[written:], stamp=False)
+        self.bytes_written += written
+        if how & FUSE_WRITE_KILL_SUIDGID or ino not in self._without_capability:
+            self.strip(ino, bool(how & FUSE_WRITE_KILL_SUIDGID))
+        if self.options.sync:
+            self.files.fsync(ino)
+        return WRITE_OUT.pack(written)
+
+    def fsync(self, asked: Asked) -> bytes:
+        handle, flags = FSYNC_IN.unpack_from(asked.body)
+        if self.writable:
+            self.files.fsync(handle & NUMBER, bool(flags & FUSE_FSYNC_FDATASYNC))
+        return b""
+
+    def syncfs(self, asked: Asked) -> bytes:
+        if self.writable:
+            self.files.sync()
+        return b""
+
+    # -- space and holes --------------------------------------------------------------------------------------------
+
+    def fallocate(self, asked: Asked) -> bytes:
+        handle, offset, length, mode = FALLOCATE_IN.unpack_from(asked.body)
+        self.files.fallocate(handle & NUMBER, mode, offset, length)
+        if self.options.sync:
+            self.files.fsync(handle & NUMBER)
+        return b""
+
+    def lseek(self, asked: Asked) -> bytes:
+        handle, offset, whence = LSEEK_IN.unpack_from(asked.body)
+        if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
+            refuse(errno.EINVAL)
+        return LSEEK_OUT.pack(self.files.seek(handle & NUMBER, offset, whence))
+
+    def copy_file_range(self, asked: Asked) -> bytes:
+        """Copy within the volume: as much as one request may take, cut at the end of the source."""
+        source, offset, _, target, to, length, flags = COPY_FILE_RANGE_IN.unpack_from(asked.body)
+        if flags:
+            refuse(errno.EINVAL)
+        copied, wanted = 0, min(length, COPIED_BYTES)
+        try:
+            while copied < wanted:
+                data = self.files.read(source & NUMBER, offset + copied, min(COPIED_AT_ONCE, wanted - copied))
+                if not data:
+                    break
+                written = self.files.write(target & NUMBER, to + copied, data)
+                copied += written
+                if written < len(data):
+                    break
+        except OSError as error:
+            if not copied or error.errno not in NO_ROOM:
+                raise
+        self.bytes_written += copied
+        if self.options.sync:
+            self.files.fsync(target & NUMBER)
+        return WRITE_OUT.pack(copied)

@@ -1,0 +1,197 @@
+"""The server that speaks with the kernel itself: reads a request, lets its operation answer, writes the answer.
+
+One request after the other, in one thread.  To an interrupt nothing is answered: what it would interrupt has been
+answered before it is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+from collections.abc import Callable
+from contextlib import suppress
+
+from f2tools.errors import F2fsError
+from f2tools.fuse.direct.answers import Asked
+from f2tools.fuse.direct.attributes import FileAttributes
+from f2tools.fuse.direct.connection import Connection
+from f2tools.fuse.direct.content import Content
+from f2tools.fuse.direct.ioctl import Ioctl
+from f2tools.fuse.direct.names import Names
+from f2tools.fuse.direct.protocol import (
+    ENTRY_OUT,
+    FUSE_KERNEL_MINOR_VERSION,
+    FUSE_KERNEL_VERSION,
+    FUSE_NOTIFY_INVAL_INODE,
+    IN_HEADER,
+    INIT_IN,
+    INIT_OUT,
+    INVAL_INODE_OUT,
+    OLDEST_MINOR_VERSION,
+    OUT_HEADER,
+    Init,
+    Opcode,
+)
+from f2tools.fuse.loop import Loop
+from f2tools.fuse.options import ServeOptions
+from f2tools.fuse.served import NO_ROOM
+from f2tools.vfs import FileSystem
+
+log = logging.getLogger("f2tools.fuse")
+
+PAGE = os.sysconf("SC_PAGESIZE")
+MOST_BYTES = 1 << 20  # of one read or write
+PLAIN_BYTES = 32 * PAGE  # where the kernel can't be told how much
+FIRST_SECONDS = 10.0  # a kernel that says nothing for so long after the mount says nothing at all
+IN_BACKGROUND = 64  # requests of the kernel's own, such as reading ahead
+WANTED = (
+    Init.ASYNC_READ | Init.ATOMIC_O_TRUNC | Init.EXPORT_SUPPORT | Init.BIG_WRITES | Init.DONT_MASK | Init.HAS_IOCTL_DIR
+    | Init.DO_READDIRPLUS | Init.READDIRPLUS_AUTO | Init.ASYNC_DIO | Init.PARALLEL_DIROPS | Init.POSIX_ACL
+    | Init.MAX_PAGES | Init.CACHE_SYMLINKS | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT | Init.INIT_EXT
+)  # fmt: skip
+NEEDED = Init.ATOMIC_O_TRUNC | Init.POSIX_ACL | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT
+UNANSWERED = Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT
+TELLING = Opcode.LOOKUP, Opcode.MKNOD, Opcode.MKDIR, Opcode.SYMLINK, Opcode.LINK, Opcode.CREATE, Opcode.TMPFILE
+FOR_OTHERS = {  # what -o allow_root lets others do: use what is open
+    Opcode.READ, Opcode.WRITE, Opcode.FSYNC, Opcode.RELEASE, Opcode.READDIR, Opcode.READDIRPLUS,
+    Opcode.FSYNCDIR, Opcode.RELEASEDIR, Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT,
+}  # fmt: skip
+
+
+class Operations(Names, Content, FileAttributes, Ioctl):
+    """All that the kernel may ask; each operation has its opcode's name."""
+
+    def table(self) -> list[Callable[[Asked], bytes | None] | None]:
+        """The operation of each opcode; None for what isn't served."""
+        named = {opcode: getattr(self, opcode.name.lower(), None) for opcode in Opcode if opcode is not Opcode.INIT}
+        return [named.get(number) for number in range(max(Opcode) + 1)]  # type: ignore[call-overload]
+
+
+class Direct:
+    """One mount, from `mount` to `unmount`."""
+
+    def __init__(self, files: FileSystem, options: ServeOptions) -> None:
+        self.served = Operations(files, options)
+        self.served.invalidate = self._invalidate
+        self._operations = self.served.table()
+        self._connection: Connection | None = None
+        self._buffer = bytearray(MOST_BYTES + PAGE)
+        self._whole = memoryview(self._buffer)
+        self._fd = -1
+        self._root_only = "allow_root" in options.for_kernel
+
+    def mount(self, image: str, directory: str) -> None:
+        """The directory shows the file system as soon as it is served."""
+        words = set(self.served.options.for_kernel)
+        if not self.served.writable:
+            words.add("ro")
+        self._connection = Connection(image, directory, words)
+        self._fd = self._connection.fd
+        try:
+            self._agree()
+        except BaseException:
+            self.unmount()
+            raise
+
+    def unmount(self) -> None:
+        """Nothing is served any more; unmounted, if that is not so already."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection, self._fd = None, -1
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def run(self, loop: Loop) -> None:
+        """Serve until it is unmounted, or the loop says stop."""
+        self.served.connected()
+        while loop.wait(self._fd):
+            try:
+                length = os.readv(self._fd, (self._buffer,))
+            except OSError as error:
+                if error.errno == errno.ENODEV:  # unmounted
+                    return
+                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):  # who asked went away
+                    continue
+                raise
+            self._serve(length)
+
+    def _serve(self, length: int) -> None:
+        _, opcode, unique, node, uid, gid, pid, _ = IN_HEADER.unpack_from(self._buffer)
+        asked = Asked(node, uid, gid, pid, self._whole[IN_HEADER.size : length])
+        number, answer = self._answer(opcode, asked)
+        if opcode in UNANSWERED:
+            return
+        took = self._reply(unique, number, answer)
+        if not took and not number and opcode in TELLING and answer:  # the kernel knows nothing of it
+            told = ENTRY_OUT.unpack_from(answer)[0]
+            if told:
+                self.served.forgotten(told, 1)
+
+    def _answer(self, opcode: int, asked: Asked) -> tuple[int, bytes]:
+        """(errno, answer) to a request."""
+        operation = self._operations[opcode] if opcode < len(self._operations) else None
+        if operation is None:
+            return errno.ENOSYS, b""
+        if self._root_only and asked.uid not in (0, os.geteuid()) and opcode not in FOR_OTHERS:
+            return errno.EACCES, b""
+        try:
+            try:
+                return 0, operation(asked) or b""
+            except OSError as error:
+                if error.errno not in NO_ROOM or not self.served.give_back_deleted():
+                    raise
+                return 0, operation(asked) or b""
+        except OSError as error:
+            return error.errno or errno.EIO, b""
+        except Exception as error:
+            return self.served.failed(Opcode(opcode).name.lower(), error), b""
+
+    def _reply(self, unique: int, number: int, answer: bytes) -> bool:
+        """Whether the kernel took it: who asked may have been killed."""
+        head = OUT_HEADER.pack(OUT_HEADER.size + len(answer), -number, unique)
+        try:
+            os.writev(self._fd, (head, answer))
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                log.error("the kernel refused an answer: %s", error)
+            return False
+        return True
+
+    def _invalidate(self, node: int) -> None:
+        """Let the kernel ask for the attributes of an inode again."""
+        told = INVAL_INODE_OUT.pack(node, -1, 0)
+        head = OUT_HEADER.pack(OUT_HEADER.size + len(told), FUSE_NOTIFY_INVAL_INODE, 0)
+        with suppress(OSError):  # the kernel may know nothing of it
+            os.writev(self._fd, (head, told))
+
+    # -- agreeing ---------------------------------------------------------------------------------------------------
+
+    def _agree(self) -> None:
+        """The kernel says what it can, first of all; it is told what is to be used."""
+        while True:
+            select.select([self._fd], [], [], FIRST_SECONDS)
+            length = os.readv(self._fd, (self._buffer,))
+            _, opcode, unique, *_ = IN_HEADER.unpack_from(self._buffer)
+            if opcode != Opcode.INIT:
+                raise F2fsError(f"the kernel began with request {opcode}, not with INIT")
+            # an older kernel says less
+            given = bytes(self._whole[IN_HEADER.size : length]).ljust(INIT_IN.size, b"\0")
+            major, minor, readahead, low, high = INIT_IN.unpack_from(given)
+            if major <= FUSE_KERNEL_VERSION:
+                break
+            # it asks again, as the version that it is answered
+            self._reply(unique, 0, INIT_OUT.pack(FUSE_KERNEL_VERSION, *[0] * 10))
+        offered = low | high << 32 if low & Init.INIT_EXT else low
+        if (major, minor) < (FUSE_KERNEL_VERSION, OLDEST_MINOR_VERSION) or NEEDED & ~offered:
+            self._reply(unique, errno.EPROTO, b"")
+            raise F2fsError("--server direct takes Linux 5.13 or later; --server pyfuse3 does with an older one")
+        wanted = int(WANTED) | (int(Init.WRITEBACK_CACHE) if self.served.writeback_cache else 0)
+        flags = wanted & offered
+        most = MOST_BYTES if flags & Init.MAX_PAGES else PLAIN_BYTES
+        said = INIT_OUT.pack(
+            FUSE_KERNEL_VERSION, min(minor, FUSE_KERNEL_MINOR_VERSION), readahead, flags & 0xFFFFFFFF,
+            IN_BACKGROUND, IN_BACKGROUND * 3 // 4, most, 1, MOST_BYTES // PAGE, 0, flags >> 32,
+        )  # fmt: skip
+        self._reply(unique, 0, said)
