@@ -21,26 +21,19 @@ from f2tools.errors import Corrupt, F2fsError, Unsupported
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_APPEND_FL,
-    F2FS_CASEFOLD_FL,
     F2FS_COMPR_FL,
     F2FS_DEVICE_ALIAS_FL,
-    F2FS_DIRSYNC_FL,
     F2FS_FEATURE_PRJQUOTA,
     F2FS_IMMUTABLE_FL,
-    F2FS_INDEX_FL,
-    F2FS_NOATIME_FL,
-    F2FS_NOCOMP_FL,
     F2FS_NODUMP_FL,
-    F2FS_PIN_FILE,
-    F2FS_PROJINHERIT_FL,
     F2FS_ROOT_INO,
-    F2FS_SYNC_FL,
     NEW_ADDR,
     NULL_ADDR,
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.data import Extent
+from f2tools.f2fs.volume.flags import ioctl_flags
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.volume import File, Volume
@@ -51,13 +44,6 @@ PATH_MAX = 4096  # beyond, the system calls that this stands for would say ENAME
 _ZEROS = bytes(1 << 20)
 MOST_ZERO_STATES = 64  # MiB
 _ZERO_STATES = [hashlib.sha256()]
-
-# FS_IOC_GETFLAGS: what f2fs_fileattr_get() in fs/f2fs/file.c lets through, and what it adds
-GETTABLE_FLAGS = (
-    F2FS_COMPR_FL | F2FS_SYNC_FL | F2FS_IMMUTABLE_FL | F2FS_APPEND_FL | F2FS_NODUMP_FL | F2FS_NOATIME_FL
-    | F2FS_NOCOMP_FL | F2FS_INDEX_FL | F2FS_DIRSYNC_FL | F2FS_PROJINHERIT_FL | F2FS_CASEFOLD_FL
-)  # fmt: skip
-FS_ENCRYPT_FL, FS_VERITY_FL, FS_NOCOW_FL, FS_INLINE_DATA_FL = 0x800, 0x100000, 0x800000, 0x10000000
 
 STATX_ATTR_ENCRYPTED, STATX_ATTR_MOUNT_ROOT, STATX_ATTR_VERITY = 0x800, 0x2000, 0x100000
 _STATX_OF_FLAG = {F2FS_COMPR_FL: 0x4, F2FS_IMMUTABLE_FL: 0x10, F2FS_APPEND_FL: 0x20, F2FS_NODUMP_FL: 0x40}
@@ -169,20 +155,6 @@ def entry_of(file: File, *, content: bool = True) -> dict[str, Any]:
 def errno_of(error: F2fsError) -> str:
     """The name of the errno that the kernel has for this."""
     return "EUCLEAN" if isinstance(error, Corrupt) else "EOPNOTSUPP" if isinstance(error, Unsupported) else "EIO"
-
-
-def ioctl_flags(inode: Inode) -> int:
-    """FS_IOC_GETFLAGS."""
-    flags = inode.i_flags & GETTABLE_FLAGS
-    if inode.encrypted:
-        flags |= FS_ENCRYPT_FL
-    if inode.verity:
-        flags |= FS_VERITY_FL
-    if inode.has_inline_data or inode.has_inline_dentry:
-        flags |= FS_INLINE_DATA_FL
-    if inode.i_inline & F2FS_PIN_FILE:
-        flags |= FS_NOCOW_FL
-    return flags
 
 
 def statx_attributes(inode: Inode) -> int:

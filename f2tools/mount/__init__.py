@@ -1,1 +1,1 @@
-"""`f2tools mount`: an F2FS volume as a file system of this machine, through FUSE and pyfuse3."""
+"""`f2tools mount`: an F2FS volume as a file system of this machine, through FUSE."""

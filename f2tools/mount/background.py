@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import numpy as np
 
 from f2tools.f2fs.write.gc import Pinned, cost_benefit
@@ -47,6 +50,29 @@ class Upkeep:
             if run.size:
                 volume.device.trim(volume.geo.start_block(int(run[0])) * volume.geo.block_size, run.size * size)
                 self.discarded_bytes += run.size * size
+
+    def trim(self, start: int, length: int, shortest: int) -> int:
+        """Tell the device of every free segment that lies in a range of the volume's bytes: how many bytes.
+
+        Runs of fewer than `shortest` bytes are left out.  Free blocks among others that are in use are not told of.
+        """
+        volume, geo = self._volume, self._volume.geo
+        if start >= geo.end_blkaddr * geo.block_size or length < geo.block_size:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        volume.sync()
+        first = geo.main_blkaddr * geo.block_size
+        size = geo.blocks_per_seg * geo.block_size
+        low = max(0, -(-(start - first) // size))
+        high = max(low, min((start + length - first) // size, geo.segment_count_main))
+        free = low + np.flatnonzero(~volume.segments.in_use[low:high])
+        told = 0
+        for run in np.split(free, np.flatnonzero(np.diff(free) != 1) + 1):
+            if run.size and run.size * size >= shortest:
+                volume.device.trim(geo.start_block(int(run[0])) * geo.block_size, run.size * size)
+                told += run.size * size
+        self._in_use = volume.segments.in_use.copy()
+        self.discarded_bytes += told
+        return told
 
 
 def worth_the_trouble(volume: WritableVolume) -> bool:

@@ -15,6 +15,7 @@ from typing import Generic, NoReturn, TypeVar
 from f2tools.f2fs.layout.constants import (
     F2FS_APPEND_FL,
     F2FS_FEATURE_ENCRYPT,
+    F2FS_FEATURE_PRJQUOTA,
     F2FS_IMMUTABLE_FL,
     F2FS_NAME_LEN,
     F2FS_NOATIME_FL,
@@ -22,9 +23,12 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.file_type import mode_of_type
 from f2tools.f2fs.volume.dentries import Dentry, DentryArea
+from f2tools.f2fs.volume.flags import ADDED_FLAGS, GETTABLE_FLAGS, ioctl_flags
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.f2fs.write.attr import SETTABLE_FLAGS
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount.background import Upkeep
@@ -169,6 +173,21 @@ class Tree(ReadOnly, Generic[AnyVolume]):
     def listxattr(self, ino: int) -> list[bytes]:
         return [os.fsencode(name) for name in self._xattrs(ino)]
 
+    def btime_ns(self, ino: int) -> int | None:
+        return self.inode(ino).crtime_ns
+
+    def flags(self, ino: int) -> int:
+        return ioctl_flags(self.inode(ino))
+
+    def project(self, ino: int) -> int:
+        return self.inode(ino).extra.get("i_projid", 0) if self.volume.geo.feature & F2FS_FEATURE_PRJQUOTA else 0
+
+    def verity_digest(self, ino: int) -> tuple[int, bytes]:
+        found = read_verity(self.volume.nodes, self.volume.data, self.inode(ino))
+        if found is None:
+            _fail(errno.ENODATA)
+        return found.algorithm, found.digest
+
     def statfs(self) -> Statistics:
         return Statistics(**self.volume.statfs())
 
@@ -196,6 +215,9 @@ class RecoveredTree(Tree[WritableVolume]):
 
     def preload(self, inos: list[int]) -> None:
         self.volume.nodes.preload(inos)
+
+    def seek(self, ino: int, offset: int, whence: int) -> int:
+        return self.volume.seek(ino, offset, whence)
 
     def _find(self, directory: Inode, name: bytes) -> Dentry | None:
         assert isinstance(directory, LiveInode)
@@ -248,6 +270,9 @@ class LiveTree(RecoveredTree):
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
         return self.volume.mkdir(parent, name, mode, uid, gid)
 
+    def tmpfile(self, parent: int, mode: int, uid: int, gid: int) -> int:
+        return self.volume.tmpfile(parent, mode, uid, gid)
+
     def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
         return self.volume.symlink(parent, name, target, uid, gid)
 
@@ -284,6 +309,9 @@ class LiveTree(RecoveredTree):
     def truncate(self, ino: int, size: int) -> None:
         self.volume.truncate(ino, size)
 
+    def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
+        self.volume.fallocate(ino, mode, offset, length)
+
     # -- attributes -----------------------------------------------------------------------------------------------
 
     def setattr(
@@ -314,6 +342,14 @@ class LiveTree(RecoveredTree):
 
     def removexattr(self, ino: int, name: bytes) -> None:
         self.volume.removexattr(ino, os.fsdecode(name))
+
+    def set_flags(self, ino: int, flags: int) -> None:
+        if flags & ~(GETTABLE_FLAGS | ADDED_FLAGS):
+            _fail(errno.EOPNOTSUPP)
+        self.volume.set_flags(ino, flags & SETTABLE_FLAGS)
+
+    def set_project(self, ino: int, project: int) -> None:
+        self.volume.set_projid(ino, project)
 
     # -- inodes that the kernel knows -----------------------------------------------------------------------------
 
@@ -352,6 +388,9 @@ class LiveTree(RecoveredTree):
 
     def discard(self) -> None:
         self._upkeep.discard()
+
+    def trim(self, start: int, length: int, shortest: int) -> int:
+        return self._upkeep.trim(start, length, shortest)
 
     def close(self) -> None:
         self.volume.close()

@@ -37,7 +37,7 @@ RECOVERED: set[Path] = set()  # of these, the images whose directories are chang
 
 
 def without_holes(entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """A tree's facts but for where its files have holes: pyfuse3 hands on no lseek."""
+    """A tree's facts but for where its files have holes, which only one of the servers hands on."""
     left_out = "segments", "segment_sha256"
     return {path: {k: v for k, v in fact.items() if k not in left_out} for path, fact in facts(entries).items()}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.judges import missing_judge
-from tests.mount.mounted import need_fuse
+from tests.mount.mounted import both_servers, need_fuse
 
 NOBODY = 65534
 LONGEST_SECONDS = 240
@@ -29,9 +29,9 @@ mount --bind "$stage/fuse" /dev/fuse
 if [ -n "$closed" ]; then
     mkdir "$stage/way"
     for directory in "$closed"/* "$closed"/.[!.]*; do
-        [ -d "$folder" ] && [ ! -L "$folder" ] || continue
+        [ -d "$directory" ] && [ ! -L "$directory" ] || continue
         mkdir "$stage/way/${directory##*/}"
-        mount --bind "$folder" "$stage/way/${directory##*/}"
+        mount --bind "$directory" "$stage/way/${directory##*/}"
     done
     mount --rbind "$stage/way" "$closed"
 fi
@@ -82,13 +82,14 @@ def as_user(place: Path) -> Callable[[str], str]:
     return run
 
 
+@both_servers
 def test_a_user_mounts_an_image_of_his_own_on_a_directory_of_his_own(
-    place: Path, as_user: Callable[[str], str]
+    place: Path, as_user: Callable[[str], str], server: str
 ) -> None:
     said = as_user(
         "f2tools mkfs -q mine/image.img --size 48M; ln -s m mine/link\n"
         "for at in mine/m mine/link; do\n"
-        "    f2tools mount mine/image.img $at; echo mounted $?\n"
+        f"    f2tools mount --server {server} mine/image.img $at; echo mounted $?\n"
         "    id -u >> mine/m/text; f2tools mount --stats mine/image.img | head -1\n"
         "    f2tools umount $at; echo unmounted $?\n"
         "done\n"
@@ -99,11 +100,14 @@ def test_a_user_mounts_an_image_of_his_own_on_a_directory_of_his_own(
     assert lines == ["mounted 0", "stats", "unmounted 0"] * 2 + [str(NOBODY)] * 2, said
 
 
-def test_a_user_mounts_nothing_over_directories_of_others(place: Path, as_user: Callable[[str], str]) -> None:
+@both_servers
+def test_a_user_mounts_nothing_over_directories_of_others(
+    place: Path, as_user: Callable[[str], str], server: str
+) -> None:
     said = as_user(
         "f2tools mkfs -q mine/image.img --size 48M; ln -s ../theirs mine/link\n"
         "for at in theirs open/roots mine/link /tmp; do\n"
-        "    f2tools mount mine/image.img $at; echo ended $?\n"
+        f"    f2tools mount --server {server} mine/image.img $at; echo ended $?\n"
         "done\n"
         "grep -c fuse.f2tools.*$PWD /proc/mounts"
     )

@@ -414,10 +414,18 @@ class FileData:
         (self._collapse if what == FALLOC_FL_COLLAPSE_RANGE else self._insert)(inode, offset, length)
 
     def _preallocate(self, inode: LiveInode, offset: int, length: int) -> None:
-        size = self.geo.block_size
+        touched = self._touched(offset, length)
         self.convert_inline(inode)
-        self._mapper.reserve(inode, np.arange(offset // size, -(-(offset + length) // size)))
+        self._mapper.reserve(inode, touched)
         self._nodes.touch(inode)
+
+    def _touched(self, offset: int, length: int) -> NDArray[np.int64]:
+        """The file blocks that a range touches; ENOSPC where the volume has not so many at all."""
+        size = self.geo.block_size
+        first, stop = offset // size, -(-(offset + length) // size)
+        if stop - first > self._mapper.volume_blocks:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return np.arange(first, stop)
 
     def punch(self, inode: LiveInode, offset: int, length: int) -> None:
         """Make a hole: whole blocks are given back, parts of blocks become zeros."""
@@ -429,9 +437,9 @@ class FileData:
 
     def _zero_range(self, inode: LiveInode, offset: int, length: int) -> None:
         """As a hole, but with the space kept."""
-        size = self.geo.block_size
+        touched = self._touched(offset, length)
         self.convert_inline(inode)
-        self._mapper.reserve(inode, np.arange(offset // size, -(-(offset + length) // size)))
+        self._mapper.reserve(inode, touched)
         fofs = np.arange(*self._clear(inode, offset, offset + length))
         old = self._mapper.get(inode, fofs)
         self._mapper.put(inode, fofs, NEW_ADDR)

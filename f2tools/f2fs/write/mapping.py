@@ -55,6 +55,11 @@ class Mapper:
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
+    @property
+    def volume_blocks(self) -> int:
+        """Blocks that all files of the volume may have together."""
+        return self._space.user_blocks
+
     def node(
         self, inode: LiveInode, number: int, create: bool = False, made: list[NodePlace] | None = None
     ) -> Node | None:

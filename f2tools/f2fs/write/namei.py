@@ -62,6 +62,22 @@ class Namei(Content):
             self.maker.set_rdev(inode, *rdev)
         return inode.ino
 
+    def tmpfile(self, parent: int, mode: int, uid: int = 0, gid: int = 0) -> int:
+        """A regular file without a name; it goes once it is held and released, or with `close`, unless it is linked.
+
+        See f2fs_tmpfile().
+        """
+        with self.operation(2) as op:
+            directory = op.directory(parent)
+            mode, access, default = self._inherited(directory, stat.S_IFREG | stat.S_IMODE(mode), 0)
+            self.space.require(2, 2)
+            now = self.clock()
+            inode = self.maker.make(directory, b"", mode, uid, gid, now, self.new_generation(), self.compress_options)
+            self._store_acls(inode, access, default)
+            inode.set(i_links=0)
+            self._nameless.add(inode.ino)
+            return inode.ino
+
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int = 0, gid: int = 0, umask: int = 0) -> int:
         """A new directory; its inode number."""
         return self._make(parent, name, stat.S_IFDIR | stat.S_IMODE(mode), uid, gid, umask).ino
@@ -94,12 +110,16 @@ class Namei(Content):
             if inode.is_dir:
                 self.names.fill_new(inode, parent)
                 directory.set(i_links=directory.i_links + 1)
-            for index, acl in ((XATTR_INDEX_POSIX_ACL_DEFAULT, default), (XATTR_INDEX_POSIX_ACL_ACCESS, access)):
-                if acl is not None:
-                    self._store_xattr(inode, index, b"", build_disk(acl), 0)
+            self._store_acls(inode, access, default)
             self.names.add(directory, place, name, inode.ino, file_type(mode))
             self.stamp_at(directory, now, modified=True)
             return inode
+
+    def _store_acls(self, inode: LiveInode, access: list[AclEntry] | None, default: list[AclEntry] | None) -> None:
+        """The ACLs that a new inode begins with."""
+        for index, acl in ((XATTR_INDEX_POSIX_ACL_DEFAULT, default), (XATTR_INDEX_POSIX_ACL_ACCESS, access)):
+            if acl is not None:
+                self._store_xattr(inode, index, b"", build_disk(acl), 0)
 
     def _inherited(
         self, directory: LiveInode, mode: int, umask: int
