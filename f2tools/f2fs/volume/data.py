@@ -7,6 +7,7 @@ file's size.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.fscrypt import FileKey, Secrets
 
 WINDOW_BYTES = 4 << 20
+FEW = 64  # addresses; a main area has more blocks than that
 READ_LIMIT = 2 << 30  # a single `read` builds its result in memory
 
 
@@ -192,6 +194,10 @@ class DataReader:
             return
         if stop is None:
             stop = self.block_count(inode)
+        few = self._few(inode, start, stop)
+        if few is not None:
+            yield from few
+            return
         size = inode.cluster_size
         if size > 1:
             start, stop = start - start % size, -(-stop // size) * size
@@ -218,6 +224,19 @@ class DataReader:
             raise
         if pending:
             yield pending
+
+    def _few(self, inode: Inode, start: int, stop: int) -> list[Extent] | None:
+        """The layout of a file that the inode maps alone, in a few addresses, as most do; None for others."""
+        if inode.compressed or inode.has_inline_data or inode.has_inline_dentry:
+            return None
+        own = inode.addrs_per_inode
+        if stop > own and inode.nids.any():
+            return None
+        mapped = inode.addrs[start : min(stop, own)].tobytes().rstrip(b"\0")
+        count = -(-len(mapped) // 4)
+        if count > FEW:
+            return None
+        return _few_runs(start, struct.unpack(f"<{count}I", mapped.ljust(4 * count, b"\0")))
 
     def extents(self, inode: Inode, start: int = 0, stop: int | None = None) -> Iterator[Extent]:
         """The mapped runs as they lie on the disk, those inside compressed clusters included."""
@@ -349,6 +368,20 @@ def _runs(fofs: int, addrs: NDArray[Any], cluster_size: int) -> Iterator[Extent 
             at = head + cluster_size
         fofs, addrs = fofs + at, addrs[at:]
     yield from _plain_runs(fofs, addrs)
+
+
+def _few_runs(fofs: int, addrs: tuple[int, ...]) -> list[Extent]:
+    """What `_plain_runs` yields, without numpy, which costs more than a few addresses do."""
+    runs: list[Extent] = []
+    first = count = 0
+    for at, addr in enumerate((*addrs, NULL_ADDR), fofs):
+        if count and addr == (NEW_ADDR if first == NEW_ADDR else first + count) and (addr != NEW_ADDR or first == addr):
+            count += 1
+            continue
+        if count:
+            runs.append(Extent(at - count, first, count))
+        first, count = addr, int(addr != NULL_ADDR)
+    return runs
 
 
 def _plain_runs(fofs: int, addrs: NDArray[Any]) -> Iterator[Extent]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import f2tools
 from f2tools.dump.manifest import manifest
+from f2tools.f2fs.layout.constants import COMPRESS_ADDR, NEW_ADDR
+from f2tools.f2fs.volume.data import _few_runs, _plain_runs
 from tests import images
 
 # Facts of the machine that made the manifest; no image holds them.
@@ -130,3 +135,17 @@ def test_a_large_directory_is_walked_in_pieces_and_listed_whole() -> None:
         assert len(whole) == sum(count for _, count in pieces)
         empty = [entries for _, inode, entries in volume.walk() if inode.i_links == 2 and not entries]
         assert all(entries == [] for entries in empty)
+
+
+@given(
+    fofs=st.integers(0, 1000),
+    pieces=st.lists(
+        st.tuples(st.sampled_from([0, 1, 5, 100, COMPRESS_ADDR - 1, COMPRESS_ADDR, NEW_ADDR]), st.integers(1, 4))
+    ),
+    steps=st.booleans(),
+)
+def test_few_addresses_are_cut_into_the_runs_that_many_are(
+    fofs: int, pieces: list[tuple[int, int]], steps: bool
+) -> None:
+    addrs = [(first + n * steps) % (1 << 32) for first, count in pieces for n in range(count)]
+    assert _few_runs(fofs, tuple(addrs)) == list(_plain_runs(fofs, np.array(addrs, np.uint32)))
