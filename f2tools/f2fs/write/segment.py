@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
 
 Rows = NDArray[Any]
+FEW_SEGMENTS = 8  # from which on their bitmaps are changed together
 SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
 _MASKS = np.array([0x80 >> bit for bit in range(8)], np.uint8)  # most significant bit first
 
@@ -312,6 +313,9 @@ class SegmentManager:
             raise Corrupt(where, "a block is in use twice; run f2tools fsck")
         cuts = np.flatnonzero(np.diff(segnos)) + 1
         starts = np.concatenate(([0], cuts))
+        if starts.size > FEW_SEGMENTS:
+            self._mark_many_invalid(segnos, blkaddrs - self.geo.start_block(segnos), starts)
+            return
         for segno, offsets in zip(segnos[starts].tolist(), np.split(blkaddrs, cuts), strict=True):
             self._mark_invalid(segno, offsets - self.geo.start_block(segno))
 
@@ -320,9 +324,7 @@ class SegmentManager:
         row = self.valid_map[segno]
         bits = np.unpackbits(row)
         if not bits[offsets].all():
-            offset = int(offsets[np.flatnonzero(bits[offsets] == 0)[0]])
-            where = Where(area="sit", segno=segno, blkaddr=self.geo.start_block(segno) + offset)
-            raise Corrupt(where, "a block in use is not marked valid; run f2tools fsck")
+            self._not_valid(segno, int(offsets[np.flatnonzero(bits[offsets] == 0)[0]]))
         bits[offsets] = 0
         row[:] = np.packbits(bits)
         self._age(segno, offsets.size)
@@ -331,6 +333,35 @@ class SegmentManager:
         self.dirty_sit[segno] = True
         if self.vblocks[segno] == 0 and segno not in self._open:
             self.prefree[segno] = True
+
+    def _mark_many_invalid(
+        self, segnos: NDArray[np.int64], offsets: NDArray[np.int64], starts: NDArray[np.int64]
+    ) -> None:
+        """The same for blocks of many segments, sorted; `starts`: where each segment's begin."""
+        at, masks = offsets >> 3, _MASKS[offsets & 7]
+        free = np.flatnonzero(self.valid_map[segnos, at] & masks == 0)
+        if free.size:
+            self._not_valid(int(segnos[free[0]]), int(offsets[free[0]]))
+        changed = segnos[starts]
+        for segno in changed.tolist():
+            self._remember(segno)
+        before = np.stack([self._before[segno] for segno in changed.tolist()])
+        counts = np.diff(starts, append=segnos.size)
+        were = (before[np.repeat(np.arange(starts.size), counts), at] & masks) != 0
+        self.held[changed] += np.add.reduceat(were.astype(np.int64), starts).astype(self.held.dtype)
+        byte = np.flatnonzero(np.diff(segnos * before.shape[1] + at, prepend=-1))  # several bits may be of one byte
+        self.valid_map[segnos[byte], at[byte]] &= ~np.add.reduceat(masks, byte, dtype=np.uint8)
+        for segno, count in zip(changed.tolist(), counts.tolist(), strict=True):
+            self._age(segno, count)
+        self.vblocks[changed] -= counts.astype(self.vblocks.dtype)
+        self.dirty_sit[changed] = True
+        for segno in changed[self.vblocks[changed] == 0].tolist():
+            if segno not in self._open:
+                self.prefree[segno] = True
+
+    def _not_valid(self, segno: int, offset: int) -> NoReturn:
+        where = Where(area="sit", segno=segno, blkaddr=self.geo.start_block(segno) + offset)
+        raise Corrupt(where, "a block in use is not marked valid; run f2tools fsck")
 
     def free_in_checkpoint(self, segnos: NDArray[np.int64]) -> bool:
         """Whether the last checkpoint refers to no block of these segments."""

@@ -40,3 +40,42 @@ def test_a_clock_that_is_set_back_ends_nothing(tmp_path: Path) -> None:
         volume.write(ino, 0, bytes(20_000))
         volume.sync()
     assert volume.cp.elapsed_time < 10**6
+
+
+def test_blocks_of_many_segments_become_invalid_as_those_of_one_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = np.random.default_rng(7)
+    with writable(fresh(tmp_path)) as volume:
+        segments = volume.segments
+        many = np.flatnonzero(segments.vblocks == 0)[:20]
+        segments.valid_map[many] = chance.integers(0, 256, (many.size, segments.valid_map.shape[1]))
+        segments.vblocks[many] = np.unpackbits(segments.valid_map[many], axis=1).sum(axis=1)
+        segments.mtime[many] = chance.integers(0, 3, many.size) * 10**6
+        at = [np.flatnonzero(np.unpackbits(row)) for row in segments.valid_map[many]]
+        first = np.concatenate(
+            [segments.geo.start_block(s) + some[:: chance.integers(1, 4)] for s, some in zip(many, at, strict=True)]
+        )
+        rest = np.setdiff1d(
+            np.concatenate([segments.geo.start_block(s) + some for s, some in zip(many, at, strict=True)]), first
+        )
+        names = ("vblocks", "held", "valid_map", "mtime", "dirty_sit", "prefree")
+        kept = {name: getattr(segments, name).copy() for name in names}
+        ended = []
+        for few in (0, 1000):
+            monkeypatch.setattr("f2tools.f2fs.write.segment.FEW_SEGMENTS", few)
+            segments._before.clear()
+            for name in names:
+                getattr(segments, name)[:] = kept[name]
+            for some in (first, rest):
+                segments.invalidate(chance.permutation(some))
+                with pytest.raises(Corrupt, match=f"{int(some.min()):#x}.*not marked valid"):
+                    segments.invalidate(some)
+            ended.append({name: getattr(segments, name).copy() for name in names})
+        assert all(np.array_equal(ended[0][name], ended[1][name]) for name in names)
+        assert not segments.vblocks[many].any()
+        assert segments.held[many].all()
+        for name in names:
+            getattr(segments, name)[:] = kept[name] if name != "valid_map" else 0
+        segments.vblocks[many] = 0
+        segments._before.clear()
