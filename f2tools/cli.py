@@ -120,6 +120,10 @@ def run() -> None:
     _open_what_is_closed()
     _write_what_the_terminal_can()
     _run_as_called()
+    if "_F2TOOLS_COMPLETE" in os.environ:
+        from f2tools.completion import register
+
+        register()
     try:
         sys.exit(main(standalone_mode=False) or 0)
     except click.exceptions.Exit as stop:

@@ -19,6 +19,8 @@ from f2tools.errors import Corrupt, F2fsError, Usage
 from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from f2tools.f2fs.volume.volume import Volume
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
@@ -220,7 +222,12 @@ OFFSET = "f2tools.offset"  # in the context: where in the image the volume begin
 
 def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The image or device that a command works on; `--offset` makes it IMAGE@+BYTES, as `open_device` takes it."""
-    argument = click.argument("image", type=click.Path(path_type=str, readable=False), callback=_at_offset)
+    argument = click.argument(
+        "image",
+        type=click.Path(path_type=str, readable=False),
+        callback=_at_offset,
+        shell_complete=_image_or_path,
+    )
     option = click.option(
         "--offset",
         type=Size(),
@@ -240,6 +247,19 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A file that IMAGE builds on and that lies outside of its directory (repeatable).",
     )
     return argument(backing(cache_option(option(command))))
+
+
+def _image_or_path(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from f2tools.completion import image_or_path
+
+    return image_or_path(ctx, param, incomplete)
+
+
+def path_in_image(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`shell_complete` of an argument that is a path in the image."""
+    from f2tools.completion import path_in_image
+
+    return path_in_image(ctx, param, incomplete)
 
 
 def cache_option(command: Callable[..., Any]) -> Callable[..., Any]:

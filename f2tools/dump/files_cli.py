@@ -26,6 +26,7 @@ from f2tools.options import (
     json_option,
     key_option,
     must_be_free,
+    path_in_image,
     print_json,
     progress,
     recovered_option,
@@ -101,7 +102,11 @@ def _partly() -> NoReturn:
 
 def _paths(default: str | None = None) -> Callable[..., Any]:
     return click.argument(
-        "paths", nargs=-1, required=default is None, metavar="PATH..." if default is None else "[PATH]..."
+        "paths",
+        nargs=-1,
+        required=default is None,
+        metavar="PATH..." if default is None else "[PATH]...",
+        shell_complete=path_in_image,
     )
 
 
@@ -181,7 +186,7 @@ def ls(
 
 @click.command()
 @image_argument
-@click.argument("path", default="/")
+@click.argument("path", default="/", shell_complete=path_in_image)
 @click.option("-s", "--sizes", is_flag=True, help="The size of each file too.")
 @click.option("-d", "directories", is_flag=True, help="Directories only.")
 @click.option("-L", "deepest", type=click.IntRange(1), metavar="LEVELS", help="No deeper than this.")
@@ -466,7 +471,7 @@ def tar(
 
 @click.command()
 @image_argument
-@click.argument("path", default="/")
+@click.argument("path", default="/", shell_complete=path_in_image)
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @force_option
 @_volume_options

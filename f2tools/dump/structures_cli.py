@@ -16,6 +16,7 @@ from f2tools.options import (
     image_argument,
     json_option,
     key_option,
+    path_in_image,
     print_json,
     say_waiting,
 )
@@ -317,7 +318,7 @@ def node(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, n
 @click.command()
 @volume_options
 @key_option
-@click.argument("which", metavar="PATH|INO")
+@click.argument("which", metavar="PATH|INO", shell_complete=path_in_image)
 @click.option("--all-paths", is_flag=True, help="Search the whole tree for every name (hard links).")
 def inode(
     image: str,
@@ -346,7 +347,7 @@ def inode(
 @click.command()
 @volume_options
 @key_option
-@click.argument("which", metavar="PATH|INO")
+@click.argument("which", metavar="PATH|INO", shell_complete=path_in_image)
 @click.option("--raw", is_flag=True, help="Also what unused slots still remember of deleted names.")
 def dentries(
     image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, keys: tuple[str, ...], which: str, raw: bool
@@ -370,7 +371,7 @@ def dentries(
 @click.command(name="map")
 @volume_options
 @key_option
-@click.argument("which", metavar="PATH|INO")
+@click.argument("which", metavar="PATH|INO", shell_complete=path_in_image)
 def map_(
     image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool, keys: tuple[str, ...], which: str
 ) -> None:

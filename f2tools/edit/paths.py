@@ -68,11 +68,11 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.partition(":/")
 
 
-def _files_of_the_host(incomplete: str) -> list[CompletionItem]:
-    """What a shell completes a path with; it knows nothing of those in an image."""
-    from click.shell_completion import CompletionItem
+def _begun(incomplete: str) -> list[CompletionItem]:
+    """What a shell completes a path with."""
+    from f2tools.completion import after_image
 
-    return [CompletionItem(incomplete, type="file")]
+    return after_image(incomplete)
 
 
 class InsidePath(click.ParamType):
@@ -92,7 +92,7 @@ class InsidePath(click.ParamType):
         return found
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return _files_of_the_host(incomplete)
+        return _begun(incomplete)
 
 
 class AnyPath(click.ParamType):
@@ -108,7 +108,7 @@ class AnyPath(click.ParamType):
         return parse_path(value, scripted=ctx is not None and ctx.obj == SCRIPT)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return _files_of_the_host(incomplete)
+        return _begun(incomplete)
 
 
 class CopyTarget(InsidePath):

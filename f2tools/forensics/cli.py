@@ -21,6 +21,7 @@ from f2tools.options import (
     key_option,
     layout_option,
     must_be_free,
+    path_in_image,
     print_json,
     progress,
     require,
@@ -264,7 +265,7 @@ def _lines(found: Found) -> Iterator[str]:
 
 @click.command()
 @image_argument
-@click.argument("what", metavar="PATH|INO")
+@click.argument("what", metavar="PATH|INO", shell_complete=path_in_image)
 @click.option("--extract", "wanted", metavar="VERSION", help="Write the content of this version.")
 @click.option("-o", "--output", metavar="FILE", help="With --extract: write here, a new file.  [default: stdout]")
 @click.option("--diff", "pair", nargs=2, metavar="A B", help="Show how two versions differ.")

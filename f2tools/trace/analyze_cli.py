@@ -30,8 +30,15 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     ctx.exit()
 
 
+def _labels(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of metrics for a shell to complete."""
+    from f2tools.trace.metrics.catalogue import METRICS
+
+    return [name for name in ("all", *METRICS) if name.startswith(incomplete)]
+
+
 explain_option = click.option(
-    "--explain", metavar="LABEL", callback=_explain, is_eager=True, expose_value=False,
+    "--explain", metavar="LABEL", shell_complete=_labels, callback=_explain, is_eager=True, expose_value=False,
     help="Say exactly what a metric, or any label of a report, means, and end; `all` for all.",
 )  # fmt: skip
 strict_option = click.option(

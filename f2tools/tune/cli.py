@@ -68,6 +68,15 @@ def label(
     _change(image, devices, TuneRequest(label=new), dry_run, undo, as_json)
 
 
+def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Names for the last word of a list of features, with the ! before it."""
+    from f2tools.tune.features import SWITCHES
+
+    before, comma, last = incomplete.rpartition(",")
+    mark = "!" if last.startswith("!") else ""
+    return [before + comma + mark + name for name in SWITCHES if name.startswith(last.removeprefix("!"))]
+
+
 def _reject(dry_run: bool, undo: str | None) -> None:
     if dry_run or undo:
         raise Usage("there is nothing to change: --dry-run and --undo are for changes")
@@ -78,7 +87,7 @@ def _reject(dry_run: bool, undo: str | None) -> None:
 @click.option("-L", "--label", "new_label", metavar="TEXT", help="Another label; '' takes it away.")
 @click.option("-U", "--uuid", metavar="UUID|random", help="Another UUID.")
 @click.option(
-    "-O", "--features", multiple=True, metavar="FEATURE,...",
+    "-O", "--features", multiple=True, metavar="FEATURE,...", shell_complete=_features,
     help="Switch features on, or off with a ! before the name (repeatable).",
 )  # fmt: skip
 @click.option("-C", "--encoding", metavar="NAME[:strict]", help="For casefold: utf8, which is the only one there is.")
