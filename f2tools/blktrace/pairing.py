@@ -96,17 +96,21 @@ class Pairer:
         """(bios not issued, requests not completed)."""
         return sum(map(len, self._queued.values())), sum(map(len, self._live.values()))
 
-    def border(self) -> Pending:
-        """What is under way here, which is all that what follows depends on while nothing was lost; put in order."""
+    def border(self) -> None:
+        """Put in order what is under way here, which is all that what follows depends on while nothing was lost."""
         for pieces in self._queued.values():
             pieces.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
         for lives in self._live.values():
             lives.sort(key=lambda live: (live.issued, live.start, live.end, live.cls, live.sector))
             for live in lives:
                 live.bios.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
-        queued = {device: pieces for device, pieces in sorted(self._queued.items()) if pieces}
-        live = {device: lives for device, lives in sorted(self._live.items()) if lives}
-        return copy.deepcopy((queued, live))
+        self._queued = {device: pieces for device, pieces in sorted(self._queued.items()) if pieces}
+        self._live = {device: lives for device, lives in sorted(self._live.items()) if lives}
+
+    def under_way(self) -> Pending:
+        """A copy of what is under way, put in order, to go on with elsewhere."""
+        self.border()
+        return copy.deepcopy((self._queued, self._live))
 
     def go_on(self, pending: Pending) -> None:
         """Begin where something is under way."""

@@ -69,9 +69,15 @@ class Cuts:
         start = self.times[first - 1] if first else 0
         return start, self.times[after - 1] if after < self.pieces else AFTER_ALL
 
-    def runs(self, count: int) -> list[tuple[int, int]]:
-        """Up to so many stretches of as many pieces each, and so of about as many bytes."""
-        edges = [self.pieces * n // count for n in range(count + 1)]
+    def runs(self, count: int, lighter: int = 0) -> list[tuple[int, int]]:
+        """Up to so many stretches of as many pieces each, and so of about as many bytes.
+
+        All but the first have some fewer: who has them reads what is before them too, and hands over what it counted.
+        """
+        count = min(count, self.pieces)
+        each = max((self.pieces - lighter) / count, 1)
+        first = self.pieces - each * (count - 1)
+        edges = [0, *(round(first + each * n) for n in range(count))]
         return [(low, high) for low, high in pairwise(edges) if low < high]
 
 

@@ -32,6 +32,7 @@ from f2tools.trace.measure.border import OtherStart
 from f2tools.trace.measure.measure import Measures
 
 STRETCHES = 4  # for each thread of a cluster, so that a slow worker keeps the others waiting for little
+LIGHTER = 3  # pieces that handing over the counts costs as much as, and reading the one before
 SHORTEST = 16  # pieces of a stretch there, of which reading the one before it is a small part
 HEAD = 128 << 10  # bytes of each file in which the first issue is looked for
 NOTHING: Pending = ({}, {})
@@ -119,7 +120,7 @@ def count(task: Task, first: int, after: int, start: State | None = None) -> Pie
         raise Whole
     if (measures.raster.start, measures.series.start) != (task.first, task.series):
         raise Whole  # no issue in all of this, or the first one was given back
-    end = State(pairer.border(), Counter(measures.again))
+    end = State(pairer.under_way(), Counter(measures.again))
     return Piece(first, after, start, end, measures, pairer.counts, trace, depth, work)
 
 
@@ -129,7 +130,7 @@ def _left_behind(task: Task, piece: int) -> tuple[State, int]:
     before = Trace(task.name, task.cuts.ranges(piece, piece + 1))
     for events, _ in in_pieces(before.events(task.wanted, lean=True), ()):
         pairer.feed(events, classes(events.category, events.bytes))
-    return State(pairer.border()), before.records
+    return State(pairer.under_way()), before.records
 
 
 def _feed(events: Events, pairer: Pairer, measures: Measures) -> None:
@@ -182,7 +183,7 @@ def _check_numbers(earlier: Piece, later: Trace) -> None:
 
 def counted(task: Task, jobs: int) -> Piece:
     """The whole trace, by so many processes; this one does the first part and joins the others."""
-    (first, after), *others = task.cuts.runs(jobs)
+    (first, after), *others = task.cuts.runs(jobs, LIGHTER)
     with ProcessPoolExecutor(max(len(others), 1), mp_context=get_context("fork")) as pool:
         waiting = [pool.submit(count, task, *run) for run in others]
         return joined(task, count(task, first, after), (future.result() for future in waiting))

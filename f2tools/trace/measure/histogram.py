@@ -25,6 +25,18 @@ class LatencyHistogram:
         self.min = 0
         self.max = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs: most bins are empty."""
+        used = np.flatnonzero(self.counts)
+        low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+        return vars(self) | {"counts": (low, self.counts[low:high])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        low, counts = state["counts"]
+        self.counts = np.zeros(OCTAVES << self._bits, np.int64)
+        self.counts[low : low + len(counts)] = counts
+
     def add(self, values: Ints) -> None:
         """Count these times; negative ones (clocks that disagree) count as 0."""
         if not len(values):

@@ -74,6 +74,8 @@ class IntervalSet:
 
     def overlap(self, other: IntervalSet) -> int:
         """The length of what is in both unions."""
+        if not self._all_runs() or not other._all_runs():
+            return 0
         return sum(common(a, b, c, d) for a, b, c, d in self._parts([self, other]))
 
     def intervals(self) -> Iterator[tuple[Ints, Ints]]:
