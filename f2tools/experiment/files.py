@@ -5,6 +5,7 @@ The standard library's alone, as the guest runs it too.
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 from collections import Counter
@@ -82,12 +83,16 @@ class Files:
 class Directory(Files):
     """The files below a directory of this machine."""
 
-    def __init__(self, root: str, sync_each: bool = False, pause: float = 0.0) -> None:
-        """`sync_each`: all is made safe where a file is to be.  `pause`: seconds after each of that."""
+    def __init__(self, root: str, sync_each: bool = False, pause: float = 0.0, direct: bool = False) -> None:
+        """`sync_each`: all is made safe where a file is to be.  `pause`: seconds after each of that.
+
+        `direct`: new files are written past the page cache; offsets and sizes must be whole blocks.
+        """
         super().__init__()
         self.root = root
         self._sync_each, self._pause = sync_each, pause
-        self._zeroes = memoryview(bytes(PIECE))
+        self._direct = os.O_DIRECT if direct else 0
+        self._zeroes = memoryview(mmap.mmap(-1, PIECE))  # in whole pages of memory, as O_DIRECT wants it
 
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path)
@@ -98,7 +103,7 @@ class Directory(Files):
 
     def create(self, path: str) -> int:
         self.note("create")
-        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | self._direct, 0o644)
 
     def open(self, path: str) -> int:
         return os.open(self._at(path), os.O_RDWR | os.O_NOFOLLOW)

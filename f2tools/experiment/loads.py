@@ -508,7 +508,8 @@ def main(words: list[str]) -> int:
     with open(given_in) as file:
         given = json.load(file)
     load = LOADS[name](given["params"], given["seed"])
-    files = Directory(root, given["params"].get("sync_each", False), given["params"].get("pause", 0.0))
+    how = {name: given["params"][name] for name in ("sync_each", "pause", "direct") if name in given["params"]}
+    files = Directory(root, **how)
     if half == "PREPARE":
         ended = False
         try:
