@@ -57,9 +57,10 @@ def geometry_for(
 
 
 def format_layer(
-    layer: Vsl, geo: Geometry, *, uuid: bytes | None = None, now: int | None = None, uid: int = 0, gid: int = 0
-) -> None:
-    """Write an empty volume into an empty layer, and make it safe."""
+    layer: Vsl, geo: Geometry, *, uuid: bytes | None = None, now: int | None = None, uid: int = 0, gid: int = 0,
+    closed: bool = True,
+) -> None:  # fmt: skip
+    """Write an empty volume into an empty layer, and make it safe; not `closed` where it is to be filled yet."""
     if layer.space_blocks != WHOLE_SPACE:
         raise Usage(f"{layer.name}: a volume needs all of the layer's 2^64 blocks")
     if layer.mapped_blocks:
@@ -67,7 +68,8 @@ def format_layer(
     now = time.time_ns() if now is None else now
     sb = Superblock(
         magic=MAGIC, version=VERSION_HASHED if geo.hashed else VERSION, chunk_bits=geo.chunk_bits,
-        slot_blocks=geo.slot_blocks, wal_blocks=geo.wal_blocks, uuid=uuid or os.urandom(16), made=now, seq=1, clean=1,
+        slot_blocks=geo.slot_blocks, wal_blocks=geo.wal_blocks, uuid=uuid or os.urandom(16), made=now, seq=1,
+        clean=int(closed),
     )  # fmt: skip
     sb.crc = crc32(sb.build()[:-4])
     root = Inode(
@@ -104,7 +106,7 @@ def make_image(
     geo = geometry_for(size_bytes // BLOCK, chunk_bytes, slot_bytes, hashed=hashed)
     layer = create_vsl(path, size_bytes, space_blocks=WHOLE_SPACE, shape=shape)
     try:
-        format_layer(layer, geo)
+        format_layer(layer, geo, closed=filled is None)
         (filled or Vsl.close)(layer)
     except BaseException:
         layer.abandon()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from f2tools.copyin.filling import fill, read_source
+from f2tools.device.changes.record import Recorder
 from f2tools.dfs.check import check
-from f2tools.dfs.volume import Volume
+from f2tools.dfs.mkfs import format_layer, geometry_for
+from f2tools.dfs.volume import NotDfs, Volume
 from f2tools.dfs.write import RENAME_EXCHANGE, WritableVolume
-from f2tools.flash.vsl import open_vsl
-from tests.dfs.volumes import clock, recorded, tree
+from f2tools.errors import Corrupt
+from f2tools.flash.medium import NotVsl
+from f2tools.flash.vsl import WHOLE_SPACE, create_on_device, open_vsl
+from tests.device.memory import Memory
+from tests.dfs import volumes
+from tests.dfs.volumes import CHUNK, SLOT, TIGHT, TIGHT_SIZE, clock, recorded, tree
 from tests.flash.chips import after_cut, cuts
 
 pytestmark = pytest.mark.usefixtures("directories")
@@ -124,3 +133,35 @@ def test_a_power_cut_at_any_append_or_erase_leaves_a_sound_volume_with_all_that_
         again = check(Volume(open_vsl(device)))
         assert again.sound, (count, again.findings)
         assert again.clean
+
+
+def test_a_power_cut_at_any_moment_of_filling_leaves_no_volume_or_a_sound_one_and_a_closed_one_is_whole(
+    tmp_path: Path,
+) -> None:
+    top = tmp_path / "source"
+    (top / "inner").mkdir(parents=True)
+    for number in range(12):
+        (top / "inner" / f"file {number}").write_bytes(bytes([number]) * (700 * number))
+    (top / "link").symlink_to("inner")
+    before = bytes(TIGHT.image_bytes)
+    recorder = Recorder(Memory(before))
+    layer = create_on_device(recorder, TIGHT_SIZE, TIGHT, space_blocks=WHOLE_SPACE)
+    format_layer(layer, geometry_for(TIGHT_SIZE // 512, CHUNK, SLOT, hashed=volumes.hashed), closed=False)
+    filled = WritableVolume(layer, clock=clock())
+    with closing(read_source(str(top))) as source:
+        fill(filled, ROOT, source)
+    whole = tree(filled)
+    filled.close()
+    outcomes: set[str] = set()
+    for count in cuts(recorder):
+        device = after_cut(recorder, before, count)
+        try:
+            seen = Volume(open_vsl(device))
+        except (NotDfs, NotVsl, Corrupt) as error:
+            outcomes.add(type(error).__name__)
+            continue
+        report = check(seen)
+        assert report.sound, (count, report.findings)
+        outcomes.add("closed" if report.clean else "not closed")
+        assert not report.clean or tree(seen) == whole, count
+    assert outcomes >= {"closed", "not closed", "NotDfs"}
