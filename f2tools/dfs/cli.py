@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from f2tools.dfs.check import DfsReport
     from f2tools.dfs.recover import DfsRecoveryPlan
+    from f2tools.dfs.report import Claims
 
 
 @click.group()
@@ -262,11 +263,32 @@ def report(as_json: bool) -> None:
             f"{load.name:<26} {load.directories:<11} {load.asked_bytes:>12,} {load.requests:>9,} "
             f"{load.written_bytes:>12,} {load.flushes:>8,} {load.mapped_blocks:>8,}"
         )
+    _say_beside(claims)
     lines = claims.lines
     click.echo(
         f"\nlines of code: {lines['dfs']:,}, and {lines['layer']:,} of the layer below; of F2FS in f2tools "
         f"{lines['f2fs']:,}, {lines['f2fs'] / lines['dfs']:.1f} times as many"
     )
+
+
+def _say_beside(claims: Claims) -> None:
+    """Direct writes, and what others sent for the same calls."""
+    from f2tools.dfs.report import DIRECT, DIRECTORIES
+
+    click.echo(f"\n{'500 random writes of 4 KiB in':<30} {'reads':>8} {'requests':>9} {'written':>12}")
+    for name, sent in claims.aligned.items():
+        click.echo(f"{name:<30} {sent['reads']:>8,} {sent['requests']:>9,} {sent['written_bytes']:>12,}")
+    made = claims.beside["made"]
+    click.echo(f"\nthe same calls, on a virtual disk by Linux {made['kernel']} on {made['date']}, requests merged:")
+    click.echo(f"{'load':<26} {'system':<11} {'requests':>9} {'written':>12} {'flushes':>8}")
+    own = {(load.name, load.directories): load for load in claims.loads}
+    for name, systems in claims.beside["loads"].items():
+        same = str(DIRECT.get(name, name))
+        loads = ((kind, own[same, kind]) for kind in DIRECTORIES)
+        rows = [(f"DFS, {kind}", load.merged_requests, load.written_bytes, load.flushes) for kind, load in loads]
+        rows += [(system, sent["requests"], sent["written_bytes"], sent["flushes"]) for system, sent in systems.items()]
+        for number, (system, requests, written, flushes) in enumerate(rows):
+            click.echo(f"{'' if number else name:<26} {system:<11} {requests:>9,} {written:>12,} {flushes:>8,}")
 
 
 dfs.add_command(dump)

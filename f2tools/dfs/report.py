@@ -5,6 +5,7 @@ Requests and bytes are those that reach the image file below the storage layer, 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import tempfile
@@ -25,6 +26,8 @@ from f2tools.flash.vsl import open_vsl
 
 SIZE = 32 << 20
 LARGE = 2000  # files
+LARGEST_REQUEST = 512 << 10
+ALIGNMENTS = {"whole pages": 0, "whole blocks": BLOCK, "neither": 100}
 DIRECTORIES = ("log", "hashed")
 PAGE = 4096
 OFFSETS = (0, 1 << 20, 1 << 30, 1 << 40, (1 << 41) - BLOCK)
@@ -41,6 +44,8 @@ class Load:
     directories: str
     asked_bytes: int
     requests: int
+    merged_requests: int
+    """As a kernel makes them: those that follow each other are one, up to 512 KiB."""
     written_bytes: int
     flushes: int
     mapped_blocks: int
@@ -59,7 +64,11 @@ class Claims:
     sparse_blocks: int = 0
     mapped_by_file: int = 0
     given_back_by_delete: int = 0
+    aligned: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What 500 random writes of 4 KiB over a file of 2 MiB send, in whole pages and not."""
     loads: list[Load] = field(default_factory=list)
+    beside: dict[str, Any] = field(default_factory=dict)
+    """The same calls on ext4 and F2FS by a real kernel, as bench/dfs_peers.py measured them once."""
     lines: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -72,36 +81,51 @@ class Counting(Wrapper):
 
     def __init__(self, base: Device) -> None:
         super().__init__(base)
-        self.reads = self.writes = self.written = self.flushes = 0
+        self.reads = self.writes = self.merged = self.written = self.flushes = 0
+        self._end, self._length = -1, 0  # of the request that the next one may follow
 
-    def counts(self) -> tuple[int, int, int]:
-        """(requests to write, bytes of them, flushes) until now."""
-        return self.writes, self.written, self.flushes
+    def counts(self) -> tuple[int, int, int, int]:
+        """(requests to write, the same merged, bytes of them, flushes) until now."""
+        return self.writes, self.merged, self.written, self.flushes
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         self.reads += 1
         self.base.pread_into(offset, buffer)
 
     def pwrite(self, offset: int, data: Data) -> None:
+        length = len(byte_view(data))
         self.writes += 1
-        self.written += len(byte_view(data))
+        self.written += length
+        if offset == self._end and self._length + length <= LARGEST_REQUEST:
+            self._length += length
+        else:
+            self.merged += 1
+            self._length = length
+        self._end = offset + length
         self.base.pwrite(offset, data)
 
     def flush(self) -> None:
         self.flushes += 1
+        self._end = -1
         self.base.flush()
 
 
 def measure() -> Claims:
     """Measure everything; some seconds."""
-    claims = Claims(lines=_lines())
+    claims = Claims(lines=_lines(), beside=peers())
     with tempfile.TemporaryDirectory(prefix="f2tools-dfs-") as directory:
         top = Path(directory)
         _addressing(claims, top)
+        claims.aligned = {name: _page_writes(top / "direct", shift) for name, shift in ALIGNMENTS.items()}
         for kind in DIRECTORIES:
             claims.reads_to_open_in_large[kind] = _reads_in_large(top / "large", kind)
             claims.loads += [run_load(name, kind, top / "load") for name in LOADS]
     return claims
+
+
+def peers() -> dict[str, Any]:
+    """What ext4 and F2FS sent for the loads: `made` says how that was measured, `loads` is by load and by system."""
+    return json.loads(Path(__file__).with_name("peers.json").read_text())
 
 
 def run_load(name: str, directories: str, path: Path) -> Load:
@@ -110,8 +134,8 @@ def run_load(name: str, directories: str, path: Path) -> Load:
         before, mapped = image.counts(), volume.layer.mapped_blocks
         asked = LOADS[name](volume)
         volume.sync()
-        requests, written, flushes = (b - a for a, b in zip(before, image.counts(), strict=True))
-        return Load(name, directories, asked, requests, written, flushes, volume.layer.mapped_blocks - mapped)
+        requests, merged, written, flushes = (b - a for a, b in zip(before, image.counts(), strict=True))
+        return Load(name, directories, asked, requests, merged, written, flushes, volume.layer.mapped_blocks - mapped)
 
 
 def f2fs_nodes(offset: int) -> int:
@@ -171,6 +195,20 @@ def _addressing(claims: Claims, directory: Path) -> None:
         volume.sync()
         claims.mapped_by_file, claims.given_back_by_delete = full - before, full - volume.layer.mapped_blocks
         volume.close()
+
+
+def _page_writes(path: Path, shift: int) -> dict[str, int]:
+    """What random writes of a page send that begin so many bytes behind a page's beginning."""
+    with counted_volume(path) as (volume, image):
+        file, chance = volume.create(ROOT_INO, b"file", 0o644), random.Random(0)
+        volume.write(file, 0, bytes(513 * PAGE))
+        volume.sync()
+        reads, before = image.reads, image.counts()
+        for _ in range(500):
+            volume.write(file, chance.randrange(512) * PAGE + shift, bytes(PAGE))
+        volume.sync()
+        requests, _, written, _ = (b - a for a, b in zip(before, image.counts(), strict=True))
+        return {"reads": image.reads - reads, "requests": requests, "written_bytes": written}
 
 
 def _reads_in_large(path: Path, directories: str) -> int:
@@ -238,6 +276,8 @@ LOADS: dict[str, Callable[[WritableVolume], int]] = {
     "200 directories": _directories,
     "50 transactions of SQLite": _database,
 }
+DIRECT = {"sequential, direct": "sequential, 64 KiB each", "random, direct": "random, 4 KiB each"}
+"""Loads that others run past the page cache as well; DFS has none, so here they are the same."""
 
 
 def _lines() -> dict[str, int]:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from f2tools.dfs.report import LOADS, OFFSETS, f2fs_nodes
+from f2tools.dfs.report import DIRECT, LOADS, OFFSETS, f2fs_nodes, peers
 from tests.dump.craft import f2
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
@@ -22,10 +22,20 @@ def test_a_block_at_any_offset_is_one_read_and_deleting_gives_back_what_was_mapp
         assert loads[name, "hashed"]["flushes"] <= loads[name, "log"]["flushes"] + 1, name
     assert (found["sparse_size"], found["sparse_blocks"]) == (1 << 41, len(OFFSETS))
     assert found["given_back_by_delete"] == found["mapped_by_file"] == len(OFFSETS) + 1
+    assert all(load["requests"] >= load["merged_requests"] > 0 for load in found["loads"])
+    assert found["aligned"]["whole pages"]["reads"] == 0 < found["aligned"]["neither"]["reads"]
     assert all(load["written_bytes"] > load["asked_bytes"] for load in found["loads"])
     assert found["lines"]["f2fs"] > 4 * found["lines"]["dfs"]
     row = next(line for line in PAGE.read_text().splitlines() if line.startswith("| `dfs report` |"))
     assert set(found) == set(re.findall(r"`([^`]*)`", row.split("|")[3])[0].split())
+
+
+def test_what_other_systems_send_was_measured_for_the_same_loads_and_says_how() -> None:
+    found = peers()
+    assert set(found["loads"]) == {*LOADS, *DIRECT}
+    assert all(set(systems) == {"ext4", "f2fs"} for systems in found["loads"].values())
+    assert {"command", "date", "kernel", "disk", "formatted_by", "mounted_with"} == set(found["made"])
+    assert (PAGE.parents[1] / found["made"]["command"]).is_file()
 
 
 def test_the_nodes_of_f2fs_are_counted_as_its_tree_has_them() -> None:
