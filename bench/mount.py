@@ -1,9 +1,10 @@
-"""A mounted volume beside fuse2fs on ext4: both mounted at once, every measure taken in turns, medians.
+"""A mounted volume beside fuse2fs on ext4: all mounted at once, every measure taken in turns, medians.
 
     .venv/bin/python bench/mount.py                 256 MiB files, 5,000 small ones
     .venv/bin/python bench/mount.py --full          1 GiB and 20,000
     .venv/bin/python bench/mount.py --only random-read --profile /tmp/profile
     .venv/bin/python bench/mount.py --options writeback_cache
+    .venv/bin/python bench/mount.py --server pyfuse3 direct     both servers of ours, in one run
 
 It takes fuse2fs and mkfs.ext4, mkfs.f2fs (Debian: apt install fuse2fs e2fsprogs f2fs-tools fuse3), git and tar.
 """
@@ -29,10 +30,11 @@ MIB = 1 << 20
 RANDOM = 2000  # requests of each random measure
 RANDOM_SYNCED = 300
 ROWS = 300
+SERVERS = "pyfuse3", "direct"
 
 
 class Volume:
-    """One of the two file systems."""
+    """One of the file systems; ours go by their server's name."""
 
     def __init__(self, name: str, work: Path, size: int, profile: str | None, options: str = "") -> None:
         self.name = name
@@ -58,7 +60,8 @@ class Volume:
         else:
             profiler = [self.profile, f"{self.image}.prof"] if self.profile else []
             command = [sys.executable, *profiler, str(Path(sys.executable).parent / "f2tools")]
-            command += ["mount", "-f", str(self.image), str(self.directory), "-o", f"allow_other,{self.options}"]
+            command += ["mount", "-f", "--server", self.name, str(self.image), str(self.directory)]
+            command += ["-o", f"allow_other,{self.options}"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=REPOSITORY)
         while not os.path.ismount(self.directory):
             assert self.process.poll() is None, command
@@ -176,6 +179,20 @@ def create(volume: Volume, scale: Scale) -> tuple[float, float]:
     return timed(volume, work)
 
 
+def create_3k(volume: Volume, scale: Scale) -> tuple[float, float]:
+    directory = volume.directory / "written"
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir()
+    content = os.urandom(3000)
+
+    def work() -> None:
+        for number in range(scale.files):
+            (directory / f"file-{number:06}").write_bytes(content)
+
+    return timed(volume, work)
+
+
 def stat_cold(volume: Volume, scale: Scale) -> tuple[float, float]:
     directory = _many(volume, scale)
     volume.cold()
@@ -263,6 +280,7 @@ MEASURES: dict[str, tuple[Callable[[Volume, Scale], tuple[float, float]], float]
     "random-write": (random_write, 2),
     "random-write-fsync": (random_write_fsync, 2),
     "create": (create, 2),
+    "create-3k": (create_3k, 2),
     "stat-cold": (stat_cold, 1),
     "list-cold": (list_cold, 1),
     "unlink": (unlink, 2),
@@ -275,9 +293,9 @@ MEASURES: dict[str, tuple[Callable[[Volume, Scale], tuple[float, float]], float]
 class Scale:
     """How much."""
 
-    def __init__(self, full: bool, work: Path) -> None:
-        self.mib = 1024 if full else 256
-        self.files = 20000 if full else 5000
+    def __init__(self, mib: int, files: int, work: Path) -> None:
+        self.mib = mib
+        self.files = files
         self.archive = work / "source.tar"
         self.repository = work / "source.git"
         with tarfile.open(self.archive, "w") as tar:
@@ -314,33 +332,42 @@ def _require(names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--mib", type=int, help="of the large file")
+    parser.add_argument("--files", type=int, help="small ones")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=list(MEASURES), choices=MEASURES)
+    parser.add_argument("--server", nargs="+", default=["pyfuse3"], choices=SERVERS, help="of our own mount")
     parser.add_argument("--profile", help="of our own mount, by cProfile; without fuse2fs")
     parser.add_argument("--work", type=Path, default=None, help="where images and mounts lie")
     parser.add_argument("--options", default="", help="of our own mount, beside allow_other")
     args = parser.parse_args()
-    names = ["f2tools"] if args.profile else ["f2tools", "fuse2fs"]
+    names = [*args.server, *([] if args.profile else ["fuse2fs"])]
     _require(names)
     work = Path(tempfile.mkdtemp(prefix="f2bench-", dir=args.work))
     volumes: list[Volume] = []
     try:
-        scale = Scale(args.full, work)
+        scale = Scale(args.mib or (1024 if args.full else 256), args.files or (20000 if args.full else 5000), work)
         size = (4 << 30) if args.full else (1 << 30)
         volumes = [Volume(name, work, size, args.profile, args.options) for name in names]
         for volume in volumes:
             volume.mount()
-        print(f"{'measure':20} {'f2tools':>9} {'fuse2fs':>9} {'ratio':>7} {'aim':>5} {'cpu':>8} {'cpu':>8}")
+        heads = "".join(f" {name:>9} {'cpu':>8}" + f" {'ratio':>6}" * (name in SERVERS) for name in names)
+        print(f"{'measure':20}{heads} {'aim':>5}")
         for name in args.only:
             measure, aim = MEASURES[name]
             took: dict[str, list[tuple[float, float]]] = {volume.name: [] for volume in volumes}
             for turn in range(args.rounds):
                 for volume in volumes if turn % 2 == 0 else volumes[::-1]:
                     took[volume.name].append(measure(volume, scale))
-            (ours, our_cpu), (peer, peer_cpu) = (_medians(took.get(name, [])) for name in ("f2tools", "fuse2fs"))
-            mark = "" if not ours / peer > aim else " !"
-            cpu = f"{our_cpu:8.3f} {peer_cpu:8.3f}"
-            print(f"{name:20} {ours:8.3f}s {peer:8.3f}s {ours / peer:7.2f} {aim:5.1f} {cpu}{mark}", flush=True)
+            peer = _medians(took.get("fuse2fs", []))[0]
+            line, mark = f"{name:20}", ""
+            for server in names:
+                seconds, cpu = _medians(took[server])
+                line += f" {seconds:8.3f}s {cpu:8.3f}"
+                if server in SERVERS:
+                    line += f" {seconds / peer:6.2f}"
+                    mark = " !" if seconds / peer > aim else mark
+            print(f"{line} {aim:5.1f}{mark}", flush=True)
     finally:
         for volume in volumes:
             if os.path.ismount(volume.directory):

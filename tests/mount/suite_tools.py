@@ -41,9 +41,9 @@ mapwrite = {mapped}
 truncate = 10
 fsync = 1
 fdatasync = 1
-punch_hole = 0
+punch_hole = {holes}
 sendfile = 1
-posix_fallocate = 0
+posix_fallocate = {holes}
 copy_file_range = 1
 invalidate = 1
 """
@@ -80,10 +80,10 @@ def pjdfstest(directory: Path, work: Path) -> tuple[dict[str, str], str]:
     return cases, said
 
 
-def fsx(directory: Path, work: Path, operations: int, seed: int, *, mapped: bool) -> None:
-    """So many random operations on one file, held against a copy in memory; with mmap or without."""
+def fsx(directory: Path, work: Path, operations: int, seed: int, *, mapped: bool, holes: bool = False) -> None:
+    """So many random operations on one file, held against a copy in memory; with mmap, with fallocate, or without."""
     configuration = work / "fsx.toml"
-    configuration.write_text(FSX.format(mapped=10 if mapped else 0))
+    configuration.write_text(FSX.format(mapped=10 if mapped else 0, holes=5 if holes else 0))
     path = directory / "fsx"
     command = [_suite("fsx"), "-f", configuration, "-N", str(operations), "-S", str(seed), "-P", work, path]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False)

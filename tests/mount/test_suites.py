@@ -24,7 +24,7 @@ from tests import judges
 from tests.f2fs.write.test_kernel import assert_quiet
 from tests.kernel.guest import Guest
 from tests.mkfs.from_tools import directory_of, facts
-from tests.mount.mounted import Mount, mounted
+from tests.mount.mounted import Mount, both_servers, mounted
 from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
@@ -43,11 +43,14 @@ def without_holes(entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
 
 
 @contextmanager
-def volume(name: str, work: Path, size: str = "256M", format_options: str = "") -> Iterator[Mount]:
+def volume(
+    name: str, work: Path, size: str = "256M", format_options: str = "", server: str = "pyfuse3"
+) -> Iterator[Mount]:
     """A fresh volume, mounted; afterwards both checkers must be silent, and the kernel will be shown it."""
     image = work / f"{name}.img"
     subprocess.run(["f2tools", "mkfs", "-q", image, "--size", size, *format_options.split()], check=True)
-    with mount_point() as directory, mounted(image, directory, "-o", "default_permissions,allow_other") as mount:
+    options = "-o", "default_permissions,allow_other"
+    with mount_point() as directory, mounted(image, directory, *options, server=server) as mount:
         yield mount
         tree = without_holes(directory_of(mount.directory, work))
     done = subprocess.run(["f2tools", "fsck", image], capture_output=True, text=True, check=False)
@@ -64,8 +67,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def test_pjdfstest_has_no_complaint(work: Path) -> None:
-    with volume("pjdfstest", work) as mount:
+@both_servers
+def test_pjdfstest_has_no_complaint(work: Path, server: str) -> None:
+    with volume(f"pjdfstest-{server}", work, server=server) as mount:
         cases, said = pjdfstest(mount.directory, work)
         failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
         assert not failed, f"{failed}\n{said[-6000:]}"
@@ -78,6 +82,11 @@ def test_fsx_finds_the_bytes_that_it_wrote(work: Path, mapped: bool) -> None:
     with volume(f"fsx-{mapped}", work, format_options="-O extra_attr,inode_checksum") as mount:
         operations = 6000 if FACTOR == 1 else 40_000 * FACTOR
         fsx(mount.directory, work, operations, seed=1, mapped=mapped)
+
+
+def test_fsx_reserves_space_and_makes_holes(work: Path) -> None:
+    with volume("fsx-holes", work, format_options="-O extra_attr,inode_checksum", server="direct") as mount:
+        fsx(mount.directory, work, 4000 if FACTOR == 1 else 40_000 * FACTOR, seed=3, mapped=True, holes=True)
 
 
 def test_fsx_on_a_compressed_file(work: Path) -> None:
