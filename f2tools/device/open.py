@@ -17,6 +17,7 @@ from f2tools.device.media.remote import exists, is_url
 from f2tools.errors import Unsupported, Usage
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
+ZST_MAGIC = b"\x28\xb5\x2f\xfd"
 HEAD = 512  # bytes by which an image is told
 # what `containers` knows more of; a raw image of F2FS begins with zeros or boot code
 CONTAINER_STARTS = (
@@ -48,8 +49,8 @@ def open_device(
 ) -> Device:
     """An image, a block device, or a partition of one; with `extra`, several of them as one volume.
 
-    An image may be raw, in pieces, Android sparse, or a container such as E01 or qcow2; only raw ones are written to,
-    and those of a virtualized storage layer.
+    An image may be raw, in pieces, packed with zstd, Android sparse, or a container such as E01 or qcow2; only raw ones
+    are written to, and those of a virtualized storage layer.
     Of a disk with one F2FS partition that one is opened, unless the `whole` is wanted; of an image of a storage layer
     what is in its space, unless what is `below_layers` is wanted.
 
@@ -164,6 +165,12 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
         from f2tools.device.containers.sparse import open_sparse
 
         return open_sparse(name)
+    if head.startswith(ZST_MAGIC) and not is_url(name):
+        if write:
+            refuse_writing(name, "an image packed with zstd")
+        from f2tools.device.containers.zst import open_zst
+
+        return open_zst(name)
     if head.startswith(CONTAINER_STARTS):
         from f2tools.device.containers.aff4 import is_aff4, open_aff4
         from f2tools.device.containers.libyal import kind_of_container, open_container
