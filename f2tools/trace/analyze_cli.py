@@ -11,12 +11,14 @@ import click
 from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import Size, cache_option, json_option, print_json
+from f2tools.pictures.files import picture_options
 from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.trace.analyze import Analysis
 
-PICTURES = ("address", "logs", "throughput", "sizes", "latency", "discards")
+PICTURES = ("address", "logs", "throughput", "iops", "queue", "discard-rate", "sizes", "latency", "discards")
+OVER_TIME = ("throughput", "writes", "reads", "iops", "queue", "discard-rate")
 
 
 def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -101,13 +103,12 @@ def analyze(
     from f2tools.trace.analyze import AnalysisRequest, fio_bytes, must_be_whole
     from f2tools.trace.analyze import analyze as run_analysis
 
+    _have_what_is_needed(png, parquet_directory)
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
         app_bytes = fio_bytes(fio)
-    done = run_analysis(
-        AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs, scheduler)
-    )
+    done = run_analysis(AnalysisRequest(trace, image, image_after, app_bytes, offset, issue_only, top, jobs, scheduler))
     _write_files(done, csv_directory, parquet_directory, html, svg, png, picture)
     if as_json:
         print_json(done.report)
@@ -119,6 +120,18 @@ def analyze(
             click.echo(line)
     if strict:
         must_be_whole(done.trace)
+
+
+def _have_what_is_needed(png: str | None, parquet: str | None) -> None:
+    """Usage now, and not when the work is done, where a package is missing."""
+    if png:
+        from f2tools.pictures.png import need_matplotlib
+
+        need_matplotlib()
+    if parquet:
+        from f2tools.blktrace.exported import needed
+
+        needed()
 
 
 def _write_files(
@@ -152,17 +165,26 @@ def _write_files(
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True)
-@click.option("--baseline", metavar="TRACE", help="The one that all are divided by; the first unless named.")
+@click.option(
+    "--baseline",
+    metavar="TRACE",
+    help="The one that all are divided by, by its path or as the table has it.  [default: the first]",
+)
 @click.option("--app-bytes", type=Size(), metavar="N", help="What the application wrote in each of them.")
 @click.option("--all", "every", is_flag=True, help="Every number of the reports, not only the main ones.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Traces read at the same time.")
 @json_option
 @click.option("--html", metavar="FILE", help="Write the tables and charts as one file.")
+@picture_options
+@click.option(
+    "--picture", type=click.Choice(OVER_TIME), default="throughput", show_default=True,
+    help="Which, for --svg and --png: all traces over one time.",
+)  # fmt: skip
 @strict_option
 @cache_option
 def compare(
     traces: tuple[str, ...], baseline: str | None, app_bytes: int | None, every: bool, jobs: int, as_json: bool,
-    html: str | None, strict: bool,
+    html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
 ) -> None:  # fmt: skip
     """Several traces side by side, as ratios to one of them.
 
@@ -174,19 +196,25 @@ def compare(
     from f2tools.trace.analyze import AnalysisRequest
     from f2tools.trace.report import compare as comparing
 
-    chosen = baseline or traces[0]
-    if chosen not in traces:
-        raise Usage(f"the baseline {chosen!r} is none of the traces that are compared")
+    _have_what_is_needed(png, None)
+    chosen = comparing.named(list(traces), baseline)
     found = comparing.compare([AnalysisRequest(trace, app_bytes=app_bytes, top=5) for trace in traces], chosen, jobs)
     if html:
         from f2tools.trace.report.html import comparison_page
 
         with newfile.text_output(html) as file:
             file.write(comparison_page(found))
+    if svg or png:
+        from f2tools.pictures.files import pictures
+        from f2tools.trace.report.overlay import overlay
+
+        with pictures(svg, png) as draw:
+            draw(overlay(found, picture))
     if as_json:
         print_json(comparing.as_json(found, every))
     else:
-        for line in comparing.lines(found, every):
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else comparing.WIDTH
+        for line in comparing.lines(found, every, width):
             click.echo(line)
     damaged = [
         name

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from f2tools.cli import main
+from f2tools.errors import Usage
 from f2tools.trace.metrics.catalogue import METRICS
 from f2tools.trace.report.text import lines
 from tests import judges
@@ -105,7 +106,7 @@ def test_the_html_is_one_file_that_fetches_nothing(tmp_path: Path, images: tuple
     page = tmp_path / "r.html"
     trace("analyze", CHURN, *images, "--html", page)
     text = page.read_text()
-    assert text.count("<svg") == 6
+    assert text.count("<svg") == 9
     assert "<script" not in text
     assert not re.search(r'(?:src|href)="(?!data:)', text)
     for match in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
@@ -159,11 +160,61 @@ def test_comparing_gives_ratios_to_the_baseline(tmp_path: Path) -> None:
     assert row[names[0]]["ratio"] == pytest.approx(125112 * 512 / 67158016)
     assert found["metrics"]["write_reduction.bytes"][names[0]]["value"] == pytest.approx(1 - 125112 * 512 / 67158016)
     several = trace("compare", *names, "--jobs", "2", "--html", tmp_path / "c.html").output
-    assert "f2fs-varmail" in several.splitlines()[0]
+    assert "f2fs-varmail *" in {re.split("  +", line)[0] for line in several.splitlines()}
     assert "<th>f2fs-varmail *</th>" in (tmp_path / "c.html").read_text()
     assert several == trace("compare", *names).output
     assert "<svg" in (tmp_path / "c.html").read_text()
     assert run("compare", *names, "--baseline", "other").returncode == 2
+
+
+def test_a_wide_comparison_has_traces_in_rows(tmp_path: Path) -> None:
+    names = []
+    for name in ("a", "b, with a name that is longer than thirty characters", "c"):
+        (tmp_path / name).mkdir()
+        for piece in Path(CHURN).glob("*.blktrace.*"):
+            (tmp_path / name / piece.name).symlink_to(piece)
+        names.append(str(tmp_path / name))
+    for every in ([], ["--all"]):
+        text = trace("compare", *names, *every).output
+        assert max(map(len, text.splitlines())) <= 80
+        rows = [re.split("  +", line) for line in text.splitlines()]
+        values = {name: [row[1:] for row in rows if row[0] == name] for name in ("a *", "c")}
+        assert [len(row) for row in values["a *"]] == [len(row) for row in values["c"]]
+        assert sum(map(len, values["c"])) >= (22 if not every else 300)
+        assert any(row[0].startswith("...") and row[0].endswith("thirty characters") for row in rows)
+
+
+@pytest.mark.parametrize("name", ["f2fs-varmail", "f2fs-varmail *", str(traces.DIRECTORY / "f2fs-varmail")])
+def test_the_baseline_may_be_named_as_the_table_has_it(name: str) -> None:
+    names = [CHURN, str(traces.DIRECTORY / "f2fs-varmail")]
+    assert json.loads(trace("compare", *names, "--baseline", name, "--json").output)["baseline"] == names[1]
+
+
+def test_traces_are_drawn_over_one_time(tmp_path: Path) -> None:
+    names = [CHURN, str(traces.DIRECTORY / "f2fs-varmail")]
+    done = trace("compare", *names, "--svg", tmp_path / "p.svg", "--picture", "queue", "--html", tmp_path / "p.html")
+    assert done.exit_code == 0
+    root = ElementTree.parse(tmp_path / "p.svg").getroot()
+    titles = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["churn", "f2fs-varmail"]
+    assert "seconds from the beginning of each trace" in (tmp_path / "p.html").read_text()
+
+
+def test_the_time_at_the_device_is_that_of_all_requests() -> None:
+    for name in ("churn", "f2fs-varmail"):
+        report = json.loads(trace("analyze", traces.DIRECTORY / name, "--json").output)
+        windows = report["windows"]
+        assert sum(windows["in_flight_ns"]) == sum(windows["d2c_sum"])
+        assert max(windows["in_flight_ns"]) <= report["queue_depth"]["max"] * windows["width_ns"]
+
+
+@pytest.mark.parametrize(("option", "package"), [("--parquet", "pyarrow"), ("--png", "matplotlib")])
+def test_a_missing_package_is_said_before_the_trace_is_read(
+    option: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(Usage, match=f"needs {package}"):
+        trace("analyze", tmp_path / "no such trace", option, tmp_path / "out")
 
 
 def test_events_are_filtered(images: tuple[str, ...]) -> None:

@@ -14,8 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from f2tools.cli import main
+from f2tools.trace.analyze import AnalysisRequest
 from f2tools.trace.metrics.catalogue import METRICS, explain, meaning_of, unit
 from f2tools.trace.metrics.metric import BYTES, NS, SHARE
+from f2tools.trace.report.compare import compare, lines
 from tests.trace import traces
 from tests.trace.traces import request
 
@@ -122,8 +124,9 @@ def test_every_name_in_the_tables_is_explained(analyzed: tuple[str, Any, Path]) 
 
 @pytest.mark.parametrize("every", [[], ["--all"]])
 def test_every_line_of_a_comparison_is_explained(every: list[str]) -> None:
-    text = trace("compare", CHURN, traces.DIRECTORY / "f2fs-varmail", *every)
-    labels = [line.split("  ")[0] for line in text.splitlines()[1:-1]]
+    requests = [AnalysisRequest(name) for name in (CHURN, str(traces.DIRECTORY / "f2fs-varmail"))]
+    text = lines(compare(requests, CHURN), bool(every), width=1000)
+    labels = [line.split("  ")[0] for line in text[1:-1]]
     assert len(labels) > 20
     assert [label for label in labels if not meaning_of(label)] == []
 

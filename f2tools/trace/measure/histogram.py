@@ -190,6 +190,21 @@ class TimeSeries:
             found = np.bincount(bins, values)
             self.sums[row, : len(found)] += found.astype(np.int64)
 
+    def add_spans(self, row: int, first: Ints, last: Ints) -> None:
+        """Add to each bin the time in ns that spans have in it; what is before the first bin is left out."""
+        high = self.bins(last)  # which may widen the bins, so it comes first
+        low = self.bins(first)
+        assert self.start is not None
+        first, last = np.maximum(first - self.start, 0), np.maximum(last - self.start, 0)
+        one = low == high
+        found = np.zeros(BINS, np.int64)
+        np.add.at(found, low, np.where(one, last - first, (low + 1 << self.shift) - first))
+        np.add.at(found, high, np.where(one, 0, last - (high << self.shift)))
+        whole = np.zeros(BINS + 1, np.int64)  # spans that fill a bin: more or fewer than in the one before
+        np.add.at(whole, low[~one] + 1, 1)
+        np.add.at(whole, high[~one], -1)
+        self.sums[row] += found + (np.cumsum(whole[:BINS]) << self.shift)
+
     def _fold(self) -> None:
         pairs = self.sums.reshape(len(self.sums), BINS // 2, 2).sum(axis=2)
         self.sums = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)

@@ -56,6 +56,7 @@ SERIES_ROWS = (
     "flushes",
     "d2c_sum",
     "d2c_count",
+    "in_flight_ns",
 )
 BY = ("d2c", "q2c")  # latencies that are told by size and area
 METRIC_OPS = (Q, M, F, D, C, R, A)
@@ -292,6 +293,7 @@ class Measures:
             bins = self.series.bins(requests.completed)
             self.series.add(7, bins, took)
             self.series.add(8, bins)
+            self.series.add_spans(9, requests.issued, requests.completed)
         for which in range(4):
             chosen = bios.cls == which
             if chosen.any():

@@ -46,6 +46,8 @@ PHRASES = {
     "address": Word("The place that a request begins at."),
     "address on the device": Word("The place that a request begins at, in bytes from the start of the traced device."),
     "bytes a second": Word("The bytes that were issued in a window, divided by its length."),
+    "requests a second": Word("The requests that were issued in a window, divided by its length."),
+    "requests, mean": Word("The time that requests were at the device in a window, divided by its length."),
     "size of the request": Word("Bytes as issued; of the sizes that fit, each request counts at the smallest."),
     "% of requests": Word("The part of all requests of this operation."),
 }

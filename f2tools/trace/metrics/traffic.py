@@ -366,7 +366,11 @@ WINDOWS = Metric(
         "flushes": Word("Flushes in a window."),
         "d2c_sum": Word("Time from issue to completion, of all requests that ended in a window.", NS),
         "d2c_count": Word("Requests that ended in a window."),
+        "in_flight_ns": Word(
+            "Time that requests were at the device in a window, added up; by its length, the mean queue depth.", NS
+        ),
     },
-    {"Throughput at issue": "", "Block address over time, by operation": "",
+    {"Throughput at issue": "", "Requests at issue": "", "Requests at the device": "", "Discards at issue": "",
+     "Block address over time, by operation": "",
      "Discard map: bytes written and discarded by place": ""},
 )  # fmt: skip

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from f2tools.errors import Usage
 from f2tools.text import printable
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from f2tools.trace.metrics.catalogue import flat, label, rendering, unit
 from f2tools.trace.metrics.metric import SHARE
 from f2tools.trace.metrics.traffic import reduction
 
+WIDTH = 80  # columns, where no terminal has others
+MOST_NAME = 30  # characters of a trace's name in a row
+LEAST_COLUMN = 10
 MAIN_METRICS = (
     "writes.bytes",
     "writes.requests",
@@ -118,8 +123,24 @@ def short_names(names: list[str]) -> list[str]:
     return [printable(short if last.count(short) == 1 else name) for name, short in zip(names, last, strict=True)]
 
 
-def lines(found: Comparison, every: bool) -> list[str]:
-    """The table as text; the ratio to the baseline in brackets."""
+def named(traces: list[str], baseline: str | None) -> str:
+    """The trace that is meant: by its path, or by the name that the table has for it; Usage where it is none."""
+    if baseline is None:
+        return traces[0]
+    if baseline in traces:
+        return baseline
+    shown = short_names(traces)
+    found = [trace for trace, name in zip(traces, shown, strict=True) if name == baseline.rstrip("* /")]
+    if len(found) != 1:
+        raise Usage(f"the baseline {baseline!r} is none of the traces that are compared: {', '.join(shown)}")
+    return found[0]
+
+
+def lines(found: Comparison, every: bool, width: int = WIDTH) -> list[str]:
+    """The table as text; the ratio to the baseline in brackets.
+
+    Traces are columns where that fits into the width; else they are rows, below as many metrics as fit.
+    """
     names = list(found.reports)
     at = names.index(found.baseline)
     shown = short_names(names)
@@ -128,9 +149,56 @@ def lines(found: Comparison, every: bool) -> list[str]:
         for metric, values in rows_of(found, every)
     ]
     head = ["", *(f"{name} *" if n == at else name for n, name in enumerate(shown))]
-    widths = [max(len(row[n]) for row in [head, *rows]) for n in range(len(head))]
-    text = [
-        "  ".join(value.ljust(widths[0]) if n == 0 else value.rjust(widths[n]) for n, value in enumerate(row)).rstrip()
-        for row in [head, *rows]
-    ]
+    text = _aligned([head, *rows])
+    if max(map(len, text)) > width:
+        text = _turned(head[1:], rows, width)
     return [*text, "* what the ratios in brackets are to"]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows with their first column to the left, the others to the right."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return [
+        "  ".join(value.ljust(widths[0]) if n == 0 else value.rjust(widths[n]) for n, value in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def _turned(traces: list[str], metrics: list[list[str]], width: int) -> list[str]:
+    """Traces as rows, in as many tables as the metrics need; a metric's name stands above its column, in lines."""
+    first = [name if len(name) <= MOST_NAME else f"...{name[3 - MOST_NAME :]}" for name in traces]
+    text: list[str] = []
+    columns: list[tuple[list[str], list[str]]] = []
+    room = 0
+    for metric, *cells in metrics:
+        head = _wrapped(metric, max(LEAST_COLUMN, *map(len, cells)))
+        wide = max(map(len, [*head, *cells]))
+        if columns and room + 2 + wide > width:
+            text += [*_below_heads(first, columns), ""]
+            columns = []
+        if not columns:
+            room = max(map(len, first))
+        columns.append((head, cells))
+        room += 2 + wide
+    return [*text, *_below_heads(first, columns)]
+
+
+def _wrapped(name: str, width: int) -> list[str]:
+    """A name in lines, broken between words, and behind the dots and lines of a metric's name."""
+    words = [re.sub(r"(?<=[._])", "\0", word) for word in name.split()]
+    lines_, line = [], ""
+    for number, word in enumerate(words):
+        for at, part in enumerate(word.split("\0")):
+            gap = " " if number and not at and line else ""
+            if line and len(line) + len(gap) + len(part) > width:
+                lines_.append(line)
+                line, gap = "", ""
+            line += gap + part
+    return [*lines_, line]
+
+
+def _below_heads(traces: list[str], columns: list[tuple[list[str], list[str]]]) -> list[str]:
+    high = max(len(head) for head, _ in columns)
+    rows = [["", *(([""] * (high - len(head)) + head)[n] for head, _ in columns)] for n in range(high)]
+    rows += [[name, *(cells[n] for _, cells in columns)] for n, name in enumerate(traces)]
+    return _aligned(rows)

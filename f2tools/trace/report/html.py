@@ -43,9 +43,7 @@ def page(done: Analysis) -> str:
     if report["areas"]:
         parts += ["<h2>Areas and logs</h2>", _areas(report)]
     for what in every(done):
-        parts.append(f"<h2>{_text(what.title)}</h2>{svg(what)}")
-        if what.note:
-            parts.append(f'<p class="note">{_text(what.note)}</p>')
+        parts.append(_with_note(what))
     parts += ["<h2>Latency</h2>", _latency(report), "<h2>How sequential</h2>", _sequential(report)]
     if report["files"]:
         parts += ["<h2>Files</h2>", _files(report)]
@@ -62,6 +60,11 @@ def document(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{_text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )
+
+
+def _with_note(what: Picture) -> str:
+    note = f'<p class="note">{_text(what.note)}</p>' if what.note else ""
+    return f"<h2>{_text(what.title)}</h2>{svg(what)}{note}"
 
 
 def _text(value: object) -> str:
@@ -193,6 +196,7 @@ def _definitions() -> str:
 def comparison_page(found: Comparison) -> str:
     """Several traces as one file."""
     from f2tools.trace.report.compare import cell, rows_of, short_names
+    from f2tools.trace.report.overlay import overlays
 
     names = list(found.reports)
     shown = short_names(names)
@@ -202,6 +206,7 @@ def comparison_page(found: Comparison) -> str:
     rows = [[label(metric), *(cell(metric, value, values[at]) for value in values)] for metric, values in main]
     parts = [f"<h1>{_text(' · '.join(shown))}</h1>", table(head, rows)]
     parts.append(f'<p class="note">* what the ratios in brackets and the pictures are to: {_text(found.baseline)}</p>')
+    parts += [_with_note(what) for what in overlays(found)]
     for metric, values in main:
         base = values[at]
         if not base or metric.startswith("write_reduction") or any(value is None for value in values):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ COLOURS = {
 
 def available(done: Analysis) -> list[str]:
     """The pictures that this trace has something for."""
-    found = ["address", "throughput", "sizes", "latency"]
+    found = ["address", *over_time(done.report), "sizes", "latency"]
     if done.log_raster is not None:
         found.insert(1, "logs")
     if done.report["discards"]["requests"]:
@@ -33,10 +34,21 @@ def available(done: Analysis) -> list[str]:
     return found
 
 
+def over_time(report: dict[str, Any]) -> list[str]:
+    """The pictures over time that a report has something for."""
+    found = ["throughput", "iops"]
+    if any(report["windows"].get("in_flight_ns", [])):
+        found.append("queue")
+    if report["discards"]["requests"]:
+        found.append("discard-rate")
+    return found
+
+
 def picture(done: Analysis, name: str) -> Picture:
     """One picture as data; Usage where the trace has nothing for it."""
     makers: dict[str, Callable[[Analysis], Picture]] = {
-        "address": _address, "logs": _logs, "throughput": _throughput, "sizes": _sizes, "latency": _latency,
+        "address": _address, "logs": _logs, "throughput": _throughput, "iops": _iops, "queue": _queue,
+        "discard-rate": _discard_rate, "sizes": _sizes, "latency": _latency,
         "discards": _discards,
     }  # fmt: skip
     if name == "logs" and done.log_raster is None:
@@ -82,27 +94,65 @@ def _raster(name: str, title: str, raster: Raster, names: tuple[str, ...]) -> Pi
     )  # fmt: skip
 
 
-def _throughput(done: Analysis) -> Picture:
-    windows = done.report["windows"]
-    width = windows["width_ns"] / 1e9
+def steps(report: dict[str, Any], row: str, scale: float = 1e9) -> tuple[list[float], list[float]]:
+    """A row of the windows, over seconds, as steps: each value stands for a span, and is divided by its length.
+
+    `scale`: the unit of time below the line, in ns.
+    """
+    windows = report["windows"]
+    width = windows["width_ns"]
+    xs: list[float] = []
+    ys: list[float] = []
+    for at, value in enumerate(windows.get(row, [])):
+        xs += [at * width / 1e9, (at + 1) * width / 1e9]
+        ys += [value / width * scale] * 2
+    return xs, ys
+
+
+def _over_time(
+    done: Analysis, name: str, title: str, y_label: str, rows: dict[str, str], y_size: bool = False, scale: float = 1e9
+) -> Picture:
+    """Lines over time: what each is called, and its row of the windows; the name of a class gives the colour."""
+    width = done.report["windows"]["width_ns"] / 1e9
     lines = []
-    for name in ("read", "write", "discard"):
-        values = windows.get(f"{name}_bytes", [])
-        if any(values):
-            xs, ys = [], []
-            for at, value in enumerate(values):  # steps, as each value stands for a span
-                xs += [at * width, (at + 1) * width]
-                ys += [value / width] * 2
-            lines.append(Line(name, COLOURS[name], xs, ys))
-    # the discards of an unmount, all at once, would make everything else invisible
-    top = max((max(line.y) for line in lines if line.name != "discard"), default=0.0)
-    top = top * 1.05 or max((max(line.y) for line in lines), default=1.0)
-    cut = any(max(line.y) > top for line in lines)
-    span = (0, max(windows["count"] * width, 1e-9))
+    for label, row in rows.items():
+        xs, ys = steps(done.report, row, scale)
+        if any(ys):
+            lines.append(Line(label, COLOURS.get(label, COLOURS["metadata"]), xs, ys))
+    top = max((max(line.y) for line in lines), default=1.0) * 1.05
+    span = (0, max(done.report["windows"]["count"] * width, 1e-9))
     return Picture(
-        "throughput", f"Throughput at issue, per {width:.3g} s", "lines", "seconds", "bytes a second", span, (0, top),
-        y_size=True, lines=lines, note="Discards go beyond the top." if cut else "",
-    )  # fmt: skip
+        name, f"{title}, per {width:.3g} s", "lines", "seconds", y_label, span, (0, top), y_size=y_size, lines=lines
+    )
+
+
+def _throughput(done: Analysis) -> Picture:
+    rows = {name: f"{name}_bytes" for name in ("read", "write", "discard")}
+    found = _over_time(done, "throughput", "Throughput at issue", "bytes a second", rows, y_size=True)
+    # the discards of an unmount, all at once, would make everything else invisible
+    top = max((max(line.y) for line in found.lines if line.name != "discard"), default=0.0) * 1.05
+    if top and any(max(line.y) > top for line in found.lines):
+        found.y_range, found.note = (0, top), "Discards go beyond the top."
+    return found
+
+
+def _iops(done: Analysis) -> Picture:
+    rows = {"read": "reads", "write": "writes", "discard": "discards", "flush": "flushes"}
+    return _over_time(done, "iops", "Requests at issue", "requests a second", rows)
+
+
+def _queue(done: Analysis) -> Picture:
+    found = _over_time(
+        done, "queue", "Requests at the device", "requests, mean", {"queue depth": "in_flight_ns"}, scale=1
+    )
+    found.note = "The mean of how many were issued and not yet completed."
+    return found
+
+
+def _discard_rate(done: Analysis) -> Picture:
+    return _over_time(
+        done, "discard-rate", "Discards at issue", "bytes a second", {"discard": "discard_bytes"}, y_size=True
+    )
 
 
 def _sizes(done: Analysis) -> Picture:

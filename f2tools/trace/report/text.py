@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools import newfile
-from f2tools.errors import Usage
+from f2tools.blktrace.exported import needed
 from f2tools.options import human_size
 from f2tools.text import csv_line, printable
 from f2tools.trace.metrics.catalogue import flat, shown
@@ -247,11 +247,7 @@ def write_csv(report: dict[str, Any], directory: str) -> list[str]:
 
 def write_parquet(report: dict[str, Any], directory: str) -> list[str]:
     """The same as Parquet; needs pyarrow."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise Usage("Parquet needs pyarrow: pip install 'f2tools[parquet]'") from error
+    pyarrow, parquet = needed()
     path = Path(directory)
     newfile.create_directory(directory)
     written = []
@@ -265,6 +261,6 @@ def write_parquet(report: dict[str, Any], directory: str) -> list[str]:
             rows = [row | {"value": None if row["value"] is None else float(row["value"])} for row in rows]
         target = path / f"{name}.parquet"
         with newfile.replacing(str(target)) as file:
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+            parquet.write_table(pyarrow.Table.from_pylist(rows), file)
         written.append(str(target))
     return written
