@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from f2tools.version import __version__
+
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import File, Volume
     from f2tools.f2fs.write.volume import Policy, WritableVolume
@@ -28,7 +30,6 @@ __all__ = [
 ]  # fmt: skip
 # the commands as functions; `f2tools.mkfs` is the package
 _FUNCTIONS = {name: name for name in ("check", "extract", "scan", "undelete")} | {"make_image": "mkfs"}
-__version__ = "0.1.0"
 
 Path = str | os.PathLike[str]
 

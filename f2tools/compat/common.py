@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from f2tools import __version__
 from f2tools.errors import F2fsError
 from f2tools.options import said_by_system, say_bug
 from f2tools.text import printable, printable_lines
+from f2tools.version import __version__
 
 if TYPE_CHECKING:
     from f2tools.f2fs.layout.super import SuperBlock

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from f2tools import __version__
 from f2tools.compat.common import VERSION, Program, Words
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import DeviceError, Usage
 from f2tools.options import source_date_epoch
+from f2tools.version import __version__
 
 if TYPE_CHECKING:
     from f2tools.mkfs import make as maker

@@ -179,7 +179,7 @@ def _open_other(name: str, image: Device, write: bool) -> Device | None:
         if head.startswith(MAGIC):
             if write:
                 refuse_writing(name, "a qcow2 image")
-            return open_qcow2(name)
+            return open_qcow2(name, lambda below: open_device(below, whole=True))
         if is_aff4(image, head):
             if write:
                 refuse_writing(name, "an AFF4 image")

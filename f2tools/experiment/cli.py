@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import DeviceError, Usage
-from f2tools.experiment.registry import EXPERIMENTS, FILE_SYSTEMS, experiment
+from f2tools.experiment.registry import EXPERIMENTS, experiment
+from f2tools.experiment.systems import FILE_SYSTEMS
 from f2tools.options import json_option, print_json, progress
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.errors import F2fsError
-from f2tools.experiment.registry import FILE_SYSTEMS
+from f2tools.experiment.systems import FILE_SYSTEMS
 from f2tools.pictures.svg import Picture
 
 Numbers = dict[str, Any]

@@ -10,7 +10,6 @@ from f2tools.errors import Usage
 if TYPE_CHECKING:
     from f2tools.experiment.model import Experiment
 
-FILE_SYSTEMS = ("f2fs", "ext4", "btrfs", "nilfs2")
 _STUDIES = "f2tools.experiment.studies"
 
 # name: (module with EXPERIMENT, or EXPERIMENTS by name; what it is about)

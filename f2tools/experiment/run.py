@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from f2tools import __version__, newfile
+from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.experiment.model import (
     Experiment,
@@ -30,6 +30,7 @@ from f2tools.experiment.model import (
     Work,
     cant_tell,
 )
+from f2tools.version import __version__
 
 STEPS = 1000  # of the progress bar, for a part of weight 1
 LOOK_SECONDS = 0.5

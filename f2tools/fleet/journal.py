@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Self
 
-from f2tools import __version__, newfile
+from f2tools import newfile
 from f2tools.errors import DeviceError, Usage
 from f2tools.fleet.verbs import Options
 from f2tools.fleet.work import Result
+from f2tools.version import __version__
 
 FORMAT = 1
 SUFFIX = ".part"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 
-from f2tools import __version__
 from f2tools.copyout.walk import shown
 from f2tools.device import Device
 from f2tools.device.containers.partition import Slice
@@ -21,6 +20,7 @@ from f2tools.forensics.timeline import Line, lines
 from f2tools.forensics.times import iso, utc
 from f2tools.forensics.undelete import Found, Undelete
 from f2tools.text import markup
+from f2tools.version import __version__
 
 VERSION = "2.0.0-beta.0"  # of the schema
 DFXML = "http://www.forensicswiki.org/wiki/Category:Digital_Forensics_XML"

@@ -29,6 +29,7 @@ from f2tools.forensics.times import iso, local_time
 from f2tools.forensics.undelete import CERTAIN, GRADES, PROBABLE, Undelete, as_dict
 from f2tools.options import human_size
 from f2tools.text import markup
+from f2tools.version import __version__
 
 HASH_AT_ONCE = 4 << 20
 HASHED_ANYHOW = 4 << 30  # bytes; of more, hashes are made where
@@ -74,7 +75,7 @@ def examine(
         warnings = list(volume.warnings)
     return {
         "format": 1,
-        "tool": {"name": "f2tools", "version": f2tools.__version__},
+        "tool": {"name": "f2tools", "version": __version__},
         "made": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "images": [_image(path, hashes) for path in (image, *devices)],
         "warnings": warnings,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from f2tools.fsck.checks import checkpoint, contents, device, dir, inode, nat, recovery, sit, summary, tree, xattr
 from f2tools.fsck.checks import super as superblock
-from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.scan import Scan
+from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.problems import FILE_CUT_OFF
 

@@ -34,6 +34,7 @@ from f2tools.text import command_line, printable
 
 if TYPE_CHECKING:
     from f2tools.device import Device
+    from f2tools.f2fs.volume.geometry import Geometry
     from f2tools.f2fs.volume.layouts import Layout
     from f2tools.fsck.check import CheckReport
     from f2tools.fsck.fates import Fates
@@ -179,27 +180,11 @@ def fsck(
         raise click.UsageError("--undo goes with -y, -p, -a or -i")
     if (repairing or rescue) and (only or skip):
         raise click.UsageError("--only and --skip choose what is reported; a repair looks at everything")
-    where = mounted_by_the_kernel(image)
-    if where is not None:
-        click.echo(
-            f"f2tools: note: {printable(image)} is mounted on {printable(where)}; "
-            "what the kernel changes meanwhile may look like damage", err=True,
-        )  # fmt: skip
+    _say_mounted(image)
     report, geo, other = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
-    if as_json:
-        for finding in report.findings:
-            _say_json("finding", finding.as_dict())
-        if not (repairing or rescue):
-            from f2tools.fsck.many import summary_dict
-
-            _say_json("summary", summary_dict(image, report))
-    else:
-        from f2tools.fsck.report import lines_of
-
-        for line in lines_of(report, printable(image), geo, verbose) if geo is not None else ():
-            click.echo(line)
-        if not (report.sound or repairing or rescue):
-            _say_next_step(image, other)
+    _say_findings(image, report, geo, as_json, verbose, last=not (repairing or rescue))
+    if not (as_json or report.sound or repairing or rescue):
+        _say_next_step(image, other)
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
@@ -207,6 +192,34 @@ def fsck(
         force, as_json,
     )  # fmt: skip
     ctx.exit(_repaired(image, devices, report, memory, way))
+
+
+def _say_findings(
+    image: str, report: CheckReport, geo: Geometry | None, as_json: bool, verbose: bool, last: bool
+) -> None:  # fmt: skip
+    """What was found; as JSON with a summary where nothing comes after it."""
+    if as_json:
+        for finding in report.findings:
+            _say_json("finding", finding.as_dict())
+        if last:
+            from f2tools.fsck.many import summary_dict
+
+            _say_json("summary", summary_dict(image, report))
+    elif geo is not None:
+        from f2tools.fsck.report import lines_of
+
+        for line in lines_of(report, printable(image), geo, verbose):
+            click.echo(line)
+
+
+def _say_mounted(image: str) -> None:
+    """A note where the kernel may change the volume meanwhile."""
+    where = mounted_by_the_kernel(image)
+    if where is not None:
+        click.echo(
+            f"f2tools: note: {printable(image)} is mounted on {printable(where)}; "
+            "what the kernel changes meanwhile may look like damage", err=True,
+        )  # fmt: skip
 
 
 def _check_many(images: tuple[str, ...], jobs: int | None, memory: int, content: bool, as_json: bool) -> int:

@@ -25,7 +25,7 @@ from f2tools.f2fs.layout.file_type import kind_of_mode, mode_of_type
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.fsck.checks.device import cut_off_blocks
-from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.losses import Losses, NamesBefore
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
 from f2tools.fsck.repair.work import Guesses

@@ -16,7 +16,7 @@ from f2tools.device import Device
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_FT_DIR, F2FS_ROOT_INO
 from f2tools.fsck.check import CheckReport
-from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.tree import Tree
 
 MOST_ABOVE = 4096  # directories in one path
 

@@ -158,7 +158,7 @@ def _dftl(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tupl
 
 
 def _no_kernel(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tuple[Flash, Any]:
-    raise NotImplementedError("the layer is a program of its own; see `device_for`")
+    raise NotImplementedError("the layer is a program of its own; see `layer`")
 
 
 MODELS = {
@@ -225,12 +225,3 @@ class Simulated:
     def victims(self) -> NDArray[np.int64]:
         """How many blocks were cleaned with so many valid pages."""
         return np.array(self.flash.victims, np.int64)
-
-
-def device_for(engine: Engine, setting: Setting, shape: Shape, content: bool = False) -> Any:
-    """A device of that model: a `Simulated`, or what has its interface."""
-    if setting.model == "vsl":
-        from f2tools.ftl.layer import SimulatedLayer
-
-        return SimulatedLayer(engine, setting, shape, content)
-    return Simulated(engine, setting, shape, content)

@@ -12,7 +12,7 @@ import numpy as np
 from f2tools.flash.nand import TIMINGS, Timing
 from f2tools.ftl import theory
 from f2tools.ftl.engine import Engine, engine
-from f2tools.ftl.models import MODELS, Setting, device_for
+from f2tools.ftl.models import MODELS, Setting, Simulated
 from f2tools.ftl.state import WRITE, Shape
 from f2tools.ftl.trace_input import TraceInput
 from f2tools.ftl.workload import NO_STREAMS, PIECE, Load, Piece
@@ -236,3 +236,12 @@ def _wear(erased: Any) -> dict[str, Any]:
         "min": int(erased.min()), "max": int(erased.max()), "mean": float(erased.mean()),
         "deviation": float(erased.std()),
     }  # fmt: skip
+
+
+def device_for(engine: Engine, setting: Setting, shape: Shape, content: bool = False) -> Any:
+    """A device of that model: a `Simulated`, or what has its interface."""
+    if setting.model == "vsl":
+        from f2tools.ftl.layer import SimulatedLayer
+
+        return SimulatedLayer(engine, setting, shape, content)
+    return Simulated(engine, setting, shape, content)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import FEATURES, flag_names
 from f2tools.mkfs.fill_options import fill_of, fill_options, words_of
@@ -15,6 +14,7 @@ from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
 from f2tools.options import Size, human_size, json_option, print_json, source_date_epoch, undo_option
+from f2tools.version import __version__
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
     from f2tools.mkfs import make as maker

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from f2tools import __version__
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import (
     ENCODINGS,
@@ -27,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_PATH_LEN,
     MAX_VOLUME_NAME,
 )
+from f2tools.version import __version__
 from f2tools.vfs import MOST_ID
 
 SETTABLE_FEATURES = tuple(name for name in FEATURES if name != "atomic_write")

@@ -110,7 +110,7 @@ def test_what_becomes_of_files_is_said_of_more_than_a_check_would_name(
 ) -> None:
     p = Patient("base", tmp_path)
     cut(p, 0.8)
-    monkeypatch.setattr("f2tools.fsck.checks.dir.PATHS_TOLD", 0)
+    monkeypatch.setattr("f2tools.fsck.facts.reach.PATHS_TOLD", 0)
     assert not check_fates(p.path, sound)
 
 

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -198,10 +198,12 @@ def _is_qcow2(path: str) -> bool:
         return file.size_bytes >= 4 and file.pread(0, 4) == MAGIC
 
 
-def open_qcow2(path: str | Path, behind: tuple[str, ...] = ()) -> Qcow2:
-    """The disk in a qcow2 image, with what it builds on; DeviceError, Unsupported."""
+def open_qcow2(path: str | Path, opened: Callable[[str], Device], behind: tuple[str, ...] = ()) -> Qcow2:
+    """The disk in a qcow2 image, with what it builds on; DeviceError, Unsupported.
+
+    `opened` opens what it builds on where that is no qcow2 image.
+    """
     from f2tools.device.media.image import kind_of, open_source
-    from f2tools.device.open import open_device
 
     name = os.fspath(path)
     file = open_source(name)
@@ -215,7 +217,7 @@ def open_qcow2(path: str | Path, behind: tuple[str, ...] = ()) -> Qcow2:
                 raise DeviceError(f"{name}: builds on {below}, which builds on it")
             known = (*behind, os.path.realpath(name))
             again = kind_of(below) == stat.S_IFREG and _is_qcow2(below)
-            backing = open_qcow2(below, known) if again else open_device(below, whole=True)
+            backing = open_qcow2(below, opened, known) if again else opened(below)
         return Qcow2(file, backing, header)
     except BaseException:
         file.close()

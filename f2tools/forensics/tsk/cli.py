@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools import __version__
 from f2tools.errors import F2fsError, Unsupported, Usage
 from f2tools.options import Size, image_argument, key_option
 from f2tools.text import printable
+from f2tools.version import __version__
 
 if TYPE_CHECKING:
     from f2tools.forensics.tsk.meta import Case, Clock, File

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.checkpoint import OrphanBlock
 from f2tools.f2fs.layout.constants import (
     CP_COMPACT_SUM_FLAG,
     CP_DISABLED_FLAG,
@@ -25,6 +24,7 @@ from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from f2tools.fsck import problems
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import INODE, UNKNOWN
+from f2tools.fsck.facts.orphans import orphan_rows, orphans_of
 from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import ComputeAnew, CountNodes, DropOrphan, PutTogetherPack, RewritePack
@@ -182,27 +182,6 @@ def check_orphan_blocks(image: Image) -> Iterator[Finding]:
                 problems.ORPHAN_LIST, **place, found=f"block {row['blk_addr']} of {row['blk_count']}",
                 expected=f"block {number + 1} of {len(rows)}",
             )  # fmt: skip
-
-
-def orphan_rows(image: Image) -> tuple[int, np.ndarray]:
-    """(first block address, orphan blocks) of the pack; the blocks as far as they can be."""
-    assert image.pack is not None
-    start = image.pack.blkaddr + 1 + image.geo.cp_payload
-    count = max(0, min(image.cp.cp_pack_start_sum - 1 - image.geo.cp_payload, image.geo.blocks_per_seg))
-    blocks = image.device.read_range(start, count, image.geo.block_size)
-    return start, OrphanBlock.at(image.geo.block_size).table(blocks)
-
-
-def orphans_of(image: Image) -> np.ndarray:
-    """The orphans' inode numbers; of a block with an impossible count those that are not 0."""
-    if image.pack is None or not image.cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG:
-        return np.zeros(0, np.uint32)
-    _, rows = orphan_rows(image)
-    parts = [
-        row["ino"][: row["entry_count"]] if row["entry_count"] <= row["ino"].size else row["ino"][row["ino"] != 0]
-        for row in rows
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
 
 # -- after the scan ---------------------------------------------------------------------------------------------------

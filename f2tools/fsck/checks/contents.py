@@ -37,8 +37,8 @@ from f2tools.f2fs.volume.quota import quota_inos, read_quota
 from f2tools.f2fs.volume.verity import read_verity, verify_content
 from f2tools.f2fs.volume.xattr import encryption_context
 from f2tools.fsck import problems
-from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.scan import Scan
+from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import ClearAdvise, CountQuota, RebuildMerkleTree, RepairCluster, RepairPlan, RewriteQuotaFile
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import stat
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,7 @@ from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS, mode_of_type
 from f2tools.f2fs.layout.footers import inode_in, name_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
-
-if TYPE_CHECKING:
-    from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.reach import Reach
 
 KINDS = frozenset(S_IFMTS)
 MAPPED = frozenset((stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK))  # have a size, and blocks
@@ -30,7 +27,7 @@ MOST_JUDGED = 20_000  # inodes looked at one by one
 MOST_ENTRIES = 3  # names of one inode that are heard
 
 
-def outvoted_kinds(tree: Tree) -> dict[int, int]:
+def outvoted_kinds(tree: Reach) -> dict[int, int]:
     """Inode row -> file type (S_IF*), of the inodes whose i_mode says another than the majority of witnesses."""
     scan, table = tree.scan, tree.entries
     kinds = scan.inodes["mode"] & S_IFMT
@@ -52,7 +49,7 @@ def outvoted_kinds(tree: Tree) -> dict[int, int]:
     return found
 
 
-def _majority(tree: Tree, row: int, is_parent: bool) -> int | None:
+def _majority(tree: Reach, row: int, is_parent: bool) -> int | None:
     """The type that most witnesses allow; that of i_mode where it is among the best, None where nobody knows."""
     votes: Counter[int] = Counter()
     for witness in _witnesses(tree, row, is_parent):
@@ -65,13 +62,13 @@ def _majority(tree: Tree, row: int, is_parent: bool) -> int | None:
     return own if own in best else best[0] if len(best) == 1 else _said(tree, row, best)
 
 
-def _said(tree: Tree, row: int, best: list[int]) -> int:
+def _said(tree: Reach, row: int, best: list[int]) -> int:
     """Of several types the one that an entry names."""
     named = [mode_of_type(int(kind)) for kind in tree.entries["type"][tree.entries_to(row)]]
     return next((kind for kind in named if kind in best), best[0])
 
 
-def _witnesses(tree: Tree, row: int, is_parent: bool) -> list[frozenset[int]]:
+def _witnesses(tree: Reach, row: int, is_parent: bool) -> list[frozenset[int]]:
     """What each independent field leaves possible for an inode."""
     inode = tree.scan.inodes[row]
     mode, size, inline = int(inode["mode"]), int(inode["size"]), int(inode["inline"])
@@ -101,7 +98,7 @@ def _witnesses(tree: Tree, row: int, is_parent: bool) -> list[frozenset[int]]:
     return found
 
 
-def _starts_with_dot(tree: Tree, row: int) -> bool:
+def _starts_with_dot(tree: Reach, row: int) -> bool:
     """Whether the first block of an inode begins with an entry '.' that leads to it."""
     scan = tree.scan
     at = INODE_ADDR_OFFSET + 4 * int(scan.inodes["start"][row])
@@ -113,7 +110,7 @@ def _starts_with_dot(tree: Tree, row: int) -> bool:
     return entry is not None and entry.name == b"." and entry.ino == tree.ino(row)
 
 
-def claimed_entries(tree: Tree) -> dict[int, int]:
+def claimed_entries(tree: Reach) -> dict[int, int]:
     """Entry -> inode row that it should lead to: an inode without a name says that this one is its own.
 
     The entry leads to no inode, or to one that has more names than links and remembers another; else it stays.
@@ -141,7 +138,7 @@ def claimed_entries(tree: Tree) -> dict[int, int]:
     return found
 
 
-def _nameless(tree: Tree) -> NDArray[np.intp]:
+def _nameless(tree: Reach) -> NDArray[np.intp]:
     special = np.zeros(tree.scan.inodes.size, np.bool_)
     special[tree.orphans] = special[tree.quota] = True
     if tree.root >= 0:
@@ -149,7 +146,7 @@ def _nameless(tree: Tree) -> NDArray[np.intp]:
     return np.flatnonzero((tree.names == 0) & ~special)[:MOST_JUDGED]
 
 
-def _doubtful(tree: Tree) -> NDArray[np.int64]:
+def _doubtful(tree: Reach) -> NDArray[np.int64]:
     """Entries that lead to no file, or to one that has more names than links and remembers another name or place."""
     scan, table = tree.scan, tree.entries
     links = np.where(tree.is_dir, 1, scan.inodes["links"].astype(np.int64))
@@ -163,17 +160,17 @@ def _doubtful(tree: Tree) -> NDArray[np.int64]:
     return np.concatenate([nowhere, leading[~own]])[:MOST_JUDGED]
 
 
-def _short_of_names(tree: Tree) -> NDArray[np.intp]:
+def _short_of_names(tree: Reach) -> NDArray[np.intp]:
     """Files that have one name less than links."""
     links = tree.scan.inodes["links"].astype(np.int64)
     return np.flatnonzero(~tree.is_dir & (tree.names > 0) & (links == tree.names + 1))
 
 
-def _type_fits(tree: Tree, entry: int, row: int) -> bool:
+def _type_fits(tree: Reach, entry: int, row: int) -> bool:
     kind = stat.S_IFMT(int(tree.scan.inodes["mode"][row]))
     return mode_of_type(int(tree.entries["type"][entry])) == kind
 
 
-def remembered_name(tree: Tree, row: int) -> bytes:
+def remembered_name(tree: Reach, row: int) -> bytes:
     """The name that an inode remembers."""
     return name_in(inode_in(tree.scan.image.block(int(tree.scan.inode_addrs[row]))))

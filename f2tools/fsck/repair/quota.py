@@ -12,7 +12,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.volume.quota import read_quota
 from f2tools.f2fs.write.quota_tree import Limits, fresh
 from f2tools.fsck.checks.contents import Readers, use_of
-from f2tools.fsck.checks.dir import Tree
+from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import RewriteQuotaFile
 from f2tools.fsck.repair.work import Work

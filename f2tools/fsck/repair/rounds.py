@@ -25,9 +25,9 @@ from f2tools.f2fs.volume.super import unknown_features
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
 from f2tools.fsck.checks.device import zones_below
-from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import OldName, filled_places, old_names
+from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.plans import DropOrphan, MoveEntry, Reconnect, RenameTwin, SetField, SetLinks
 from f2tools.fsck.repair.names import NameRepairs

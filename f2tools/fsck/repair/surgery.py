@@ -42,10 +42,10 @@ from f2tools.f2fs.layout.sit import SIT_VBLOCKS_SHIFT, SitEntry
 from f2tools.f2fs.layout.summary import NatJournal, SitJournal, Summary, SummaryBlock, journal_size
 from f2tools.f2fs.volume.checkpoint import seal_head
 from f2tools.f2fs.write.node import seal_inode
-from f2tools.fsck.checks.checkpoint import orphans_of
 from f2tools.fsck.checks.device import zones_of
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.nodes import INODE, UNKNOWN
+from f2tools.fsck.facts.orphans import orphans_of
 from f2tools.fsck.facts.owners import ALIAS, NODE
 from f2tools.fsck.facts.scan import Scan
 

@@ -36,10 +36,10 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Extent, InodeExtra, Node
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea
-from f2tools.fsck.checks.dir import Tree
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
+from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import EntryPlan
 from f2tools.fsck.repair.surgery import Surgery, nat_at
