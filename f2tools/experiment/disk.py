@@ -1,7 +1,8 @@
 """A simulated device: blocks in memory, and every request counted and traced.
 
 Memory goes only where there is something: blocks of zeros take none, and the experiments write nothing but zeros into
-files.  So a volume of many GiB costs what its metadata do.
+files.  So a volume of many GiB costs what its metadata do.  The others lie in rows of a pool, side by side, wherever
+they are on the device: a log that goes all over it would touch all of its memory else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from f2tools.device.base import Data, byte_view
 from f2tools.experiment.requests import READS, WRITES, RequestLog
 
 BLOCK = 4096
+FIRST_ROWS = 1024
 
 
 class Disk(Device):
@@ -27,8 +29,9 @@ class Disk(Device):
         self.size_bytes = size_bytes // BLOCK * BLOCK
         self.read_only = False
         self.log = RequestLog()
-        self._blocks = np.zeros((self.size_bytes // BLOCK, BLOCK), np.uint8)
-        self._filled = np.zeros(self.size_bytes // BLOCK, np.bool_)  # not all zeros, as far as is known
+        self._row = np.zeros(self.size_bytes // BLOCK, np.int32)  # of each block in the pool; 0 for zeros
+        self._pool = np.zeros((FIRST_ROWS, BLOCK), np.uint8)
+        self._free = list(range(FIRST_ROWS - 1, 0, -1))
 
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)
@@ -38,7 +41,7 @@ class Disk(Device):
         while at < end:
             block, start = divmod(at, BLOCK)
             stop = min(BLOCK, start + end - at)
-            view[at - offset : at - offset + stop - start] = self._blocks[block, start:stop].data
+            view[at - offset : at - offset + stop - start] = self._pool[self._row[block], start:stop].data
             at += stop - start
 
     def read_blocks(self, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
@@ -47,8 +50,9 @@ class Disk(Device):
             return super().read_blocks(wanted, block_size, max_gap)
         self._asked(READS, np.unique(wanted) if wanted.size > 1 else wanted)
         found = np.zeros((wanted.size, BLOCK), np.uint8)
-        filled = np.flatnonzero(self._filled[wanted])
-        found[filled] = self._blocks[wanted[filled]]
+        rows = self._row[wanted]
+        filled = np.flatnonzero(rows)
+        found[filled] = self._pool[rows[filled]]
         return found
 
     def pwrite(self, offset: int, data: Data) -> None:
@@ -63,29 +67,36 @@ class Disk(Device):
         while at < end:
             block, start = divmod(at, BLOCK)
             stop = min(BLOCK, start + end - at)
-            self._blocks[block, start:stop] = np.frombuffer(view[at - offset : at - offset + stop - start], np.uint8)
-            self._filled[block] = True
+            if not self._row[block]:
+                self._row[block] = self._take(1)[0]
+                self._pool[self._row[block]] = 0
+            data = np.frombuffer(view[at - offset : at - offset + stop - start], np.uint8)
+            self._pool[self._row[block], start:stop] = data
             at += stop - start
 
     def write_blocks(self, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
         wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
-        rising = bool((np.diff(wanted) > 0).all())
-        if block_size != BLOCK or not wanted.size or not rising:
+        if block_size != BLOCK or not wanted.size:
             super().write_blocks(wanted, data, block_size)
             return
+        rows = np.asarray(data, np.uint8).reshape(-1, BLOCK)
+        if not bool((wanted[1:] > wanted[:-1]).all()):
+            order = np.argsort(wanted, kind="stable")
+            rising = wanted[order]
+            last = np.append(rising[1:] != rising[:-1], True)  # of what is written twice
+            wanted, rows = rising[last], rows[order[last]]
         self._asked(WRITES, wanted)
-        self._keep(wanted, np.asarray(data, np.uint8).reshape(-1, BLOCK))
+        self._keep(wanted, rows)
 
     def write_zeroes(self, offset: int, length: int) -> None:
         """As the kernel's zeroing of a fresh device: what is zero stays untouched, and nothing is counted."""
         self.check_range(offset, length)
         first, last = -(-offset // BLOCK), (offset + length) // BLOCK
-        some = first + np.flatnonzero(self._filled[first:last])
-        self._blocks[some] = 0
-        self._filled[some] = False
+        self._give_back(first + np.flatnonzero(self._row[first:last]))
         for low, high in ((offset, min(first * BLOCK, offset + length)), (max(last * BLOCK, offset), offset + length)):
-            if low < high and low // BLOCK == (high - 1) // BLOCK and high - low < BLOCK:
-                self._blocks[low // BLOCK, low % BLOCK : (high - 1) % BLOCK + 1] = 0
+            part = low < high and low // BLOCK == (high - 1) // BLOCK and high - low < BLOCK
+            if part and self._row[low // BLOCK]:
+                self._pool[self._row[low // BLOCK], low % BLOCK : (high - 1) % BLOCK + 1] = 0
 
     def _asked(self, kind: int, rising: NDArray[np.int64]) -> None:
         if rising.size == 1 or int(rising[-1] - rising[0]) == rising.size - 1:
@@ -97,13 +108,27 @@ class Disk(Device):
 
     def _keep(self, blocks: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
         filled = rows.view(np.uint64).any(axis=1) if rows.flags.c_contiguous else rows.any(axis=1)
+        there = self._row[blocks]
+        self._give_back(blocks[~filled & (there != 0)])
         if filled.any():
-            self._blocks[blocks[filled]] = rows[filled]
-        empty = blocks[~filled]
-        stale = empty[self._filled[empty]]
-        if stale.size:
-            self._blocks[stale] = 0
-        self._filled[blocks] = filled
+            fresh = blocks[filled & (there == 0)]
+            self._row[fresh] = self._take(fresh.size)
+            self._pool[self._row[blocks[filled]]] = rows[filled]
+
+    def _take(self, count: int) -> list[int]:
+        """Rows of the pool that nobody has, with anything in them."""
+        while len(self._free) < count:
+            had = len(self._pool)
+            self._pool = np.concatenate((self._pool, np.zeros_like(self._pool)))
+            self._free[:0] = range(2 * had - 1, had - 1, -1)
+        taken = self._free[len(self._free) - count :]
+        del self._free[len(self._free) - count :]
+        return taken
+
+    def _give_back(self, blocks: NDArray[np.int64]) -> None:
+        """These blocks, which have rows, are zeros from now on."""
+        self._free += self._row[blocks].tolist()
+        self._row[blocks] = 0
 
     def flush(self) -> None:
         self.log.flush()
