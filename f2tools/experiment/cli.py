@@ -111,7 +111,8 @@ def list_experiments(as_json: bool) -> None:
         return
     for one in found:
         click.echo(f"{one.name:20} {one.title}")
-        click.echo(f"{'':20} {one.section}; on {', '.join(one.places)}")
+        places = ", ".join("DIR, DEVICE" if place == "mounted" else place for place in one.places)
+        click.echo(f"{'':20} {one.section}; --on {places}")
 
 
 def _run(
@@ -125,9 +126,15 @@ def _run(
         _may_be_overwritten(setting.on, overwrite)
         jobs = 1  # what else goes on would be in the trace
     store = Store(Path(output) if output is not None else None)
-    reports: list[ExperimentReport] = run(
-        chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress, lambda text: click.echo(text, err=True)
-    )
+    try:
+        reports: list[ExperimentReport] = run(
+            chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress,
+            lambda text: click.echo(text, err=True),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        if store.directory is not None:
+            click.echo("what has ended is kept; the same command goes on from there", err=True)
+        raise
     if store.directory is not None:
         write(reports, store.directory)
     if as_json:

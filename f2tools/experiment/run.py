@@ -25,6 +25,7 @@ from f2tools.experiment.model import (
     Numbers,
     Outcome,
     Part,
+    Row,
     Setting,
     Unfinished,
     Work,
@@ -155,7 +156,17 @@ def _judged(
     needed = [part.name for part in parts if part.name in given_up and part.given.get("fs", "f2fs") == "f2fs"]
     outcome = experiment.judge(setting, there) if not needed else Outcome([], [])
     claims = [cant_tell(f"what {name} does", "-", why) for name, why in given_up.items()]
-    return replace(outcome, claims=[*outcome.claims, *claims])
+    return replace(outcome, claims=[*outcome.claims, *claims], rows=[*outcome.rows, *_counters(there)])
+
+
+def _counters(there: dict[str, Numbers]) -> list[Row]:
+    """Whether the block traces have the bytes that the devices counted themselves."""
+    both = {name: one for name, one in there.items() if "trace" in one and "run" in one}
+    if not both:
+        return []
+    torn = [name for name, one in both.items() if one["trace"]["writes"]["bytes"] != one["run"]["write_bytes"]]
+    said = f"other in {', '.join(torn)}: don't rely on those" if torn else f"the same in {len(both)} of {len(both)} parts"
+    return [Row("bytes written by the block traces, and as the devices counted them", "-", said)]
 
 
 class _Steps:

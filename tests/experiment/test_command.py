@@ -45,12 +45,26 @@ def test_an_experiment_prints_claims_with_verdicts_and_keeps_report_figures_numb
     assert {claim["verdict"] for claim in found["claims"]} <= set(VERDICTS)
     assert (found["seed"], found["scale"], found["on"]) == (7, "1/512", "engine")
     assert json.loads((out / "report.json").read_text()) == found
+    assert found["rows"][-1]["here"] == "the same in 1 of 1 parts"
     page = (out / "report.html").read_text()
     assert "reproduced" in page
     assert not re.search(r"(src|href)=[\"']?https?:", page)
     assert (out / "figures" / "iozone-sizes.svg").read_text().startswith("<?xml")
     analyzed = json.loads(f2("trace", "analyze", out / "traces" / "iozone" / "f2fs", "--json").out)
     assert analyzed["writes"]["bytes"] == found["parts"]["f2fs"]["run"]["write_bytes"]
+
+
+def test_a_trace_that_has_not_what_its_device_counted_is_said(tmp_path: Path) -> None:
+    def torn(work: Work, written: int) -> dict[str, Any]:
+        return {"run": {"write_bytes": 4096}, "trace": {"writes": {"bytes": written}}}
+
+    given = Experiment(
+        "x", "X", "nowhere", "nothing", ("engine",),
+        lambda _: [Part("whole", torn, {"written": 4096}), Part("torn", torn, {"written": 512})],
+        lambda _, found: Outcome([], [], []),
+    )  # fmt: skip
+    report = running.run([given], Setting(), running.Store(tmp_path / "out"), 1, progress)[0]
+    assert [row.here for row in report.outcome.rows] == ["other in torn: don't rely on those"]
 
 
 def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_path: Path) -> None:
