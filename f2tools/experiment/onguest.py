@@ -26,7 +26,7 @@ from f2tools.experiment.loads import GIB, MIB
 from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Unfinished, Work
 from f2tools.guest.boot import Guest, NotDone, Result
-from f2tools.guest.build import NoGuest, which
+from f2tools.guest.build import NoGuest, libraries, which
 
 TIMEOUT = 1200  # seconds for a load; without KVM on a busy machine it takes many times as long as else
 MEMORY_MIB = 1536
@@ -67,6 +67,12 @@ echo 500 > /proc/sys/vm/dirty_expire_centisecs
 eval "$MKFS /dev/vda" > $OUT/mkfs.txt 2>&1 || { cat $OUT/mkfs.txt; exit 7; }
 [ $FS != nilfs2 ] || nilfs-tune -f -m $NILFS2_BLOCKS /dev/vda >> $OUT/mkfs.txt 2>&1 || { cat $OUT/mkfs.txt; exit 7; }
 mount -i -t $FS -o $MOUNT /dev/vda /mnt || { dmesg | tail; exit 7; }
+if [ -e /share/fio ]; then
+    mkdir /tmp/bin
+    printf '#!/bin/sh\nexec /lib64/ld-linux-x86-64.so.2 --library-path /share /share/fio "$@"\n' > /tmp/bin/fio
+    chmod 755 /tmp/bin/fio
+    export PATH=$PATH:/tmp/bin
+fi
 mkdir -p /tmp/ours/f2tools/experiment
 cp /share/*.py /tmp/ours/f2tools/experiment
 export PYTHONPATH=/tmp/ours
@@ -113,7 +119,9 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
         try:
             result = Guest.ready(place).run(
                 SCRIPT, [image], timeout=TIMEOUT, memory_mib=MEMORY_MIB,
-                files=_sources() | {"given.json": json.dumps({"params": params, "seed": setting.seed})},
+                files=_sources()
+                | {"given.json": json.dumps({"params": params, "seed": setting.seed})}
+                | (_program("fio") if params.get("fio") else {}),
                 env={
                     "FS": fs, "MKFS": f"{program} {options}", "MOUNT": ",".join(filter(None, (mounted, mount))),
                     "BACKGROUND": str(background), "DIRTY": str(setting.bytes(DIRTY, 2 * MIB)), "LOAD": load,
@@ -129,8 +137,16 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
         return _numbers(work, result, size)
 
 
+def _program(name: str) -> dict[str, bytes]:
+    """A program of the host that the guest has not, with its libraries."""
+    path = which(name)
+    if path is None:
+        raise NoGuest(f"{name} is not installed here; apt-get install {name}")
+    return {file.name: file.read_bytes() for file in (path, *libraries(path))}
+
+
 @cache
-def _sources() -> dict[str, str]:
+def _sources() -> dict[str, str | bytes]:
     return {f"{module.__name__.rsplit('.')[-1]}.py": inspect.getsource(module) for module in (files, loads)}
 
 

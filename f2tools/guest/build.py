@@ -284,7 +284,7 @@ def _copy_programs(root: Path) -> None:
 
 def _copy_elf(path: Path, root: Path) -> None:
     """A program or library with the libraries it needs, each under the name it is looked for by."""
-    for file in [path, *_libraries(path)]:
+    for file in [path, *libraries(path)]:
         name = str(file)
         if re.match(r"/(bin|sbin|lib|lib64)/", name):
             name = f"/usr{name}"
@@ -293,7 +293,8 @@ def _copy_elf(path: Path, root: Path) -> None:
             _install(file.resolve(), target)
 
 
-def _libraries(path: Path) -> list[Path]:
+def libraries(path: Path) -> list[Path]:
+    """The libraries that a program or a library needs."""
     done = subprocess.run(["/usr/bin/ldd", path], capture_output=True, text=True)
     return [Path(name) for name in re.findall(r"(/\S+) \(0x", done.stdout)]
 
@@ -303,7 +304,7 @@ def _copy_python(root: Path) -> None:
     stdlib = Path(_output(PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))").strip())
     shutil.copytree(stdlib, root / str(stdlib)[1:], ignore=STDLIB_LEFT_OUT, dirs_exist_ok=True)
     for extension in (stdlib / "lib-dynload").glob("*.so"):
-        for library in _libraries(extension):
+        for library in libraries(extension):
             _copy_elf(library, root)
 
 

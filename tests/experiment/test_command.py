@@ -64,7 +64,7 @@ def test_a_trace_that_has_not_what_its_device_counted_is_said(tmp_path: Path) ->
         lambda _, found: Outcome([], [], []),
     )  # fmt: skip
     report = running.run([given], Setting(), running.Store(tmp_path / "out"), 1, progress)[0]
-    assert [row.here for row in report.outcome.rows] == ["other in torn: don't rely on those"]
+    assert [row.here for row in report.outcome.rows] == ["the same in 1 of 2 parts; other in torn: don't rely on those"]
 
 
 def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_path: Path) -> None:
