@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from f2tools.device.base import Device
-from f2tools.device.media.image import create_image, kind_of, open_source
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.media.image import FileDevice, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
 from f2tools.errors import Unsupported, Usage
 
@@ -99,6 +99,18 @@ def open_for_change(
     except BaseException:
         device.close()
         raise
+
+
+def files_below(device: Device) -> list[FileDevice]:
+    """The files and block devices that changes go to; none of an overlay, which leaves them as they are."""
+    from f2tools.device.changes.overlay import Overlay
+    from f2tools.device.media.multi import MultiDevice
+
+    if isinstance(device, MultiDevice):
+        return [file for member in device.members for file in files_below(member)]
+    while isinstance(device, Wrapper) and not isinstance(device, Overlay):
+        device = device.base
+    return [device] if isinstance(device, FileDevice) else []
 
 
 def file_and_part(path: str | Path) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from f2tools.fuse.options import SERVERS, with_server_word
 from f2tools.text import printable
 
 if TYPE_CHECKING:
-    from f2tools.device.media.image import ImageFile
+    from f2tools.device.base import Device
     from f2tools.fuse.options import ServeOptions
     from f2tools.vfs import FileSystem
 
@@ -87,7 +87,7 @@ def _mount(
     directory: str,
     words: Sequence[str],
     foreground: bool,
-    opened: Callable[[ImageFile, bool], FileSystem],
+    opened: Callable[[Device, bool], FileSystem],
 ) -> None:
     from f2tools.fuse.daemon import in_background
     from f2tools.fuse.needed import require_fuse, with_server
@@ -123,25 +123,28 @@ def _serve(
     image: str,
     directory: str,
     options: ServeOptions,
-    opened: Callable[[ImageFile, bool], FileSystem],
+    opened: Callable[[Device, bool], FileSystem],
     warnings: list[str],
     ready: Callable[[], None],
 ) -> None:
-    from f2tools.device.media.image import lock, open_image
+    from f2tools.device.media.image import lock
     from f2tools.device.media.mounted import mark_mounted
+    from f2tools.device.open import file_and_part, files_below, open_device
     from f2tools.fuse import session
 
-    write = not options.read_only and os.access(image, os.W_OK)
+    write = not options.read_only and os.access(file_and_part(image)[0], os.W_OK)
     if not write and not options.read_only:
         warnings.append(f"mounted read-only: {image} can't be written by this user")
-    file = open_image(image, write=write)
+    file = open_device(image, write=write, whole=True, below_layers=True)
+    locked = files_below(file)
     try:
-        if write:
-            mark_mounted(file.fd)
-        else:
-            lock(file.fd, image, shared=True)
+        for one in locked:
+            if write:
+                mark_mounted(one.fd)
+            else:
+                lock(one.fd, image, shared=True)
         files = opened(file, write)
     except BaseException:
         file.close()
         raise
-    session.serve(files, image, directory, options, ready, [file.fd] if write else [])
+    session.serve(files, image, directory, options, ready, [one.fd for one in locked] if write else [])

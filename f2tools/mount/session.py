@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from f2tools.device import Device, open_device
-from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.media.image import FileDevice, lock
 from f2tools.device.media.mounted import mark_mounted, mounted_on
 from f2tools.device.media.multi import MultiDevice
-from f2tools.device.open import file_and_part
+from f2tools.device.open import file_and_part, files_below
 from f2tools.errors import Corrupt, DeviceError, F2fsError, NotF2fs, Usage, Where
 from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.volume.fscrypt import Keyring
@@ -171,15 +170,6 @@ def _first_file(device: Device) -> FileDevice | None:
     return first if isinstance(first, FileDevice) else None
 
 
-def _files_below(device: Device) -> list[FileDevice]:
-    """The files and block devices that changes go to; none of an overlay, which leaves them as they are."""
-    if isinstance(device, MultiDevice):
-        return [file for member in device.members for file in _files_below(member)]
-    while isinstance(device, Wrapper) and not isinstance(device, Overlay):
-        device = device.base
-    return [device] if isinstance(device, FileDevice) else []
-
-
 def check_counts(volume: Volume) -> None:
     """Corrupt where the segment table and the checkpoint count differently: writing would make it worse."""
     vblocks = volume.sit.vblocks
@@ -198,5 +188,5 @@ def check_counts(volume: Volume) -> None:
 def serve(request: MountRequest, ready: Callable[[], None]) -> None:
     """Mount, say that it is `ready`, and serve until it is unmounted; the volume is closed then."""
     tree = open_tree(request)
-    files = _files_below(tree.volume.device) if tree.writable else []
+    files = files_below(tree.volume.device) if tree.writable else []
     session.serve(tree, request.image, request.directory, request.options, ready, [file.fd for file in files])

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 from f2tools.device.open import open_device
+from f2tools.dffs.volume import open_volume
 from f2tools.dffs.write import open_for_writing
 from tests.dump.craft import f2
 
@@ -90,3 +91,42 @@ def test_what_a_power_cut_left_is_told_put_in_order_on_request_and_taken_back(tm
     assert f2("dffs", "dump", "ls", image).text == "safe\n"
     assert f2("undo", undo, image).code == 0
     assert image.read_bytes() == before
+
+
+def test_a_dump_in_pieces_is_read_and_what_would_change_it_says_that_it_has_to_be_joined(tmp_path: Path) -> None:
+    whole = tmp_path / "card.nand"
+    assert f2("dffs", "mkfs", whole, "--size", "8M", "--from", files_in(tmp_path)).code == 0
+    content, third = whole.read_bytes(), whole.stat().st_size // 3 + 1
+    for number in range(3):
+        (tmp_path / f"piece.{number + 1:03}").write_bytes(content[number * third : (number + 1) * third])
+    first = tmp_path / "piece.001"
+    assert f2("dffs", "dump", "manifest", first).text.replace("piece.001", "card.nand") == (
+        f2("dffs", "dump", "manifest", whole).text
+    )
+    assert f2("dffs", "fsck", first).code == 0
+    with open_volume(str(whole)) as seen:
+        root = seen.root.page * 2112
+    first.write_bytes(content[:root] + os.urandom(2048) + content[root + 2048 : third])
+    rehearsed = f2("dffs", "fsck", "-y", "--dry-run", first)
+    assert (rehearsed.code, "nothing was written" in rehearsed.text) == (4, True)
+    for words in (["fsck", "-y", first], ["mount", "-f", first, tmp_path]):
+        done = f2("dffs", *words)
+        assert done.code != 0, words
+        assert "an image in 3 pieces is only read" in done.err, words
+
+
+def test_a_volume_in_a_partition_of_a_dump_is_changed_there_and_nowhere_else(tmp_path: Path) -> None:
+    part, chip = tmp_path / "part.nand", tmp_path / "chip.nand"
+    assert f2("dffs", "mkfs", part, "--size", "8M").code == 0
+    size, before = part.stat().st_size, os.urandom(135168)
+    volume = open_for_writing(open_device(part, write=True, whole=True))
+    volume.create(1, b"safe", 0o644)
+    volume.sync()
+    volume.abandon()
+    chip.write_bytes(before + part.read_bytes() + before)
+    place = f"{chip}@+{len(before)}"
+    assert "put in order" in f2("dffs", "recover", place, "--apply").text
+    assert f2("dffs", "fsck", place).code == 0
+    assert f2("dffs", "dump", "ls", place).text == "safe\n"
+    after = chip.read_bytes()
+    assert (after[: len(before)], after[len(before) + size :]) == (before, before)

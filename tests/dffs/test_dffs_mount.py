@@ -17,14 +17,16 @@ import pytest
 
 from tests.dump.craft import f2
 from tests.mount.mounted import END_SECONDS, READY_SECONDS, need_fuse
-from tests.mount.suite_tools import fsx, mount_point, pjdfstest
+from tests.mount.suite_tools import fio_verify, fsx, mount_point, pjdfstest
+
+FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))  # 25 at night: 50,000 operations of fsx
 
 
 @contextmanager
 def mounted(image: Path, directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """A volume, made where there is none, under `f2tools dffs mount -f`; sound at the end."""
     need_fuse()
-    if not image.exists():
+    if not image.exists() and "@" not in image.name:
         assert f2("dffs", "mkfs", image, "--size", "16M").code == 0
     directory.mkdir(exist_ok=True)
     process = subprocess.Popen(["f2tools", "dffs", "mount", "-f", *options, image, directory])
@@ -107,9 +109,25 @@ def test_a_full_volume_is_told_by_write_and_takes_more_after_a_deletion(tmp_path
             (tmp_path / "mnt" / "file").unlink()
 
 
+def test_a_volume_in_a_partition_of_a_dump_is_mounted_there(tmp_path: Path) -> None:
+    part, chip = tmp_path / "part.nand", tmp_path / "chip.nand"
+    assert f2("dffs", "mkfs", part, "--size", "16M").code == 0
+    before = os.urandom(64 * 2112)
+    chip.write_bytes(before + part.read_bytes() + before)
+    with mounted(Path(f"{chip}@+{len(before)}"), tmp_path / "mnt"):
+        (tmp_path / "mnt" / "file").write_bytes(b"content")
+    assert f2("dffs", "dump", "cat", f"{chip}@+{len(before)}", "/file").out == b"content"
+    assert (chip.read_bytes()[: len(before)], chip.read_bytes()[-len(before) :]) == (before, before)
+
+
 def test_fsx_finds_the_bytes_that_it_wrote(tmp_path: Path) -> None:
     with mounted(tmp_path / "card.nand", tmp_path / "mnt"):
-        fsx(tmp_path / "mnt", tmp_path, 2000, seed=1, mapped=True)
+        fsx(tmp_path / "mnt", tmp_path, 2000 * FACTOR, seed=1, mapped=True)
+
+
+def test_fio_verifies_what_it_wrote_buffered_mapped_and_direct(tmp_path: Path) -> None:
+    with mounted(tmp_path / "card.nand", tmp_path / "mnt"):
+        fio_verify(tmp_path / "mnt", 2)
 
 
 def test_pjdfstest_complains_of_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
