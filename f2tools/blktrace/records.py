@@ -33,7 +33,6 @@ ZONE_MANAGEMENT = ZONE_RESET | ZONE_RESET_ALL | ZONE_FINISH | ZONE_OPEN | ZONE_C
 READS, WRITES, DISCARDS, FLUSHES, OTHERS = range(5)
 CLASS_NAMES = ("read", "write", "discard", "flush", "other")
 
-MINOR_BITS = 20  # of a dev_t in the kernel
 MAX_SECTOR = 1 << 42  # 2 PiB; as much or more is damage, and packed sort keys rely on it
 
 
@@ -146,21 +145,6 @@ def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:
         found[odd] = OTHERS
         found[(size == 0) & ((category & FLUSH) != 0)] = FLUSHES
     return found
-
-
-def device_of(major: int, minor: int) -> int:
-    """A device as the kernel traces it."""
-    return major << MINOR_BITS | minor
-
-
-def device_numbers(device: int) -> tuple[int, int]:
-    """Its major and minor number."""
-    return device >> MINOR_BITS, device & (1 << MINOR_BITS) - 1
-
-
-def device_name(device: int) -> str:
-    """The same as text: "8,0"."""
-    return "{},{}".format(*device_numbers(device))
 
 
 def rwbs(category: int, size: int) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Damage, SequenceCheck
+from f2tools.blktrace.numbers import device_of
 from f2tools.blktrace.records import (
     AHEAD,
     DISCARD,
@@ -35,7 +36,6 @@ from f2tools.blktrace.records import (
     A,
     C,
     Events,
-    device_of,
 )
 from f2tools.blktrace.scan import MAX_TIME, Note
 from f2tools.errors import Unsupported

@@ -10,6 +10,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.blktrace.numbers import device_name, device_numbers
 from f2tools.blktrace.records import (
     CLASS_NAMES,
     DRIVER,
@@ -25,8 +26,6 @@ from f2tools.blktrace.records import (
     U,
     X,
     classes,
-    device_name,
-    device_numbers,
     rwbs,
 )
 from f2tools.blktrace.sources import Trace, open_trace

@@ -296,7 +296,7 @@ class SegmentManager:
             bits = np.unpackbits(row)
             bits[offsets] = 1
             row[:] = np.packbits(bits)
-        self._age(segno, offsets.size)
+        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), offsets.size)
         self.vblocks[segno] += offsets.size
         self.dirty_sit[segno] = True
 
@@ -324,10 +324,10 @@ class SegmentManager:
         row = self.valid_map[segno]
         bits = np.unpackbits(row)
         if not bits[offsets].all():
-            self._not_valid(segno, int(offsets[np.flatnonzero(bits[offsets] == 0)[0]]))
+            _not_valid(self.geo, segno, int(offsets[np.flatnonzero(bits[offsets] == 0)[0]]))
         bits[offsets] = 0
         row[:] = np.packbits(bits)
-        self._age(segno, offsets.size)
+        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), offsets.size)
         self.vblocks[segno] -= offsets.size
         self.held[segno] += int(np.unpackbits(self._before[segno])[offsets].sum())
         self.dirty_sit[segno] = True
@@ -341,7 +341,7 @@ class SegmentManager:
         at, masks = offsets >> 3, _MASKS[offsets & 7]
         free = np.flatnonzero(self.valid_map[segnos, at] & masks == 0)
         if free.size:
-            self._not_valid(int(segnos[free[0]]), int(offsets[free[0]]))
+            _not_valid(self.geo, int(segnos[free[0]]), int(offsets[free[0]]))
         changed = segnos[starts]
         for segno in changed.tolist():
             self._remember(segno)
@@ -351,17 +351,13 @@ class SegmentManager:
         self.held[changed] += np.add.reduceat(were.astype(np.int64), starts).astype(self.held.dtype)
         byte = np.flatnonzero(np.diff(segnos * before.shape[1] + at, prepend=-1))  # several bits may be of one byte
         self.valid_map[segnos[byte], at[byte]] &= ~np.add.reduceat(masks, byte, dtype=np.uint8)
-        for segno, count in zip(changed.tolist(), counts.tolist(), strict=True):
-            self._age(segno, count)
+        now, old, valid = self.now(), self.mtime[changed].tolist(), self.vblocks[changed].tolist()
+        self.mtime[changed] = [_aged(*each[:2], now, each[2]) for each in zip(old, valid, counts.tolist(), strict=True)]
         self.vblocks[changed] -= counts.astype(self.vblocks.dtype)
         self.dirty_sit[changed] = True
         for segno in changed[self.vblocks[changed] == 0].tolist():
             if segno not in self._open:
                 self.prefree[segno] = True
-
-    def _not_valid(self, segno: int, offset: int) -> NoReturn:
-        where = Where(area="sit", segno=segno, blkaddr=self.geo.start_block(segno) + offset)
-        raise Corrupt(where, "a block in use is not marked valid; run f2tools fsck")
 
     def free_in_checkpoint(self, segnos: NDArray[np.int64]) -> bool:
         """Whether the last checkpoint refers to no block of these segments."""
@@ -370,11 +366,6 @@ class SegmentManager:
     def _remember(self, segno: int) -> None:
         if segno not in self._before:
             self._before[segno] = self.valid_map[segno].copy()
-
-    def _age(self, segno: int, count: int) -> None:
-        """The age of a segment is the mean of the times at which its blocks changed."""
-        valid, now, old = int(self.vblocks[segno]), self.now(), int(self.mtime[segno])
-        self.mtime[segno] = (old * valid + now * count) // (valid + count) if old else now
 
     def adopt(self, blkaddrs: NDArray[np.int64], owners: Rows, kind: int) -> None:
         """Blocks that were written after the last checkpoint are valid, and whose they are; for recovery.
@@ -592,6 +583,16 @@ class SegmentManager:
         segno = self._free_segment(curseg)
         self._close(curseg)
         self._open_clean(curseg, segno)
+
+
+def _not_valid(geo: Geometry, segno: int, offset: int) -> NoReturn:
+    where = Where(area="sit", segno=segno, blkaddr=geo.start_block(segno) + offset)
+    raise Corrupt(where, "a block in use is not marked valid; run f2tools fsck")
+
+
+def _aged(old: int, valid: int, now: int, count: int) -> int:
+    """The age of a segment is the mean of the times at which its blocks changed."""
+    return (old * valid + now * count) // (valid + count) if old else now
 
 
 __all__ = ["LFS", "SSR", "Curseg", "NoFreeSegment", "Policy", "SegmentManager"]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from f2tools.blktrace.damage import KINDS
-from f2tools.blktrace.records import CLASS_NAMES, NOTIFY_MESSAGE, OP_NAMES, device_name
+from f2tools.blktrace.numbers import device_name
+from f2tools.blktrace.records import CLASS_NAMES, NOTIFY_MESSAGE, OP_NAMES
 from f2tools.device.media.remote import without_credentials
 from f2tools.trace.metrics.metric import BYTES, COUNT, NS, OTHER, TEXT, TREE, Measured, Metric, Word, number
 

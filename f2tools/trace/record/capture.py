@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools import newfile
-from f2tools.blktrace.records import device_of
+from f2tools.blktrace.numbers import device_of
 from f2tools.errors import DeviceError, F2fsError, Usage
 
 STAT_NAMES = (
