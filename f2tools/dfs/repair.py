@@ -1,8 +1,8 @@
 """Making a damaged volume sound from what it still tells of itself, and saying what was lost.
 
 An inode's place follows from its number, so what is mapped there tells its base, and how far it reaches; entries tell
-its kind; names tell how many links it has.  What has lost its name goes to `lost+found`, what leads nowhere is removed,
-and last of all, what belongs to nobody is given back.
+its kind; names tell how many links it has.  What has lost its name gets one back that is still in the log of the layer,
+or goes to `lost+found`; what leads nowhere is removed, and last of all, what belongs to nobody is given back.
 
 Every step writes one block, and each leaves a volume that is nearer to a sound one: a repair that was killed is simply
 done again.
@@ -34,6 +34,7 @@ from f2tools.dfs.image import layer_in_memory, layer_to_change
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import BLOCK, DOTS, LINK_MAX, ROOT_INO, SUPER_PLACES, WAL_START, DirRecord, Geometry
 from f2tools.dfs.leftover import leftovers, strays
+from f2tools.dfs.older import older_names
 from f2tools.dfs.remade import FROM_ITS_PLACE, inode_from
 from f2tools.dfs.volume import Volume, read_super
 from f2tools.dfs.wal import idle_head, put_in_place, read_head
@@ -387,17 +388,23 @@ class _Repairer:
             reached.update(way)
 
     def adopt(self) -> None:
-        """What has no name gets one in `lost+found`; what was deleted while it was open goes."""
-        home, names, at = None, set[bytes](), 0
-        for ino in sorted(set(self.modes) - {ROOT_INO}):
-            if self.names[ino]:
-                continue
+        """What has no name gets an older one back, or one in `lost+found`; what was deleted while it was open goes."""
+        nameless = [ino for ino in sorted(set(self.modes) - {ROOT_INO}) if not self.names[ino]]
+        for ino in list(nameless):
             inode = self.volume.inode(ino)
             if not inode.links and self.is_empty(inode):
                 self.layer.trim_vblocks(self.geo.inode_block(ino), 1)
                 del self.modes[ino]
+                nameless.remove(ino)
                 self.said.done.append(f"inode {ino}, a file that was deleted while it was open, removed")
-                continue
+        if not nameless:
+            return
+        directories = [ino for ino, mode in self.modes.items() if stat.S_ISDIR(mode)]
+        older = older_names(self.volume, directories, {ino: self.modes[ino] >> 12 for ino in nameless})
+        left = [ino for ino in nameless if not any(self.named_again(ino, *at) for at in older.get(ino, ()))]
+        home, names, at = None, set[bytes](), 0
+        for ino in left:
+            inode = self.volume.inode(ino)
             if home is None:
                 home = self.lost_and_found()
                 names = {entry.name for entry in self.volume.dentries(home)}
@@ -408,6 +415,20 @@ class _Repairer:
             if inode.is_dir:
                 self.parents[ino] = home.ino
             self.said.done.append(f"inode {ino}, a {inode.kind} without a name, is now /lost+found/{shown(name)}")
+
+    def named_again(self, ino: int, above: int, name: bytes) -> bool:
+        """Give an inode a name that it had, unless that is taken or the directory lies below the inode."""
+        directory, here = self.volume.inode(above), above
+        while here in self.parents and here != ino:
+            here = self.parents[here]
+        if here == ino or self.volume.find(directory, name) is not None:
+            return False
+        self.add(directory, name, ino, self.modes[ino])
+        self.names[ino] += 1
+        if stat.S_ISDIR(self.modes[ino]):
+            self.parents[ino] = above
+        self.said.done.append(f"directory {above}: entry {shown(name)} leads to inode {ino} again, as it did before")
+        return True
 
     def is_empty(self, inode: Inode) -> bool:
         """Whether nothing is lost with it but its own content."""

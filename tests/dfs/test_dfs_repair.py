@@ -16,7 +16,7 @@ from f2tools.errors import F2fsError
 from f2tools.flash.vsl import Vsl, open_vsl
 from tests.device.memory import Memory
 from tests.dfs.test_dfs_hostile import CASES, DAMAGE, FILE, GEO, damaged, directory_with, sample
-from tests.dfs.volumes import codes, content, reading, report, tree, volume, writing
+from tests.dfs.volumes import codes, content, reading, report, tree, volume, without_past, writing
 from tests.flash.chips import after_cut, cuts
 
 pytestmark = pytest.mark.usefixtures("directories")
@@ -69,11 +69,38 @@ def test_damage_that_the_rest_of_the_volume_tells_all_about_costs_no_file_and_no
 
 @pytest.mark.parametrize("what", ["a name", "a target", "a number beyond", "a chain", "an empty block", "a circle"])
 def test_what_has_lost_its_name_is_found_again_below_lost_and_found(what: str) -> None:
-    after, said = repaired(damaged(DAMAGE[what][0]))
+    after, said = repaired(without_past(damaged(DAMAGE[what][0])))
     found = tree(reading(after))
     assert CONTENT in found.values()
     assert any(path.startswith(b"/lost+found/#") for path in found)
     assert any("lost+found" in line for line in said.done)
+
+
+@pytest.mark.parametrize(
+    "what", ["a name", "a name of a directory", "a target", "a number beyond", "a chain", "an empty block", "a circle"]
+)  # fmt: skip
+def test_what_has_lost_its_name_has_it_again_where_the_log_still_knows_it(what: str) -> None:
+    after, said = repaired(damaged(DAMAGE[what][0]))
+    assert tree(reading(after)) == WHOLE
+    assert any("as it did before" in line for line in said.done)
+
+
+def test_a_name_that_another_file_has_by_now_is_not_given_back() -> None:
+    made = volume()
+    old = made.create(ROOT_INO, b"name", 0o644)
+    made.write(old, 0, b"old")
+    made.sync()
+    made.rename(ROOT_INO, b"name", ROOT_INO, b"moved")
+    made.write(made.create(ROOT_INO, b"name", 0o644), 0, b"new")
+    made.sync()
+    made.rename(ROOT_INO, b"moved", ROOT_INO, b"last")
+    moved = made.names.find(made.inode(ROOT_INO), b"last")
+    assert moved is not None
+    made.names.remove(made.inode(ROOT_INO), moved)
+    made.close()
+    after, _ = repaired(content(made))
+    found = {path: value for path, value in tree(reading(after)).items() if isinstance(value, bytes)}
+    assert found == {b"/name": b"new", b"/moved": b"old"}
 
 
 def test_entries_in_a_block_that_is_no_chain_any_more_are_told_by_their_inodes() -> None:
@@ -162,6 +189,8 @@ def test_a_directory_of_many_orphans_takes_them_all() -> None:
 
     layer = open_vsl(Memory(content(made)))
     forget(layer)
+    layer.close()
+    layer = open_vsl(Memory(without_past(bytes(layer.medium.device.content))))  # type: ignore[attr-defined]
     repair(layer, now=NOW)
     assert check(Volume(layer)).findings == []
     assert len(tree(Volume(layer))) == 302

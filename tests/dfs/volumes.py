@@ -101,5 +101,15 @@ def change_block(layer: Vsl, block: int, change: Callable[[bytearray], object]) 
     layer.write_vblocks(block, bytes(after))
 
 
+def without_past(image: bytes) -> bytes:
+    """The same volume in a layer whose log holds nothing but what is mapped."""
+    old = open_vsl(Memory(image))
+    new = create_on_device(Memory(SHAPE.image_bytes), SIZE, SHAPE, space_blocks=WHOLE_SPACE)
+    for start, blocks in old.extents():
+        new.write_vblocks(start, old.read_vblocks(start, blocks))
+    new.checkpoint()
+    return bytes(new.medium.device.content)  # type: ignore[attr-defined]
+
+
 def geometry() -> Geometry:
     return geometry_for(SIZE // 512, CHUNK, SLOT, hashed=hashed)
