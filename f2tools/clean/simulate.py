@@ -330,7 +330,15 @@ class _Run:
 
 
 def lines_of(costs: list[Cost], load: Load, blocks: int) -> Iterator[str]:
-    """A table for a terminal."""
+    """A table for a terminal; a sentence where no policy had anything to do."""
+    if all(one.finished and not one.sections_cleaned and not one.threaded_blocks for one in costs):
+        free = max((one.free_sections for one in costs), default=0)
+        yield (
+            f"there is nothing to compare: after {blocks} blocks were overwritten ({load.times:g} times the data)"
+            f" {free} sections are still free, and no policy had to clean one"
+        )
+        yield "a fuller volume differs, or a larger load, as --times 10"
+        return
     model = {"uniform": "each block as often as another", "zipf": f"by a Zipf law with exponent {ZIPF}",
              "hot-cold": f"{HOT_WRITES:.0%} of the writes to {HOT_SHARE:.0%} of the blocks"}[load.workload]  # fmt: skip
     yield (

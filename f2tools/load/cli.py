@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from f2tools.mkfs.fill_options import fill_of, fill_options
+from f2tools.mkfs.fill_options import fill_of, fill_options, said_of_saving, saving_json
 from f2tools.options import (
     device_option,
     dry_run_option,
@@ -64,6 +64,7 @@ def load(
         click.echo(f"f2tools: note: {printable(note)}", err=True)
     if as_json:
         counts = {"files": filling.files, "names": filling.names, "bytes": filling.bytes}
+        counts |= saving_json(filling.compress, done.block_size)
         print_json({"image": image, "source": filling.source, "written": not dry_run, **counts, "skipped": skipped})
         return
     for path in skipped[:SHOWN]:
@@ -73,3 +74,5 @@ def load(
     size = human_size(filling.bytes)
     what = "would be loaded (dry run, nothing written)" if dry_run else "loaded"
     click.echo(f"{printable(image)}: {filling.names - len(skipped)} files of {size} {what}")
+    for line in said_of_saving(filling.compress, done.block_size):
+        click.echo(line)

@@ -18,6 +18,7 @@ from f2tools.edit.errors import EditFailed
 from f2tools.edit.transaction import Edit
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_FEATURE_RO, F2FS_ROOT_INO
+from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import open_volume
 from f2tools.f2fs.write.bulk.inodes import inode_times, load
 from f2tools.f2fs.write.bulk.plan import compresses
@@ -42,6 +43,7 @@ class Loaded:
     filling: Filling
     skipped: tuple[bytes, ...]
     outcome: Outcome
+    block_size: int
 
 
 def load_into(
@@ -77,17 +79,22 @@ def load_into(
                 image, devices=devices, dry_run=dry_run, undo=undo, policy=policy, fill_read_only=read_only and fresh
             )
             skipped: tuple[bytes, ...] = ()
+            compressed: list[int] = []
             with edit, edit.failing_at(None):
                 total = sum(entry.size for entry in tree.entries) + len(tree.entries)
                 with edit.bar("loading", total) as bar:
                     if alone:
                         load(edit.volume, tree.entries, compress=fill.compress, progress=bar.advance)
                     else:
-                        skipped = _Loader(edit, fill.compress, bar.advance).run(tree.entries)
+                        loader = _Loader(edit, fill.compress, bar.advance)
+                        skipped = loader.run(tree.entries)
+                        compressed = loader.compressed
                 tree.verify()
         finally:
             tree.close()
-    return Loaded(filling, skipped, edit.outcome)
+    if fill.compress is not None and compressed and not dry_run:
+        _count_saving(image, devices, compressed, fill.compress)
+    return Loaded(filling, skipped, edit.outcome, edit.volume.geo.block_size)
 
 
 def is_empty(volume: Volume) -> bool:
@@ -117,6 +124,15 @@ def _keep_root(root: SourceEntry, mode: int, uid: int, gid: int, mtime_ns: int) 
     root.atime_ns = root.ctime_ns = root.crtime_ns = None
 
 
+def _count_saving(image: str, devices: Sequence[str], inos: Sequence[int], how: CompressPolicy) -> None:
+    """Count what compression saved, which is known once the content is on the disk."""
+    with open_volume(image, devices) as volume:
+        for inode in volume.nodes.inodes(inos):
+            if isinstance(inode, Inode):
+                blocks = -(-inode.i_size // volume.geo.block_size)
+                how.saving.add(blocks, inode.extra.get("i_compr_blocks", 0))
+
+
 class _Loader:
     """Files one by one, with the general operations."""
 
@@ -128,6 +144,7 @@ class _Loader:
         self._inos: dict[bytes, int] = {b"": F2FS_ROOT_INO}
         self._mtimes: dict[bytes, int] = {}
         self._skipped: list[bytes] = []
+        self.compressed: list[int] = []  # inodes
         if compress is not None:
             self._vol.compress_options = CompressOptions(
                 compress.algorithm, compress.log_cluster_size, compress.level, compress.chksum
@@ -172,6 +189,8 @@ class _Loader:
             return False
         ino = self._make(entry, parent, name)
         self._inos[entry.path] = ino
+        if compresses(self._compress, self._vol.geo, entry) and entry.content is not None:
+            self.compressed.append(ino)
         self._mtimes[entry.path] = entry.mtime_ns
         return True
 

@@ -8,7 +8,7 @@ import click
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import FEATURES, flag_names
-from f2tools.mkfs.fill_options import fill_of, fill_options, words_of
+from f2tools.mkfs.fill_options import fill_of, fill_options, said_of_saving, saving_json, words_of
 from f2tools.mkfs.plan import VolumePlan
 from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
@@ -368,6 +368,7 @@ def _filled_json(report: maker.MkfsReport) -> dict[str, Any] | None:
         "names": filling.names,
         "bytes": filling.bytes,
         "notes": list(filling.notes),
+        **saving_json(filling.compress, report.plan.geometry.block_size),
     }
 
 
@@ -393,6 +394,9 @@ def summary(report: maker.MkfsReport) -> str:
     if filling is not None:
         counts = f"{filling.files} files of {human_size(filling.bytes)} from {filling.source}"
         rows.insert(0, ("filled with" if report.written else "to be filled", counts))
+        for said in said_of_saving(filling.compress, size):
+            name, _, text = said.partition(": ")
+            rows.insert(1, (name, text))
     lines += [f"  {name:<14}{text}" for name, text in rows]
     lines.append("")
     lines.append("  area       first block     segments        size")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from f2tools.errors import Usage
 from f2tools.mkfs.populate import Fill, parse_compress
+from f2tools.options import human_size
+
+if TYPE_CHECKING:
+    from f2tools.f2fs.write.bulk.tree import CompressPolicy
 
 FILL_OPTIONS = (
     "exclude",
@@ -97,6 +101,31 @@ def fill_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def said_of_saving(how: CompressPolicy | None, block_size: int) -> list[str]:
+    """What compression saved, and what becomes of that; nothing where nothing was compressed."""
+    if how is None or not how.saving.files:
+        return []
+    saving = how.saving
+    plain, saved = saving.blocks * block_size, saving.saved * block_size
+    files = "1 file" if saving.files == 1 else f"{saving.files} files"
+    if not saved:
+        return [f"compressed: {files} of {human_size(plain)}, which saves nothing"]
+    said = f"compressed: {files} of {human_size(plain)} in {human_size(plain - saved)}"
+    if how.release:
+        return [f"{said}; the {human_size(saved)} saved are free, and the files immutable"]
+    would = "--release would free them and make the files immutable"
+    return [f"{said}; the {human_size(saved)} saved stay theirs: {would}"]
+
+
+def saving_json(how: CompressPolicy | None, block_size: int) -> dict[str, int]:
+    """The same for JSON."""
+    if how is None:
+        return {}
+    saving = how.saving
+    plain, saved = saving.blocks * block_size, saving.saved * block_size
+    return {"compressed_files": saving.files, "compressed_bytes": plain, "saved_bytes": saved}
 
 
 def fill_of(given: dict[str, Any], owner: tuple[int, int] | None = None) -> Fill | None:

@@ -60,6 +60,7 @@ class Filling:
     names: int
     bytes: int  # of regular files, holes included
     notes: tuple[str, ...] = ()
+    compress: CompressPolicy | None = None
 
 
 def parse_compress(
@@ -183,7 +184,7 @@ def filling_of(fill: Fill, tree: Tree) -> Filling:
     names = [entry for entry in tree.entries if entry.path]
     files = [entry for entry in names if entry.link_to is None]
     total = sum(entry.size for entry in files)
-    return Filling(fill.source, len(files), len(names), total, tuple(tree.notes))
+    return Filling(fill.source, len(files), len(names), total, tuple(tree.notes), fill.compress)
 
 
 def newest(entries: Iterable[SourceEntry]) -> int:

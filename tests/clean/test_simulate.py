@@ -109,3 +109,12 @@ def test_volumes_of_every_kind_can_be_looked_at(name: str) -> None:
 @pytest.mark.parametrize("options", [("--target-free", "5%"), ("--sections", "3"), ("--discard",), ("--undo", "x")])
 def test_what_is_for_cleaning_is_refused(options: tuple[str, ...], aged: Path) -> None:
     assert f2("clean", aged, "--simulate", *options).code == 2
+
+
+def test_a_nearly_empty_volume_is_said_to_give_nothing_to_compare(tmp_path: Path) -> None:
+    assert f2("mkfs", "-q", tmp_path / "empty", "--size", "128M").code == 0
+    done = f2("clean", "--simulate", tmp_path / "empty")
+    assert done.code == 0
+    assert done.text.startswith("there is nothing to compare: ")
+    assert "--times" in done.text
+    assert "policy" not in done.text.splitlines()[1]

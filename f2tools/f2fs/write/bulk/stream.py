@@ -109,6 +109,7 @@ class DataStream:
             rows["i_inline"] |= F2FS_COMPRESS_RELEASED
             tree.release()
         extra["i_compr_blocks"] = 0 if how.release else saved
+        how.saving.add(fofs.size, saved)
         tree.finish(block)
 
     def _compress(

@@ -43,6 +43,21 @@ class SourceEntry:
     content: Content | None = None  # of a regular file that is not empty
 
 
+@dataclass
+class Saving:
+    """What compression has done so far, in files and blocks."""
+
+    files: int = 0  # that were written in clusters
+    blocks: int = 0  # of their content
+    saved: int = 0  # of these
+
+    def add(self, blocks: int, saved: int) -> None:
+        """Count one file."""
+        self.files += 1
+        self.blocks += blocks
+        self.saved += saved
+
+
 @dataclass(frozen=True)
 class CompressPolicy:
     """Which files are written compressed, and how."""
@@ -55,3 +70,4 @@ class CompressPolicy:
     release: bool = False  # give the saved blocks free, which makes the files immutable
     unless: tuple[bytes, ...] = ()  # extensions of files that are left as they are
     least_saved: int = 1  # blocks that a cluster must save
+    saving: Saving = field(default_factory=Saving, compare=False)  # counted while files are written
