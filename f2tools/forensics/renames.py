@@ -1,8 +1,9 @@
 """Names that are left in freed slots and old directories, and belong to a file that is known under another name.
 
-A name and a number alone don't tell: numbers are used again.  A name counts as one that a file had before when the
-number had one use that is known, of the same kind, and either the name stands in the file's own directory, or a version
-of its directory had it and the inode was changed after its content, as by a rename.
+A name and a number alone don't tell: numbers are used again.  A name counts as one that a file had before when one
+use of the number, of the same kind, had the same name in another directory; or when the number had one use that is
+known, of the same kind, and either the name stands in the file's own directory, or a version of its directory had it
+and the inode was changed after its content, as by a rename.
 """
 
 from __future__ import annotations
@@ -15,35 +16,43 @@ Entry = tuple[int, bytes, int]  # directory, name, inode number
 
 
 class Renames:
-    """Former names of lives; `entries` are those directory entries that are explained by them."""
+    """Former names of lives; `entries` are the directory entries that are explained by them, and whose they are."""
 
     def __init__(self, past: Past, names: LinkHistory) -> None:
         self._past = past
         self._names = names
-        self.entries: set[Entry] = set()
+        self.entries: dict[Entry, Life] = {}
         self._former: dict[tuple[int, int], list[Entry]] = {}
         rows = past.index.db.execute("SELECT dir, name, ino, file_type FROM dentry ORDER BY dir, name, ino")
         for directory, name, ino, kind in rows:
             life = self._whose(directory, name, ino, kind)
             if life is not None:
-                self.entries.add((directory, name, ino))
+                self.entries[directory, name, ino] = life
                 self._former.setdefault((ino, life.generation), []).append((directory, name, ino))
 
     def _whose(self, directory: int, name: bytes, ino: int, kind: int) -> Life | None:
         """The life that had a name before; None where the name is none of this kind, or it can't be told."""
-        lives = self._past.lives_of.get(ino, [])
-        if not directory or len(lives) != 1 or file_type(lives[0].last.mode) != kind:
+        every = self._past.lives_of.get(ino, [])
+        lives = [life for life in every if file_type(life.last.mode) == kind]
+        names = [self._own(life) for life in lives]
+        if not directory or any((directory, name) in own for own in names):
+            return None
+        moved = [life for life, own in zip(lives, names, strict=True) if name in {base for _, base in own}]
+        if len(moved) == 1:
+            return moved[0]
+        if len(every) != 1 or not lives:
             return None
         life = lives[0]
-        own = {(link.dir, link.name) for link in self._names.of_life[ino, life.generation]}
-        own.update((version.pino, version.name) for version in life.versions)
-        if (directory, name) in own:
-            return None
         first = life.first
         if directory == self._names.place(life, first, first.age)[0]:
             return life
         seen = any((link.dir, link.name) == (directory, name) for link in self._names.links.get(ino, []))
         return life if seen and first.ctime_ns > first.mtime_ns else None
+
+    def _own(self, life: Life) -> set[tuple[int, bytes]]:
+        """The names that are known to be a life's, with their directories."""
+        own = {(link.dir, link.name) for link in self._names.of_life[life.ino, life.generation]}
+        return own | {(version.pino, version.name) for version in life.versions}
 
     def of(self, life: Life, now: list[bytes]) -> list[bytes]:
         """The paths that a life had before, other than those that it has now."""

@@ -87,7 +87,9 @@ def write(run: Undelete, form: str, hashes: bool = True) -> Iterator[str]:
 def _bodyfile(line: Line) -> str:
     """As mactime of The Sleuth Kit reads it: times in whole seconds, no MD5."""
     name = bodyfile_field("/" + shown(line.path))
-    which = line.which() if not line.also else f"{line.which()}, also known as {bodyfile_field(line.before())}"
+    which = line.which()
+    if line.also:
+        which += f") (also known as {bodyfile_field(line.before())}"
     inode = line.inode
     if inode is None:
         return f"0|{name} ({which})|{line.ino}|-/----------|0|0|0|0|0|0|0"

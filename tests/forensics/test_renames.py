@@ -30,6 +30,17 @@ def test_a_renamed_file_shows_once_with_both_names() -> None:
     assert text[at + 1].strip() == f"also known as {directory}/pref2.xml.bak"
 
 
+def test_a_picture_that_went_through_the_trash_shows_once() -> None:
+    rows = [
+        json.loads(line)
+        for line in f2("undelete", image_of("phone"), "IMG_20240301_082121_3.jpg", "--json").text.splitlines()
+    ]
+    assert [(row["path"], row["grade"]) for row in rows] == [
+        ("media/0/DCIM/Camera/IMG_20240301_082121_3.jpg", "certain")
+    ]
+    assert rows[0]["also_known_as"] == ["media/0/.Trash-1000/IMG_20240301_082121_3.jpg"]
+
+
 @pytest.mark.parametrize("name", ["history-b", "history-c-small", "history-d", "phone", "phone-discard"])
 def test_no_file_is_given_the_name_of_another_one_with_its_number(name: str) -> None:
     truth = load(CASES / name / "recoverable.json.gz")
@@ -46,8 +57,7 @@ def test_no_file_is_given_the_name_of_another_one_with_its_number(name: str) -> 
     given = 0
     with f2tools.open(image_of(name)) as volume, open_index(volume) as index:
         run = Undelete(volume, index)
-        for directory, base, ino in sorted(run.renames.entries):
-            (life,) = run.past.lives_of[ino]
+        for (directory, base, ino), life in run.renames.entries.items():
             path = run.names.path_of(directory, base, life.first.age, ino).decode()
             if (ino, path) in had:
                 given += 1
