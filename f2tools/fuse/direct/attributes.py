@@ -7,7 +7,7 @@ import os
 import stat
 import time
 
-from f2tools.fuse.direct.answers import NS, Answers, Asked, refuse, strings
+from f2tools.fuse.direct.answers import CAPABILITY, NS, Answers, Asked, refuse
 from f2tools.fuse.direct.protocol import (
     FUSE_SETXATTR_ACL_KILL_SGID,
     GETXATTR_IN,
@@ -87,9 +87,16 @@ class FileAttributes(Answers):
     # -- extended attributes ----------------------------------------------------------------------------------------
 
     def getxattr(self, asked: Asked) -> bytes:
+        """The kernel asks for capabilities before a write; that there are none is known without looking."""
         (room,) = GETXATTR_IN.unpack_from(asked.body)
-        found = self.files.getxattr(self.ino_of(asked.node), strings(asked.body, GETXATTR_IN.size)[0])
+        name, ino = bytes(asked.body[GETXATTR_IN.size : -1]), self.ino_of(asked.node)
+        of_capability = name == CAPABILITY
+        if of_capability and ino in self._without_capability:
+            refuse(errno.ENODATA)
+        found = self.files.getxattr(ino, name)
         if found is None:
+            if of_capability:
+                self._without_capability.add(ino)
             refuse(errno.ENODATA)
         return _fitting(found, room)
 

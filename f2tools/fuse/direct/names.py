@@ -146,6 +146,7 @@ class Names(Answers):
     def create(self, asked: Asked) -> bytes:
         flags, mode, umask, _ = CREATE_IN.unpack_from(asked.body)
         ino = self._create(asked, CREATE_IN.size, mode, umask)
+        self._without_capability.add(ino)
         entry = self._made(self.ino_of(asked.node), ino)
         return entry + OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE)
 
