@@ -165,9 +165,9 @@ def _counters(there: dict[str, Numbers]) -> list[Row]:
     if not both:
         return []
     torn = [name for name, one in both.items() if one["trace"]["writes"]["bytes"] != one["run"]["write_bytes"]]
-    said = (
-        f"other in {', '.join(torn)}: don't rely on those" if torn else f"the same in {len(both)} of {len(both)} parts"
-    )
+    said = f"the same in {len(both) - len(torn)} of {len(both)} parts"
+    if torn:
+        said += f"; other in {', '.join(torn)}: don't rely on those"
     return [Row("bytes written by the block traces, and as the devices counted them", "-", said)]
 
 
