@@ -65,7 +65,10 @@ def judge_sqlite(setting: Setting, found: dict[str, Numbers]) -> Outcome:
             claims.append(cant_tell(what, f"{paper:g}", only_guest("them")))
             continue
         same_way = (ratio < 1) == (paper < 1) if paper != 1.0 else 0.5 < ratio < 2
-        claims.append(Claim(what, f"{paper:g} of ext4's bytes", f"{ratio:.2f}", verdict(near(ratio, paper), same_way)))
+        each = ", ".join(f"{one} {_blocks_each(found[one]):.1f}" for one in (name, "ext4"))
+        reason = "" if near(ratio, paper) else f"blocks of 4 KiB an fsync, of kernels ten years later: {each}"
+        told = verdict(near(ratio, paper), same_way)
+        claims.append(Claim(what, f"{paper:g} of ext4's bytes", f"{ratio:.2f}", told, reason))
     today = [found.get(f"{name}{LIBRARY}") for name in ("f2fs", "ext4")]
     if today[0] and today[1]:
         ratio = bytes_written(today[0]) / bytes_written(today[1])
@@ -106,6 +109,11 @@ def _between(found: dict[str, Numbers]) -> Claim:
     return Claim(what, f"{paper:.2f}", f"{here:.2f}", verdict(near(here, paper), here > 1.2), reason)
 
 
+def _blocks_each(numbers: Numbers) -> float:
+    """Blocks that an fsync wrote."""
+    return bytes_written(numbers) / 4096 / max(1, numbers["calls"]["fsync"])
+
+
 def _pack(found: dict[str, Numbers]) -> float:
     """Blocks per fsync that a checkpoint adds."""
     fsyncs = max(1, found["f2fs"]["calls"]["fsync"])
@@ -117,11 +125,10 @@ def rows(found: dict[str, Numbers]) -> list[Row]:
     rows = []
     for name, numbers in found.items():
         ratio = relative(found, name)
-        fsyncs = max(1, numbers["calls"]["fsync"])
         rows.append(Row(
             name, "-",
             f"{bytes_written(numbers)} bytes, {numbers['trace']['writes']['requests_with_data']} write requests, "
-            f"{bytes_written(numbers) / fsyncs / 4096:.2f} blocks an fsync"
+            f"{_blocks_each(numbers):.2f} blocks an fsync"
             + (f", {ratio:.2f} of ext4's bytes" if ratio is not None else ""),
             "a kernel ten years later, and another device" if len(found) > 2 else "",
         ))  # fmt: skip
