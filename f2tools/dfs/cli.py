@@ -112,8 +112,9 @@ def mkfs(
 def fsck(image: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
     """Check a volume; say what is wrong and where.
 
-    Writes only with -y, and only a repair that was made in memory first and checked.  What has lost its name goes to
-    /lost+found; what is lost is said.  A repair that was killed is done again by the same command.
+    Writes only with -y, and only a repair that was made in memory first and checked.  What has lost its name gets one
+    back that the log of the layer still knows, or goes to /lost+found; what is lost is said.  A repair that was killed
+    is done again by the same command.
 
     Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 1 damage, and all of it repaired; 4
     damage is left; 8 where it can't be checked; 16 wrong usage; 32 interrupted.  The layer below is checked by

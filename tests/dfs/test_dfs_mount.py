@@ -76,6 +76,30 @@ def test_programs_find_under_a_mount_what_they_wrote(tmp_path: Path) -> None:
         assert error.value.errno == errno.EROFS
 
 
+def test_git_finds_all_that_was_committed(tmp_path: Path) -> None:
+    image, top = tmp_path / "card.dfs", tmp_path / "mnt"
+    work = top / "work"
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        return subprocess.run(["git", *who, "-C", work, *words], check=True, capture_output=True, text=True).stdout
+
+    with mounted(image, top):
+        work.mkdir()
+        git("init", "-q")
+        for number in range(30):
+            (work / f"file {number}").write_text(f"content {number}\n" * 50)
+        for message in ("first", "second"):
+            (work / "file 0").write_text(message)
+            git("add", ".")
+            git("commit", "-q", "-m", message)
+        git("gc", "-q")
+    with mounted(image, top):
+        git("fsck", "--strict")
+        assert git("status", "--short") == ""
+        assert len(git("log", "--format=%h").split()) == 2
+
+
 def fill(file: io.RawIOBase) -> None:
     while True:
         file.write(bytes(1 << 20))
