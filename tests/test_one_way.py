@@ -81,7 +81,7 @@ def test_sizes_may_be_in_sectors() -> None:
     ["timeline {i} -o {f}", "dump tar {i} -o {f}", "dump manifest {i} -o {f}", "dump metadata {i} {f}",
      "scan {i} -o {f}",
      "report {i} -o {d}",
-     "carve {i} -o {d}", "undelete {i} -o {d}", "history {i} /in/one.txt --extract 1 -o {f}"],
+     "carve {i} -o {d}", "slack {i} -o {d}", "undelete {i} -o {d}", "history {i} /in/one.txt --extract 1 -o {f}"],
 )  # fmt: skip
 def test_what_is_there_is_not_written_over(line: str, image: Path, tmp_path: Path) -> None:
     file, directory = tmp_path / "file", tmp_path / "folder"

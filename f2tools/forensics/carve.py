@@ -83,6 +83,7 @@ class Carver:
         for name in wanted:
             if name not in known:
                 raise Usage(f"no type is called {name!r}; there are {', '.join(sorted(known))}")
+        self._written: set[str] = set()  # names of files
         self.volume = volume
         self._remembered = remembered
         self._wanted = set(wanted)
@@ -215,9 +216,17 @@ class Carver:
                 yield bytes(addrs.size * size)
 
     def write(self, carved: Carved, directory: str) -> str:
-        """Put a file into a directory, under its block address; the path.  OSError where something has that name."""
-        name = os.path.join(directory, f"{carved.blkaddrs[0]:08x}.{carved.extension}")
-        with open(newfile.create(name), "wb") as out:
+        """Put a file into a directory, under its block address; the path.
+
+        A file of that name that was there before is replaced, one that this carver wrote is not.
+        """
+        name = stem = os.path.join(directory, f"{carved.blkaddrs[0]:08x}")
+        for number in range(1, 2 + len(self._written)):
+            name = f"{stem}.{carved.extension}" if number == 1 else f"{stem}~{number}.{carved.extension}"
+            if name not in self._written:
+                break
+        self._written.add(name)
+        with newfile.replacing(name) as out:
             left = carved.size
             start = carved.inline or 0
             for data in self._pieces(carved):

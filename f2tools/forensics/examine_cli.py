@@ -137,9 +137,10 @@ def carve(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @device_option
 @key_option
+@force_option
 def slack(
     image: str, target: str | None, kinds: tuple[str, ...], as_json: bool, devices: tuple[str, ...],
-    keys: tuple[str, ...],
+    keys: tuple[str, ...], force: bool,
 ) -> None:  # fmt: skip
     """Show what is left in places that living files own but don't use.
 
@@ -155,6 +156,7 @@ def slack(
       f2tools slack card.img
       f2tools slack card.img --kind tail -o slack
     """
+    must_be_free(target, force)
     import f2tools
     from f2tools.forensics.slack import find_slack
 
@@ -168,7 +170,7 @@ def slack(
         for piece in find_slack(volume, kinds, problems):
             if target is not None:
                 name = os.path.join(target, f"{piece.offset:012x}.{piece.kind}")
-                with open(newfile.create(name), "wb") as out:
+                with newfile.replacing(name) as out:
                     out.write(piece.data)
             if as_json:
                 click.echo(json.dumps(piece.as_dict()))
