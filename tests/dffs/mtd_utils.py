@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.kernel.guest import NoGuest
 
-TOOLS = ("nandwrite", "nanddump")
+TOOLS = ("nandwrite", "nanddump", "flash_erase")
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "mtd-utils"
 
 

@@ -179,6 +179,7 @@ def test_the_figures_of_the_report_are_the_paper_s() -> None:
     assert 1 <= change["delete"]["written_each"] < 1.2
     assert change["create"]["written_by_kind"]["file"] == 40
     assert found["models"]["measured"] is False
+    assert found["measured"]["jffs2"]["lookup"]["read_each"] > 20 * found["lookup"]["read_each"]
 
 
 def test_the_manual_lists_every_finding() -> None:
