@@ -77,6 +77,7 @@ def _command(verb: str, short: str) -> click.Command:
 
 
 _HELP = """TARGETS are names, patterns (`cards/*.img`, with ** for any depth), URLs, or @FILE: one of these a line.
+A volume on several devices is `a.img,b.img`.
 
 OUT.parquet gets a row for each target in their order, also for one that can't be opened: it is not `ok`, and `reason`
 says why.  OUT.findings.parquet gets a row for each finding.  What is done of a run that was interrupted is in

@@ -6,6 +6,7 @@ The file lies beside the output until that is whole.  A line that a crash tore c
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from f2tools import newfile
+from f2tools.device.media.remote import without_credentials
 from f2tools.errors import DeviceError, Usage
 from f2tools.fleet.verbs import Options
 from f2tools.fleet.work import Result
@@ -72,11 +74,12 @@ class Journal:
         self._file.truncate(place)
 
     def __contains__(self, target: str) -> bool:
-        return target in self._places
+        return _key(target) in self._places
 
     def add(self, target: str, result: Result) -> None:
         """Keep what came of a target."""
-        self._places[target] = self._append({"name": target, "row": result.row, "findings": result.findings})
+        key = _key(target)
+        self._places[key] = self._append({"name": key, "row": result.row, "findings": result.findings})
 
     def _append(self, value: dict[str, Any]) -> int:
         place = self._file.seek(0, os.SEEK_END)
@@ -87,7 +90,7 @@ class Journal:
     def results(self, targets: Iterable[str]) -> Iterator[Result]:
         """The results of these targets in their order, one at a time."""
         for target in targets:
-            self._file.seek(self._places[target])
+            self._file.seek(self._places[_key(target)])
             found = json.loads(self._file.readline())
             yield Result(found["row"], found["findings"])
 
@@ -100,6 +103,12 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def _key(target: str) -> str:
+    """By what a target is known in the file: its name, with a hash for what must not be read there."""
+    name = without_credentials(target)
+    return name if name == target else f"{name} {hashlib.sha256(target.encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -107,7 +107,8 @@ class Summary:
         """For a terminal: outliers first, then findings by code, then the sum."""
         outliers = [row for row in self.outliers if not row["ok"]]
         for row in outliers:
-            yield f"{row['target']}: {row['reason']}"
+            said = f"{row['target']}: "
+            yield row["reason"] if row["reason"].startswith(said) else said + row["reason"]
         left = self.targets - self.ok - len(outliers)
         if left:
             yield f"... and {left:,} more that are not ok"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from f2tools.blktrace.exported import MANIFEST
 from f2tools.device.media.remote import expand, is_url
 from f2tools.errors import Usage
 
@@ -24,11 +25,12 @@ def targets_of(words: Iterable[str], *, traces: bool = False) -> list[str]:
     """The targets that the words name; Usage where a pattern fits nothing, or a list can't be read.
 
     A word is a name, a pattern (`cards/*.img`, `**` for any depth), a URL that fsspec knows, with or without a pattern,
-    or `@FILE`: a name, pattern or URL a line, `@-` for standard input.  Of `traces`, the files of one by CPU are one.
+    or `@FILE`: a name, pattern or URL a line, `@-` for standard input.  Of `traces`, the files of one by CPU are one,
+    and a directory that fits a pattern is one where `trace export` wrote it.
     """
     found: dict[str, None] = {}
     for word in _lines(words):
-        for name in _expanded(word):
+        for name in _expanded(word, traces):
             per_cpu = PER_CPU.match(name) if traces else None
             found[per_cpu[1] if per_cpu else name] = None
     if not found:
@@ -48,11 +50,23 @@ def _lines(words: Iterable[str]) -> Iterator[str]:
         yield from (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
 
 
-def _expanded(word: str) -> list[str]:
+def parts_of(target: str) -> tuple[str, list[str]]:
+    """The first device of a volume and its others: `a.img,b.img` where there is no file of that name."""
+    if is_url(target) or "," not in target or os.path.lexists(target):
+        return target, []
+    first, *others = target.split(",")
+    return first, others
+
+
+def _expanded(word: str, traces: bool) -> list[str]:
     if not WILD.search(word) or (not is_url(word) and os.path.lexists(word)):
         return [word]
     found = expand(word) if is_url(word) else sorted(glob.glob(word, recursive=True))
-    found = [name for name in found if is_url(name) or not os.path.isdir(name)]
+    found = [
+        name
+        for name in found
+        if is_url(name) or not os.path.isdir(name) or (traces and os.path.isfile(os.path.join(name, MANIFEST)))
+    ]
     if not found:
         raise Usage(f"{word}: nothing fits this pattern")
     return found

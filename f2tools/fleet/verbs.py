@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from f2tools.fleet.targets import parts_of
+
 BOOL, INT, FLOAT, TEXT = "bool", "int64", "float64", "string"
 KEPT_FINDINGS = 20_000  # of one target
 BEGINNING = {"target": TEXT, "ok": BOOL}
@@ -56,7 +58,7 @@ def _check(target: str, options: Options) -> tuple[Row, list[Row]]:
     from f2tools.fsck.facts.image import open_image
     from f2tools.fsck.findings import Severity
 
-    image = open_image(target)
+    image = open_image(*parts_of(target))
     try:
         report = check(image, memory_bytes=options.memory_bytes, content=options.content)
         size, missing = image.geo.block_count * image.geo.block_size, image.missing_bytes
@@ -102,7 +104,7 @@ def _info(target: str, _: Options) -> tuple[Row, list[Row]]:
     from f2tools.dump.info import volume_info
     from f2tools.f2fs.volume.volume import open_volume
 
-    with open_volume(target, [], "newest", ()) as volume:
+    with open_volume(*parts_of(target)) as volume:
         shown = volume_info(volume)
     space, state = shown["space"], shown["state"]
     written = shown["kbytes_written"]
@@ -152,7 +154,8 @@ def _scan(target: str, _: Options) -> tuple[Row, list[Row]]:
     from f2tools.forensics.index import figures, open_index
     from f2tools.forensics.without_start import open_to_examine
 
-    with open_to_examine(target) as volume, open_index(volume) as index:
+    devices: Any = parts_of(target)
+    with open_to_examine(*devices) as volume, open_index(volume) as index:
         found = figures(index)
         warnings = [{"code": "warning", "message": text} for text in volume.warnings]
     return {name: found[name] for name in SCAN.own}, warnings
@@ -174,7 +177,8 @@ def _undelete(target: str, _: Options) -> tuple[Row, list[Row]]:
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     findings: list[Row] = []
-    with open_to_examine(target) as volume, open_index(volume) as index:
+    devices: Any = parts_of(target)
+    with open_to_examine(*devices) as volume, open_index(volume) as index:
         for found in Undelete(volume, index).deleted():
             counts[found.grade] += 1
             sizes[found.grade] += found.inode.size if found.inode else 0
@@ -225,7 +229,7 @@ def _manifest(target: str, _: Options) -> tuple[Row, list[Row]]:
 
     out: Any = _Hashed()
     seen = Counter[str]()
-    with open_volume(target, [], "newest", ()) as volume:
+    with open_volume(*parts_of(target)) as volume:
         errors = write_manifest(volume, out, advance=lambda: seen.update(("entries",)))
         inodes = volume.cp.valid_inode_count
     row: Row = {

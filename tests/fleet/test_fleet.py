@@ -48,8 +48,8 @@ def scheduler() -> Iterator[str]:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Images of all kinds: sound, crashed, damaged, one that is none and one that is not there."""
     directory = tmp_path_factory.mktemp("images")
-    sound = [n for n in images.CASES if not images.reference(n).extra] if ALL else FEW
-    found = [str(images.reference(name).path) for name in sound]
+    sound = [*images.CASES] if ALL else FEW
+    found = [",".join(map(str, (one.path, *one.extra))) for one in map(images.reference, sound)]
     found += [str(images.damaged(name, directory / name).path) for name in (images.DAMAGED if ALL else DAMAGED)]
     (directory / "none.img").write_bytes(b"no image" * 1000)
     return [*found, str(directory / "none.img"), str(directory / "vanished.img")]
@@ -285,3 +285,58 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert (process.returncode, "Traceback" in said) == (130, False), said
     assert "goes on" in said
+
+
+def test_a_volume_on_several_devices_is_one_target(scheduler: str, tmp_path: Path) -> None:
+    one = images.reference("multi-device")
+    target = ",".join(map(str, (one.path, *one.extra)))
+    assert one.extra
+    for verb in ("check", "info", "scan", "undelete", "manifest"):
+        row = look_at(verb, target, Options()).row
+        assert (row["target"], row["looked_at"], row["reason"]) == (target, True, None)
+    assert not look_at("check", str(one.path), Options()).row["ok"]
+    assert "none.img" in look_at("check", f"{one.path},none.img", Options()).row["reason"]
+
+
+def test_a_target_is_named_once_in_a_line(scheduler: str, tmp_path: Path) -> None:
+    (tmp_path / "none.img").write_bytes(b"no image" * 1000)
+    names = [str(tmp_path / name) for name in ("none.img", "gone.img", "")]
+    done = f2("fleet", "check", *names, "--scheduler", scheduler, "-o", tmp_path / "out.parquet")
+    lines = done.text.splitlines()
+    assert len(lines) == 4
+    for name in names:
+        (line,) = (line for line in lines if line.startswith(f"{name}: "))
+        assert line.count(f"{name}: ") == 1
+
+
+def test_an_export_of_a_trace_is_a_target(scheduler: str, tmp_path: Path) -> None:
+    prefix = traces.unpacked("fileserver", tmp_path / "traces")
+    assert f2("trace", "export", prefix, "-o", tmp_path / "exports" / "one").code == 0
+    (tmp_path / "exports" / "other").mkdir()
+    assert targets_of([f"{tmp_path}/exports/*"], traces=True) == [str(tmp_path / "exports" / "one")]
+    both = [look_at("trace", str(name), Options()).row for name in (prefix, tmp_path / "exports" / "one")]
+    assert {**both[0], "target": ""} == {**both[1], "target": ""}
+
+
+@pytest.mark.parametrize("verb", ["check", "trace"])
+def test_a_password_in_a_url_is_nowhere(verb: str, scheduler: str, tmp_path: Path) -> None:
+    urls = [
+        "http://someone:secret-word@127.0.0.1:9/a.img",
+        "zip://a.img::http://someone:secret-word@127.0.0.1:9/a.zip",
+        "http://127.0.0.1:9/a.img?signature=secret-word",
+        "sftp://someone:secret-word@127.0.0.1:9/a.img",
+        "nothing://someone:secret-word@127.0.0.1/a.img",
+    ]
+    out, page = tmp_path / "out.parquet", tmp_path / "page.html"
+    request = FleetRequest(verb, urls, str(out), scheduler=scheduler)
+    with pytest.raises(Cut):
+        run(request, advance=cut_after(4))
+    kept = (tmp_path / "out.parquet.part").read_text()
+    done = f2("fleet", verb, *urls, "--scheduler", scheduler, "-o", out, "--html", page)
+    assert "4 targets were done" in done.err or "3 targets were done" in done.err
+    again = f2("fleet", verb, *urls, "--scheduler", scheduler, "-o", out, "--json")
+    shown = [kept, done.text, done.err, again.text, again.err, str(rows(out)), page.read_text()]
+    assert len(rows(out)) == len(urls)
+    for text in shown:
+        assert "127.0.0.1" in text or text in (done.err, again.err)
+        assert "secret-word" not in text
