@@ -468,8 +468,10 @@ def said_of_waiting(volume: Volume, image: str, *, option: bool = False) -> str:
 
     `option`: the command has --recovered itself.
     """
+    from f2tools.device.media.remote import without_credentials
     from f2tools.f2fs.volume.recovery import fsynced_files
 
+    image = without_credentials(image)
     count = fsynced_files(volume)
     if not count:
         return ""

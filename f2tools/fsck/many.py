@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from f2tools.device.media.remote import without_credentials
 from f2tools.errors import F2fsError
 from f2tools.fsck.check import DEFAULT_MEMORY, CheckReport, check
 from f2tools.fsck.facts.image import open_image
@@ -27,7 +28,8 @@ def summary_dict(image: str, report: CheckReport) -> dict[str, Any]:
     severities = {str(severity): count for severity, count in sorted(report.severities.items()) if count}
     counts = {code: count for code, count in sorted(report.counts.items()) if count}
     seen = {"inodes": report.inodes, "nodes": report.nodes, "dentries": report.dentries}
-    return {"image": image, "sound": report.sound, "severities": severities, "counts": counts, **seen}
+    name = without_credentials(image)
+    return {"image": name, "sound": report.sound, "severities": severities, "counts": counts, **seen}
 
 
 def check_one(image: str, memory: int = DEFAULT_MEMORY, content: bool = False) -> Row:
@@ -40,9 +42,11 @@ def check_one(image: str, memory: int = DEFAULT_MEMORY, content: bool = False) -
             opened.close()
     except (F2fsError, OSError) as error:
         said = said_by_system(error) if isinstance(error, OSError) else str(error)
-        return Row(image, FAILED, said, {"image": image, "sound": False, "error": said})
+        name = without_credentials(image)
+        return Row(name, FAILED, said, {"image": name, "sound": False, "error": said})
     code = FINE if report.sound else FINDINGS_LEFT
-    return Row(image, code, f"{image}: {summary_of(report)}", summary_dict(image, report))
+    name = without_credentials(image)
+    return Row(name, code, f"{name}: {summary_of(report)}", summary_dict(name, report))
 
 
 def check_many(images: Sequence[str], jobs: int | None = None, memory: int = DEFAULT_MEMORY, content: bool = False

@@ -1,8 +1,9 @@
-"""Real servers for what URLs name: nginx, and an S3 server over a directory; each a process of its own."""
+"""Real servers for what URLs name: nginx, OpenSSH, and an S3 server over a directory; each a process of its own."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import subprocess
 import time
@@ -13,6 +14,19 @@ from pathlib import Path
 from tests.images import ROOT
 from tests.judges import missing_judge, need_tool
 
+SSHD = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {at}/host
+AuthorizedKeysFile {at}/authorized
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+Subsystem sftp internal-sftp
+"""
+PRIVILEGES = Path("/run/sshd")  # what sshd wants to be there where root runs it; its service makes it
 S3 = ROOT / ".cache" / "suites" / "bin" / "s3s-fs"
 KEY, SECRET = "f2tools-key", "f2tools-secret"
 CONFIG = """
@@ -82,3 +96,20 @@ def s3(root: Path) -> Iterator[str]:
     place = ["--host", "127.0.0.1", "--port", str(port), "--access-key", KEY, "--secret-key", SECRET]
     with served([str(S3), *place, str(root)], port):
         yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def sftp(at: Path) -> Iterator[tuple[str, Path]]:
+    """OpenSSH's sshd with its SFTP server: the base of URLs of absolute paths, and the home whose key may log in."""
+    sshd, keygen = need_tool("sshd"), need_tool("ssh-keygen")
+    port, home = free_port(), at / "home"
+    (home / ".ssh").mkdir(parents=True)
+    key = home / ".ssh" / "id_ed25519"
+    for path in (key, at / "host"):
+        subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    (at / "authorized").write_bytes(key.with_suffix(".pub").read_bytes())
+    (at / "sshd.conf").write_text(SSHD.format(at=at, port=port))
+    if os.geteuid() == 0:
+        PRIVILEGES.mkdir(0o755, exist_ok=True)
+    with served([sshd, "-f", str(at / "sshd.conf"), "-D", "-e"], port):
+        yield f"sftp://{pwd.getpwuid(os.geteuid()).pw_name}:a-password@127.0.0.1:{port}", home

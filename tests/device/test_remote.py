@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fsspec.implementations.sftp import SFTPFileSystem
 
 from f2tools.blktrace.ranges import cuts_of
 from f2tools.device import open_device
@@ -20,7 +22,7 @@ from f2tools.device.media.remote import RemoteDevice, open_remote, without_crede
 from f2tools.errors import DeviceError
 from f2tools.trace import analyze as trace_analysis
 from f2tools.trace import pieces
-from tests.device.servers import KEY, SECRET, requests, s3, web
+from tests.device.servers import KEY, SECRET, requests, s3, sftp, web
 from tests.dump.craft import f2
 from tests.images import copy_sparse, reference
 from tests.trace import traces
@@ -123,6 +125,38 @@ def test_an_image_in_s3_is_read_with_the_key_of_the_environment(
         assert "can't be read" in refused.err
         assert KEY not in refused.err
         S3FileSystem.clear_instance_cache()
+
+
+def test_an_image_and_a_trace_are_read_over_sftp_with_the_key_of_the_user(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with sftp(tmp_path) as (address, home):
+        base = f"{address}{directory}"
+        monkeypatch.setenv("HOME", str(home))
+        there, here = (f2("fsck", name, "--json") for name in (f"{base}/card.img", directory / "card.img"))
+        assert (there.code, there.out.splitlines()[:-1]) == (here.code, here.out.splitlines()[:-1])
+        assert numbers(f2("trace", "analyze", f"{base}/x", "--json").out) == analysis(directory / "x")
+        found = f2("fleet", "info", f"{base}/card*.img", "--jobs", 1, "-o", tmp_path / "out.parquet", "--json")
+        assert json.loads(found.out)["ok"] == 1, found.out
+        gone = f2("dump", "info", f"{base}/none.img")
+        assert (gone.code, gone.err.count("there is no such file"), len(gone.err.splitlines())) == (8, 1, 1)
+        monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+        SFTPFileSystem.clear_instance_cache()
+        refused = f2("dump", "info", f"{base}/card.img")
+        assert (refused.code, len(refused.err.splitlines())) == (8, 1)
+        assert "can't be read" in refused.err
+        for said in (there, found, gone, refused):
+            assert "a-password" not in said.text + said.err
+        SFTPFileSystem.clear_instance_cache()
+
+
+def test_what_a_google_bucket_needs_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    done = f2("dump", "info", "gs://bucket/card.img")
+    assert (done.code, len(done.err.splitlines())) == (8, 1)
+    assert "gs://bucket/card.img: " in done.err
+    assert "install gcsfs" in done.err
 
 
 def numbers(report: bytes) -> dict[str, object]:

@@ -77,7 +77,7 @@ def expand(pattern: str) -> list[str]:
     fsspec = needed()
 
     def found() -> list[str]:
-        return sorted(file.full_name for file in fsspec.open_files(pattern))
+        return sorted(_with_host(file.full_name, pattern) for file in fsspec.open_files(pattern))
 
     try:
         return _tried(pattern, found)
@@ -85,6 +85,14 @@ def expand(pattern: str) -> list[str]:
         if isinstance(error.__cause__, FileNotFoundError) and _is_absent(error.__cause__):
             return []
         raise
+
+
+def _with_host(name: str, pattern: str) -> str:
+    """A name that a pattern fits, at the pattern's host, which systems such as SFTP's leave out of it."""
+    scheme, _, path = name.partition("://")
+    begun, _, rest = pattern.partition("://")
+    host = rest.partition("/")[0]
+    return f"{begun}://{host}{path}" if scheme == begun and path.startswith("/") and "::" not in pattern else name
 
 
 def exists(url: str) -> bool:
