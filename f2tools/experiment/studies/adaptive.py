@@ -68,7 +68,9 @@ def judge_fileserver(_setting: Setting, found: dict[str, Numbers]) -> Outcome:
 def _why(append: Numbers, found: dict[str, Numbers]) -> str:
     run = append["run"]
     if "moved_data" not in run:
-        return "see the bytes by round"
+        pairs = zip(append["rounds"], found["f2fs"]["rounds"], strict=False)
+        ratios = ", ".join(f"{one['write_bytes'] / max(1, other['write_bytes']):.2f}" for one, other in pairs)
+        return f"by round {ratios}: it writes more from where the free segments are used up and cleaning begins"
     why = f"cleaning moved {run['moved_data']} data blocks beside {run['data_blocks'] - run['moved_data']} of users"
     if f"f2fs{LONG}" in found:
         more = written(found[APPENDING + LONG]) / written(found[f"f2fs{LONG}"])
