@@ -33,7 +33,10 @@ MIB = 1 << 20
 NOT_ASKED = ("undo", "history", "trace compare", "trace export")
 NAMES_IT = ("info",)  # this one answers with it
 # these read what is left of a volume below whatever else is there
-LOOKS_BELOW = ("scan", "undelete", "timeline", "carve", "strings")
+LOOKS_BELOW = (
+    "scan", "undelete", "timeline", "carve", "strings", "fls", "icat", "istat", "blkcat", "fsstat", "hashes",
+    "dump metadata",
+)  # fmt: skip
 
 
 def digest(path: Path) -> str:
