@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ def temporary(path: str, mode: int = PRIVATE) -> tuple[int, str]:
     """(descriptor, name) of a new file with a random name in the directory of `path`, to take that name later."""
     directory, name = os.path.split(path)
     while True:
-        random = os.path.join(directory, f".{name[:200]}.{secrets.token_hex(8)}.new")
+        random = os.path.join(directory, f".{name[:200]}.{os.urandom(8).hex()}.new")
         try:
             return os.open(random, _NEW, mode), random
         except FileExistsError:

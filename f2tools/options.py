@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -513,6 +512,8 @@ def say_error(error: BaseException) -> int:
 
 def say_bug(error: BaseException) -> None:
     """Print what nobody has foreseen, with its traceback: that is what a report of it needs."""
+    import traceback
+
     traceback.print_exception(error)
     print(
         f"f2tools: {type(error).__name__}: this is a mistake in f2tools, not yours; please report what is above",

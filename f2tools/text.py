@@ -7,9 +7,6 @@ bytes that they are.  Paths are joined here too, and bars and shades of pictures
 
 from __future__ import annotations
 
-import csv
-import html
-import shlex
 from collections.abc import Iterable
 from io import StringIO
 
@@ -32,11 +29,15 @@ def printable_lines(text: str) -> str:
 
 def command_line(*words: str) -> str:
     """A command to paste into a shell: a word with what `printable` would change is written $'...', byte by byte."""
+    import shlex
+
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_ansi(word)}'" for word in words)
 
 
 def csv_line(values: Iterable[object]) -> str:
     """A row of a table, without its end: texts in quotes and on one line, none of them a formula; None is empty."""
+    import csv
+
     row = StringIO()
     csv.writer(row, lineterminator="", quoting=csv.QUOTE_NONNUMERIC).writerow(
         _cell(value) if isinstance(value, str) else value for value in values
@@ -51,6 +52,8 @@ def bodyfile_field(text: str) -> str:
 
 def markup(text: str) -> str:
     """For HTML, SVG and XML such as DFXML, as content or as the value of an attribute."""
+    import html
+
     return html.escape(printable(text))
 
 

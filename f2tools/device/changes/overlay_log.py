@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import zlib
 from array import array
 from collections.abc import Iterator
 from itertools import pairwise
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from f2tools import newfile
 from f2tools.device.base import Device
+from f2tools.device.changes.appended import is_whole_in, sealed
 from f2tools.device.media.image import FileDevice, lock
 from f2tools.errors import DeviceError
 
@@ -37,7 +37,6 @@ HEADER = struct.Struct("<8sIQ32sI")
 RECORD = struct.Struct("<4sIQQI")
 RECORD_MAGIC = b"F2OR"
 DATA, ZERO, SIZE = 1, 2, 3
-PIECE = 4 << 20
 WORTH_REWRITING = 64 << 20
 
 
@@ -143,19 +142,15 @@ class OverlayLog:
         if at + RECORD.size > self._file.size_bytes:
             return None
         raw = self._file.pread(at, RECORD.size)
-        magic, kind, first, count, crc = RECORD.unpack(raw)
+        magic, kind, first, count, _ = RECORD.unpack(raw)
         size = count * BLOCK if kind == DATA else 0
         start, end = at + RECORD.size, at + RECORD.size + size
         if magic != RECORD_MAGIC or end > self._file.size_bytes:
             return None
-        found = zlib.crc32(raw[:-4])
-        for part in range(start, end, PIECE):
-            found = zlib.crc32(self._file.pread(part, min(PIECE, end - part)), found)
-        return (kind, first, count, size) if found == crc else None
+        return (kind, first, count, size) if is_whole_in(self._file, raw, start, end) else None
 
     def _append(self, kind: int, first: int, count: int, data: memoryview | bytes = b"") -> int:
-        head = RECORD.pack(RECORD_MAGIC, kind, first, count, 0)[:-4]
-        record = b"".join((head, struct.pack("<I", zlib.crc32(data, zlib.crc32(head))), data))
+        record = b"".join((sealed(RECORD.pack(RECORD_MAGIC, kind, first, count, 0), data), data))
         at = self._end
         self._file.size_bytes = at + len(record)
         try:
@@ -174,8 +169,7 @@ class OverlayLog:
 def header_of(base: Device) -> bytes:
     """What names the image below."""
     head = base.pread(0, min(HEAD_BYTES, base.size_bytes))
-    raw = HEADER.pack(MAGIC, 1, base.size_bytes, hashlib.sha256(head).digest(), 0)[:-4]
-    return raw + struct.pack("<I", zlib.crc32(raw))
+    return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, hashlib.sha256(head).digest(), 0))
 
 
 def _opened(path: str) -> int:

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 
 from f2tools import newfile
 from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.changes.appended import is_whole, is_whole_in, sealed
 from f2tools.device.media.image import FileDevice, lock, open_image
 from f2tools.device.ranges import RangeSet
 from f2tools.errors import DeviceError
@@ -240,9 +241,8 @@ class UndoLog(Wrapper):
         if self._pending is None:
             return
         kind, offset, length, data = self._pending
-        head = RECORD.pack(RECORD_MAGIC, kind, flags, self._batch, offset, length, 0)[:-4]
-        crc = zlib.crc32(data, zlib.crc32(head, self._seed))
-        self._buffer += head + struct.pack("<I", crc) + data
+        head = RECORD.pack(RECORD_MAGIC, kind, flags, self._batch, offset, length, 0)
+        self._buffer += sealed(head, data, self._seed) + data
         self._pending = None
         if len(self._buffer) >= BUFFER:
             self._write_out()
@@ -281,8 +281,7 @@ class UndoLog(Wrapper):
         if self._end:
             return
         identity = os.urandom(16)
-        header = HEADER.pack(MAGIC, VERSION, self.base.size_bytes, identity, 0)[:-4]
-        self._buffer += header + struct.pack("<I", zlib.crc32(header))
+        self._buffer += sealed(HEADER.pack(MAGIC, VERSION, self.base.size_bytes, identity, 0))
         self._seed = zlib.crc32(identity)
         self._original_size = self.base.size_bytes
         try:
@@ -340,7 +339,6 @@ class _Record:
     position: int
     """Where its bytes are in the file."""
     head: bytes
-    crc: int
 
     @property
     def end(self) -> int:
@@ -441,8 +439,8 @@ class _Log:
             raise DeviceError(f"{self.file.name}: not an undo log")
         if len(raw) < HEADER.size:
             return 0
-        _, version, size, identity, crc = HEADER.unpack(raw)
-        if zlib.crc32(raw[:-4]) != crc:
+        _, version, size, identity, _ = HEADER.unpack(raw)
+        if not is_whole(raw):
             raise DeviceError(f"{self.file.name}: damaged: its header has a wrong checksum")
         if version != VERSION:
             raise DeviceError(f"{self.file.name}: an undo log of version {version}; only {VERSION} is known")
@@ -453,20 +451,17 @@ class _Log:
     def _record(self, at: int) -> _Record | None:
         """The record at an offset; None where there isn't a whole one."""
         record = self._head_of(at)
-        if record is None:
+        if record is None or not is_whole_in(self.file, record.head, record.position, record.end, self._seed):
             return None
-        found = zlib.crc32(record.head, self._seed)
-        for part in range(record.position, record.end, PIECE):
-            found = zlib.crc32(self.file.pread(part, min(PIECE, record.end - part)), found)
-        return record if found == record.crc else None
+        return record
 
     def _head_of(self, at: int) -> _Record | None:
         """What looks like a record at an offset and is no longer than the file; its checksum isn't looked at."""
         if at + RECORD.size > self.file.size_bytes:
             return None
         raw = self.file.pread(at, RECORD.size)
-        magic, kind, flags, batch, offset, length, crc = RECORD.unpack(raw)
-        record = _Record(kind, bool(flags & LAST_OF_BATCH), batch, offset, length, at + RECORD.size, raw[:-4], crc)
+        magic, kind, flags, batch, offset, length, _ = RECORD.unpack(raw)
+        record = _Record(kind, bool(flags & LAST_OF_BATCH), batch, offset, length, at + RECORD.size, raw)
         return record if magic == RECORD_MAGIC and record.end <= self.file.size_bytes else None
 
     def _check_torn(self, end: int, last: _Record | None) -> None:

@@ -4,9 +4,13 @@ They lie at the end of the inode's i_addr (inline) and go on in a node of their 
 """
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from f2tools.codec import Array, Bytes, Ints, Layout, field, u8, u16, u32, u64
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 F2FS_XATTR_MAGIC = 0xF2F52011
 XATTR_ALIGN = 4
@@ -58,6 +62,17 @@ class XattrPlace(NamedTuple):
 
 
 _ENTRY, _ = XattrEntry.unpacker()
+_Places = TypeVar("_Places", int, "NDArray[np.int64]")  # one, or those of many areas
+
+
+def xattr_end(at: _Places, name_len: _Places, value_size: _Places) -> _Places:
+    """Where an entry ends that begins at `at`."""
+    return at + XattrEntry.size + name_len + value_size
+
+
+def xattr_after(end: _Places) -> _Places:
+    """Where the next entry begins, or the list ends."""
+    return -(-end // XATTR_ALIGN) * XATTR_ALIGN
 
 
 def has_xattrs(area: bytes) -> bool:
@@ -71,8 +86,8 @@ def xattr_places(area: bytes) -> Iterator[XattrPlace]:
     while at + XattrEntry.size <= len(area) and area[at : at + XattrEntry.size] != bytes(XattrEntry.size):
         index, name_len, value_size = _ENTRY.unpack_from(area, at)
         name_at = at + XattrEntry.size
-        end = name_at + name_len + value_size
-        following = at + -(-(end - at) // XATTR_ALIGN) * XATTR_ALIGN
+        end = xattr_end(at, name_len, value_size)
+        following = xattr_after(end)
         yield XattrPlace(at, index, name_at, name_at + name_len, end, following)
         at = following
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import secrets
 from collections.abc import Callable
 from functools import cached_property
 from typing import NoReturn
@@ -38,7 +37,7 @@ class Parts(Volume):
         super().__init__(device, which)
         self.policy = policy
         self.clock = clock
-        self._random = random.Random(seed) if seed is not None else secrets.SystemRandom()
+        self._random = random.Random(seed) if seed is not None else random.SystemRandom()
         self.compress_options = CompressOptions()
         self._held: dict[int, int] = {}  # ino -> how often it is held
         self._nameless: set[int] = set()

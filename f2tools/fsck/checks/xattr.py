@@ -25,7 +25,10 @@ from f2tools.f2fs.layout.xattr import (
     XATTR_INDEX_TRUSTED,
     XATTR_INDEX_USER,
     XATTR_INDEX_VERITY,
+    XattrEntry,
     XattrHeader,
+    xattr_after,
+    xattr_end,
 )
 from f2tools.f2fs.volume.acl import parse_disk
 from f2tools.fsck import problems
@@ -100,13 +103,15 @@ def _areas(areas: NDArray[np.uint8], inos: NDArray[Any], blkaddrs: NDArray[Any])
         live, at, entry = live[~ended], at[~ended], entry[~ended]
         if not live.size:
             break
-        index, name_len, value_len = entry & 0xFF, entry >> 8 & 0xFF, (entry >> 16).astype(np.int64)
-        end = at + 4 + name_len + value_len
+        fields = XattrEntry.table(entry.view(np.uint8))
+        index, name_len = fields["e_name_index"], fields["e_name_len"].astype(np.int64)
+        value_len = fields["e_value_size"].astype(np.int64)
+        end = xattr_end(at, name_len, value_len)
         over = end > size
         for i, where in zip(live[over].tolist(), at[over].tolist(), strict=True):
             yield _finding(inos, blkaddrs, i, problems.XATTR_OVERRUN, None, None, f"entry at byte {where}")
         met.append((live[~over], at[~over], index[~over], name_len[~over], value_len[~over]))
-        live, at = live[~over], (-(-end // 4) * 4)[~over]
+        live, at = live[~over], xattr_after(end)[~over]
     if met:
         yield from _entries(areas, inos, blkaddrs, *(np.concatenate(column) for column in zip(*met, strict=True)))
 
