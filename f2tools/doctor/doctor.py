@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from f2tools.device.media.remote import without_credentials
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG
 from f2tools.f2fs.volume.recovery import fsynced_files
@@ -50,9 +51,9 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     try:
         volume = open_volume(image, devices)
     except NotF2fs as error:
-        return _not_a_volume(image, str(error))
+        return _not_a_volume(without_credentials(image), str(error))
     with volume:
-        found = Diagnosis(image, True, _what(volume))
+        found = Diagnosis(without_credentials(image), True, _what(volume))
         waiting = fsynced_files(volume)
         found.note = said_of_waiting(volume, image)
         found.risks += [_sentence(text) for text in volume.warnings]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from f2tools.device.media.remote import without_credentials
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.findings import Finding, Severity
@@ -27,7 +28,7 @@ def lines_of(report: CheckReport, name: str, geo: Geometry | None, everything: b
             yield f"{code} ... and {more:,} more"
     if geo is not None and any(finding.severity >= Severity.WARNING for finding in report.findings):
         yield from damage_map(report.findings, geo)
-    yield f"{name}: {summary_of(report)}"
+    yield f"{without_credentials(name)}: {summary_of(report)}"
 
 
 def summary_of(report: CheckReport) -> str:

@@ -21,9 +21,11 @@ def info(image: str, devices: tuple[str, ...], as_json: bool) -> None:
     Example:
       f2tools info card.img
     """
+    from f2tools.device.media.remote import without_credentials
     from f2tools.info.holds import look
 
     found = look(image, devices)
+    image = without_credentials(image)
     for note in found.notes:
         click.echo(f"f2tools: note: {printable(note)}", err=True)
     if as_json:

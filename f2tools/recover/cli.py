@@ -131,8 +131,10 @@ def _change(
 
 
 def _report(plan: RecoveryPlan, image: str, changes: bool, dry_run: bool, verbose: bool, as_json: bool) -> None:
+    from f2tools.device.media.remote import without_credentials
     from f2tools.recover.show import lines_of
 
+    image = without_credentials(image)
     written = changes and plan.needed and not dry_run
     if as_json:
         print_json({**plan.as_dict(), "image": image, "written": written})

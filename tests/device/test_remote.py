@@ -151,6 +151,14 @@ def test_an_image_and_a_trace_are_read_over_sftp_with_the_key_of_the_user(
         SFTPFileSystem.clear_instance_cache()
 
 
+@pytest.mark.parametrize("command", ["fsck", "fsck --json", "recover", "recover --json", "doctor --json", "info"])
+def test_a_command_names_an_image_without_the_password_of_its_url(command: str, base: str) -> None:
+    done = f2(*command.split(), f"{base.replace('//', '//me:secret-word@')}/card.img")
+    assert done.code == 0, done.err
+    assert "/card.img" in done.text
+    assert "secret-word" not in done.text + done.err
+
+
 def test_what_a_google_bucket_needs_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     done = f2("dump", "info", "gs://bucket/card.img")
