@@ -38,7 +38,7 @@ BACKGROUND, DIRTY = (
 # its tables in the background, which the trace would have in it.
 TOOLS: dict[str, tuple[str, str, str, str]] = {
     "f2fs": ("mkfs.f2fs", "f2fs-tools", "-f", "discard,alloc_mode=default"),
-    "ext3": ("mkfs.ext3", "e2fsprogs", "-q -F -b 4096 -E nodiscard", "discard"),  # its tables are zeroed at once
+    "ext3": ("mkfs.ext4", "e2fsprogs", "-t ext3 -q -F -b 4096 -E nodiscard", "discard"),
     "ext4": ("mkfs.ext4", "e2fsprogs", "-q -F -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0", "discard"),
     "btrfs": ("mkfs.btrfs", "btrfs-progs", "-q -f -K -m single -n 4096", "discard"),  # as it did on an SSD then
     "nilfs2": ("mkfs.nilfs2", "nilfs-tools", "-q -f -K", "discard"),
