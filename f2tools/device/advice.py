@@ -5,8 +5,6 @@ Nothing that is advised here writes to the device.
 
 from __future__ import annotations
 
-import filetype
-
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.device.known import DFFS, DFS, Signature, find_signatures
@@ -151,4 +149,6 @@ def _guessed(device: Device) -> str:
         head = device.pread(0, min(GUESSED_BY, device.size_bytes))
     except DeviceError:
         return ""
+    import filetype  # 14 ms, and few volumes need it
+
     return filetype.guess_mime(head) or ""
