@@ -12,7 +12,8 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -150,6 +151,7 @@ class Maker:
         self.keep = keep
         self.umask = 0 if keep.modes else _umask()
         self.force = force
+        self.image_files = set(_identities(volume.device.files()))
         self.block_size = volume.geo.block_size
         self.linked: dict[int, Made] = {}  # ino -> a file that may get further names
         self.buffer = memoryview(bytearray(COPY_BYTES))
@@ -361,11 +363,15 @@ class Maker:
     def clear(self, directory: Directory, name: bytes) -> None:
         """Take away what is in the way; FileExistsError where that has another name, as it may have been made here."""
         try:
-            os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+            status = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
         except FileNotFoundError:
             return
         if not _stands(directory, name):
             raise FileExistsError(errno.EEXIST, SAME_NAME)
+        if (status.st_dev, status.st_ino) in self.image_files:
+            raise OSError(errno.EBUSY, "the image itself has this name")
+        if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
+            raise OSError(errno.EBUSY, "a device, pipe or socket has this name, and is not replaced")
         os.unlink(name, dir_fd=directory.fd)
 
     def _new_file(self, directory: Directory, name: bytes, inode: Inode) -> int:
@@ -530,6 +536,14 @@ def has_xattrs(inode: Inode) -> bool:
     if inode.i_xattr_nid:
         return True
     return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].tobytes() == _MAGIC
+
+
+def _identities(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """st_dev and st_ino of those of the files that are on this machine."""
+    for path in paths:
+        with suppress(OSError, ValueError):
+            status = os.stat(path)
+            yield status.st_dev, status.st_ino
 
 
 def _stands(directory: Directory, name: bytes) -> bool:

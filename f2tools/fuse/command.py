@@ -91,10 +91,10 @@ def _mount(
 ) -> None:
     from f2tools.fuse.daemon import in_background
     from f2tools.fuse.needed import require_fuse, with_server
-    from f2tools.fuse.options import SWITCHES, ServeOptions, parse_words
+    from f2tools.fuse.options import CHOICES, SWITCHES, ServeOptions, parse_words
 
     switches = {name: value for name, value in SWITCHES.items() if "discard" not in name}  # trims are not put off here
-    options = ServeOptions(**parse_words(words, switches, {}))  # type: ignore[arg-type]
+    options = ServeOptions(**parse_words(words, switches, {"server": CHOICES["server"]}))  # type: ignore[arg-type]
     if not os.path.isdir(directory):
         raise Usage(f"{directory}: not a directory")
     warnings: list[str] = []

@@ -153,3 +153,11 @@ def test_pjdfstest_complains_of_nothing(tmp_path_factory: pytest.TempPathFactory
         cases, said = pjdfstest(directory, work)
     failed = sorted(name for name, outcome in cases.items() if outcome == "FAILED")
     assert not failed, f"{failed}\n{said[-6000:]}"
+
+
+def test_the_server_that_needs_no_pyfuse3_serves_it_too(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    with mounted(image, tmp_path / "mount", "--server", "direct"):
+        (tmp_path / "mount" / "file").write_bytes(b"content")
+    with mounted(image, tmp_path / "mount", "-o", "server=direct"):
+        assert (tmp_path / "mount" / "file").read_bytes() == b"content"

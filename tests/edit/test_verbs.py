@@ -221,6 +221,28 @@ def test_cp_copies_out_as_well(tmp_path: Path) -> None:
         assert f2(*words).code == code
 
 
+def test_copying_out_replaces_neither_the_image_nor_what_is_no_file(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "file").write_bytes(b"content")
+    done("cp", "-r", tmp_path / "in", f"{image}:/in")
+    before = image.read_bytes()
+    (tmp_path / "other name").symlink_to(image)
+    os.link(image, tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe")
+    for target, why in (
+        (image, "the image itself"),
+        (tmp_path / "link", "the image itself"),
+        (tmp_path / "pipe", "a pipe"),
+    ):
+        result = f2("cp", f"{image}:/in/file", target)
+        assert (result.code, image.read_bytes() == before) == (1, True), target
+        assert why in result.err or "pipe or socket" in result.err
+        assert f2("shell", image, "-c", f"get in/file {target}").code != 0
+    assert (tmp_path / "pipe").is_fifo()
+    assert image.read_bytes() == before
+
+
 def test_patterns_name_files_in_the_image(tmp_path: Path) -> None:
     image = fresh(tmp_path)
     lines(image, "mkdir /d", "touch /d/a1 /d/a2 /d/b1 /d/.a3 '/d/*'")
