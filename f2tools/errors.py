@@ -75,3 +75,9 @@ class Usage(F2fsError):
     """The request contradicts itself or the image; nothing was done."""
 
     exit_code = 2
+
+
+class Taken(F2fsError):
+    """What a command was to write is there already."""
+
+    exit_code = 1

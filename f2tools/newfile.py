@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, Taken
 
 PRIVATE = 0o600
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,6 +24,24 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = _LOOK | os.O_DIRECTORY
 _MOST_LINKS = 40  # as the kernel has it
 _CALLERS = ("SUDO_UID", "PKEXEC_UID")
+_BEGINNINGS = {"page": b"<!DOCTYPE html>", "svg": b"<?xml", "png": b"\x89PNG", "parquet": b"PAR1"}
+
+
+def only_over_its_kind(**outputs: str | None) -> None:
+    """Taken where a page, svg, png or parquet would replace a file that is none: an image, say, named by mistake.
+
+    For outputs that are made again and again, where a run may replace what the one before has written.
+    """
+    for kind, path in outputs.items():
+        if path is None or not os.path.isfile(path):
+            continue
+        with open(path, "rb") as file:
+            head = file.read(len(_BEGINNINGS[kind]))
+        if head and head.lower() != _BEGINNINGS[kind].lower():
+            what = {"page": "an HTML page", "svg": "an SVG picture", "png": "a PNG picture"}.get(
+                kind, "a table of Parquet"
+            )
+            raise Taken(f"{path}: is there already, and is not {what}; give another name, or remove it first")
 
 
 def create(path: str, mode: int = PRIVATE) -> int:

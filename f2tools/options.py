@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import Corrupt, F2fsError, Usage
+from f2tools.errors import Corrupt, F2fsError, Taken, Usage
 from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -397,12 +397,6 @@ def key_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Machine-readable output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")(command)
-
-
-class Taken(F2fsError):
-    """What a command was to write is there already."""
-
-    exit_code = 1
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:

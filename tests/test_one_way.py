@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from f2tools.cli import main
 from f2tools.errors import F2fsError
 from f2tools.options import parse_size
+from tests.dump.craft import f2
 
 
 def run(*words: object) -> Result:
@@ -120,3 +121,20 @@ def test_undelete_takes_one_image_and_says_when_nothing_matches(image: Path, tmp
     with pytest.raises(F2fsError, match="one image at a time"):
         raised(run("undelete", image, image))
     assert run("undelete", image, "no such name").exit_code == 1
+
+
+@pytest.mark.parametrize("words", [
+    ("fleet", "info", "{image}", "-o", "{dir}/x.parquet", "--html", "{image}"),
+    ("fleet", "info", "{image}", "-o", "{image}"),
+    ("clean", "--simulate", "{image}", "--svg", "{image}"),
+    ("trace", "analyze", "{trace}", "--html", "{image}"), ("trace", "analyze", "{trace}", "--svg", "{image}"),
+])  # fmt: skip
+def test_a_page_or_picture_replaces_no_file_of_another_kind(words: tuple[str, ...], tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", image, "--size", "64M").code == 0
+    trace = tmp_path / "trace.blktrace.0"
+    trace.write_bytes(b"")
+    before = image.read_bytes()
+    result = f2(*(word.format(image=image, dir=tmp_path, trace=tmp_path / "trace") for word in words))
+    assert (result.code, image.read_bytes() == before) == (1, True), result.err
+    assert "is there already" in result.err

@@ -44,6 +44,7 @@ def _command(verb: str, short: str) -> click.Command:
         from f2tools.fleet.targets import targets_of
         from f2tools.fleet.verbs import Options
 
+        newfile.only_over_its_kind(page=html, parquet=output)
         names = targets_of(targets, traces=verb == "trace")
         request = FleetRequest(verb, names, output, jobs, scheduler, Options(**more), fresh)
         try:

@@ -29,6 +29,7 @@ def pictures(svg: str | None, png: str | None) -> Iterator[Callable[[Picture], N
         from f2tools.pictures.png import need_matplotlib
 
         need_matplotlib()
+    newfile.only_over_its_kind(svg=svg, png=png)
     with unfinished(svg) as svg_file, unfinished(png) as png_file:
 
         def draw(what: Picture) -> None:

@@ -104,6 +104,7 @@ def analyze(
     from f2tools.trace.analyze import analyze as run_analysis
 
     _have_what_is_needed(png, parquet_directory)
+    newfile.only_over_its_kind(page=html, svg=svg, png=png)
     if app_bytes is not None and fio is not None:
         raise Usage("--app-bytes and --fio say the same thing; give one of them")
     if fio is not None:
@@ -197,6 +198,7 @@ def compare(
     from f2tools.trace.report import compare as comparing
 
     _have_what_is_needed(png, None)
+    newfile.only_over_its_kind(page=html, svg=svg, png=png)
     chosen = comparing.named(list(traces), baseline)
     found = comparing.compare([AnalysisRequest(trace, app_bytes=app_bytes, top=5) for trace in traces], chosen, jobs)
     if html:
