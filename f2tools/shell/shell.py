@@ -4,6 +4,7 @@ shows is what is there, and a line that changes something is done as a whole or 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -51,6 +52,7 @@ class Shell:
         self.image, self._devices, self._keys = image, devices, keys
         self._write, self._undo = write, undo
         self.undo_logs: list[str] = []
+        self._next_log: str | None = None
         self.directory = "/"
         with self.volume() as volume:
             self.warnings = volume.warnings
@@ -125,6 +127,7 @@ class Shell:
     def _command(self, name: str, words: list[str]) -> int:
         command, takes_image = command_of(name)
         place = Directory(self.image, self.directory)
+        self._next_log = self._free_log()
         try:
             with command.make_context(name, words, obj=place, help_option_names=["-h", "--help"]) as context:
                 self._complete(name, context, takes_image)
@@ -132,9 +135,8 @@ class Shell:
         except click.exceptions.Exit as stop:
             return stop.exit_code
         finally:
-            undo = self._next_undo()
-            if undo is not None and os.path.lexists(undo):
-                self.undo_logs.append(undo)
+            if self._next_log is not None and os.path.lexists(self._next_log):
+                self.undo_logs.append(self._next_log)
         return 0
 
     def _complete(self, name: str, context: click.Context, takes_image: bool) -> None:
@@ -158,7 +160,7 @@ class Shell:
             if not self._write:
                 again = command_line("f2tools", "shell", "--write", self.image)
                 raise ReadingOnly(f"{name}: the image is open for reading only; `{again}` can change it")
-            given["undo"] = given["undo"] or self._next_undo()
+            given["undo"] = given["undo"] or self._next_log
 
     def _paths(self, value: Any, default: bool) -> Any:
         if isinstance(value, tuple):
@@ -176,10 +178,12 @@ class Shell:
             return text
         return self.resolve(text)
 
-    def _next_undo(self) -> str | None:
+    def _free_log(self) -> str | None:
+        """The name of the next undo log, one that nobody has."""
         if self._undo is None:
             return None
-        return self._undo if not self.undo_logs else f"{self._undo}.{len(self.undo_logs) + 1}"
+        names = (f"{self._undo}.{number}" if number > 1 else self._undo for number in itertools.count(1))
+        return next(name for name in names if not os.path.lexists(name))
 
     def ways_back(self) -> list[str]:
         """The command lines that take back what was done, in their order."""

@@ -187,3 +187,17 @@ def test_a_terminal_has_a_prompt_a_history_and_completion(image: Path, tmp_path:
     history = tmp_path / "state" / "f2tools" / "shell_history"
     assert "cat notes" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
+
+
+def test_an_undo_log_of_somebody_else_is_passed_over_and_not_advised(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", image, "--size", "64M").code == 0
+    before = image.read_bytes()
+    (tmp_path / "log.2").write_bytes(b"not ours")
+    result = f2("shell", image, "--write", "--undo", tmp_path / "log", "-c", "mkdir a", "-c", "mkdir b")
+    assert result.code == 0, result.err
+    assert "log.3" in result.err
+    assert "log.2" not in result.err
+    for log in ("log.3", "log"):
+        assert f2("undo", tmp_path / log, image).code == 0
+    assert image.read_bytes() == before
