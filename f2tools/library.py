@@ -52,7 +52,8 @@ def mkfs(
     from f2tools.mkfs.make import MkfsRequest, make
     from f2tools.mkfs.populate import Fill
     from f2tools.mkfs.request import Options, parse_features
-    from f2tools.options import parse_size, source_date_epoch
+    from f2tools.options import source_date_epoch
+    from f2tools.sizes import parse_size
 
     automatic = size == "auto"
     number = parse_size(size) if isinstance(size, str) and not automatic else size

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import Corrupt, F2fsError, Taken, Usage
+from f2tools.sizes import parse_size
 from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 INTERRUPTED, UNFORESEEN = 130, 70  # as a shell has it; EX_SOFTWARE of sysexits.h
-SIZE_UNITS = {"": 1, "b": 1, "s": 512, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class LazyGroup(click.Group):
@@ -157,7 +156,7 @@ def _taken_apart(command: click.Command, words: list[str]) -> list[str]:
         if word == "--":
             return [*found, *words[at:]]
         end = word.find(":/")
-        if end <= 0 or word.startswith("-") or os.path.lexists(word) or not os.path.lexists(word[:end]):
+        if end <= 0 or word.startswith("-") or os.path.lexists(word) or not _is_image(word[:end]):
             found.append(word)
         elif image is None and word[:end] not in found:
             image = word[:end]
@@ -167,6 +166,15 @@ def _taken_apart(command: click.Command, words: list[str]) -> list[str]:
         else:
             raise Usage(f"all paths must be in one image; {word} is in another than {image}")
     return found
+
+
+def _is_image(text: str) -> bool:
+    """Whether a file is called so, or is after an `@PART` is taken away."""
+    if os.path.lexists(text) or "@" not in text:
+        return os.path.lexists(text)
+    from f2tools.device.open import file_and_part
+
+    return os.path.lexists(file_and_part(text)[0])
 
 
 class Size(click.ParamType):
@@ -181,19 +189,6 @@ class Size(click.ParamType):
             return parse_size(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def parse_size(text: str) -> int:
-    """Bytes of `4096`, `512K`, `1.5G`, `64MiB`, in powers of 1024, and `2048s` in sectors; ValueError otherwise."""
-    if re.fullmatch(r"0[xX][0-9a-fA-F]+", text.strip()):
-        return int(text, 16)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?(?:i?[bB])?|s)\s*", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size; write it like 512M or 1GiB")
-    value = float(match[1]) * SIZE_UNITS[match[2][:1].lower()]
-    if value != int(value):
-        raise ValueError(f"{text!r} is not a whole number of bytes")
-    return int(value)
 
 
 def source_date_epoch() -> int | None:
@@ -227,15 +222,6 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=_at_offset,
         shell_complete=_image_or_path,
     )
-    option = click.option(
-        "--offset",
-        type=Size(),
-        is_eager=True,
-        expose_value=False,
-        callback=_keep_offset,
-        metavar="BYTES",
-        help="Where in IMAGE the volume begins.  IMAGE@2 and IMAGE@NAME are partitions.",
-    )
     backing = click.option(
         "--backing",
         multiple=True,
@@ -245,7 +231,25 @@ def image_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="PATH",
         help="A file that IMAGE builds on and that lies outside of its directory (repeatable).",
     )
-    return argument(backing(cache_option(option(command))))
+    return argument(backing(cache_option(offset_option(command))))
+
+
+def offset_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where in its image the volume begins, for `at_offset`."""
+    return click.option(
+        "--offset",
+        type=Size(),
+        is_eager=True,
+        expose_value=False,
+        callback=_keep_offset,
+        metavar="BYTES",
+        help="Where in IMAGE the volume begins.  IMAGE@2 and IMAGE@NAME are partitions.",
+    )(command)
+
+
+def at_offset(image: str) -> str:
+    """The image as `open_device` takes it, with the `--offset` of the command that runs."""
+    return _at_offset(click.get_current_context(), None, image)
 
 
 def _image_or_path(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -294,9 +298,15 @@ def _keep_backing(ctx: click.Context, _param: click.Parameter, paths: tuple[str,
         ctx.with_resource(backing(paths))
 
 
-def _at_offset(ctx: click.Context, _param: click.Parameter, image: str) -> str:
+def _at_offset(ctx: click.Context, _param: click.Parameter | None, image: str) -> str:
     offset = ctx.meta.get(OFFSET)
-    return image if offset is None else f"{image}@+{offset}"
+    if offset is None:
+        return image
+    from f2tools.device.open import file_and_part
+
+    if file_and_part(image)[1]:
+        raise Usage(f"{image} says where the volume begins, and --offset says it twice; leave one of them out")
+    return f"{image}@+{offset}"
 
 
 def device_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from f2tools.cli import main
 from f2tools.errors import F2fsError
-from f2tools.options import parse_size
+from f2tools.options import Size
+from f2tools.sizes import parse_size
 from tests.dump.craft import f2
 
 
@@ -138,3 +141,27 @@ def test_a_page_or_picture_replaces_no_file_of_another_kind(words: tuple[str, ..
     result = f2(*(word.format(image=image, dir=tmp_path, trace=tmp_path / "trace") for word in words))
     assert (result.code, image.read_bytes() == before) == (1, True), result.err
     assert "is there already" in result.err
+
+
+def commands(group: click.Group, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with its words."""
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        assert command is not None, word
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{name}{word} ")
+        else:
+            yield f"{name}{word}", command
+
+
+def test_an_offset_is_taken_by_every_command_on_a_volume_and_is_in_bytes_with_suffixes() -> None:
+    for name, command in commands(main):
+        options = {text: option for option in command.params for text in option.opts}
+        elsewhere = name.split()[0] in ("dfs", "dffs", "ftl", "vsl")
+        if {"--device", "--undo"} & set(options) and not elsewhere:
+            assert "--offset" in options, name
+        if "--offset" in options:
+            assert isinstance(options["--offset"].type, Size), name
+    with pytest.raises(F2fsError, match="--offset is for one that is there"):
+        raised(run("mkfs", "new", "--size", "64M", "--offset", "1M"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,10 +16,12 @@ from f2tools.edit.verbs import VERBS, Verb
 from f2tools.edit.words import words_of
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
+    at_offset,
     device_option,
     dry_run_option,
     human_size,
     json_option,
+    offset_option,
     print_json,
     undo_option,
 )
@@ -33,7 +36,7 @@ def _common(command: Any) -> Any:
     taken = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     names = ["--verbose"] if "-v" in taken else ["-v", "--verbose"]
     verbose = click.option(*names, "verbose", is_flag=True, help="Say what is done, a line a file.")
-    options = (device_option, dry_run_option, undo_option, verbose, json_option)
+    options = (offset_option, device_option, dry_run_option, undo_option, verbose, json_option)
     for add in options if isinstance(command, click.Command) else reversed(options):  # the order of the help
         command = add(command)
     return command
@@ -51,7 +54,7 @@ def command_of(verb: Verb) -> click.Command:
             _copy_out(given, common)
             return
         with_image = verb.paths(given)
-        image = _one_image(with_image)
+        image = at_offset(_one_image(with_image))
         _change(image, common, lambda here: verb.body(here, **given))
 
     command = click.Command(verb.name, params=list(verb.params), callback=run, help=verb.text)
@@ -65,8 +68,9 @@ def _copy_out(given: dict[str, Any], common: dict[str, Any]) -> None:
     if common["dry_run"] or common["undo"] or given["new_owner"]:
         raise Usage("--dry-run, --undo and --owner are for changes of an image; this copies out of one")
     keep = given["archive"]
+    sources = [replace(one, image=at_offset(one.image)) if isinstance(one, Inside) else one for one in given["sources"]]
     reports, notes = copy_out(
-        given["sources"], given["target"].path, common["devices"], recursive=given["recursive"] or keep, keep=keep
+        sources, given["target"].path, common["devices"], recursive=given["recursive"] or keep, keep=keep
     )
     for note in notes:
         click.echo(f"f2tools: note: {printable(note)}", err=True)
@@ -159,7 +163,7 @@ def edit(image: str, script: str | None, commands: tuple[str, ...], **common: An
                 said.exit_code = error.exit_code
                 raise said from None
 
-    _change(image, common, work)
+    _change(at_offset(image), common, work)
 
 
 def _lines(script: str | None, commands: tuple[str, ...]) -> Iterable[tuple[int, str]]:

@@ -23,6 +23,7 @@ from f2tools.options import (
     REPAIRED,
     CheckCommand,
     Size,
+    at_offset,
     device_option,
     human_size,
     image_argument,
@@ -175,7 +176,7 @@ def fsck(
     if more:
         if repairing or rescue or devices or only or skip:
             raise click.UsageError("several images are checked, and nothing else; repair them one by one")
-        ctx.exit(_check_many((image, *more), jobs, memory, data, as_json))
+        ctx.exit(_check_many((image, *map(at_offset, more)), jobs, memory, data, as_json))
     if undo and not repairing:
         raise click.UsageError("--undo goes with -y, -p, -a or -i")
     if (repairing or rescue) and (only or skip):

@@ -13,7 +13,16 @@ from f2tools.mkfs.plan import VolumePlan
 from f2tools.mkfs.populate import Fill
 from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
-from f2tools.options import Size, human_size, json_option, print_json, source_date_epoch, undo_option
+from f2tools.options import (
+    Size,
+    at_offset,
+    human_size,
+    json_option,
+    offset_option,
+    print_json,
+    source_date_epoch,
+    undo_option,
+)
 from f2tools.version import __version__
 
 if TYPE_CHECKING:  # numpy comes with it; help must not wait for that
@@ -197,6 +206,7 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@offset_option
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 @undo_option
 @click.option("-V", "--version", "show_version", is_flag=True, help="Print the version and stop.")
@@ -228,6 +238,8 @@ def mkfs(**given: Any) -> None:
         return
     if not given["image"]:
         raise Usage("which image or device? f2tools mkfs IMAGE --size 1G creates one")
+    if given["sizes"] and at_offset(given["image"]) != given["image"]:
+        raise Usage("--size makes a new image, and --offset is for one that is there")
     report = maker.make(_request(given))
     if given["as_json"]:
         print_json(as_json(report))
@@ -263,7 +275,7 @@ def _request(given: dict[str, Any]) -> maker.MkfsRequest:
         options = maker.android(options, ":" in (given["encoding"] or ""))
         owner, wanted = owner or (0, 0), wanted or given["block_size"]
     return maker.MkfsRequest(
-        image=given["image"],
+        image=at_offset(given["image"]),
         options=options,
         extra=maker.parse_extra(given["extra"]),
         uuid=maker.parse_uuid(given["uuid"]) if given["uuid"] else None,

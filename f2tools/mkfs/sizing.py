@@ -59,7 +59,7 @@ class Need:
 
 def parse_free(text: str) -> Free:
     """Room to leave, of `10%` or `64M`; Usage otherwise."""
-    from f2tools.options import parse_size
+    from f2tools.sizes import parse_size
 
     try:
         if text.endswith("%"):

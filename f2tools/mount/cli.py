@@ -14,7 +14,7 @@ from f2tools.device.media.mounted import mounts
 from f2tools.device.media.remote import is_url
 from f2tools.errors import F2fsError, Usage
 from f2tools.fuse.options import SERVERS, with_server_word
-from f2tools.options import device_option, json_option, key_option, print_json
+from f2tools.options import at_offset, device_option, json_option, key_option, offset_option, print_json
 from f2tools.text import command_line, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     " which also has fallocate, holes, lsattr and chattr, O_TMPFILE, fstrim and times of birth.",
 )
 @click.option("--stats", is_flag=True, help="Show what a mount, named by its image or directory, is doing.")
+@offset_option
 @device_option
 @key_option
 @json_option
@@ -104,7 +105,7 @@ def mount(
         raise Usage("--json belongs to --stats")
     if directory is None:
         raise Usage("a directory to mount on is needed")
-    _mount(image, directory, with_server_word(options, server), devices, overlay, foreground, keys)
+    _mount(at_offset(image), directory, with_server_word(options, server), devices, overlay, foreground, keys)
 
 
 @click.command()

@@ -12,12 +12,14 @@ from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import Size, cache_option, json_option, print_json
 from f2tools.pictures.files import picture_options
+from f2tools.sizes import SIZE_UNITS
 from f2tools.text import printable
 
 if TYPE_CHECKING:
     from f2tools.trace.analyze import Analysis
 
 PICTURES = ("address", "logs", "throughput", "iops", "queue", "discard-rate", "sizes", "latency", "discards")
+SECTOR = SIZE_UNITS["s"]
 OVER_TIME = ("throughput", "writes", "reads", "iops", "queue", "discard-rate")
 
 
@@ -30,6 +32,13 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
         indent = line[: len(line) - len(line.lstrip())]
         click.echo(click.wrap_text(line.lstrip(), 100, indent, f"{indent}  "))
     ctx.exit()
+
+
+def _in_sectors(ctx: click.Context, param: click.Parameter, size: int | None) -> int | None:
+    """Bytes as sectors, in which traces count."""
+    if size is not None and size % SECTOR:
+        raise click.BadParameter(f"{size} bytes are no whole number of sectors of {SECTOR}", ctx, param)
+    return None if size is None else size // SECTOR
 
 
 def _labels(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -55,8 +64,8 @@ strict_option = click.option(
 @click.option("--app-bytes", type=Size(), metavar="N", help="What the application wrote, for the write amplification.")
 @click.option("--fio", metavar="JSON", help="The same, from fio's JSON output.")
 @click.option(
-    "--offset", type=click.IntRange(min=0), metavar="SECTORS",
-    help="Where the volume begins on the traced device; found in the trace itself where it can be.",
+    "--offset", type=Size(), callback=_in_sectors, metavar="BYTES",
+    help="Where the volume begins on the traced device, as 1M or 2048s; found in the trace itself where it can be.",
 )  # fmt: skip
 @click.option("--issue-only", is_flag=True, help="Issues and completions only: faster, without queue times and merges.")
 @click.option("--top", type=int, default=20, show_default=True, help="How many files and processes; 0 for all.")
@@ -248,9 +257,10 @@ def compare(
 @click.option("--image", metavar="IMAGE", help="The volume, for --area.")
 @click.option(
     "--offset",
-    type=click.IntRange(min=0),
-    metavar="SECTORS",
-    help="Where it begins on the traced device; found in the trace itself where it can be.",
+    type=Size(),
+    callback=_in_sectors,
+    metavar="BYTES",
+    help="Where it begins on the traced device, as 1M or 2048s; found in the trace itself where it can be.",
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after so many.")
 @json_option

@@ -102,12 +102,27 @@ def test_a_partition_is_named_after_the_image(kind: str, part: str, tmp_path: Pa
 def test_a_name_a_guid_and_an_offset_lead_to_the_same_volume(tmp_path: Path) -> None:
     path = disk("gpt", tmp_path, {16384: "base", 163840: "casefold"})
     base, plain = (f2("dump", "info", images.reference(name).path, "--json").out for name in ("base", "casefold"))
-    for part in ("@2", "@11111111-2222-3333-4444-555555555502", "@+8388608", "@+0x800000"):
+    for part in ("@2", "@11111111-2222-3333-4444-555555555502", "@+8388608", "@+0x800000", "@+8M", "@+16384s"):
         assert json.loads(f2("dump", "info", f"{path}{part}", "--json").out)["uuid"] == json.loads(base)["uuid"]
     assert json.loads(f2("dump", "info", path, "--offset", "8M", "--json").out)["uuid"] == json.loads(base)["uuid"]
     found = json.loads(f2("dump", "info", f"{path}@spare µSD", "--json").out)
     assert found["uuid"] == json.loads(plain)["uuid"]
     assert found["device_bytes"] == 64 * MIB
+
+
+def test_a_path_in_a_partition_is_written_as_one_in_an_image(tmp_path: Path) -> None:
+    path = disk("gpt", tmp_path, {16384: "base", 163840: "casefold"})
+    for part in ("@2", "@userdata", "@+8M"):
+        wanted = f2("dump", "ls", f"{path}{part}", "/")
+        assert wanted.code == 0, wanted.err
+        assert f2("dump", "ls", f"{path}{part}:/").out == wanted.out
+    assert f2("mkdir", f"{path}@+8M:/one").code == 0
+    assert f2("mkdir", f"{path}:/two", "--offset", "16384s").code == 0
+    assert f2("edit", path, "--offset", "8M", "-c", "rmdir /one").code == 0
+    assert f2("cp", f"{path}:/two", "-r", tmp_path / "out", "--offset", "8M").code == 0
+    assert (tmp_path / "out").is_dir()
+    result = f2("mkdir", f"{path}@2:/three", "--offset", "8M")
+    assert (result.code, "says it twice" in result.err) == (2, True)
 
 
 def test_the_only_volume_of_a_disk_need_not_be_named_but_one_of_several_must(tmp_path: Path) -> None:

@@ -168,9 +168,11 @@ def test_a_volume_on_a_partition_is_found_by_the_remaps(tmp_path: Any) -> None:
     image = str(traces.image("churn", "after"))
     assert analyze(AnalysisRequest(str(prefix), image)).report["areas"]["cp"] == 4096
     assert analyze(AnalysisRequest(str(prefix), image)).report["offset"] == 2048
-    for offset, count in (((), 5), (("--offset", "2048"), 5), (("--offset", "900000"), 0)):
+    for offset, count in (((), 5), (("--offset", "1M"), 5), (("--offset", "2048s"), 5), (("--offset", "900000s"), 0)):
         words = ["trace", "events", str(prefix), "--image", image, "--area", "cp", *offset]
         assert len(CliRunner().invoke(main, words, catch_exceptions=False).output.splitlines()) == count
+    odd = CliRunner().invoke(main, ["trace", "events", str(prefix), "--image", image, "--offset", "2049"])
+    assert (odd.exit_code, "whole number of sectors" in odd.output) == (2, True)
     assert analyze(AnalysisRequest(str(prefix), image, offset=0)).report["areas"]["cp"] == 4096 * (
         512 * 8 <= 2048 + 4800 < 1536 * 8
     )

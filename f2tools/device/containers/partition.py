@@ -5,7 +5,6 @@ Nothing outside of a partition can be reached through its device, for reading or
 
 from __future__ import annotations
 
-import re
 import struct
 import uuid
 import zlib
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from f2tools.device.base import Data, Device, Wrapper, byte_view
 from f2tools.errors import DeviceError, Usage
+from f2tools.sizes import parse_size
 
 SECTOR = 512
 SECTOR_SIZES = (512, 4096)  # of GPT disks
@@ -203,9 +203,11 @@ def choose(device: Device, wanted: str) -> Device:
     """
     try:
         if wanted.startswith("+"):
-            if not re.fullmatch(r"\+[0-9]+|\+0[xX][0-9a-fA-F]+", wanted):
-                raise Usage(f"{device.name}: {wanted[1:]!r} is not a number of bytes")
-            return Slice(device, int(wanted[1:], 16 if wanted[1:3] in ("0x", "0X") else 10))
+            try:
+                start = parse_size(wanted[1:])
+            except ValueError as error:
+                raise Usage(f"{device.name}: {error}") from None
+            return Slice(device, start)
         partitions = read_partitions(device)
         found = [
             one

@@ -75,7 +75,7 @@ def offset_of(windows: Iterator[Events]) -> tuple[list[Events], int]:
         if len(events.payload.get(row, b"")) >= 16
     }
     if len(found) > 1:
-        raise Usage("the trace has I/O of several partitions; say with --offset where the volume begins, in sectors")
+        raise Usage("the trace has I/O of several partitions; say with --offset where the volume begins, as 2048s")
     return [events], found.pop() if found else 0
 
 
