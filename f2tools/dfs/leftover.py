@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from f2tools.dfs.inode import Inode
 from f2tools.dfs.layout import BLOCK, CHUNK, INODE_START, NOBODY, SLOT, WAL_START
 from f2tools.dfs.volume import Volume
-from f2tools.errors import Corrupt
+from f2tools.errors import Corrupt, DeviceError
 from f2tools.flash.vsl import WHOLE_SPACE
 
 FREE = "its inode is free"
@@ -85,11 +85,11 @@ class _Last:
         """(how many blocks from `base` on are the file's, why the others are not)."""
         if ino != self.ino:
             self.ino, self.inode, self.damaged = ino, None, False
-            if self.volume.block(self.volume.geo.inode_block(ino)) != bytes(BLOCK):
-                try:
+            try:
+                if self.volume.block(self.volume.geo.inode_block(ino)) != bytes(BLOCK):
                     self.inode = self.volume.inode(ino)
-                except Corrupt:
-                    self.damaged = True
+            except (Corrupt, DeviceError):
+                self.damaged = True
         if self.damaged:
             return WHOLE_SPACE, ""
         if self.inode is None:

@@ -194,3 +194,16 @@ def test_a_directory_of_many_orphans_takes_them_all() -> None:
     repair(layer, now=NOW)
     assert check(Volume(layer)).findings == []
     assert len(tree(Volume(layer))) == 302
+
+
+def test_an_inode_whose_block_can_t_be_read_costs_its_file_and_nothing_more() -> None:
+    image = sample()
+    block = reading(image).block(GEO.inode_block(FILE))
+    hurt = bytearray(image)
+    at = image.rfind(block)
+    hurt[at : at + len(block)] = random.Random(1).randbytes(len(block))
+    assert "DFS010" in codes(bytes(hurt))
+    after, said = repaired(bytes(hurt))
+    assert codes(after) == set()
+    assert said.lost
+    assert WHOLE.keys() - tree(reading(after)).keys() <= {b"/folder/file"}
