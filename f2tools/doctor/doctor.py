@@ -72,24 +72,29 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
 def _what(volume: Volume) -> list[str]:
     stat, geo = volume.statfs(), volume.geo
     label = bytes(volume.sb.volume_name).decode("utf-16-le", "replace").split("\0")[0]
-    total, free = stat["f_blocks"] * geo.block_size, stat["f_bfree"] * geo.block_size
+    total, free = _for_files(volume) * geo.block_size, stat["f_bfree"] * geo.block_size
     files = max(0, volume.cp.valid_inode_count - 1)
     name = f"called {label!r}" if label else "without a label"
     return [
         f"An F2FS volume {name}, {human_size(volume.device.size_bytes)}.",
-        f"{files:,} files and directories take {human_size(total - free)}; {human_size(free)} are free.",
+        f"{files:,} files and directories take {human_size(total - free)} of {human_size(total)}; "
+        f"{human_size(free)} are free.",
         "It was unmounted properly." if volume.clean else "It was not unmounted: power was lost, or it is in use.",
     ]
 
 
+def _for_files(volume: Volume) -> int:
+    """Blocks that files can have; statfs(2) counts tables and what cleaning needs as taken."""
+    return volume.cp.user_block_count
+
+
 def _risks(volume: Volume, waiting: int) -> list[str]:
     found: list[str] = []
-    stat = volume.statfs()
     if waiting:
         found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back.")
     if volume.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
         found.append("The kernel has asked for a check of this volume.")
-    used = 100 - 100 * stat["f_bavail"] / max(1, stat["f_blocks"])
+    used = 100 - 100 * volume.statfs()["f_bavail"] / max(1, _for_files(volume))
     if used >= FULL_PERCENT:
         found.append(f"It is {used:.0f} % full; writing gets slow, and wears the flash, when little is free.")
     return found

@@ -25,6 +25,14 @@ def test_a_sound_volume_is_called_sound(tmp_path: Path) -> None:
     assert image.read_bytes() == before
 
 
+def test_what_cleaning_needs_is_not_counted_as_files(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    assert f2("mkfs", "-q", image, "--size", "46M").code == 0
+    text = f2("doctor", image).out.decode()
+    assert "  0 files and directories take 8 KiB of 2 MiB" in text
+    assert "At risk" not in text
+
+
 def test_a_damaged_volume_is_copied_out_before_it_is_repaired(damaged: Callable[[str], Reference]) -> None:
     done = f2("doctor", damaged("inode-nlink").path)
     text = done.out.decode()
