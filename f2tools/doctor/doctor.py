@@ -133,7 +133,7 @@ def _steps(found: Diagnosis, waiting: int) -> list[tuple[str, str]]:
 
 def _not_a_volume(image: str, why: str) -> Diagnosis:
     return Diagnosis(
-        image, False, [_sentence(why)], ["It can't be opened as an F2FS volume."], [],
+        image, False, [_sentence(why.removeprefix(f"{image}: "))], ["It can't be opened as an F2FS volume."], [],
         [
             (command_line("f2tools", "fsck", "--rescue", image), "looks for the remains of one in every block"),
             (command_line("f2tools", "carve", image), "looks for files by how they begin"),
