@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
@@ -299,7 +300,7 @@ class Maker:
                 if len(opened) > 1:
                     os.close(opened.pop(0))
             if self.force:
-                self.clear(directory, name)
+                self.clear(directory, name, stat.S_IFMT(inode.i_mode))
             link_again(at, parts[-1], made, directory.fd, name)
         except Replaced as error:
             self.lose(directory, name, str(error))
@@ -323,7 +324,7 @@ class Maker:
                     self.lose(directory, name, f"the link is {self.volume.secrets.why_locked(inode)}")
                     return None
                 target = File(self.volume, inode).readlink()
-                self._making(directory, name, lambda: os.symlink(target, name, dir_fd=directory.fd))
+                self._making(directory, name, stat.S_IFLNK, lambda: os.symlink(target, name, dir_fd=directory.fd))
             elif inode.kind == "unknown":
                 self.lose(directory, name, f"mode {inode.i_mode:#o} is of no kind of file")
                 return None
@@ -333,7 +334,8 @@ class Maker:
             else:
                 device = _device(inode)
                 mode = inode.i_mode & ~0o7777 | 0o600
-                self._making(directory, name, lambda: os.mknod(name, mode, device, dir_fd=directory.fd))
+                kind = stat.S_IFMT(mode)
+                self._making(directory, name, kind, lambda: os.mknod(name, mode, device, dir_fd=directory.fd))
             return self._finish_name(directory, name, inode)
         except F2fsError as error:
             if isinstance(error, TargetFull):
@@ -350,18 +352,21 @@ class Maker:
                 self.failed(directory, name, error)
         return None
 
-    def _making(self, directory: Directory, name: bytes, make: Callable[[], Any]) -> Any:
+    def _making(self, directory: Directory, name: bytes, kind: int, make: Callable[[], Any]) -> Any:
         """Make something that must not be there yet; with `force`, what is there goes first."""
         try:
             return make()
         except FileExistsError:
             if not self.force:
                 raise
-        self.clear(directory, name)
+        self.clear(directory, name, kind)
         return make()
 
-    def clear(self, directory: Directory, name: bytes) -> None:
-        """Take away what is in the way; FileExistsError where that has another name, as it may have been made here."""
+    def clear(self, directory: Directory, name: bytes, kind: int = 0) -> None:
+        """Take away what is in the way; FileExistsError where that has another name, as it may have been made here.
+
+        kind: S_IFMT of what comes there; a device, pipe or socket makes room for one of its kind only.
+        """
         try:
             status = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -370,7 +375,7 @@ class Maker:
             raise FileExistsError(errno.EEXIST, SAME_NAME)
         if (status.st_dev, status.st_ino) in self.image_files:
             raise OSError(errno.EBUSY, "the image itself has this name")
-        if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
+        if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR, kind):
             raise OSError(errno.EBUSY, "a device, pipe or socket has this name, and is not replaced")
         os.unlink(name, dir_fd=directory.fd)
 
@@ -384,7 +389,8 @@ class Maker:
                 self.failed(directory, name, error)
                 return -1
         try:
-            return self._making(directory, name, lambda: os.open(name, _NEW_FILE, mode, dir_fd=directory.fd))
+            make = partial(os.open, name, _NEW_FILE, mode, dir_fd=directory.fd)
+            return self._making(directory, name, stat.S_IFREG, make)
         except OSError as error:
             self.failed(directory, name, error)
             return -1
