@@ -15,6 +15,7 @@ from pathlib import Path
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import F2FS_NAME_LEN
+from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.volume.geometry import Geometry
 
 MOST_VALUE = 64 << 10  # bytes of one value; the longest that a scan writes is the path of the image
@@ -84,6 +85,8 @@ def _rule(table: str, column: str, kind: str, geo: Geometry) -> str:
         else:
             high = _BYTES.get(full, high)
         rule = f"typeof({column}) = 'integer' AND {column} BETWEEN {low} AND {high}"
+        if full == "inode.mode":
+            rule += f" AND {column} >> 12 IN ({', '.join(str(kind >> 12) for kind in S_IFMTS)})"
     elif kind == "BLOB":
         rule = f"typeof({column}) = 'blob' AND length({column}) <= {F2FS_NAME_LEN}"
     else:
