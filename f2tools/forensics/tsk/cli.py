@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.options import Size, image_argument, key_option
+from f2tools.options import Size, image_argument, key_option, say_waiting
 from f2tools.text import printable
 from f2tools.version import __version__
 
@@ -105,6 +105,7 @@ def _case(
     with open_to_examine(name, (), keys) as volume, Case(volume, index_path) as case:
         for text in volume.warnings:
             click.echo(f"f2tools: warning: {printable(text)}", err=True)
+        say_waiting(volume, name)
         yield case
 
 
