@@ -42,7 +42,7 @@ def command_of(name: str) -> tuple[click.Command, bool]:
     command: click.Command = getattr(import_module(module), attribute)
     own = copy.copy(command)
     own.params = [parameter for parameter in command.params if parameter.name not in _OF_THE_IMAGE]
-    return own, len(own.params) < len(command.params)
+    return own, any(parameter.name == "image" for parameter in command.params)
 
 
 def summary(name: str) -> str:
