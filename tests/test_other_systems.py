@@ -94,7 +94,8 @@ def places(image: Path, directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.peer
-def test_every_command_names_ext4_and_none_harms_it(tmp_path: Path) -> None:
+def test_every_command_names_ext4_and_none_harms_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # what is advised keeps its undo logs there
     image = with_ext4(tmp_path)
     before = digest(image)
     words = places(image, tmp_path)

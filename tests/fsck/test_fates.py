@@ -139,7 +139,10 @@ def test_a_repair_names_the_files_of_which_bytes_are_missing_and_says_so_in_word
     assert "files whole and where they were" in text
 
 
-def test_after_damage_the_next_step_is_said(damaged: Callable[[str], Reference]) -> None:
+def test_after_damage_the_next_step_is_said(
+    damaged: Callable[[str], Reference], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the advised log is one that is not there yet
     image = damaged("inode-blocks").path
     last = f2("fsck", image).out.decode().splitlines()[-1]
     assert last.startswith(f"next: `f2tools fsck --salvage DIR {image}` copies out")

@@ -116,7 +116,7 @@ def test_more_sectors_than_there_are(tmp_path: Path) -> None:
 def test_a_directory_is_no_image(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="directory"):
         f2mkfs(tmp_path)
-    with pytest.raises(F2fsError, match="no folder"):
+    with pytest.raises(F2fsError, match="no directory"):
         f2mkfs(tmp_path / "missing/image", "--size", "64M")
 
 
