@@ -49,7 +49,7 @@ def max_blocks(n: int, per: int, own: int = 0) -> int:
     return own + per * direct_nodes(n)
 
 
-def path_of(number: int, n: int) -> list[tuple[int, int]]:
+def node_path(number: int, n: int) -> list[tuple[int, int]]:
     """From the inode to a direct node: (index in i_nid or in the node above, offset); OSError EFBIG beyond the last.
 
     See get_node_path() in fs/f2fs/node.c.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, F2FS_COMPRESS_RELEASED, NEW_ADDR, NULL_ADDR
-from f2tools.f2fs.layout.node_tree import branches, max_blocks, path_of
+from f2tools.f2fs.layout.node_tree import branches, max_blocks, node_path
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
@@ -82,7 +82,7 @@ class Mapper:
         slots = inode.nids
         owner = inode.ino
         found: tuple[int, NDArray[np.uint8]] | None = None
-        for index, offset in path_of(number, self.geo.addrs_per_block):
+        for index, offset in node_path(number, self.geo.addrs_per_block):
             nid = int(slots[index])
             if nid:
                 block = self._nodes.block(nid, inode.ino)

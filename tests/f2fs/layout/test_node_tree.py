@@ -15,7 +15,7 @@ from f2tools.f2fs.layout.node_tree import (
     leads_to_nodes,
     max_blocks,
     number_of,
-    path_of,
+    node_path,
     place_of,
 )
 
@@ -49,11 +49,11 @@ def tree(request: pytest.FixtureRequest) -> Tree:
 
 def test_direct_nodes_are_found_from_their_number_and_say_it_by_their_offset(tree: Tree) -> None:
     assert direct_nodes(tree.n) == len(tree.direct)
-    assert [path_of(number, tree.n) for number in range(len(tree.direct))] == tree.direct
+    assert [node_path(number, tree.n) for number in range(len(tree.direct))] == tree.direct
     assert [number_of(path[-1][1], tree.n) for path in tree.direct] == list(range(len(tree.direct)))
-    assert (path_of(-1, tree.n), number_of(0, tree.n)) == ([], -1)
+    assert (node_path(-1, tree.n), number_of(0, tree.n)) == ([], -1)
     with pytest.raises(OSError, match="File too large"):
-        path_of(len(tree.direct), tree.n)
+        node_path(len(tree.direct), tree.n)
 
 
 def test_every_node_knows_the_one_above(tree: Tree) -> None:

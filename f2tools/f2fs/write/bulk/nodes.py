@@ -18,7 +18,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import footers_in, inode_in
 from f2tools.f2fs.layout.node import Inode as InodeLayout
-from f2tools.f2fs.layout.node_tree import is_dnode, path_of
+from f2tools.f2fs.layout.node_tree import is_dnode, node_path
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.write.bulk.plan import BLOCKS_AT_ONCE, NewFile, node_paths
 from f2tools.f2fs.write.bulk.target import Target
@@ -59,7 +59,7 @@ class LargeFile:
         for path, nid in zip(wanted, self._vol.nat.take(len(wanted)) if wanted else [], strict=True):
             self._paths[path] = nid
         self._numbers = numbers
-        direct = np.array([self._paths[tuple(path_of(number, n))] for number in numbers.tolist()], np.int64)
+        direct = np.array([self._paths[tuple(node_path(number, n))] for number in numbers.tolist()], np.int64)
         inside = fofs < self._own
         which = np.searchsorted(numbers, (fofs - self._own) // self._per)
         padded = np.append(direct, 0)

@@ -21,7 +21,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_ROOT_INO,
 )
 from f2tools.f2fs.layout.file_type import file_type
-from f2tools.f2fs.layout.node_tree import path_of
+from f2tools.f2fs.layout.node_tree import node_path
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_ADVISE
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content, SourceEntry
@@ -207,7 +207,7 @@ def node_paths(numbers: list[int], addrs_per_block: int) -> dict[tuple[tuple[int
     """The paths from the inode to these direct nodes and all nodes above them, each with 0; OSError EFBIG."""
     paths: dict[tuple[tuple[int, int], ...], int] = {}
     for number in numbers:
-        path = tuple(path_of(number, addrs_per_block))
+        path = tuple(node_path(number, addrs_per_block))
         for depth in range(1, len(path) + 1):
             paths.setdefault(path[:depth], 0)
     return paths
