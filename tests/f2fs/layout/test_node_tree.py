@@ -14,8 +14,8 @@ from f2tools.f2fs.layout.node_tree import (
     kind_of_node,
     leads_to_nodes,
     max_blocks,
-    number_of,
     node_path,
+    number_of,
     place_of,
 )
 
