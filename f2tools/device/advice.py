@@ -40,8 +40,8 @@ OPEN_FIRST = {
     "swap space": "it holds memory that was swapped out, no files",
 }
 READ_BY = {
-    DFS: "`f2tools dfs dump info`",
-    DFFS: "`f2tools dffs dump info`",
+    DFS: "f2tools dfs fsck",
+    DFFS: "f2tools dffs fsck",
     "ext2": "e2fsck -fn",
     "ext3": "e2fsck -fn",
     "ext4": "e2fsck -fn",
@@ -53,6 +53,7 @@ READ_BY = {
     "SquashFS": "unsquashfs -l",
     "EROFS": "fsck.erofs",
 }
+EXTRACTED_BY = {DFS: "f2tools dfs dump extract", DFFS: "f2tools dffs dump extract"}
 
 
 def foreign(device: Device) -> list[Signature]:
@@ -85,13 +86,40 @@ def what_is_there(device: Device) -> str:
     return f"no superblock has the magic 0xf2f52010, and nothing else that is known is there; {_rescue(device)}"
 
 
+def steps(device: Device) -> list[tuple[str, str]]:
+    """What can be done next with a device that is no volume, as (command, what it does); empty where nothing can."""
+    name = device.name
+    found: list[tuple[str, str]] = []
+    if not device.size_bytes or _zeros(device) == device.size_bytes:
+        return found
+    partitions = read_partitions(device)
+    found += [
+        (command_line("f2tools", "doctor", f"{name}@{one.number}"), f"looks at partition {one.number}")
+        for one in partitions[:MOST_PARTITIONS]
+    ]
+    is_other = False
+    for other in foreign(device)[: 0 if partitions else 1]:
+        if other.name in UNPACK:
+            return [(UNPACK[other.name].format(command_line(name)), "unpacks it; then look at what was in it")]
+        is_other = True
+        if other.name in READ_BY:
+            found.append((f"{READ_BY[other.name]} {command_line(name)}", "checks what is there, and writes nothing"))
+        if other.name in EXTRACTED_BY:
+            found.append((f"{EXTRACTED_BY[other.name]} {command_line(name, '-o', 'DIR')}", "copies all files out"))
+    mistake = "if it was made over a volume by mistake: " if is_other else ""
+    rescue = command_line("f2tools", "fsck", "--rescue", name)
+    found.append((rescue, f"{mistake}looks for the remains of one in every block"))
+    found.append((command_line("f2tools", "carve", name), f"{mistake}looks for files by how they begin"))
+    return found
+
+
 def _named(device: Device, name: str) -> str:
     if name in UNPACK:
         return f"it is a {name}; unpack it first: {UNPACK[name].format(command_line(device.name))}"
     lost = f"if it was made over a volume by mistake: {_rescue(device)}"
     if name in OPEN_FIRST:
         return f"it holds {name}; {OPEN_FIRST[name]}; {lost}"
-    look = f"; {READ_BY[name]} looks at it" if name in READ_BY else ""
+    look = f"; `{READ_BY[name]} {command_line(device.name)}` looks at it" if name in READ_BY else ""
     return f"it holds {name}{look}; {lost}"
 
 

@@ -36,7 +36,8 @@ def doctor(ctx: click.Context, image: str, devices: tuple[str, ...], as_json: bo
             if lines:
                 click.echo(f"{title}:")
                 click.echo("\n".join(f"  {printable(line)}" for line in lines))
-        click.echo("What to do next:" if not found.healthy else "What you can do:")
+        if found.steps:
+            click.echo("What to do next:" if not found.healthy else "What you can do:")
         for command, text in found.steps:
             click.echo(f"  {command}\n      {text}")
     if not found.healthy:

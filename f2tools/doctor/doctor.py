@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from f2tools.device.advice import steps
 from f2tools.device.media.remote import without_credentials
+from f2tools.device.open import open_device
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout.constants import CP_ERROR_FLAG, CP_FSCK_FLAG
 from f2tools.f2fs.volume.recovery import fsynced_files
@@ -51,7 +53,7 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     try:
         volume = open_volume(image, devices)
     except NotF2fs as error:
-        return _not_a_volume(without_credentials(image), str(error))
+        return _not_a_volume(image, devices, str(error))
     with volume:
         found = Diagnosis(without_credentials(image), True, _what(volume))
         waiting = fsynced_files(volume)
@@ -131,15 +133,11 @@ def _steps(found: Diagnosis, waiting: int) -> list[tuple[str, str]]:
     return steps
 
 
-def _not_a_volume(image: str, why: str) -> Diagnosis:
-    return Diagnosis(
-        image, False, [_sentence(why.removeprefix(f"{image}: "))], ["It can't be opened as an F2FS volume."], [],
-        [
-            (command_line("f2tools", "fsck", "--rescue", image), "looks for the remains of one in every block"),
-            (command_line("f2tools", "carve", image), "looks for files by how they begin"),
-        ],
-        why,
-    )  # fmt: skip
+def _not_a_volume(image: str, devices: Sequence[str], why: str) -> Diagnosis:
+    name = without_credentials(image)
+    what = [_sentence(why.removeprefix(f"{name}: "))]
+    with open_device(image, extra=devices) as device:
+        return Diagnosis(name, False, what, ["It can't be opened as an F2FS volume."], [], steps(device), why)
 
 
 def _sentence(text: str) -> str:

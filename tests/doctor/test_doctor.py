@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,3 +61,30 @@ def test_what_is_no_volume_is_said_so(content: bytes, tmp_path: Path) -> None:
     assert "What it is:\n  Not an F2FS image: " in done.out.decode()
     assert "can't be opened as an F2FS volume" in done.out.decode()
     assert f2("doctor", tmp_path / "none").code == 8
+
+
+@pytest.mark.parametrize(("system", "size"), [("dfs", "16M"), ("dffs", "32M")])
+def test_an_image_of_a_sister_system_is_sent_to_its_own_commands(system: str, size: str, tmp_path: Path) -> None:
+    image = tmp_path / "card ö"
+    assert f2(system, "mkfs", image, "--size", size).code == 0
+    before = image.read_bytes()
+    found = json.loads(f2("doctor", "--json", image).out)
+    assert [step["text"] for step in found["steps"]][:2] == [
+        "checks what is there, and writes nothing", "copies all files out",
+    ]  # fmt: skip
+    for step in found["steps"][:2]:
+        _, *words = shlex.split(step["command"].replace(" DIR", f" {shlex.quote(str(tmp_path / 'out'))}"))
+        assert f2(*words).code == 0, step
+    assert all(step["text"].startswith("if it was made over a volume") for step in found["steps"][2:])
+    assert image.read_bytes() == before
+
+
+def test_a_disk_is_sent_to_its_partitions_and_zeros_to_nothing(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    parts = [struct.pack("<B3xB3xII", 0, 0x83, start << 11, 4 << 11) for start in (1, 5)]
+    disk.write_bytes((bytes(446) + b"".join(parts) + bytes(32) + b"\x55\xaa").ljust(9 << 20, b"\0"))
+    steps = json.loads(f2("doctor", "--json", disk).out)["steps"]
+    assert [step["command"] for step in steps[:2]] == [f"f2tools doctor {disk}@{number}" for number in (1, 2)]
+    assert "nothing but zeros" in f2("doctor", f"{disk}@2").out.decode()
+    (tmp_path / "zeros").write_bytes(bytes(1 << 20))
+    assert json.loads(f2("doctor", "--json", tmp_path / "zeros").out)["steps"] == []
