@@ -1,4 +1,4 @@
-"""Run the checks over one image, in the order in which they can be, and gather what they say."""
+"""Run the checks over one image, in the order in which they build on each other, and gather their findings."""
 
 from __future__ import annotations
 

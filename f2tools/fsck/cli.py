@@ -214,7 +214,7 @@ def _say_findings(
 
 
 def _say_mounted(image: str) -> None:
-    """A note where the kernel may change the volume meanwhile."""
+    """Warn where the kernel may change the volume meanwhile."""
     where = mounted_by_the_kernel(image)
     if where is not None:
         click.echo(
@@ -270,7 +270,7 @@ def _checked(
 
 
 def _say_memory(image: Any, memory: int) -> None:
-    """Say so where a volume needs more memory than is allowed: it is checked all the same, as nothing else helps."""
+    """Say where a volume needs more memory than is allowed; it is checked all the same, as nothing else helps."""
     from f2tools.fsck.facts.scan import needed_bytes
 
     if image.pack is None:
@@ -285,7 +285,7 @@ def _say_memory(image: Any, memory: int) -> None:
 
 
 class Way(NamedTuple):
-    """How to repair: what the options say."""
+    """How to repair, from the options."""
 
     careful: bool
     data: bool
@@ -377,7 +377,7 @@ def _folded(lines: list[str], what: str, everything: bool) -> list[str]:
 
 
 def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None:
-    """How the image stands now, and what can be done next."""
+    """The state of the image now, and what can be done next."""
     left = ", ".join(f"{code} ({count})" for code, count in sorted(outcome.left.items()))
     name, size = printable(path), human_size(outcome.written_bytes)
     written = outcome.better and not way.dry_run
@@ -453,7 +453,7 @@ def _undo_name(path: str) -> str:
 
 
 def _say_what_next(path: str, other: str) -> None:
-    """What to do after a rescue that was only looked at."""
+    """What to do after a rescue that was only tried in memory."""
     copies = f"{_command('fsck', '--rescue', '--salvage', 'DIR', path)} copies out what can be read"
     if other:
         click.echo(f"next: nothing, if {other} is what should be there; {copies}", err=True)
@@ -503,7 +503,7 @@ def _say_salvaged(result: Salvage, as_json: bool, verbose: bool) -> int:
 
 
 def _ask(group: str, findings: list[Finding]) -> bool:
-    """Ask about a group of repairs; no where nobody is there to answer."""
+    """Ask about a group of repairs; the answer is no where nobody can be asked."""
     codes = ", ".join(sorted({finding.code for finding in findings}))
     text = f"{GROUPS.get(group, group)} ({len(findings)} findings: {codes})"
     if not sys.stdin.isatty():

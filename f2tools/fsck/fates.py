@@ -1,4 +1,4 @@
-"""What became of each file in a repair: whole, whole but for a guess, partly there, empty, moved, or gone.
+"""What became of each file in a repair: whole, whole except for a guess, partly there, empty, moved, or gone.
 
 Three things are compared: the names that the first check found and those of the last, what led nowhere on the way
 (`Losses`), and what the repair had to guess (`Guesses`).  How much of a file is there is read from the repaired volume.
@@ -40,9 +40,9 @@ class State(StrEnum):
 
     WHOLE = "whole"
     GUESSED = "guessed"  # all there, with a size or attributes that are guesses
-    DOUBTFUL = "doubtful"  # all that is known of is there, and something says that there was more
+    DOUBTFUL = "doubtful"  # everything known of is there, and something says that there was more
     PARTIAL = "partial"
-    EMPTY = "empty"  # it had content, and no byte of it is there
+    EMPTY = "empty"  # it had content, and no byte of it is left
     GONE = "gone"
 
 
@@ -80,7 +80,7 @@ class Fate:
 
     @property
     def percent(self) -> int | None:
-        """How much of it is there; 100 and 0 only where that is all and nothing."""
+        """How much of it is there, in percent; 100 and 0 mean exactly all and nothing."""
         return percent_there(self.there, self.ranges)
 
     @property
@@ -130,7 +130,7 @@ class Fates:
 
 
 def percent_there(there: int | None, ranges: tuple[tuple[int, int], ...]) -> int | None:
-    """How much of a file is there; 100 and 0 only where that is all and nothing, None where it is not known."""
+    """How much of a file is there, in percent; 100 and 0 mean exactly all and nothing, None unknown."""
     missing = sum(length for _, length in ranges)
     if there is None or not missing:
         return None if there is None else 100
@@ -144,12 +144,12 @@ def missing_bytes(ranges: tuple[tuple[int, int], ...], most: int = 8) -> str:
 
 
 def in_lost_found(path: str) -> bool:
-    """Whether a path lies in lost+found, or what is called so where a file has that name."""
+    """Whether a path lies in lost+found, or in what takes its place where a file has that name."""
     return path.startswith(LOST_FOUND) and path.count("/") > 1
 
 
 class CutOffOverlay(Wrapper):
-    """An overlay that says what it does not have: beyond the end of the image only what was written can be read."""
+    """An overlay that admits what it does not have: beyond the end of the image only what was written can be read."""
 
     def __init__(self, overlay: Overlay, real_size: int) -> None:
         super().__init__(overlay)
@@ -185,7 +185,7 @@ def fates(losses: Losses, guesses: Guesses, volume: Volume, real_size: int) -> F
 
 
 def fates_of(losses: Losses, repairer: Repairer, real_size: int) -> Fates | None:
-    """What becomes of the files of a volume by the repair that lies in memory; None where that can't be told."""
+    """What becomes of the files of a volume by the repair that is in memory; None where that can't be told."""
     with suppress(*DEFECTS):
         volume = Volume(StaysOpen(CutOffOverlay(repairer.overlay, real_size)))
         return fates(losses, repairer.guesses, volume, real_size)
@@ -215,7 +215,7 @@ class _Judge:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def names(self) -> None:
-        """Who has another name than before, or none any more."""
+        """Which files have another name than before, or none any more."""
         first, last = self._losses.first, self._last
         new: dict[int, list[str]] = {}
         for entry in last.not_in(first).tolist() if first is not None else ():
@@ -237,14 +237,14 @@ class _Judge:
                 self._found[ino] = Fate(where, paths[0], ino, self._type(ino), reason=reason)
 
     def _moved(self, path: str, ino: int, new: dict[int, list[str]]) -> bool:
-        """Whether who had this path has another now, that it did not have before."""
+        """Whether the file that had this path now has another path, which it did not have before."""
         if ino in new and path not in new[ino]:
             self._found.setdefault(ino, Fate(path, new[ino][0], ino, self._type(ino)))
             return True
         return False
 
     def _lost(self, path: str, ino: int, kind: str) -> None:
-        """A name that is no more, unless another inode has taken it, as it should have been."""
+        """A name that is gone, unless another inode has taken it, as it should have been."""
         with suppress(*DEFECTS):
             self._volume.path(path, follow=False)
             return
@@ -255,7 +255,7 @@ class _Judge:
     # -- contents -------------------------------------------------------------------------------------------------
 
     def contents(self, cut_off: dict[int, list[int]]) -> None:
-        """How much of each file is there of which something was lost or guessed."""
+        """How much is there of each file of which something was lost or guessed."""
         losses, guesses = self._losses, self._guesses
         for ino in sorted({*losses.ranges, *losses.fewer, *cut_off, *guesses.made, *guesses.sized, *guesses.older}):
             inode = self._inode(ino)
@@ -295,7 +295,7 @@ class _Judge:
         return fate
 
     def _holes(self, inode: Inode, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """(first file block, count) of what nothing is mapped to within a span of a file."""
+        """(first file block, count) of the holes within a span of a file."""
         if inode.has_inline_data or inode.has_inline_dentry:
             return
         first, end = span[0], min(sum(span), -(-inode.i_size // self._size))

@@ -1,4 +1,4 @@
-"""Every field of an inode, a node footer and a directory entry: what else tells what it is, and what only it knows.
+"""Every field of an inode, a node footer and a directory entry: what else tells its value, and what only it knows.
 
 Where one is wrong, a repair asks the others.  docs/problems.md shows this table, and the tests that make one field
 wrong after the other accept the loss of what stands in the last column, and of nothing else.

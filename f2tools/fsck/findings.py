@@ -1,7 +1,7 @@
 """What fsck has to say: the kind of a problem (`Problem`, from the catalogue) and one occurrence of it (`Finding`).
 
-Both are values.  A finding says where, what was found, what was expected, and which repair would put it right; who
-prints it or acts on it is another matter.
+Both are values.  A finding says where, what was found, what was expected, and which repair would put it right; printing
+it or acting on it is for others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the checks of a repair see being lost: pointers that lead nowhere, names without an inode, the names of before.
+"""What the checks of a repair see being lost: pointers that lead nowhere, names without an inode, earlier names.
 
-A repair leaves a hole where nothing is left, and a check of its result is silent about it.  So whoever wants to say
-afterwards what became of the files watches the checks on the way.  What it comes to is for `fates`.
+A repair leaves a hole where nothing is left, and a check of its result is silent about it.  So this watches the checks
+on the way, to say afterwards what became of the files.  `fates` draws the conclusions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENTRY = np.dtype(
 
 
 class NamesBefore:
-    """Who had which name when a check looked: the entries below the root, without the tree that they came from."""
+    """Which inode had which name at a check: the entries below the root, without the tree that they came from."""
 
     def __init__(self, tree: Tree, read: Callable[[int, int], bytes]) -> None:
         """`read` gives bytes of the volume as they were then: byte offset, length."""

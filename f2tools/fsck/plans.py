@@ -78,7 +78,7 @@ class Lengthen(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class PutTogetherPack(RepairPlan):
-    """Put a checkpoint pack together from what is left of both, or from a scan."""
+    """Put together a checkpoint pack from what is left of both, or from a scan."""
 
     name: ClassVar[str] = "checkpoint"
     pack: int
@@ -212,7 +212,7 @@ class SetFooterOwner(SetFooter):
 
 @dataclass(frozen=True, slots=True)
 class FindChild(RepairPlan):
-    """Look for the node that a pointer should lead to; else make it anew of what it led to, or clear the pointer."""
+    """Look for the node that a pointer should lead to; else make it anew from what it led to, or clear the pointer."""
 
     name: ClassVar[str] = "node-pointer"
     nid: int
@@ -241,7 +241,7 @@ class CutChain(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class SetField(RepairPlan):
-    """Set a field of an inode; without a value, to one that can be."""
+    """Set a field of an inode; without a value, to a possible one."""
 
     name: ClassVar[str] = "inode-field"
     ino: int
@@ -251,7 +251,7 @@ class SetField(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class SetFieldEarly(SetField):
-    """Set a field of an inode that misleads all who read the others."""
+    """Set a field of an inode that makes readers misread the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class ClearNodePointers(SetField):
 
 @dataclass(frozen=True, slots=True)
 class ClearClusters(SetField):
-    """Clear the addresses of clusters that can't be."""
+    """Clear the addresses of impossible clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class SetParentName(SetField):
 
 @dataclass(frozen=True, slots=True)
 class FindKind(RepairPlan):
-    """Ask all who know what an inode is."""
+    """Ask all witnesses of what an inode is."""
 
     name: ClassVar[str] = "inode-mode"
     ino: int
@@ -306,7 +306,7 @@ class FindKind(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class SetKind(RepairPlan):
-    """Let an inode be what most say that it is."""
+    """Let an inode have the type that most witnesses name."""
 
     name: ClassVar[str] = "inode-mode"
     ino: int
@@ -315,7 +315,7 @@ class SetKind(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class ClearAdvise(RepairPlan):
-    """Take a mark of i_advise away."""
+    """Clear a mark of i_advise."""
 
     name: ClassVar[str] = "inode-advise"
     ino: int
@@ -332,7 +332,7 @@ class Reseal(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceBlank(RepairPlan):
-    """Look for an older copy of an inode that is blank; else make it anew of what is left of it, or free it."""
+    """Look for an older copy of an inode that is blank; else make it anew from what is left of it, or free it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +368,7 @@ class CopyBlock(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class SetAliasExtent(RepairPlan):
-    """Set the extent of a file that stands for a device."""
+    """Set the extent of a device alias."""
 
     name: ClassVar[str] = "alias-extent"
     ino: int
@@ -421,7 +421,7 @@ class FindName(EntryPlan):
 
 @dataclass(frozen=True, slots=True)
 class MendName(EntryPlan):
-    """Look for the name that has the entry's hash; else change the bytes that can't be in a name."""
+    """Look for the name that has the entry's hash; else change the bytes that a name can't have."""
 
     name: ClassVar[str] = "dentry-name"
 
@@ -458,7 +458,7 @@ class SetType(EntryPlan):
 
 @dataclass(frozen=True, slots=True)
 class FindTarget(EntryPlan):
-    """Look for the inode of an entry; else make it anew of what is left of it, or remove the entry."""
+    """Look for the inode of an entry; else make it anew from what is left of it, or remove the entry."""
 
     name: ClassVar[str] = "dentry-target"
     target: int
@@ -549,7 +549,7 @@ class RewriteQuotaFile(RepairPlan):
 
 @dataclass(frozen=True, slots=True)
 class CountQuota(RepairPlan):
-    """Count the use anew of which a quota file is wrong."""
+    """Count anew the use that a quota file states wrongly."""
 
     name: ClassVar[str] = "quota"
     kind: str

@@ -3,7 +3,7 @@
 The letter of a code tells the area: S superblock, C checkpoint, J journals, N node address table, G segment information
 table, A summaries, L open logs, F nodes, I inodes, B data blocks, D directories, X extended attributes, Z compression,
 V verity, Q quota, O orphans, R fsync'ed after the checkpoint, W zones, U what can't be reached, H the device.
-docs/problems.md is made from this list.  A code that is no longer given stays reserved.
+docs/problems.md is made from this list.  A code that is no longer used stays reserved.
 """
 
 from __future__ import annotations

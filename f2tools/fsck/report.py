@@ -1,4 +1,4 @@
-"""The report of a check for people: findings by severity, a map of where the damage is, and how it stands."""
+"""The report of a check for people: findings by severity, a map of where the damage is, and the state of the volume."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines_of(report: CheckReport, name: str, geo: Geometry | None, everything: b
 
 
 def summary_of(report: CheckReport) -> str:
-    """One line: how it stands."""
+    """One line: the state of the volume."""
     seen = f"{report.inodes:,} inodes, {report.dentries:,} directory entries"
     counts = report.severities
     if report.sound:

@@ -1,7 +1,7 @@
 """The worst cases: a volume of which only nodes and data are left is found again by its nodes; see `found_layout`.
 
-What is there of the tables may be older than the nodes, and worse than nothing.  Both ways are gone, with the tables
-and without, and the one that leaves less unfound counts.
+What is left of the tables may be older than the nodes, and worse than nothing.  Both ways are tried, with the tables
+and without, and the one that finds more is taken.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Outcome(NamedTuple):
 
 
 def _outcome(overlay: Overlay, memory_bytes: int) -> _Outcome:
-    """How a repair of this would end."""
+    """The result that a repair of this would have."""
     losses = Losses()
     try:
         before = check(Image(StaysOpen(overlay)), memory_bytes=memory_bytes)

@@ -1,8 +1,8 @@
 """Salvage: what can be read of a damaged volume is copied out, and the image stays as it is.
 
-The repair is made in memory, all of it, and files are taken from its result by the engine that all extraction uses.  A
+The repair is made in memory, and files are taken from its result by the engine that all extraction uses.  A
 repair leaves holes where nothing is left, so what it removed is noted on the way: pointers that led nowhere, names
-without an inode, blocks beyond the end of the image.  What then is still missing in the result was lost.
+without an inode, blocks beyond the end of the image.  What is still missing in the result was lost.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class Partial:
 
 @dataclass
 class Salvage:
-    """What came of it.  Every file below `files` that is in none of the lists is whole.
+    """What was copied.  Every file below `files` that is in none of the lists is whole.
 
-    Of `guessed` all that is known of is there, with a size or attributes that are guesses; of `doubtful` something says
-    that there was more; of `partial` a part is there, of `empty` no byte.
+    Of `guessed` files everything known of is there, with a size or attributes that are guesses; of `doubtful` ones
+    something says that there was more; of `partial` ones a part is there, of `empty` ones no byte.
     """
 
     image: str
@@ -183,7 +183,7 @@ def _salvage(
 
 
 def _repair(repairer: Repairer) -> tuple[Outcome | None, str]:
-    """The repair in memory; where even that goes wrong, what it reached counts."""
+    """The repair in memory; where it fails, as far as it got."""
     try:
         before = check(Image(StaysOpen(repairer.overlay)))
         before.tree = None
@@ -195,7 +195,7 @@ def _repair(repairer: Repairer) -> tuple[Outcome | None, str]:
 
 
 def _volume(device: Device) -> Volume:
-    """The repaired volume with what was fsync'ed after its checkpoint, or without where that can't be had."""
+    """The repaired volume with what was fsync'ed after its checkpoint, or without where that can't be recovered."""
     with suppress(*DEFECTS):
         return recovered(StaysOpen(device))
     return Volume(device)

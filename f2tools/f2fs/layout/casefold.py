@@ -22,9 +22,9 @@ _ROW = 7
 def casefold(name: bytes, *, keep_ignorable: bool = False) -> bytes | None:
     """The name as a casefolded directory hashes and compares it; None where the bytes themselves are taken instead.
 
-    That is so for what is not UTF-8, for what folds to nothing, and for what folds to F2FS_NAME_LEN bytes or more (see
+    That is so for names that are not UTF-8, that fold to nothing, or that fold to F2FS_NAME_LEN bytes or more (see
     f2fs_init_casefolded_name() in fs/f2fs/dir.c); where the encoding is strict the kernel refuses such names.
-    keep_ignorable: as Linux 6.12 did, and stable kernels of that time, before it was taken back.
+    keep_ignorable: as Linux 6.12, and stable kernels of that time, did before the change was reverted.
     """
     end = name.find(b"\0")  # in a damaged directory; the kernel's cursor ends there
     if end >= 0:
@@ -81,9 +81,9 @@ def _table() -> tuple[list[int], list[int], bytes]:
     return starts, ends, data[6::_ROW]
 
 
-# Names that aren't UTF-8.  The kernel does not refuse all of them: its cursor, utf8byte() in fs/unicode/utf8-norm.c,
-# takes every continuation byte for the rest of a character that it has looked up, so superfluous ones pass, and come
-# out again in each pass that sorts the marks around them.  Hashes on the disk depend on it.
+# Names that aren't UTF-8. The kernel does not refuse all of them: its cursor, utf8byte() in fs/unicode/utf8-norm.c,
+# takes every continuation byte for the rest of a character that it has looked up. So superfluous ones pass, and come
+# out again in each pass that sorts the marks around them. Hashes on the disk depend on it.
 
 _STRAY = -1  # class of a superfluous continuation byte
 _LAST_CLASS = 255  # above every combining class
@@ -124,7 +124,7 @@ def _sorted_as_the_cursor_does(parts: list[tuple[int, bytes]]) -> bytes:
     """Marks between two characters of class 0 in the order of their classes, one pass over them for each class."""
     out = bytearray()
     at = restart = 0
-    current = following = 0  # the class that this pass puts out, and the next one met; both 0 outside a run of marks
+    current = following = 0  # the class that this pass emits, and the next one met; both 0 outside a run of marks
     while len(out) < F2FS_NAME_LEN:
         ccc, data = parts[at] if at < len(parts) else (0, b"")
         if ccc == _STRAY:

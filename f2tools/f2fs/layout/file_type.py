@@ -20,14 +20,14 @@ FILE_KINDS = (
 S_IFMTS = tuple(kind for kind, _ in FILE_KINDS)
 _FILE_TYPES = {kind: number for number, (kind, _) in enumerate(FILE_KINDS, 1)}
 _WORDS = dict(FILE_KINDS)
-# F2FS_FT_* by mode >> 12; 0 where the mode has no type that exists.
+# F2FS_FT_* by mode >> 12; 0 where the mode has no known type.
 FILE_TYPE_OF_MODE = np.zeros(16, np.uint8)
 for _kind, _number in _FILE_TYPES.items():
     FILE_TYPE_OF_MODE[_kind >> 12] = _number
 
 
 def file_type(mode: int) -> int:
-    """F2FS_FT_* of a mode; KeyError where it has no type that exists."""
+    """F2FS_FT_* of a mode; KeyError where it has no known type."""
     return _FILE_TYPES[stat.S_IFMT(mode)]
 
 
@@ -37,5 +37,5 @@ def mode_of_type(file_type: int) -> int | None:
 
 
 def kind_of_mode(mode: int) -> str:
-    """The word for a mode's type: "file", "dir", "symlink" ...; "unknown" where it has none that exists."""
+    """The word for a mode's type: "file", "dir", "symlink" ...; "unknown" where it has none of these."""
     return _WORDS.get(stat.S_IFMT(mode), "unknown")

@@ -19,12 +19,12 @@ def footers_of(blocks: NDArray[np.uint8]) -> NDArray[Any]:
 
 
 def low_cp_ver(footers: Any) -> NDArray[np.int64]:
-    """The checkpoint that was the last one when these were written; its CRC may stand in the high half."""
+    """The version of the last checkpoint when these were written; its CRC may stand in the high half."""
     return (footers["cp_ver"] & np.uint64(CP_VER_LOW)).astype(np.int64)
 
 
 def footers_in(blocks: NDArray[np.uint8]) -> NDArray[Any]:
-    """The same, to be changed in place."""
+    """The footers of blocks of shape (n, block_size), to be changed in place."""
     return blocks[:, -NodeFooter.size :].view(NodeFooter.dtype)[:, 0]
 
 
@@ -44,12 +44,12 @@ def inode_in(block: NDArray[np.uint8]) -> Any:
 
 
 def inodes_in(blocks: NDArray[np.uint8]) -> Any:
-    """The same of blocks of shape (n, block_size), shape (n,)."""
+    """The fields of the inodes in blocks of shape (n, block_size), shape (n,)."""
     return blocks.view(Inode.at(blocks.shape[1]).dtype)[:, 0]
 
 
 def name_in(inode: Any) -> bytes:
-    """The name that an inode remembers, of the length that it says as far as there is room for it."""
+    """The name that an inode remembers; its length is bounded by the room for it."""
     length = min(int(inode["i_namelen"]), F2FS_NAME_LEN)
     return bytes(inode["i_name"])[:length].ljust(length, b"\0")
 

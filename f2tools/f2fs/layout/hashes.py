@@ -1,8 +1,8 @@
 """Checksums and name hashes: CRC-32 as f2fs seeds it, the checksum of an inode block, the hash of a directory entry.
 
-Names arrive as the bytes that are hashed.  Which bytes those are is the directory's matter: the name itself, its folded
-form where the directory is casefolded (`casefold`), the ciphertext where it is encrypted; where it is both, the folded
-plaintext goes through SipHash with the directory's own key.
+Names arrive as the bytes that are hashed.  Which bytes those are depends on the directory: the name itself; its folded
+form in a casefolded one (`casefold`); the ciphertext in an encrypted one; where it is both, the folded plaintext goes
+through SipHash with the directory's own key.
 """
 
 from __future__ import annotations

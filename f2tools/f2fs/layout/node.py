@@ -21,7 +21,7 @@ def addrs_per_block(block_size: int) -> int:
 
 
 class NodeFooter(Layout):
-    """struct node_footer: what a node block says of itself; the chain that roll-forward recovery follows."""
+    """struct node_footer: what a node block says about itself; the chain that roll-forward recovery follows."""
 
     nid: u32 = field("number of this node")
     ino: u32 = field("inode that it belongs to")

@@ -108,7 +108,7 @@ def is_dnode(offset: int, n: int) -> bool:
 
 
 def leads_to_nodes(offset: int, n: int) -> bool:
-    """Whether a node that is no inode holds no addresses of data, by its offset: node numbers, or attributes."""
+    """Whether a node other than an inode holds node numbers or attributes, and no addresses of data, by its offset."""
     return offset in (0, XATTR_NODE_OFFSET) or not is_dnode(offset, n)
 
 
@@ -122,7 +122,7 @@ def are_dnodes(offsets: NDArray[Any], n: int) -> NDArray[np.bool_]:
 
 
 def kind_of_node(offset: int, n: int) -> str:
-    """What a node that is no inode is, by its offset: "direct", "indirect", "double indirect" or "xattr"."""
+    """The kind of a node other than an inode, by its offset: "direct", "indirect", "double indirect" or "xattr"."""
     if offset == XATTR_NODE_OFFSET:
         return "xattr"
     if is_dnode(offset, n):

@@ -76,7 +76,7 @@ def xattr_after(end: _Places) -> _Places:
 
 
 def has_xattrs(area: bytes) -> bool:
-    """Whether an area begins as one with attributes; the kernel takes one without the magic for one never used."""
+    """Whether an area begins as one with attributes; the kernel takes an area without the magic as never used."""
     return len(area) >= XattrHeader.size and int.from_bytes(area[:4], "little") == F2FS_XATTR_MAGIC
 
 

@@ -10,7 +10,7 @@ from f2tools.f2fs.layout.xattr import AclEntry as DiskEntry
 from f2tools.f2fs.layout.xattr import AclEntryShort, AclHeader
 
 F2FS_ACL_VERSION = 1
-_SHORTS = 4  # how many short entries an ACL with named ones has, which is what the kernel computes sizes from
+_SHORTS = 4  # how many short entries an ACL with named ones has; the kernel computes sizes from it
 
 
 def parse_disk(value: bytes, where: Where | None = None) -> list[AclEntry]:
@@ -73,7 +73,7 @@ def acl_to_xattr(value: bytes, where: Where | None = None) -> bytes | None:
 
 
 def acl_from_xattr(value: bytes) -> bytes | None:
-    """The form on the disk of what was given to setxattr; None where that means to have no ACL.
+    """The form on the disk of a value given to setxattr; None where that means no ACL.
 
     OSError (EINVAL, or EOPNOTSUPP for another version) for what the kernel refuses too.
     """

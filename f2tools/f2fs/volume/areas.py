@@ -21,9 +21,9 @@ from f2tools.f2fs.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE
 
 F2FS_MAX_SEGMENT = 16 * 1024 * 1024 // 2
 SEGMENT_COUNT_CKPT = 2
-DEFAULT_NAT_ENTRY_RATIO = 20  # per cent of the NAT that would be needed if every block were a node
+DEFAULT_NAT_ENTRY_RATIO = 20  # percentage of the NAT that would be needed if every block were a node
 MIN_NAT_BITMAP_SIZE = 64
-SMALL_MAIN_SEGMENTS = 256  # below it overprovision is chosen in steps of 5 per cent
+SMALL_MAIN_SEGMENTS = 256  # below it overprovision is chosen in steps of 5 percent
 _U32 = 0xFFFFFFFF
 
 
@@ -57,7 +57,7 @@ def nat_segments(
 ) -> tuple[int, int]:
     """(segments of the NAT area, blocks of checkpoint payload): both version bitmaps must fit in a pack.
 
-    `least` segments are made room for where they would not fit otherwise, by a payload.
+    Where `least` segments would not fit otherwise, a payload makes room for them.
     """
     nat = ceil_div(ceil_div(available_segments * BLOCKS_PER_SEG, block_size // NAT_ENTRY_SIZE), BLOCKS_PER_SEG)
     room = block_size - 4 - Checkpoint.size  # MAX_BITMAP_SIZE_IN_CKPT
@@ -105,7 +105,7 @@ def areas_of(
 
 
 def reserved_segments(percent: float, usable: int, section_count: int, sections: int = 0) -> int:
-    """Segments kept for cleaning when `percent` are overprovision: so many `sections`, or as many as that takes."""
+    """Segments kept for cleaning when `percent` are overprovision: so many `sections`, or as many as that needs."""
     per_section = ceil_div(usable, section_count)
     reserved = sections * per_section if sections else int((100 / percent + 1 + NR_CURSEG_TYPE) * per_section)
     return ceil_div(reserved, per_section) * per_section
@@ -136,7 +136,7 @@ def overprovision_segments(percent: float, usable: int, reserved: int, segs_per_
 
 @dataclass(frozen=True)
 class Reserve:
-    """What of a main area files don't get."""
+    """The part of a main area that files don't get."""
 
     rsvd_segment_count: int
     overprov_segment_count: int

@@ -27,7 +27,7 @@ def read_table(device: Device, blkaddrs: NDArray[Any], block_size: int, into: ND
 
 
 def _with_data(device: Device, blkaddrs: NDArray[Any], block_size: int) -> NDArray[np.bool_]:
-    """Which blocks may hold something else than zeros."""
+    """Which blocks may hold anything but zeros."""
     if not blkaddrs.size:
         return np.zeros(0, np.bool_)
     first = int(blkaddrs.min()) * block_size

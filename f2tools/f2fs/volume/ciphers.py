@@ -1,7 +1,9 @@
 """The ciphers of fscrypt over arrays of data units: AES and SM4 in XTS, CBC and CTS, Adiantum, HCTR2.
 
 A cipher has a key and turns `units`, shape (n, bytes), with one initialisation vector each, shape (n, iv_size), into as
-many bytes.  AES and SM4 come from the `cryptography` library; what it lacks is built from them here.  Adiantum: Crowley
+many bytes.  AES and SM4 come from the `cryptography` library; what it lacks is built from them here.
+
+Sources: Adiantum: Crowley
 and Biggers, "Adiantum: length-preserving encryption for entry-level processors"; HCTR2: Crowley, Huckleberry and
 Biggers, "Length-preserving encryption with HCTR2".
 """
@@ -313,7 +315,7 @@ def _quarter_rounds(a: Any, b: Any, c: Any, d: Any) -> None:
 
 
 def _add(data: bytes, *terms: list[int]) -> bytes:
-    """16-byte numbers one after the other, to each of which the terms with its index are added, modulo 2^128."""
+    """16-byte numbers one after the other, each the sum of the terms with its index, modulo 2^128."""
     added = bytearray()
     for index, at in enumerate(range(0, len(data), BLOCK)):
         total = int.from_bytes(data[at : at + BLOCK], "little") + sum(term[index] for term in terms)

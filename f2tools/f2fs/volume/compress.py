@@ -1,7 +1,7 @@
 """Compressed clusters: the blocks of one cluster on the disk <-> its plain bytes.
 
-A cluster is written as a header (`layout.compress.CompressData`), the compressed bytes, and zeros to the end of
-the block.  Which blocks belong to a cluster, and what of it lies past the end of the file, is the caller's matter.
+A cluster is written as a header (`layout.compress.CompressData`), the compressed bytes, and zeros to the end of the
+block.  Which blocks belong to a cluster, and what of it lies past the end of the file, is for the caller to know.
 Whatever the input is, the output never exceeds the cluster, and nothing much larger is built on the way.
 """
 
@@ -19,9 +19,9 @@ ALGORITHMS = ("lzo", "lz4", "zstd", "lzo-rle")
 F2FS_ZSTD_DEFAULT_CLEVEL = 1
 
 _LZO_BITSTREAM = 17  # first byte of a stream that names its version in the second
-_LZO_VERSIONED_MIN = 5  # the kernel takes shorter ones for unversioned
+_LZO_VERSIONED_MIN = 5  # the kernel treats shorter ones as unversioned
 _LZO_ZERO_RUN = re.compile(rb"[\x18-\x1f][\xfc-\xff]\xff")  # what a run of zeros of LZO-RLE looks like
-_LZO_UNBOUNDED_MAX = 64 << 20  # bytes; what the library, which takes no limit, may be let to build at the very worst
+_LZO_UNBOUNDED_MAX = 64 << 20  # bytes that the library, which takes no limit, may build at the very worst
 
 
 class _BadStream(Exception):
@@ -52,7 +52,7 @@ def chksum_error(raw: bytes, where: Where | None = None) -> str | None:
 def decompress_cluster(
     raw: bytes, algorithm: int, cluster_size_bytes: int, *, verify: bool = False, where: Where | None = None
 ) -> bytes:
-    """The cluster_size_bytes that these blocks stand for.
+    """The plain bytes of a cluster, cluster_size_bytes of them.
 
     raw: the compressed blocks one after the other.  verify: also hold them to the checksum in the header, which the
     kernel computes after decompression and only complains about.  Raises Corrupt, or Unsupported for an algorithm that
@@ -154,7 +154,7 @@ def _lzo_decode(cdata: bytes, limit: int) -> bytes:
 
 
 def _lzo_worst_case(body: bytes) -> int:
-    """Upper bound of what a stream can stand for: 255 for each zero byte, else 288 for an instruction of 4 bytes."""
+    """Most bytes that a stream can decode to: 255 for each zero byte, else 288 for an instruction of 4 bytes."""
     return 255 * body.count(0) + 72 * len(body)
 
 

@@ -1,8 +1,7 @@
 """What a file holds: file block -> block address through every level of nodes, and the bytes themselves.
 
-Holes are never yielded: whoever needs them as zeros has them from what is missing.  Compressed clusters are
-decompressed, and encrypted content is plain where its key was given.  Memory is bounded by a window, whatever the
-file's size.
+Holes are not yielded: what is missing is zeros.  Compressed clusters are decompressed, and encrypted content is
+decrypted where its key was given.  Memory is bounded by a window, whatever the file's size.
 """
 
 from __future__ import annotations
@@ -59,17 +58,17 @@ class DataReader:
         self._geo = geo
         self._nodes = nodes
         self._secrets = secrets
-        self._left: int | None = None  # blocks that may still be read; None for as many as one likes
+        self._left: int | None = None  # blocks that may still be read; None for no limit
         self._unpacked: dict[int, int] = {}  # segment -> a bit for each block that was read as part of a cluster
         self._own: dict[int, int] = {}  # first block of a cluster -> its place, of the file that is being read
         self._unpacking = 0  # that file
 
     def limit(self) -> None:
-        """For whoever reads a whole tree: stop with Corrupt when far more was read than a sound volume holds.
+        """For reading a whole tree: stop with Corrupt when far more was read than a sound volume holds.
 
         In a sound volume a block belongs to one file.  In a forged one thousands of files may share the same blocks,
         and a small image would fill any disk.  A block of a compressed cluster stands for up to 256, which is sound
-        once: from the second time on the cluster counts as what comes out of it.
+        once: from the second time on the cluster counts with its decompressed size.
         """
         self._left = self.most_blocks
         self._unpacked.clear()
@@ -89,9 +88,10 @@ class DataReader:
         self._left -= blocks
 
     def cost(self, inode: Inode, item: Extent | Cluster) -> int:
-        """Blocks that an item of `layout` counts for; a cluster whose blocks were another's before, for all of itself.
+        """Blocks that an item of `layout` counts for; a cluster whose blocks were another's before counts for all of
+        its size.
 
-        To be asked once for each item that is read: the answer is remembered.
+        Call it once for each item that is read: it remembers what was read.
         """
         if isinstance(item, Extent):
             return 0 if item.blkaddr == NEW_ADDR else item.count
@@ -112,7 +112,7 @@ class DataReader:
         return item.blkaddrs.size if fresh else inode.cluster_size
 
     def readable(self, inode: Inode) -> bool:
-        """Whether what is read of a file is its content, not ciphertext."""
+        """Whether reading a file gives its content, not ciphertext."""
         return not inode.encrypted or self._key(inode) is not None
 
     # -- mapping ------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class DataReader:
         yield cluster.fofs * size, memoryview(data)
 
     def _key(self, inode: Inode) -> FileKey | None:
-        """What decrypts the content of a file; None where it isn't encrypted or stays so."""
+        """The cipher that decrypts the content of a file; None where it isn't encrypted or stays so."""
         return self._secrets.of(inode) if self._secrets is not None and inode.encrypted and inode.is_file else None
 
     def _check(self, inode: Inode, fofs: int, blkaddr: int, count: int) -> None:

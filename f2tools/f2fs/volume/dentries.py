@@ -131,7 +131,7 @@ class DentryArea:
 
     @property
     def slots(self) -> int:
-        """Slots there are, free or not."""
+        """The number of slots, free or not."""
         return self._shape.slots
 
     @property
@@ -150,7 +150,7 @@ class DentryArea:
         return not self.used
 
     def is_empty(self) -> bool:
-        """Whether nothing is in it but `.` and `..` in slots 0 and 1, if they are; so does rmdir ask."""
+        """Whether nothing is in it except perhaps `.` and `..` in slots 0 and 1: what rmdir requires."""
         return self.used < 4
 
     def room_for(self, slots: int) -> int | None:
@@ -164,7 +164,7 @@ class DentryArea:
         return (free & -free).bit_length() - 1 if free else None
 
     def put(self, slot: int, name: bytes, hash_code: int, ino: int, file_type: int) -> None:
-        """Write an entry into free slots; what lies behind the name in its last slot stays, as in the kernel."""
+        """Write an entry into free slots; the bytes after the name in its last slot stay, as in the kernel."""
         shape, view = self._shape, self._view
         length = len(name)
         count = (length + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN
@@ -197,13 +197,13 @@ class DentryArea:
         return _ENTRY.unpack_from(self._view, self._shape.table_at + SIZE_OF_DIR_ENTRY * slot)
 
     def entries(self, block: int = -1) -> list[Dentry]:
-        """All entries in the order of the slots; what can't be an entry is left out."""
+        """All entries in the order of the slots; impossible ones are left out."""
         return parse_dentries(np.frombuffer(self._view, np.uint8), block, [])
 
     def find(
         self, name: bytes, hash_code: int, block: int = -1, *, same: Callable[[bytes], bool] | None = None
     ) -> Dentry | None:
-        """The entry with this hash and name; `same` compares names instead where that is more than equality."""
+        """The entry with this hash and name; `same` compares names where bytewise equality is not enough."""
         shape, view = self._shape, self._view
         codes = np.ndarray((shape.slots,), _U32, view, shape.table_at, (SIZE_OF_DIR_ENTRY,)).tobytes()
         wanted = _HASH.pack(hash_code)
@@ -221,7 +221,7 @@ class DentryArea:
         return None
 
     def _starts(self, slot: int) -> bool:
-        """Whether an entry starts at a slot: it is used, and no longer name before it takes it too."""
+        """Whether an entry starts at a slot: the slot is used, and no long name before it covers it."""
         shape, used = self._shape, self.used
         if not used >> slot & 1:
             return False
@@ -231,7 +231,7 @@ class DentryArea:
         lengths = table[SIZE_OF_DIR_ENTRY * first + _NAME_LEN : SIZE_OF_DIR_ENTRY * slot : SIZE_OF_DIR_ENTRY]
         if all(length <= (slot - at) * F2FS_SLOT_LEN for at, length in enumerate(lengths, first)):
             return True
-        # something that is left over looks like it: walk as the kernel does
+        # leftovers look like it: walk as the kernel does
         at = 0
         while at < slot:
             length = self.entry_at(at)[2] if used >> at & 1 else 0
@@ -356,7 +356,7 @@ def inline_to_block(area: NDArray[np.uint8], block_size: int = 4096) -> NDArray[
 
 
 def inline_to_blocks(area: NDArray[np.uint8], dir_level: int, block_size: int = 4096) -> Built:
-    """The same for any i_dir_level: above 0 all entries are hashed into blocks again, with the hashes they have."""
+    """`inline_to_block` for any i_dir_level: above 0 all entries are put into blocks anew, by the hashes they have."""
     if not dir_level:
         block = inline_to_block(area, block_size)
         return Built(np.zeros(1, np.int64), block.reshape(1, -1), 1, block_size)
@@ -406,8 +406,8 @@ def _placed(
 ) -> tuple[NDArray[np.int64], int]:
     """(block of each entry, levels used).  Nothing is ever removed, so a block is used up to some slot and free above.
 
-    Which entries reach a level depends on the levels before only, so that a bucket is filled at once, and hands what
-    it has no room for to the buckets of the next level that its hashes belong to.
+    Which entries reach a level depends only on the levels before.  So a bucket is filled at once, and what it has no
+    room for goes to the buckets of the next level.
     """
     blocks = np.full(len(hashes), -1, np.int64)
     depth = 0

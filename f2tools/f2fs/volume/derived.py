@@ -1,6 +1,6 @@
-"""A checkpoint made of the nodes and tables where both packs are gone, or of what is whole of one; features in use.
+"""A checkpoint made from nodes and tables where both packs are gone, or from the sound parts of one; features in use.
 
-What only a checkpoint held, counts, orphans, open logs, is lost with it: a repair works it out anew.
+What only a checkpoint held (counts, orphans, open logs) is lost with it: a repair computes it anew.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SAMPLE = 4096  # nodes looked at
 
 
 def best_pack(device: Device, geo: Geometry) -> tuple[Device, Pack]:
-    """The pack in use, mended in an overlay where neither is whole; NotF2fs where it can't be."""
+    """The pack in use, mended in an overlay where neither is sound; NotF2fs where that fails."""
     packs = read_packs(device, geo)
     if any(pack.valid for pack in packs):
         return device, choose_pack(packs)
@@ -90,7 +90,7 @@ def known_nodes(
 
 
 def features_in_use(device: Device, sb: SuperBlock) -> int:
-    """Features that the inodes use.  Checksums can't be: they depend on the identity that is gone."""
+    """Features that the inodes use.  Checksums can't be among them: they depend on the uuid that is gone."""
     geo = Geometry.of(sb)
     device, pack = best_pack(device, geo)
     summaries = Summaries(device, geo, pack)
@@ -129,10 +129,11 @@ def patches_of(sb: SuperBlock) -> list[tuple[int, bytes]]:
 
 
 def derived_pack(device: Device, geo: Geometry, nodes_live: bool = True) -> list[tuple[int, bytes]]:
-    """What makes a first checkpoint pack of the tables and the nodes, where both packs are gone; nothing if it can't.
+    """The writes that make a first checkpoint pack from tables and nodes, where both packs are gone; none where that
+    fails.
 
     Of the two copies of a NAT block the one counts whose nodes are there and newer, of a SIT block the one that was
-    written later.  What only the journals held, and the orphans, are lost; counts are for a repair to put right.
+    written later.  What only the journals held, and the orphans, are lost; a repair puts the counts right.
     nodes_live: where the table leads to no node any more, it is made to lead to the newest copy of each.
     """
     bitmap_bytes = (geo.segment_count_sit + geo.segment_count_nat) // 2 * geo.blocks_per_seg // 8
@@ -175,8 +176,8 @@ def derived_pack(device: Device, geo: Geometry, nodes_live: bool = True) -> list
 def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]], int, bool, NDArray[np.int64]]:
     """(the first copy of the NAT, next checkpoint version, whether footers carry checksums, segments with nodes).
 
-    Where the tables are gone too: the newest block of every node, of those that either copy of the SIT calls valid if
-    there are such.
+    Where the tables are gone too: the newest block of every node, among those that either copy of the SIT calls valid
+    if there are any.
     """
     blkaddrs, footers = _node_blocks(device, geo)
     if not blkaddrs.size:
@@ -218,16 +219,16 @@ def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDAr
     places = np.concatenate([part[0] for part in found])
     footers: NDArray[Any] = np.concatenate([part[1] for part in found])
     live = valid[places - geo.main_blkaddr]
-    if (footers["nid"][live] == F2FS_ROOT_INO).any():  # a table that does not know the root knows nothing
+    if (footers["nid"][live] == F2FS_ROOT_INO).any():  # a table without the root is worthless
         live |= _after(footers, live)
         return places[live], footers[live]
     return places, footers
 
 
 def _after(footers: NDArray[Any], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The nodes that were written when the SIT was last, if it is older than the log, else none.
+    """The nodes that had been written when the SIT was last written, if it is older than the log, else none.
 
-    It is where a node that it knows was written anew since: what is deleted and known to be has no copy that counts.
+    It is older where a node that it knows was written anew since.
     """
     low = low_cp_ver(footers)
     nids = footers["nid"].astype(np.int64)
@@ -323,7 +324,7 @@ def _sit_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], NDArr
 
 
 def mended_pack(device: Device, geo: Geometry, index: int) -> list[tuple[int, bytes]]:
-    """What would make a pack valid: its tail as its head, or a new checksum where only that contradicts."""
+    """What would make a pack valid: its tail in the place of its head, or a new checksum where only that is wrong."""
     size = geo.block_size
     start = geo.cp_blkaddr + index * geo.blocks_per_seg
     try:

@@ -1,6 +1,6 @@
 """Directories: every entry in the order of the slots, and the look-up by hash, bucket after bucket, as the kernel does.
 
-Names are bytes.  What they contain is not judged here: `/`, NUL or `..` in a name is the caller's affair.
+Names are bytes.  What they contain is not judged here: `/`, NUL or `..` in a name is for the caller to refuse.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DirReader:
         self._secrets = secrets
 
     def entries(self, inode: Inode, problems: list[str] | None = None) -> Iterator[Dentry]:
-        """All entries, `.` and `..` included.  What can't be an entry is left out and noted in `problems`."""
+        """All entries, `.` and `..` included.  Impossible entries are left out and noted in `problems`."""
         self._must_be_dir(inode)
         noted = problems if problems is not None else []
         if inode.has_inline_dentry:
@@ -54,7 +54,7 @@ class DirReader:
         yield from self._once(inode, noted)
 
     def _once(self, inode: Inode, noted: list[str]) -> Iterator[Dentry]:
-        """The entries of all blocks; a block that stands in the directory again is left out, or there were no end."""
+        """The entries of all blocks; a block that appears a second time is left out, or there would be no end."""
         size = self._geo.block_size
         met: set[int] = set()
         repeated = 0
@@ -79,7 +79,7 @@ class DirReader:
             noted.append(f"{repeated} blocks of the directory stand in it again; left out there")
 
     def shown(self, inode: Inode, dentries: Sequence[Dentry], problems: list[str] | None = None) -> list[bytes]:
-        """The names of entries as a reader sees them: of an encrypted directory plain with its key, else encoded."""
+        """The names of entries as a reader sees them: encrypted ones decrypted with their key, else encoded."""
         if not self.encrypted(inode):
             return [entry.name for entry in dentries]
         key = self._key(inode)
@@ -101,9 +101,9 @@ class DirReader:
         return inode.encrypted and bool(self._geo.feature & F2FS_FEATURE_ENCRYPT)
 
     def find(self, inode: Inode, name: bytes) -> tuple[bytes, Dentry] | None:
-        """The entry that a reader sees under this name, and how it is really written there; None where there is none.
+        """The entry that a reader sees under this name, and the name as it is written there; None where there is none.
 
-        Names that ignore case may be written otherwise than asked.
+        Where case is ignored, the two names may differ.
         """
         self._must_be_dir(inode)
         if not self.encrypted(inode):
@@ -158,7 +158,7 @@ class DirReader:
             return next((e for e in self.entries(inode) if e.name == name), None)
         code = dentry_hash(wanted)
         found = next((e for e in self._bucket(inode, code) if e.hash_code == code and matches(e)), None)
-        # older kernels hashed some casefolded names otherwise; the kernel too then searches everything
+        # older kernels hashed some casefolded names differently; the kernel, too, then searches everything
         if found is None and folding:
             found = next((e for e in self.entries(inode) if matches(e)), None)
         return found

@@ -1,11 +1,10 @@
 """The layout of a volume whose superblocks are gone, found by its nodes.
 
-A node block says its number, whose it is and where the next one of its log goes, which in most cases is the block right
-behind it: so a node knows its own address, and no data looks like that by chance.  The main area begins below all that
-nodes lie in and point to.  Of the layouts that mkfs makes for such a size that one is taken which summaries and node
-table bear out; of others the summaries tell the place exactly, since they name the nodes of each segment, and the node
-table tells its own by leading to nodes that were found.  Where nothing of all this is left, any layout is right that
-has room for it.
+A node block says its number, its inode and where the next one of its log goes, mostly the block right behind it: so a
+node knows its own address, and no data looks like that by chance.  The main area begins below everything that nodes lie
+in and point to.  Of the layouts that mkfs makes for such a size, the one that summaries and node table confirm is
+taken.  For other layouts the summaries tell the place exactly, since they name the nodes of each segment, and the node
+table tells its own by leading to nodes that were found.  Where none of these is left, any layout that has room will do.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ class Nodes(NamedTuple):
 
 
 def superblock_of_nodes(device: Device, layout: Layout | None = None) -> SuperBlock | None:
-    """A superblock that nodes, summaries and the node table bear out; None where there are no nodes.
+    """A superblock that nodes, summaries and the node table confirm; None where there are no nodes.
 
-    With a layout it is that one, whatever bears it out; None where it has no room for the nodes.
+    With a layout it is that one, confirmed or not; None where it has no room for the nodes.
     """
     for size in BLOCK_SIZES if layout is None else (layout.block_size,):
         nodes = find_nodes(device, size)
@@ -94,7 +93,7 @@ def superblock_of_nodes(device: Device, layout: Layout | None = None) -> SuperBl
 
 
 def _has_room(sb: SuperBlock, nodes: Nodes) -> bool:
-    """Whether all that was found lies in the main area."""
+    """Whether everything that was found lies in the main area."""
     end = sb.main_blkaddr + sb.segment_count_main * BLOCKS_PER_SEG
     return sb.main_blkaddr <= nodes.lowest and int(nodes.blkaddrs.max()) < end
 
@@ -166,7 +165,7 @@ def _owned(words: NDArray[np.uint8], nid: int) -> NDArray[np.int64]:
 
 
 def _layouts(device: Device, nodes: Nodes) -> Iterator[SuperBlock]:
-    """Layouts in which all that was found has its place, the best first."""
+    """Layouts in which everything that was found has its place, the best first."""
     phase = _phase(nodes)
     usual = list(_usual(device, nodes, phase))
     found = [(_borne_out(device, nodes, sb), sb) for sb in usual]
@@ -191,7 +190,7 @@ def _usual(device: Device, nodes: Nodes, phase: int) -> Iterator[SuperBlock]:
 
 
 def _unusual(device: Device, nodes: Nodes, phase: int) -> Iterator[SuperBlock]:
-    """Whatever has a main area where summaries say it is, or, without any, right below what is in use."""
+    """Layouts with the main area where summaries say it is, or, without summaries, right below what is in use."""
     size, end = nodes.block_size, device.size_bytes // nodes.block_size
     starts = [phase + BLOCKS_PER_SEG * count for count in STARTS if phase + count]
     for main, ssa in list(_mains(device, nodes, phase)) or _guessed_mains(nodes, phase, end):
@@ -236,9 +235,9 @@ def _superblock(nodes: Nodes, device: Device, start: int, segments: int, sit: in
 
 
 def _phase(nodes: Nodes) -> int:
-    """Where in 512 blocks segments begin: a log fills each from its first block, and leaves it for another at its last.
+    """Where in 512 blocks segments begin: a log fills each from its first block, and goes on in another after its last.
 
-    So at the first place of a segment are more nodes that name the block behind them than at the place before.
+    So more nodes at the first place of a segment name the block behind them than at the place before.
     """
     inner = np.bincount(nodes.blkaddrs % BLOCKS_PER_SEG, minlength=BLOCKS_PER_SEG)
     rise = inner - np.roll(inner, 1)
@@ -249,7 +248,7 @@ def _mains(device: Device, nodes: Nodes, phase: int) -> Iterator[tuple[int, int]
     """(start of the main area, segments of summaries below it), as found summaries say.
 
     The block of summaries of a segment lies at `ssa + segno`; with segments counted from `phase` this is one number
-    for all segments, and of the places that have it one fits a whole number of segments of summaries.
+    for all segments, and one of the possible places fits a whole number of segments of summaries.
     """
     found: Counter[int] = Counter()
     starts = nodes.blkaddrs - (nodes.blkaddrs - phase) % BLOCKS_PER_SEG
@@ -320,7 +319,7 @@ def _leading(device: Device, nodes: Nodes, sb: SuperBlock) -> int:
 
 
 def _anew(device: Device, nodes: Nodes, start: int) -> Iterator[SuperBlock]:
-    """A layout made up: as large a node table as there is room for below what is in use."""
+    """A made-up layout: as large a node table as there is room for below what is in use."""
     size, end = nodes.block_size, device.size_bytes // nodes.block_size
     below = (nodes.lowest - start) // BLOCKS_PER_SEG
     per_block = SitBlock.at(size).dtype["entries"].shape[0]
@@ -330,7 +329,7 @@ def _anew(device: Device, nodes: Nodes, start: int) -> Iterator[SuperBlock]:
         nat = main - CP_SEGMENTS - ssa - sit
         ssa, nat = ssa + nat % 2, nat - nat % 2
         bitmaps = (sit + nat) // 2 * BLOCKS_PER_SEG // 8
-        if bitmaps > size - Checkpoint.size - 4:  # rather a table less than what no checkpoint has room for
+        if bitmaps > size - Checkpoint.size - 4:  # better a smaller table than one that no checkpoint has room for
             continue
         least = _pairs(int(nodes.footers["nid"].max()) + 1, size // NatEntry.size)
         if nat >= max(2, least):

@@ -1,7 +1,7 @@
-"""fscrypt: master keys, the policies that name them, and what a file's key makes of its content and its names.
+"""fscrypt: master keys, the policies that name them, and the keys and ciphers of each file.
 
 The rules are those of fs/crypto/ in Linux and Documentation/filesystems/fscrypt.rst.  A master key is recognised by the
-identifier (version 2) or descriptor (version 1) that is computed of it, so nobody has to say which key is for what.
+identifier (version 2) or descriptor (version 1) that is computed from it, so nobody has to say which key is for what.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NONCE_SIZE = 16
 PAD_MASK, DIRECT_KEY, IV_INO_LBLK_64, IV_INO_LBLK_32 = 0x03, 0x04, 0x08, 0x10
 FLAG_NAMES = {"direct_key": DIRECT_KEY, "iv_ino_lblk_64": IV_INO_LBLK_64, "iv_ino_lblk_32": IV_INO_LBLK_32}
 
-# what a key derived of the master key is for: HKDF_CONTEXT_* in fs/crypto/fscrypt_private.h
+# the purpose of a key derived from the master key: HKDF_CONTEXT_* in fs/crypto/fscrypt_private.h
 _IDENTIFIER, _PER_FILE, _DIRECT, _INO_LBLK_64, _DIRHASH, _INO_LBLK_32, _INODE_HASH = range(1, 8)
 
 _SAID = re.compile(r"([0-9a-fA-F]{16}):(.+)", re.DOTALL)
@@ -79,16 +79,16 @@ class MasterKey:
 
     raw: bytes
     source: str = ""
-    said: bytes = b""  # a descriptor of version 1 that was given with the key, as policies may call it anything
+    said: bytes = b""  # a descriptor of version 1 that was given with the key, as policies may use any
 
     @cached_property
     def identifier(self) -> bytes:
-        """What policies of version 2 call it."""
+        """Its identifier, by which policies of version 2 name it."""
         return self.derive(_IDENTIFIER, b"", 16)
 
     @cached_property
     def descriptor(self) -> bytes:
-        """What policies of version 1 call it, where user space followed the custom of e4crypt, or what was given."""
+        """Its descriptor, by which policies of version 1 name it: as given, or by the custom of e4crypt."""
         return self.said or hashlib.sha512(hashlib.sha512(self.raw).digest()).digest()[:8]
 
     def derive(self, purpose: int, info: bytes, size: int) -> bytes:
@@ -103,9 +103,9 @@ class MasterKey:
 
 
 def read_keys(source: str | os.PathLike[str] | bytes) -> list[MasterKey]:
-    """What the content of a key file may mean: raw bytes, or hex digits.  Usage where it can't be a key.
+    """The keys that a key file may hold: raw bytes, or hex digits.  Usage where it is no key.
 
-    `DESCRIPTOR:FILE`, 16 hex digits before a colon, says what policies of version 1 call the key.
+    `DESCRIPTOR:FILE`, 16 hex digits before a colon, gives the key's name in policies of version 1.
     """
     name = "a key" if isinstance(source, bytes) else os.fspath(source)
     said = b""
@@ -133,7 +133,7 @@ def read_keys(source: str | os.PathLike[str] | bytes) -> list[MasterKey]:
 
 
 class Keyring:
-    """The keys that were given, by what policies call them."""
+    """The keys that were given, by the names that policies have for them."""
 
     def __init__(self, keys: Sequence[str | os.PathLike[str] | bytes] = ()) -> None:
         self.sources = [read_keys(source) for source in keys]
@@ -150,7 +150,7 @@ class Keyring:
         return self._by_id.get(key_id)
 
     def describe(self, sources: Sequence[Sequence[MasterKey]] | None = None) -> str:
-        """Keys in words (all if none are named), each by both of its names."""
+        """Keys for messages (all if none are named), each by both of its names."""
         chosen = [key for source in (self.sources if sources is None else sources) for key in source]
         return ", or ".join(f"identifier {key.identifier.hex()}, descriptor {key.descriptor.hex()}" for key in chosen)
 
@@ -160,7 +160,7 @@ class Keyring:
 
 @dataclass(frozen=True)
 class Policy:
-    """How a file is encrypted and by which master key; what all files below one encrypted directory have in common."""
+    """How a file is encrypted and by which master key; all files below one encrypted directory share it."""
 
     version: int
     contents_mode: int
@@ -332,7 +332,7 @@ def _cipher_of(number: int, key: bytes) -> Any:
 
 
 class Secrets:
-    """The keys given for one volume, and what can be read with them."""
+    """The keys given for one volume, and the files that can be read with them."""
 
     def __init__(self, keyring: Keyring, uuid: bytes, nodes: NodeReader) -> None:
         self.keyring = keyring
@@ -366,7 +366,7 @@ class Secrets:
         return found
 
     def why_locked(self, inode: Inode) -> str:
-        """Why an encrypted inode can't be read, and which key would do."""
+        """Why an encrypted inode can't be read, and which key is needed."""
         try:
             context = encryption_context(self._nodes, inode)
             policy = parse_context(context or b"")[0]
@@ -409,7 +409,7 @@ def policies_in_use(nat: Nat, nodes: NodeReader, keyring: Keyring) -> list[Polic
 
 
 def decrypt_target(key: FileKey, content: bytes, where: Where) -> bytes:
-    """Where an encrypted symbolic link leads, from what it holds."""
+    """Where an encrypted symbolic link leads, from its content."""
     try:
         return key.decrypt_name(symlink_ciphertext(content))
     except ValueError as error:
@@ -417,6 +417,6 @@ def decrypt_target(key: FileKey, content: bytes, where: Where) -> bytes:
 
 
 def symlink_ciphertext(content: bytes) -> bytes:
-    """The ciphertext of an encrypted symbolic link, from what it holds."""
+    """The ciphertext of an encrypted symbolic link, from its content."""
     length = int.from_bytes(content[:SYMLINK_HEAD], "little")
     return content[SYMLINK_HEAD : SYMLINK_HEAD + length]

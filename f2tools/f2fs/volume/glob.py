@@ -1,6 +1,7 @@
 """Patterns for paths on a volume, as a shell has them: `*`, `?` and `[...]` match within one name.
 
-A name that starts with a dot is matched only by a pattern that does.  What is really called like a pattern is meant.
+A name that starts with a dot is matched only by a pattern that does.  A file whose name looks like a pattern is found
+by that name.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def expand(volume: Volume, pattern: bytes) -> list[bytes]:
 
 
 def expand_all(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """The same for paths of a command line; one that matches nothing stays, to be reported as not there."""
+    """`expand` for paths of a command line; one that matches nothing stays, to be reported as missing."""
     return tuple(
         os.fsdecode(path) for text in paths for path in expand(volume, os.fsencode(text)) or [os.fsencode(text)]
     )
 
 
 def beginning(volume: Volume, path: bytes) -> list[tuple[bytes, bool]]:
-    """(path, whether it is a directory) of all whose path begins so, sorted; those with a dot only after one."""
+    """(path, whether it is a directory) of all files whose path begins so, sorted; hidden ones only after a dot."""
     above, slash, begun = path.rpartition(b"/")
     found: list[tuple[bytes, bool]] = []
     with suppress(OSError, F2fsError):
@@ -58,7 +59,7 @@ def beginning(volume: Volume, path: bytes) -> list[tuple[bytes, bool]]:
 
 
 def _names(volume: Volume, directory: bytes, pattern: bytes) -> list[bytes]:
-    """Names in a directory that match; none where it is no directory, or can't be read."""
+    """Names in a directory that match; none if it is not a directory, or can't be read."""
     with suppress(OSError, F2fsError):
         inode = volume.path(directory or b"/").inode
         if inode.is_dir:

@@ -80,7 +80,7 @@ class Inode:
 
     @property
     def kind(self) -> str:
-        """file, dir, symlink, fifo, socket, char or block; `unknown` where the mode says none of them."""
+        """file, dir, symlink, fifo, socket, char or block; `unknown` for another mode."""
         return kind_of_mode(self.i_mode)
 
     @property
@@ -120,7 +120,7 @@ class Inode:
 
     @cached_property
     def extra_isize(self) -> int:
-        """Bytes that extra attributes take from i_addr; Corrupt where it can't be."""
+        """Bytes that extra attributes take from i_addr; Corrupt where the size is impossible."""
         if not self.i_inline & F2FS_EXTRA_ATTR:
             return 0
         size = int.from_bytes(self.block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")

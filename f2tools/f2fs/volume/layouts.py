@@ -1,6 +1,6 @@
-"""Where the areas of a volume lie whose superblock is gone: as mkfs lays them out, by the options it was given.
+"""Where the areas of a volume without a superblock lie: as mkfs lays them out, by the options it was given.
 
-The arithmetic is that of mkfs; what the options were is said by somebody, or tried, the usual ones first.
+The arithmetic is that of mkfs; the options are named by the user, or tried, the usual ones first.
 """
 
 from __future__ import annotations

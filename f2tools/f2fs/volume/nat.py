@@ -113,14 +113,14 @@ def live_blkaddrs(geo: Geometry, bitmap: NDArray[np.bool_]) -> NDArray[np.int64]
 class LiveNat(Nat):
     """The table of a volume that is being written: changes stay in memory until a checkpoint takes them.
 
-    A nid that is given back can't be had again before the next checkpoint, as the last one still knows its old owner.
+    A nid that is given back is not handed out again before the next checkpoint, as the last one still knows its owner.
     """
 
     def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: Rows) -> None:
         super().__init__(device, geo, pack, journal)
         self._bitmap = pack.nat_bitmap.copy()
         self._dirty = np.zeros(geo.max_nid, np.bool_)
-        self._free: deque[int] = deque()  # nids that can be had, rising
+        self._free: deque[int] = deque()  # free nids, rising
         self._cooling: set[int] = set()  # given back since the last checkpoint
         self._fresh: set[int] = set()  # handed out since then
         self._scan = min(pack.cp.next_free_nid, geo.max_nid - 1) // geo.nat_entries_per_block
@@ -133,7 +133,7 @@ class LiveNat(Nat):
 
     @property
     def next_free_nid(self) -> int:
-        """Where a search for free nids does well to begin."""
+        """Where a search for free nids should begin."""
         return self._free[0] if self._free else self._scan * self._geo.nat_entries_per_block % self._geo.max_nid
 
     def take(self, count: int = 1) -> list[int]:
@@ -147,7 +147,7 @@ class LiveNat(Nat):
         return taken
 
     def put_back(self, nids: list[int]) -> None:
-        """Nids that were taken and not used."""
+        """Give back nids that were taken and not used."""
         self._free.extendleft(reversed(nids))
 
     def _find_free(self) -> None:
@@ -163,7 +163,7 @@ class LiveNat(Nat):
                 self._free.append(nid)
 
     def set(self, nids: NDArray[Any] | Sequence[int], inos: Any, blkaddrs: Any) -> None:
-        """Where nodes live and whose they are, once a nid; blkaddr NEW_ADDR for nodes that are not written yet."""
+        """Set where nodes live and whose they are, each nid once; blkaddr NEW_ADDR for nodes not written yet."""
         wanted = np.asarray(nids, np.int64)
         self.lookup(wanted)
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
@@ -178,7 +178,7 @@ class LiveNat(Nat):
         self._dirty[nid] = True
 
     def release(self, nids: NDArray[Any] | Sequence[int]) -> None:
-        """These nodes are gone; their version goes up, which makes summaries that name them stale."""
+        """Forget nodes that are gone; their version goes up, which makes summaries that name them stale."""
         wanted = np.asarray(nids, np.int64)
         self.lookup(wanted)
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
@@ -212,7 +212,7 @@ class LiveNat(Nat):
         return journal
 
     def committed(self) -> None:
-        """A checkpoint holds all changes."""
+        """Note that a checkpoint holds all changes."""
         self._dirty[:] = False
         self._cooling.clear()
         self._fresh.clear()
@@ -223,7 +223,7 @@ class LiveNat(Nat):
         return nid not in self._fresh
 
     def note_fresh(self, nid: int) -> None:
-        """A nid is in use that no checkpoint knows: recovery found it in the log."""
+        """Note that a nid is in use that no checkpoint knows: recovery found it in the log."""
         self._fresh.add(nid)
         if nid in self._free:
             self._free.remove(nid)

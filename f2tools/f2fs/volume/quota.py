@@ -1,6 +1,6 @@
 """Quota files: limits and use of every user, group or project.  Reads the kernel's v2 format, revision 1.
 
-The tree is followed from the root; what it says is held to the bounds of the file, and no block is entered twice.
+The tree is followed from the root; its references must lie within the file, and no block is entered twice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_quotas(sb: SuperBlock, nodes: NodeReader, data: DataReader) -> list[Quo
 
 
 def read_quota(data: DataReader, inode: Inode, kind: str) -> QuotaFile:
-    """One quota file by its inode; Corrupt where header or tree can't be right."""
+    """One quota file by its inode; Corrupt where header or tree is wrong."""
     blocks = _Blocks(data, inode)
     first = blocks.block(0)
     header = QuotaHeader.parse(first)
@@ -136,8 +136,8 @@ class _Blocks:
 
 
 def quota_of(fields: tuple[int, ...]) -> Quota:
-    """What the values of a QuotaEntry say, in its order."""
+    """The values of a QuotaEntry, in its order."""
     number, _, ihard, isoft, inodes, bhard, bsoft, space, btime, itime = fields
     if itime == 1 and not any((number, ihard, isoft, inodes, bhard, bsoft, space, btime)):
-        itime = 0  # id 0 without limit or use is written so, or it would look like a free entry
+        itime = 0  # id 0 without limit or use is written like this, or it would look like a free entry
     return Quota(number, inodes, isoft, ihard, space, bsoft << 10, bhard << 10, itime, btime)

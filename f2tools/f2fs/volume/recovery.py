@@ -113,7 +113,7 @@ def find_fsync_chain(volume: Volume, until: int | None = None) -> Recovery:
 def fsynced_files(volume: Volume) -> int:
     """How many files were fsync'ed after the checkpoint; 0 also where the chain can't be read."""
     if volume.pack is not choose_pack(volume.packs):
-        return 0  # what came after an older checkpoint is mostly in the newest one
+        return 0  # what was written after an older checkpoint is mostly in the newest one
     try:
         return len(find_fsync_chain(volume).files)
     except F2fsError:

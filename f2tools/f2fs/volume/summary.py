@@ -58,7 +58,7 @@ class CursegSummary:
 
 @dataclass
 class Journals:
-    """The NAT and SIT entries that override the tables; `problems` says what of them is not believed."""
+    """The NAT and SIT entries that override the tables; `problems` says which of them are not believed."""
 
     nat: Rows  # NatJournalEntry.dtype
     sit: Rows  # SitJournalEntry.dtype

@@ -60,7 +60,7 @@ def read_superblocks(device: Device) -> tuple[SuperCopy, SuperCopy]:
 
 
 def choose_superblock(copies: tuple[SuperCopy, SuperCopy], device: Device) -> SuperCopy:
-    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both, or what is there instead."""
+    """The copy to believe: the first sound one; NotF2fs saying what is wrong with both, or what else is there."""
     for copy in copies:
         if copy.valid:
             return copy
@@ -71,12 +71,12 @@ def choose_superblock(copies: tuple[SuperCopy, SuperCopy], device: Device) -> Su
 
 
 def overwritten_by(device: Device, copies: tuple[SuperCopy, SuperCopy]) -> str:
-    """What was made over a volume, of which only later parts are left; empty where its first superblock is in place."""
+    """What was made over a volume of which only later parts are left; empty where its first superblock is in place."""
     return "" if copies[0].has_magic else describe(foreign(device))
 
 
 def must_be_in_place(device: Device, copies: tuple[SuperCopy, SuperCopy]) -> None:
-    """Unsupported where something else was made over a volume: a change of what is left of it would damage that."""
+    """Unsupported where something else was made over a volume: changing what is left of it would damage that."""
     other = overwritten_by(device, copies)
     if other:
         raise Unsupported(
@@ -164,7 +164,7 @@ def _boundaries(sb: SuperBlock) -> Iterator[str]:
 
 
 def unknown_features(sb: SuperBlock) -> int:
-    """Feature bits that nobody has taught us; such a volume is read, never written."""
+    """Unknown feature bits; such a volume is read, never written."""
     return sb.feature & ~KNOWN_FEATURES
 
 
@@ -199,7 +199,7 @@ def devices_of(sb: SuperBlock) -> list[tuple[str, int]]:
 
 
 def lay_out_devices(device: Device, sb: SuperBlock, geo: Geometry) -> None:
-    """Tell a volume's device which part of the volume each of its members holds; Usage where they are not all there."""
+    """Tell a volume's device which part of the volume each of its members holds; Usage where some are missing."""
     table = devices_of(sb)
     set_layout = getattr(device, "set_layout", None)
     if len(table) <= 1:

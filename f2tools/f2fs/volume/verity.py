@@ -111,7 +111,7 @@ def _parse(raw: bytes, inode: Inode, tree_offset: int) -> Verity:
 
 
 def verify_content(data: DataReader, inode: Inode, verity: Verity) -> None:
-    """Hold every block of a file to the stored Merkle tree, and the tree to the root; Corrupt for the first mismatch.
+    """Check every block of a file against the stored Merkle tree, and the tree against the root; Corrupt on a mismatch.
 
     See fs/verity/verify.c; memory is bounded by the stored level that is being read.
     """

@@ -55,7 +55,7 @@ class Entry:
     """A name in a directory and the inode behind it, or what is wrong with that."""
 
     dentry: Dentry
-    name: bytes  # as shown: encrypted names are plain with their key, encoded without
+    name: bytes  # as shown: encrypted names are decrypted with their key, encoded without
     inode: Inode | F2fsError
 
 
@@ -144,7 +144,7 @@ class Volume:
 
     @cached_property
     def secrets(self) -> Secrets:
-        """What the keys that were given open."""
+        """The files that the keys that were given open."""
         return Secrets(self.keyring, self.sb.uuid, self.nodes)
 
     def policies(self) -> list[PolicyUse]:
@@ -197,7 +197,7 @@ class Volume:
         return sum(inode.i_blocks for inode in found if isinstance(inode, Inode))
 
     def _unusable_blocks(self) -> int:
-        """Blocks that can't be had while checkpoints are disabled: holes in dirty segments beyond overprovision."""
+        """Blocks that can't be used while checkpoints are disabled: holes in dirty segments beyond overprovision."""
         vblocks = self.sit.vblocks
         dirty = (vblocks > 0) & (vblocks < self.geo.blocks_per_seg)
         for curseg in self.summaries.cursegs:
@@ -253,7 +253,7 @@ class Volume:
     def scandir(self, inode: Inode, problems: list[str] | None = None) -> Iterator[list[Entry]]:
         """The entries of a directory with their inodes, `.` and `..` left out, in pieces that are read in one go.
 
-        F2fsError where the directory can't be read on.  What can't be an entry is noted in `problems`.
+        F2fsError where the directory can't be read further.  Impossible entries are noted in `problems`.
         """
         noted = problems if problems is not None else []
         held: list[Dentry] = []
@@ -349,12 +349,12 @@ class File:
         return self.volume.data.read(self.inode, offset, length)
 
     def chunks(self) -> Iterator[tuple[int, memoryview]]:
-        """(byte offset, bytes) of all that is not a hole."""
+        """(byte offset, bytes) of everything that is not a hole."""
         self._must_be_readable()
         return self.volume.data.chunks(self.inode)
 
     def readlink(self) -> bytes:
-        """Where a symbolic link leads; of an encrypted one without its key, its encoded ciphertext."""
+        """Where a symbolic link leads; for an encrypted one without its key, the encoded ciphertext."""
         if self.inode.kind != "symlink":
             raise OSError(errno.EINVAL, "not a symbolic link", os.fsdecode(self.path or b""))
         if self.inode.i_size > self.volume.geo.block_size:

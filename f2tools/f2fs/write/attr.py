@@ -78,7 +78,7 @@ class Attributes(Orphans):
     def set_times(
         self, ino: int, atime_ns: int | None = None, mtime_ns: int | None = None, ctime_ns: int | None = None
     ) -> None:
-        """Set times, the ctime to now unless it is given; of an append-only file too, as its writer does.  EPERM."""
+        """Set times, the ctime to now unless it is given; append-only files allow it, as writing sets times.  EPERM."""
         with self.operation(1) as op:
             inode = op.live(ino)
             if inode.i_flags & F2FS_IMMUTABLE_FL:
@@ -87,7 +87,7 @@ class Attributes(Orphans):
             self.nodes.touch(inode)
 
     def accessed(self, inode: LiveInode, now_ns: int) -> None:
-        """The file was read; a volume that can't be written any more remembers nothing."""
+        """Note that the file was read; a volume that can't be written any more notes nothing."""
         if self._broken is None:
             self._changed = True
             inode.set(**_times(now_ns, None, None))
@@ -124,7 +124,7 @@ class Attributes(Orphans):
             self.stamp_at(inode, self.clock())
 
     def _switch_compression(self, inode: LiveInode) -> None:
-        """Only a file without blocks can begin or cease to be compressed; a directory can at any time."""
+        """Compression can be switched for a file only while it has no blocks, for a directory at any time."""
         if not inode.is_file and not inode.is_dir:
             fail(errno.EINVAL)
         if inode.is_file and (inode.i_blocks > 1 + bool(inode.i_xattr_nid) or inode.i_size):

@@ -1,4 +1,4 @@
-"""Room before each operation, and the moments when all is made safe."""
+"""Room before each operation, and the moments when everything is made safe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIRTY_NODES_HELD = 8192
 class Operation:
     """One change of a volume.  Inodes that it hands out stay good until it ends.
 
-    Only on entering are nodes dropped from memory; whoever holds an inode across that border holds a dead one.
+    Nodes are dropped from memory only on entering, so an inode must not be kept from one operation to the next.
     """
 
     __slots__ = ("_blocks", "_vol")
@@ -141,7 +141,7 @@ class Balance(Charging):
         return self.segments.free_sections + more > self.segments.reserved_sections + self._needed(blocks)
 
     def clean_section(self, section: int) -> int:
-        """Move what is valid out of a section, which the next checkpoint makes free: how many blocks.  Pinned."""
+        """Move what is valid out of a section, which the next checkpoint makes free: how many blocks. Raises Pinned."""
         with self.operation(0):
             self._busy = True
             try:

@@ -1,4 +1,4 @@
-"""Quota of a volume that is written: who pays, what limits say, and the quota files at each checkpoint."""
+"""Quota of a volume that is written: who is charged, what the limits are, and the quota files at each checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Charging(Zoned):
 
     @cached_property
     def quotas(self) -> Quotas | None:
-        """Who pays for files; None where the volume has no quota files, or one of them is not sound."""
+        """Who is charged for files; None where the volume has no quota files, or one of them is not sound."""
         if not quota_inos(self.sb):
             return None
         from f2tools.f2fs.write.quota import open_quotas
@@ -48,7 +48,7 @@ class Charging(Zoned):
             return None
 
     def transfer(self, inode: LiveInode, uid: int | None, gid: int | None, projid: int | None) -> None:
-        """Quota goes to new owners; OSError EDQUOT before anything."""
+        """Charge new owners instead of the old ones; OSError EDQUOT before anything changes."""
         if self.quotas is not None:
             with self._sound_quota():
                 self.quotas.transfer(inode, uid, gid, projid)
@@ -82,7 +82,7 @@ class Charging(Zoned):
                 self.quotas.charge(inode, inodes, blocks)
 
     def _flush_quota(self) -> None:
-        """Write what the quota files are to say; without room they are left to fsck, as the kernel leaves them."""
+        """Write what the quota files should say; without room they are left to fsck, as the kernel does."""
         quotas = vars(self).get("quotas")
         if quotas is None:
             return
@@ -99,7 +99,7 @@ class Charging(Zoned):
 
     @contextmanager
     def _sound_quota(self) -> Generator[None, None, None]:
-        """A quota file that turns out to be damaged, or has no room, is not counted on: the checkpoint tells fsck."""
+        """Stop trusting a quota file that turns out to be damaged or has no room; the checkpoint tells fsck."""
         try:
             yield
         except (Corrupt, OSError) as error:

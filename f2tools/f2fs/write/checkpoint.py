@@ -117,7 +117,7 @@ class Committer:
         return pack
 
     def restate(self, **fields: int) -> None:
-        """What fields of the checkpoint, such as user_block_count, are from the next one on."""
+        """Values that fields of the checkpoint, such as user_block_count, have from the next one on."""
         cp = Checkpoint.parse(self.pack.head)
         for name, value in fields.items():
             setattr(cp, name, value)
@@ -126,7 +126,7 @@ class Committer:
     # -- tables ---------------------------------------------------------------------------------------------------
 
     def _flush_nat(self) -> bytes:
-        """NAT entries that fit go into the journal, fewest to a block first; the others into their blocks."""
+        """Write NAT entries: those that fit into the journal, fewest to a block first, the others into their blocks."""
         changed = self._nat.changes()
         chosen = _fewest_first(
             changed // self._geo.nat_entries_per_block, nat_journal_entries(self._geo.sum_block_size)

@@ -1,7 +1,7 @@
 """File content while it is written: dirty pages, write-back into the logs, holes, sizes, compressed clusters.
 
 Small writes collect in pages and get their place when they are written back; long runs go straight into the log.
-Whoever reads sees the pages: `live_data` lays them over what is on the disk.
+Readers see the pages: `live_data` lays them over what is on the disk.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FileData:
     # -- pages ----------------------------------------------------------------------------------------------------
 
     def page(self, inode: LiveInode, fofs: int, fresh: bool = False) -> NDArray[np.uint8]:
-        """The content of a file block, to be changed; its space is promised already.  fresh: it held nothing."""
+        """The content of a file block, to be changed; its space is reserved already. fresh: it held nothing."""
         mine = self.pages.setdefault(inode.ino, {})
         found = mine.get(fofs)
         if found is None:
@@ -159,7 +159,7 @@ class FileData:
     def _place(
         self, inode: LiveInode, fofs: NDArray[np.int64], rows: NDArray[np.uint8], in_place: bool = False
     ) -> None:
-        """Write whole blocks of a file, whose space is promised and whose places rise."""
+        """Write whole blocks of a file, whose space is reserved and whose places rise."""
         old = self._mapper.get(inode, fofs)
         written = self.geo.in_main(old)
         if self._overwrites(inode, in_place) and written.any():
@@ -303,7 +303,7 @@ class FileData:
             self._into_pages(inode, offset, data, old_size)
 
     def overwrite(self, inode: LiveInode, fofs: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
-        """File blocks below the end, in any order, all get the content of `block`; as `write` of each in turn."""
+        """Write the content of `block` to file blocks below the end, in any order, as `write` of each in turn."""
         self._mapper.reserve(inode, np.unique(fofs))
         self._nodes.touch(inode)
         mine = self.pages.setdefault(inode.ino, {})
@@ -374,14 +374,14 @@ class FileData:
         inode.set(i_size=size, i_advise=inode.i_advise & ~FADVISE_KEEP_SIZE_BIT)
 
     def _forget_saved(self, inode: LiveInode, first: int) -> None:
-        """The compressed clusters from this file block on go, and with them what they saved."""
+        """Drop the compressed clusters from this file block on, and with them what they saved."""
         if inode.cluster_size > 1:
             gone = (item for item in self._reader.layout(inode, first) if isinstance(item, Cluster))
             saved = sum(inode.cluster_size - item.blkaddrs.size for item in gone)
             inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
 
     def _zero_part(self, inode: LiveInode, fofs: int, start: int, stop: int) -> None:
-        """Zeros into a part of a block, if there is one."""
+        """Write zeros into a part of a block, if there is one."""
         mine = self.pages.get(inode.ino, {})
         if fofs in mine or self.geo.in_main(self._mapper.get_one(inode, fofs)):
             page = self.page(inode, fofs)
@@ -420,7 +420,7 @@ class FileData:
         self._nodes.touch(inode)
 
     def _touched(self, offset: int, length: int) -> NDArray[np.int64]:
-        """The file blocks that a range touches; ENOSPC where the volume has not so many at all."""
+        """The file blocks that a range touches; ENOSPC where the whole volume has fewer."""
         size = self.geo.block_size
         first, stop = offset // size, -(-(offset + length) // size)
         if stop - first > self._mapper.volume_blocks:
@@ -436,7 +436,7 @@ class FileData:
         self._nodes.touch(inode)
 
     def _zero_range(self, inode: LiveInode, offset: int, length: int) -> None:
-        """As a hole, but with the space kept."""
+        """Like a hole, but the space is kept."""
         touched = self._touched(offset, length)
         self.convert_inline(inode)
         self._mapper.reserve(inode, touched)
@@ -447,7 +447,7 @@ class FileData:
         self._nodes.touch(inode)
 
     def _clear(self, inode: LiveInode, offset: int, end: int) -> tuple[int, int]:
-        """Zeros into the blocks that bytes [offset, end) cover in part; the range of those that they cover whole."""
+        """Zero the parts of blocks that bytes [offset, end) cover; the range of blocks that they cover whole."""
         size = self.geo.block_size
         first, last = -(-offset // size), end // size
         if first > last:  # inside one block

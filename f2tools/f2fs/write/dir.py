@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 class NamePlaces:
-    """Where the names of a directory are that is asked for many, and which of its blocks were seen to have no room."""
+    """Where the names of a directory with many look-ups are, and which of its blocks were seen to have no room."""
 
     def __init__(self, places: dict[bytes, int]) -> None:
         self.places = places  # name -> block << SLOT_BITS | slot
@@ -81,7 +81,7 @@ class Directories:
         return bool(self.geo.feature & F2FS_FEATURE_CASEFOLD and inode.i_flags & F2FS_CASEFOLD_FL)
 
     def check_name(self, inode: LiveInode, name: bytes) -> None:
-        """OSError for what can't be a new name: EEXIST, EINVAL, ENAMETOOLONG, ENOENT, ENOKEY."""
+        """Raise OSError if this can't be a new name: EEXIST, EINVAL, ENAMETOOLONG, ENOENT, ENOKEY."""
         if len(name) > F2FS_NAME_LEN:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), os.fsdecode(name))
         if not name:
@@ -135,7 +135,7 @@ class Directories:
         return Dentry(name, ino, kind, code, number, slot)
 
     def _names_if_worth(self, inode: LiveInode) -> NamePlaces | None:
-        """The names of a directory of several blocks, once it was asked often."""
+        """The names of a directory of several blocks, after many look-ups in it."""
         asked = self._asked[inode.ino] = self._asked.get(inode.ino, 0) + 1
         if asked < ASKED_OFTEN or inode.i_size <= 2 * self.geo.block_size:
             return None
@@ -156,7 +156,7 @@ class Directories:
         return names
 
     def forget_names(self, ino: int) -> None:
-        """The directory is gone; another one may get its number."""
+        """Forget a directory that is gone; another one may get its number."""
         self._names.pop(ino, None)
         self._asked.pop(ino, None)
 
@@ -215,7 +215,7 @@ class Directories:
         return found
 
     def forget_blocks(self) -> None:
-        """Blocks that were read may be other blocks now: a checkpoint gave old ones free."""
+        """Forget blocks that were read: a checkpoint frees old ones, and they may be reused."""
         self._clean.clear()
 
     # -- changing -------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Directories:
 
 
 def _same_folded(name: bytes) -> Callable[[bytes], bool]:
-    """What tells whether another name is the same without regard to case."""
+    """A function that tells whether another name is the same without regard to case."""
     wanted = casefold(name) or name
     return lambda found: found == name or (casefold(found) or found) == wanted
 

@@ -44,9 +44,9 @@ class Content(Attributes):
         return self.write_pages(ino, offset, data)
 
     def write_pages(self, ino: int, offset: int, data: bytes | bytearray | memoryview, stamp: bool = True) -> int:
-        """As `write`, of what may be written: who opened the file was asked, and a cache writes it back now.
+        """As `write`, without checking permission: a cache writes back what was allowed when the file was opened.
 
-        `stamp`: the time of the change is now; else whoever has the cache knows it, and sets it.
+        `stamp`: the time of the change is now; else the owner of the cache knows it, and sets it.
         """
         view = memoryview(data).cast("B")
         if not len(view):
@@ -145,7 +145,7 @@ class Content(Attributes):
         return self.space.valid_blocks + len(self.nodes.dirty) > self.space.user_blocks  # no room to roll forward
 
     def _found_parent(self, inode: LiveInode) -> None:
-        """After a checkpoint a renamed file's parent is known again, if it has one name."""
+        """After a checkpoint, say again which directory a renamed file is in, if it has one name."""
         if not inode.i_advise & FADVISE_LOST_PINO_BIT or inode.i_links != 1:
             return
         with suppress(OSError, F2fsError):

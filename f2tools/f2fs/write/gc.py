@@ -1,6 +1,6 @@
 """The cleaner: choose a section, move what is valid in it to the cold log, so that the next checkpoint frees it.
 
-A block's owner is found through its summary and asked back: only what the owner still points to is moved.
+A block's owner is found through its summary; only what the owner still points to is moved.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def cost_benefit(among: Candidates) -> int | None:
 
 
 def age_threshold(among: Candidates) -> int | None:
-    """Of the oldest sections the one that is oldest and emptiest; None where all are too young.
+    """Among the oldest sections, the one that is oldest and emptiest; None where all are too young.
 
-    A volume that has not been mounted for as long as the threshold has none.  See atgc_lookup_victim() and
+    On a volume that was mounted for less time than the threshold, all are.  See atgc_lookup_victim() and
     add_victim_entry() in fs/f2fs/gc.c.
     """
     if not among.sections.size:
@@ -119,7 +119,7 @@ POLICIES: dict[str, VictimPolicy] = {
 
 
 def worth_cleaning(valid: NDArray[np.int64], room: int, blocks: int) -> NDArray[np.bool_]:
-    """Which of the sections that go into one log are worth it: the fewest with which most sections are won.
+    """Which of the sections that go into one log are worth cleaning: the fewest that win the most sections.
 
     valid: blocks in each, shape (n,); `room` blocks are left in the log before it needs another section of `blocks`.
     """
@@ -137,7 +137,7 @@ class Pinned(Exception):
 
 
 class SectionCleaner:
-    """Chooses sections and empties them; what a block is and how it is moved is left to who derives from this."""
+    """Chooses sections and empties them; subclasses know what a block is and how it is moved."""
 
     def __init__(self, geo: Geometry, segments: SegmentManager) -> None:
         self.geo = geo
@@ -160,8 +160,10 @@ class SectionCleaner:
         return found, valid[found].astype(np.int64)
 
     def victim(self) -> int | None:
-        """What is cleaned next when room has run out: by the volume's policy, and where that finds all sections too
-        young the one with the fewest valid blocks."""
+        """What is cleaned next when room has run out.
+
+        The volume's policy chooses; where it finds all sections too young, it is the one with the fewest valid blocks.
+        """
         name = self._segments.policy.victim
         found = POLICIES[name](self.look()) if name != "greedy" else None
         if found is None:
@@ -170,7 +172,7 @@ class SectionCleaner:
         return found
 
     def look(self) -> Candidates:
-        """What `candidates` has, with all that a policy may ask for."""
+        """What `candidates` has, with everything that a policy may ask for."""
         segments, per = self._segments, self.geo.segs_per_sec
         found, valid = self.candidates()
         count = segments.sections * per
@@ -204,7 +206,7 @@ class SectionCleaner:
 
     @property
     def unmovable(self) -> int:
-        """Sections found so far that hold what may not move."""
+        """Sections found so far that hold blocks which may not move."""
         return len(self._unmovable)
 
     # -- moving ---------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class InodeMaker:
         generation: int,
         compress: CompressOptions,
     ) -> LiveInode:
-        """An inode for a new name in `directory`, counted and in the cache; OSError ENOSPC or EDQUOT before all."""
+        """An inode for a new name in `directory`, counted and in the cache; else OSError ENOSPC or EDQUOT."""
         is_dir, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
         if directory.i_mode & stat.S_ISGID:
             gid = directory.i_gid

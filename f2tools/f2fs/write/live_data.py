@@ -1,4 +1,4 @@
-"""What a file holds now, read: what is on the disk, and over it the pages that wait for their place."""
+"""Reading what a file holds now: what is on the disk, and over it the pages that wait for their place."""
 
 from __future__ import annotations
 

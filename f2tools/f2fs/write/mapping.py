@@ -99,7 +99,7 @@ class Mapper:
         return found
 
     def nodes_needed(self, inode: LiveInode, first: int, stop: int) -> int:
-        """How many new nodes it takes at most to map blocks [first, stop)."""
+        """How many new nodes mapping blocks [first, stop) takes at most."""
         if stop <= inode.addrs_per_inode:
             return 0
         per = inode.addrs_per_block
@@ -171,7 +171,7 @@ class Mapper:
             rows["ofs_in_node"][part] = fofs[part] - node.first
 
     def put(self, inode: LiveInode, fofs: NDArray[np.int64], addrs: NDArray[Any] | int) -> None:
-        """Set the addresses of these file blocks, which rise; makes the nodes that it takes."""
+        """Set the addresses of these file blocks, which rise; makes the nodes that they need."""
         many = not isinstance(addrs, int)
         for number, part in self._groups(inode, fofs):
             node = self.node(inode, number, create=True)
@@ -181,7 +181,7 @@ class Mapper:
         inode.forget_extent()
 
     def reserve(self, inode: LiveInode, fofs: NDArray[np.int64]) -> int:
-        """Promise a block to each of these file blocks that has none: how many; ENOSPC or EDQUOT before anything."""
+        """Reserve a block for each of these file blocks that has none: how many; ENOSPC or EDQUOT before anything."""
         holes = fofs[self.get(inode, fofs) == NULL_ADDR]
         if holes.size:
             needed = self.nodes_needed(inode, int(holes[0]), int(holes[-1]) + 1)
@@ -266,7 +266,7 @@ class Mapper:
         return None
 
     def _present_below(self, inode: LiveInode, nid: int, level: int, start: int) -> int | None:
-        """The first place from `start` on, among the direct nodes below a node of this level, whose node is there."""
+        """The first of the direct nodes below a node of this level, from place `start` on, that is there."""
         if not level:
             return 0
         n = self.geo.addrs_per_block
@@ -281,7 +281,7 @@ class Mapper:
         return None
 
     def truncate(self, inode: LiveInode, start: int) -> int:
-        """Give back everything from file block `start` on, nodes that are of no more use included."""
+        """Give back everything from file block `start` on, including nodes that are no longer needed."""
         freed = self.release(inode, start, self.max_blocks(inode) + inode.addrs_per_inode)
         own, per = inode.addrs_per_inode, inode.addrs_per_block
         keep = 0 if start <= own else -(-(start - own) // per)
@@ -302,7 +302,7 @@ class Mapper:
         self._nodes.remove_nodes(inode, gone)
 
     def _prune(self, inode: LiveInode, nid: int, level: int, keep: int, gone: list[int]) -> bool:
-        """Drop what lies below a node, but for the first `keep` direct nodes; whether the node itself is gone."""
+        """Drop what lies below a node, except the first `keep` direct nodes; whether the node itself is gone."""
         if level == 0:
             if keep <= 0:
                 gone.append(nid)

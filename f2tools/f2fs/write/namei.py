@@ -1,4 +1,4 @@
-"""Names: files and directories come, are linked, renamed and go."""
+"""Names: files and directories are made, linked, renamed and removed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Namei(Content):
         return inode.ino
 
     def tmpfile(self, parent: int, mode: int, uid: int = 0, gid: int = 0) -> int:
-        """A regular file without a name; it goes once it is held and released, or with `close`, unless it is linked.
+        """A regular file without a name; it is freed once it was held and released, or by `close`, unless it is linked.
 
         See f2fs_tmpfile().
         """
@@ -185,7 +185,7 @@ class Namei(Content):
             self.remove_name(directory, entry, inode)
 
     def remove_name(self, directory: LiveInode, entry: Dentry, inode: LiveInode | None = None) -> None:
-        """Remove an entry whatever it leads to; `inode` is what it leads to, where that is known."""
+        """Remove an entry, whatever it leads to; `inode` is that, where it is known."""
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
         self.names.remove(directory, entry)
@@ -321,7 +321,7 @@ class Namei(Content):
         self._need_checkpoint = True
 
     def _moved(self, inode: LiveInode, old: LiveInode, new: LiveInode, name: bytes, now: int) -> None:
-        """A file has another name, or the same one in another directory."""
+        """Give a file another name, or the same one in another directory."""
         if not inode.is_dir:
             inode.set(i_advise=inode.i_advise | FADVISE_LOST_PINO_BIT)
         elif old is not new:

@@ -39,7 +39,7 @@ from f2tools.f2fs.volume.node import BATCH, NodeReader
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 
-CLEAN_NODES_HELD = 16384  # clean blocks beyond this are dropped when nobody is at work
+CLEAN_NODES_HELD = 16384  # clean blocks beyond this number are dropped between operations
 _FOOTER = Struct("<IIIQI")
 _FORMATS = {1: "B", 2: "<H", 4: "<I", 8: "<Q"}
 
@@ -94,13 +94,13 @@ class LiveInode(Inode):
             self.forget_derived()
 
     def forget_derived(self) -> None:
-        """What follows from fields is worked out anew."""
+        """Compute again what follows from fields."""
         mine = self.__dict__
         for name in _DERIVED:
             mine.pop(name, None)
 
     def forget_extent(self) -> None:
-        """The mapping changed: the inode must not go on remembering its longest extent."""
+        """Forget the inode's longest extent, as the mapping has changed."""
         self.set_extent(0, 0, 0)
 
     def set_extent(self, fofs: int, blkaddr: int, count: int) -> None:
@@ -248,13 +248,13 @@ class NodeManager(NodeReader):
         self.touch(inode)
 
     def remove_inode(self, inode: LiveInode) -> None:
-        """The inode itself is gone; its nodes and blocks are gone before."""
+        """Forget the inode itself; its nodes and blocks are gone already."""
         self._forget([inode.ino])
         self._inodes.pop(inode.ino, None)
         self._space.add_inode(inode, -1)
 
     def abandon(self, nid: int) -> None:
-        """A fresh node is not to be, and was not counted."""
+        """Drop a fresh node that was not counted."""
         self._forget([nid])
         self._inodes.pop(nid, None)
 
@@ -300,7 +300,7 @@ class NodeManager(NodeReader):
     def write_blocks(self, kind: int, nids: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Write node blocks, shape (n, block_size), with nid, ino and flag in their footers, to a log: where they are.
 
-        What the NAT said of them before is the caller's to invalidate, and counting them too.
+        The caller invalidates what the NAT said of them before, and counts them.
         """
         owners = np.zeros(nids.size, Summary.dtype)
         owners["nid"] = nids

@@ -1,4 +1,4 @@
-"""Files without a name: held while somebody has them open, given back afterwards."""
+"""Files without a name: held while somebody has them open, freed afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from f2tools.f2fs.write.node import LiveInode
 
 
 class Orphans(Balance):
-    """Who has a file open, and what becomes of it when its last name goes."""
+    """Which files are open, and what becomes of one when its last name goes."""
 
     def hold(self, ino: int) -> None:
         """Somebody has the file open: it stays when its last name goes."""
@@ -42,7 +42,7 @@ class Orphans(Balance):
             return self.mapper.truncate(op.live(ino), 0) > 0
 
     def _evict(self, inode: LiveInode) -> None:
-        """Give back all that a file without a name had."""
+        """Give back everything that a file without a name had."""
         self.files.drop_pages(inode.ino)
         if inode.is_dir:
             self.names.forget_names(inode.ino)

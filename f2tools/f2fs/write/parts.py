@@ -48,7 +48,7 @@ class Parts(Volume):
         self._broken: str | None = None
 
     def _start(self) -> None:
-        """What is read for writing, once it is known that the volume may be written."""
+        """Read what writing needs, once it is known that the volume may be written."""
         self._written_kib = self._kbytes_written()
         self.committer = Committer(
             self.device, self.geo, self.pack, self.nat, self.segments, self.space, self.summaries.journals.sit["segno"]
@@ -111,7 +111,7 @@ class Parts(Volume):
         return self.nodes.live(ino)
 
     def new_generation(self) -> int:
-        """What tells a new inode from an older one of the same number."""
+        """The generation of a new inode, which tells it from an older one of the same number."""
         return self._random.getrandbits(32)
 
     @property
@@ -120,7 +120,7 @@ class Parts(Volume):
         return self._broken
 
     def stop_writing(self, why: str) -> bool:
-        """Change nothing on the device any more; False where that was so already."""
+        """Change nothing on the device from now on; False if that was so already."""
         if self._broken is not None:
             return False
         self._broken = why
@@ -163,7 +163,7 @@ class Parts(Volume):
 
 
 def fail(number: int, name: bytes | None = None) -> NoReturn:
-    """OSError with this errno, of a name where there is one."""
+    """OSError with this errno, about a name where there is one."""
     if name is None:
         raise OSError(number, os.strerror(number))
     raise OSError(number, os.strerror(number), os.fsdecode(name))

@@ -1,4 +1,4 @@
-"""The quota files of a volume that is written: who pays, and whether he may; `quota_tree` keeps each file.
+"""The quota files of a volume that is written: who is charged, within which limits; `quota_tree` keeps each file.
 
 What is charged (measured against quota files and trees by the kernel; inc_valid_block_count() and
 inc_valid_node_count() in fs/f2fs/f2fs.h, quota_add_inode_usage() in f2fs-tools):
@@ -6,15 +6,15 @@ inc_valid_node_count() in fs/f2fs/f2fs.h, quota_add_inode_usage() in f2fs-tools)
 - An inode is one inode and no space: its own block is free of charge.  It is charged when it is made, and no longer
   when its last name and last user are gone, so an orphan still counts.
 - Every other block of a file is `block_size` bytes: direct, indirect and double indirect nodes, the xattr node, data.
-  A data block is charged when it is promised (NEW_ADDR), not when it is written; to write it changes nothing.
-- A compressed cluster costs its full size: the blocks it saves stay promised, and `i_compr_blocks` tells how many.
+  A data block is charged when it is reserved (NEW_ADDR), not when it is written; writing it changes nothing.
+- A compressed cluster costs its full size: the blocks it saves stay reserved, and `i_compr_blocks` says how many.
   Only releasing them (F2FS_IOC_RELEASE_COMPRESS_BLOCKS) gives them back, and reserving takes them again.
 - A device alias costs the whole device.
-- In short an inode costs 1 and `(i_blocks - 1) * block_size`, in 4 KiB as in 16 KiB blocks: to change `i_blocks` by n
-  is to charge n blocks.
+- In short an inode costs 1 and `(i_blocks - 1) * block_size`, in 4 KiB as in 16 KiB blocks: changing `i_blocks` by n
+  charges n blocks.
 - It goes to the owner, the group and the project (0 where the inode has no i_projid) of the inode; directories,
   symlinks and special files alike.  Quota files themselves (`qf_ino`), and the node and meta inodes, are not charged.
-  To change an owner moves 1 and all its space.
+  A change of owner moves 1 and all its space.
 - An id that uses nothing and has no limit loses its entry (dqput(), qtree_release_dquot()): the quota file does not
   grow with ids that come and go.
 """
@@ -42,13 +42,13 @@ _OWNER: dict[str, Callable[[Inode], int]] = {
 
 
 class Quotas:
-    """All quota files of a volume that is being written: who pays, and whether he may.
+    """All quota files of a volume that is being written.
 
     Charges of ids without limits are gathered, and reach the trees when `changes` is asked for.
     """
 
     def __init__(self, trees: Mapping[str, QuotaTree], block_size: int, exempt: Iterable[int] = ()) -> None:
-        """Trees by kind ("user", "group", "project"); `exempt` are the inodes that nobody pays for."""
+        """Trees by kind ("user", "group", "project"); `exempt` are the inodes that nobody is charged for."""
         self.trees = dict(trees)
         self.privileged = False  # whoever has CAP_SYS_RESOURCE is let through limits
         self._block_size = block_size
@@ -57,12 +57,12 @@ class Quotas:
         self._gathered: dict[str, dict[int, list[int]]] = {kind: {} for kind in self.trees}
 
     def charge(self, inode: Inode, inodes: int, blocks: int) -> None:
-        """So many inodes and blocks more, or fewer, for the owners of an inode; OSError EDQUOT before anything."""
+        """Charge an inode's owners for so many inodes and blocks more, or fewer; else OSError EDQUOT, and no change."""
         if inode.ino not in self._exempt:
             self._charge(self._owners(inode), inodes, blocks * self._block_size)
 
     def transfer(self, inode: Inode, uid: int | None = None, gid: int | None = None, projid: int | None = None) -> None:
-        """An inode and its blocks go to other owners, None for no change; OSError EDQUOT before anything.
+        """Charge an inode and its blocks to other owners, None for no change; OSError EDQUOT before anything changes.
 
         To be called while the inode still names its old ones; see __dquot_transfer() in fs/quota/dquot.c.
         """

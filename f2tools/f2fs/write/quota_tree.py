@@ -94,9 +94,9 @@ class QuotaTree:
         return None if place is None else self._load(place)
 
     def would_exceed(self, number: int, inodes: int, space: int, privileged: bool = False) -> int | None:
-        """EDQUOT if a hard limit, or a soft one whose grace is over, forbids to take so much more, else None.
+        """EDQUOT if a hard limit, or a soft one whose grace is over, forbids taking so much more, else None.
 
-        `privileged` is who has CAP_SYS_RESOURCE, and is let through; see dquot_add_inodes() and dquot_add_space().
+        `privileged`: the caller has CAP_SYS_RESOURCE and is let through; see dquot_add_inodes() and dquot_add_space().
         """
         found = self.get(number)
         if found is None or privileged:
@@ -368,7 +368,7 @@ class QuotaTree:
         raise self._corrupt(f"leaf {leaf} of the quota tree is full, but listed as one with room", leaf)
 
     def _remove(self, number: int, place: int) -> None:
-        """Take the entry of an id away, and what becomes empty by it; see remove_tree()."""
+        """Remove the entry of an id, and the blocks that become empty; see remove_tree()."""
         leaf, at = divmod(place, QUOTA_BLOCK_SIZE)
         path = self._path(number)
         following, previous, entries = self._header(leaf)
@@ -430,7 +430,7 @@ def fresh(
     entries = _table(usages, limits or {}, space_grace, inodes_grace, now)
     ids = entries["dqb_id"]
     count = ids.size
-    # Which blocks an id is the first to need: a node of the second, third and fourth level, and a leaf.
+    # Where an id is the first to need a block: a node of the second, third and fourth level, and a leaf.
     levels = [ids >> np.uint32(8 * (QUOTA_TREE_DEPTH - level)) for level in range(1, QUOTA_TREE_DEPTH)]
     needs = np.zeros((count, QUOTA_TREE_DEPTH), bool)
     for level, prefix in enumerate(levels):

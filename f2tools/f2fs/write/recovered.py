@@ -20,7 +20,7 @@ from f2tools.f2fs.write.volume import WritableVolume
 
 
 class _InMemory(Overlay):
-    """Changes above a device that is only read: what is below has no say in how they are written."""
+    """Changes above a device that is only read, which therefore does not decide how they are written."""
 
     @property
     def has_write_pointers(self) -> bool:
@@ -30,7 +30,7 @@ class _InMemory(Overlay):
 def recovered(device: Device, which: Which = "newest", keyring: Keyring | None = None) -> Volume:
     """The volume on `device` after recovery; closing it closes the device, which is never written to.
 
-    Where there is nothing to recover it is read as it lies.  Corrupt where recovery can't be done, DeviceError where a
+    Where there is nothing to recover it is read as it is.  Corrupt where recovery can't be done, DeviceError where a
     part of the volume is missing.
     """
     found = Volume(device, which, keyring)

@@ -68,7 +68,7 @@ def recover(volume: Namei, recovery: Recovery | None = None) -> Recovery:
 
 @contextmanager
 def _without_limits(volume: Namei) -> Generator[None, None, None]:
-    """What was written once is charged again, whatever the limits: it is the system that does it."""
+    """What was written before is charged again, whatever the limits: the system itself does it."""
     if volume.quotas is not None:
         volume.quotas.privileged = True
     try:
@@ -198,9 +198,8 @@ class _Applier:
         return int.from_bytes(source.i_name[at : at + 4], "little")
 
     def _replace(self, directory: LiveInode, there: Dentry) -> None:
-        """The file that had the name before was removed after the checkpoint.
-
-        Of a directory it is not known where its files have gone since: one that is not empty is kept, as a lost one.
+        """The file that had the name before was removed after the checkpoint.  Where the files of a directory have gone
+        since is not known: one that is not empty is kept, as a lost one.
         """
         vol = self._vol
         other = vol.live(there.ino)
@@ -292,7 +291,7 @@ class _Applier:
         vol.nodes.touch(inode)
 
     def _valid_targets(self, chain_node: ChainNode, dest: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these new addresses are blocks, all others being holes or promises."""
+        """Which of these new addresses are blocks; all others are holes or reserved."""
         geo, segments = self._geo, self._vol.segments
         valid = geo.in_main(dest)
         blocks = dest[valid]

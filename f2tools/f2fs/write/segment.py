@@ -107,7 +107,7 @@ class Curseg:
 
 
 class NoFreeSegment(Exception):
-    """No segment can be opened; whoever asked for a block did not keep enough of them free."""
+    """No segment can be opened: the caller did not keep enough of them free."""
 
 
 class SegmentManager:
@@ -145,7 +145,7 @@ class SegmentManager:
         self.in_use = self.vblocks > 0
         self.prefree = np.zeros(count, np.bool_)
         self.written_blocks = 0  # of the main area, since the volume was opened
-        self.threaded_blocks = 0  # of those, what went into holes
+        self.threaded_blocks = 0  # of those, the blocks that went into holes
         self.written_by_log = [0] * NR_CURSEG_TYPE  # of those, what the logs took; the rest was overwritten in place
         self.cursegs = [self._reopened(kind, pack) for kind in range(NR_CURSEG_TYPE)]
         for curseg in self.cursegs:
@@ -178,8 +178,10 @@ class SegmentManager:
         return curseg
 
     def bar(self, sections: NDArray[np.bool_]) -> None:
-        """From now on nothing is written to these sections, shape (sections,); logs that are open there go on as they
-        are, `move_log` takes them away.  They do not count as free."""
+        """Write nothing more to these sections, shape (sections,), which no longer count as free.
+
+        Logs that are open there go on as they are; `move_log` takes them away.
+        """
         self._barred = sections.copy()
         self.free_sections = self._count_free()
 
@@ -189,7 +191,7 @@ class SegmentManager:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Seconds that the volume has been mounted in all, in which the SIT has ages; clocks that are set back stop."""
+        """Seconds of being mounted in all, the unit of ages in the SIT; a clock that is set back stops them."""
         return self._elapsed + max(0, int(self._clock() - self._mounted))
 
     # -- counts ---------------------------------------------------------------------------------------------------
@@ -217,8 +219,8 @@ class SegmentManager:
     def threading(self) -> bool:
         """Whether data goes into holes now: adaptive logging, and free sections at or below the threshold.
 
-        The reserve of the cleaner is not counted as free: what appends until nothing else is left has to clean for
-        every block.  See f2fs_need_SSR() in fs/f2fs/segment.c.
+        The reserve of the cleaner is not counted as free: a log that appends until nothing else is left has to clean
+        for every block.  See f2fs_need_SSR() in fs/f2fs/segment.c.
         """
         if not self.policy.adaptive or self._zoned or self.geo.feature & F2FS_FEATURE_RO:
             return False
@@ -248,14 +250,14 @@ class SegmentManager:
     # -- giving and taking blocks ---------------------------------------------------------------------------------
 
     def next_blkaddr(self, kind: int) -> int:
-        """Where the log goes on: what the footer of a node block written before it names."""
+        """Where the log goes on; the footer of the node block written before names this place."""
         curseg = self.cursegs[kind]
         return self.geo.start_block(curseg.segno) + curseg.next_blkoff
 
     def allocate(self, kind: int, owners: Rows) -> NDArray[np.int64]:
         """A block of log `kind` for each of `owners` (Summary.dtype, shape (n,)); their addresses, shape (n,).
 
-        NoFreeSegment when the volume has no segment left to open.
+        Raises NoFreeSegment when the volume has no segment left to open.
         """
         blkaddrs = np.empty(owners.size, np.int64)
         at = 0
@@ -301,7 +303,7 @@ class SegmentManager:
         self.dirty_sit[segno] = True
 
     def invalidate(self, blkaddrs: NDArray[Any]) -> None:
-        """These blocks of the main area hold nothing valid any more; Corrupt where one stands twice, or was free."""
+        """Mark blocks of the main area as no longer valid; Corrupt where one is named twice, or was free."""
         if not blkaddrs.size:
             return
         blkaddrs = np.sort(np.asarray(blkaddrs, np.int64))
@@ -368,7 +370,7 @@ class SegmentManager:
             self._before[segno] = self.valid_map[segno].copy()
 
     def adopt(self, blkaddrs: NDArray[np.int64], owners: Rows, kind: int) -> None:
-        """Blocks that were written after the last checkpoint are valid, and whose they are; for recovery.
+        """Make blocks that were written after the last checkpoint valid, with their owners; for recovery.
 
         A segment that was free becomes one of `kind`.  See f2fs_do_replace_block() in fs/f2fs/segment.c.
         """
@@ -403,7 +405,7 @@ class SegmentManager:
                 self.prefree[segno] = True
 
     def leave_after_recovery(self, log: int) -> None:
-        """Go on elsewhere with `log`, and with every log whose way blocks lie in that were adopted."""
+        """Go on elsewhere with `log`, and with every log that adopted blocks are in the way of."""
         for curseg in self.cursegs:
             ahead = self.valid_map[curseg.segno]
             bits = np.unpackbits(ahead)
@@ -558,7 +560,7 @@ class SegmentManager:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def committed(self) -> NDArray[np.int64]:
-        """A checkpoint holds the present state: what it does not refer to is free.  Returns the segments freed."""
+        """A checkpoint holds the present state, so what it does not refer to is free. Returns the segments freed."""
         freed = np.flatnonzero(self.prefree)
         self.prefree[freed] = False
         self.in_use[freed] = False

@@ -1,6 +1,6 @@
-"""Space of a volume that is being written: what is in use, what may still be taken, and who pays for it.
+"""Space of a volume that is being written: what is in use, what may still be taken, and who is charged for it.
 
-A block is counted when it is promised, not when it is written, so that running out of space is an error before anything
+A block is counted when it is reserved, not when it is written, so that running out of space is an error before anything
 has changed.  Overprovisioned and reserved segments are not for files: `user_block_count` leaves them out.
 """
 

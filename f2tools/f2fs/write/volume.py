@@ -64,8 +64,8 @@ class WritableVolume(Namei):
         many nodes.  `which`: the checkpoint to start from; where it is the older one, the newer one is given up before
         anything else is written.
 
-        DeviceError where a part of the volume is missing; Unsupported for a volume with features that nobody knows;
-        OSError EROFS for one with the feature ro, unless it is being filled.
+        DeviceError where a part of the volume is missing; Unsupported for a volume with unknown features; OSError EROFS
+        for one with the feature ro, unless it is being filled.
         """
         if device.has_write_pointers and not isinstance(device, ZoneOrder):
             raise Unsupported("this does not write to zoned devices; mkfs --from, clean and recover do")
@@ -115,7 +115,7 @@ class WritableVolume(Namei):
             self.device.close()
 
     def abandon(self) -> None:
-        """Close the device without a checkpoint: what was not made safe is gone."""
+        """Close the device without a checkpoint: what was not made safe is lost."""
         self.device.close()
 
     def __exit__(self, kind: object = None, *_: object) -> None:

@@ -53,7 +53,7 @@ _ADVICE = 0x01 | 0x20  # FADVISE_COLD_BIT, FADVISE_HOT_BIT: what system.advise m
 
 
 def parse_name(name: str | bytes) -> tuple[int, bytes]:
-    """(name space, name in it) of "user.x"; ERANGE for a length that can't be, EOPNOTSUPP for another name space.
+    """(name space, name in it) of "user.x"; ERANGE for an impossible length, EOPNOTSUPP for another name space.
 
     "system.advise" is (7, b""): it is i_advise and no entry, see `advised`.
     """
@@ -71,11 +71,11 @@ def parse_name(name: str | bytes) -> tuple[int, bytes]:
 
 
 def stored_value(index: int, value: bytes | None, mode: int) -> tuple[int, bytes | None]:
-    """(mode afterwards, what the entry holds, None for no entry) of what is given to setxattr on a file of this mode.
+    """(mode afterwards, what the entry holds, None for no entry) for a value given to setxattr on a file of this mode.
 
-    An access ACL sets the mode, and is not kept where the mode says it all.  EPERM for user.* on what is neither file
-    nor directory, EOPNOTSUPP for an ACL on a symlink, EACCES for a default ACL on what is no directory, EINVAL for one
-    that is not valid.
+    An access ACL sets the mode, and is not kept where the mode says it all. EPERM for user.* on anything but a file or
+    directory, EOPNOTSUPP for an ACL on a symlink, EACCES for a default ACL on anything but a directory, EINVAL for an
+    ACL that is not valid.
     """
     if index == XATTR_INDEX_USER and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise _error(errno.EPERM)
@@ -113,8 +113,8 @@ def change(
     """The area with this attribute set, or removed where the value is None; None where nothing changes.
 
     What comes back ends with the last entry; `split` makes the parts of it.  ERANGE for a long name, E2BIG where value
-    or area outgrow the room, EEXIST and ENODATA by the flags, ENODATA for removal of what isn't there.  To remove an
-    ACL that isn't there is no error, and changes nothing; the kernel writes a header without entries then.
+    or area outgrow the room, EEXIST and ENODATA by the flags, ENODATA for removal of what isn't there.  Removing an ACL
+    that isn't there is no error, and changes nothing; the kernel writes a header without entries then.
     """
     if len(name) > F2FS_NAME_LEN:
         raise _error(errno.ERANGE, name)

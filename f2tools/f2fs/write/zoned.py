@@ -29,7 +29,7 @@ class Zoned(Parts):
             self.segments.goes_on_at = self._goes_on_at
 
     def align_logs(self) -> None:
-        """On a zoned device let a log go on elsewhere whose zone does not go on where the checkpoint left the log.
+        """Let a log go on elsewhere if the write pointer of its zone is not where the checkpoint left the log.
 
         A power cut leaves it so; see f2fs_fix_curseg_write_pointer() in fs/f2fs/segment.c.
         """
@@ -62,7 +62,7 @@ class Zoned(Parts):
         return np.arange(section * self.geo.segs_per_sec, (section + 1) * self.geo.segs_per_sec)
 
     def _reset_free_zones(self) -> None:
-        """Empty the zones that the last checkpoint does not refer to, and no log is in, as the kernel does."""
+        """Empty the zones that the last checkpoint does not refer to and in which no log is, as the kernel does."""
         if self._zones is None:
             return
         for start, length in self._zones.written_zones():

@@ -141,7 +141,7 @@ def check_journals(image: Image) -> Iterator[Finding]:
 
 
 def check_nat_bits(image: Image) -> Iterator[Finding]:
-    """nat_bits say of every NAT block whether it is full and whether it is empty."""
+    """nat_bits say correctly which NAT blocks are full and which are empty."""
     if image.pack is None:
         return
     try:
@@ -188,9 +188,9 @@ def check_orphan_blocks(image: Image) -> Iterator[Finding]:
 
 
 def check_counts(scan: Scan) -> Iterator[Finding]:
-    """Counts of blocks, nodes and inodes are those of what the NAT knows; either way of counting blocks will do.
+    """Counts of blocks, nodes and inodes agree with the NAT; either way of counting blocks will do.
 
-    A block that only the SIT knows, or only a pointer, is reported where it is; here only a count that neither gives.
+    A block that only the SIT knows, or only a pointer, is reported where it is; here, only a count that neither gives.
     """
     image = scan.image
     assert image.pack is not None

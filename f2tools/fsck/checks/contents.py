@@ -88,9 +88,9 @@ def check_quotas(tree: Tree) -> Iterator[Finding]:
 
 
 def _oddities(data: bytes) -> Iterator[str]:
-    """What programs that read a quota file without its tree stumble over.
+    """The header's counts fit the file, and every leaf block has as many entries as it says, all in the tree's reach.
 
-    The header's counts fit the file, and every leaf block has as many entries as it says, all in the tree's reach.
+    Programs that read a quota file without its tree rely on this.
     """
     blocks = np.frombuffer(data[: len(data) // QUOTA_BLOCK_SIZE * QUOTA_BLOCK_SIZE], np.uint8)
     blocks = blocks.reshape(-1, QUOTA_BLOCK_SIZE)
@@ -114,7 +114,7 @@ def _oddities(data: bytes) -> Iterator[str]:
 
 
 def use_of(tree: Tree, kind: str) -> dict[int, tuple[int, int]]:
-    """id -> (inodes, bytes); the block of the inode itself is not charged, nor are quota files."""
+    """id -> (inodes, bytes); neither the block of the inode itself nor quota files are charged."""
     column, table = _COLUMNS[kind], tree.scan.inodes
     counted = tree.reached.copy()
     counted[tree.quota] = False
@@ -149,7 +149,7 @@ def check_encryption(tree: Tree) -> Iterator[Finding]:
 
 
 def check_verity(tree: Tree) -> Iterator[Finding]:
-    """A sealed file has its descriptor where its attribute says."""
+    """A sealed file has its verity descriptor where its attribute says."""
     scan = tree.scan
     if not scan.geo.feature & F2FS_FEATURE_VERITY:
         return
@@ -170,7 +170,7 @@ def check_content(tree: Tree) -> Iterator[Finding]:
     scan = tree.scan
     readers = Readers(scan)
     packed = scan.inodes["compressed"] & (scan.inodes["inline"] & F2FS_INLINE_DATA == 0)
-    packed &= scan.inodes["advise"] & FADVISE_ENCRYPT_BIT == 0  # of ciphertext nothing can be said
+    packed &= scan.inodes["advise"] & FADVISE_ENCRYPT_BIT == 0  # nothing can be said about ciphertext
     for row in np.flatnonzero(packed).tolist():
         ino = tree.ino(row)
         try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOLD = 1000
 STEP = 1024  # segments at a time
-PIECES = 8  # told of a file
+PIECES = 8  # reported of a file
 
 
 def check_zones(scan: Scan) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def zones_below(device: Any) -> list[Zone]:
 
 
 def check_unreadable(image: Image) -> Iterator[Finding]:
-    """Every block that the check needed could be read."""
+    """Every block that the check needs can be read."""
     size = image.block_size
     for blkaddr in sorted({offset // size for offset in image.raw.unreadable})[:TOLD]:
         area = image.geo.area_of(blkaddr)

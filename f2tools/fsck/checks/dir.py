@@ -1,4 +1,4 @@
-"""Directories: what entries say of names, inodes and places; link counts; and who can be reached from the root."""
+"""Directories: what entries say of names, inodes and places; link counts; and what can be reached from the root."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def check_duplicates(tree: Tree) -> Iterator[Finding]:
 def check_places(tree: Tree) -> Iterator[Finding]:
     """An entry stands in the bucket that its hash leads to, on a level that is searched.
 
-    Where that fails for many entries of a directory and another i_dir_level fits all, it is that field which is wrong.
+    Where that fails for many entries of a directory and another i_dir_level fits all, that field is wrong.
     """
     table = tree.entries
     rows = np.flatnonzero(tree.named & (table["block"] >= 0))
@@ -361,7 +361,7 @@ def check_parents(tree: Tree) -> Iterator[Finding]:
     pino = scan.inodes["pino"][rows].astype(np.int64)
     forgot = scan.inodes["advise"][rows] & FADVISE_LOST_PINO_BIT != 0
     is_dir = tree.is_dir[rows]
-    other = (pino != parent) & (is_dir | ~forgot)  # of a directory the kernel keeps it right, come what may
+    other = (pino != parent) & (is_dir | ~forgot)  # the kernel always keeps that of a directory right
     for i in np.flatnonzero(other & is_dir).tolist():
         yield _inode(tree, int(rows[i]), problems.DIR_PARENT, int(pino[i]), int(parent[i]), "i_pino", plan=SetFieldLast)
     renamed = table["true_hash"][first[rows]] != scan.inodes["name_hash"][rows]

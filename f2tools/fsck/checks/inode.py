@@ -185,7 +185,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
 
 
 def _bytes_behind_the_end(batch: InodeBatch, files: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Files inside their inodes with bytes behind i_size: what is cut off, or never was written, is zeros there."""
+    """Inline files with bytes behind i_size: what was cut off, or never written, must be zeros there."""
     length = batch.head["i_size"].copy()
     rows = np.flatnonzero(files & (batch.inline_size > 0))
     shapes = np.stack([batch.inline_at[rows], batch.inline_size[rows]], axis=1)
@@ -297,7 +297,7 @@ def check_symlinks(batch: InodeBatch) -> Iterator[Finding]:
 
 
 def _text(batch: InodeBatch, i: int) -> bytes:
-    """Where a link's target lies: the room of inline data, or its block; nothing where that is not to be had."""
+    """Where a link's target lies: the room of inline data, or its block; nothing where neither can be read."""
     if batch.inline[i] & F2FS_INLINE_DATA:
         at = int(batch.inline_at[i])
         return batch.blocks[i, at : at + int(batch.inline_size[i])].tobytes()
@@ -306,9 +306,10 @@ def _text(batch: InodeBatch, i: int) -> bytes:
 
 
 def text_length(area: bytes, size: int) -> int:
-    """The length of a target of which a size is told: longer where text goes on, shorter where it ends in zeros only.
+    """The length of a link's target, given the inode's size: longer where text goes on, shorter where only zeros
+    follow.
 
-    A zero in the middle says nothing of the size.
+    A zero in the middle says nothing about the size.
     """
     end = area.find(b"\0")
     length = len(area) if end < 0 else end

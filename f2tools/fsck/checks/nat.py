@@ -14,7 +14,7 @@ from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.findings import Finding
 from f2tools.fsck.plans import FindNatBlock, FindNode, JudgeFooter, SetFooter, SetFooterOwner, SetNatAddress, SetNatIno
 
-LOST_BLOCK_REFERENCES = 3  # so many missing nids of an empty NAT block mean that the block was lost
+LOST_BLOCK_REFERENCES = 3  # if so many nids of an empty NAT block are missing, the block was lost
 
 
 def check_reserved(scan: Scan) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def check_offsets(scan: Scan) -> Iterator[Finding]:
 
 
 def check_versions(scan: Scan) -> Iterator[Finding]:
-    """No node is newer than the checkpoint that knows it."""
+    """No node is newer than the checkpoint that lists it."""
     cp = scan.image.cp
     placed = scan.read & (scan.footer["nid"] == scan.nid)
     version = scan.footer["cp_ver"]
@@ -113,7 +113,7 @@ def check_versions(scan: Scan) -> Iterator[Finding]:
 
 
 def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
-    """A NAT block without any entry has no nid that inodes or directories use."""
+    """No nid that inodes or directories use lies in a NAT block without entries."""
     per = scan.geo.nat_entries_per_block
     wanted = [edges[edges[:, 3] == MISSING, 2] for edges in scan.bad_edges]
     table = scan.dentries.table

@@ -36,7 +36,7 @@ def sit_block(scan: Scan, segno: int) -> int:
 def check_entries(scan: Scan) -> Iterator[Finding]:
     """A segment's count is that of its bitmap, and its type exists; also where the journal overrides the table.
 
-    The kernel looks at the whole table first, and does not mount when an entry is wrong that it would not use.
+    The kernel reads the whole table first, and refuses to mount even for a wrong entry that it would not use.
     """
     sit = scan.image.sit
     for segno, row in sit.overridden:

@@ -35,7 +35,7 @@ def summaries_of(image: Image, segnos: NDArray[Any]) -> tuple[NDArray[Any], NDAr
 
 
 def check_summaries(scan: Scan) -> Iterator[Finding]:
-    """The summary of a block in use names its owner: of a node its nid; of data nid, version and place in that node.
+    """The summary of a block in use names its owner: for a node its nid; for data nid, version and place in that node.
 
     One finding for a segment and kind of fault, at its first such block.
     """

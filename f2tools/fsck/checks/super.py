@@ -54,7 +54,7 @@ def check_lost(image: Image) -> Iterator[Finding]:
 
 
 def check_agreement(image: Image) -> Iterator[Finding]:
-    """Both copies say the same, save for records of errors."""
+    """Both copies say the same, except for records of errors."""
     first, second = image.super_copies
     if not (first.valid and second.valid):
         return
@@ -77,7 +77,7 @@ def _differing(first: SuperCopy, second: SuperCopy) -> list[str]:
 
 
 def check_features(image: Image) -> Iterator[Finding]:
-    """Every feature bit is known, and comes with those that it needs."""
+    """Every feature bit is known, and those that it needs are set."""
     sb = image.sb
     copy = image.super_index
     unknown = unknown_features(sb)
@@ -125,7 +125,7 @@ def check_size(image: Image) -> Iterator[Finding]:
 
 
 def check_quota_inos(image: Image) -> Iterator[Finding]:
-    """Numbers of quota files are node numbers of their own, and there only with the feature quota."""
+    """Each quota file has a node number of its own, and there are some only with the feature quota."""
     has = image.sb.feature & F2FS_FEATURE_QUOTA_INO
     seen: set[int] = set()
     for name, number in zip(QUOTA_NAMES, image.sb.qf_ino.tolist(), strict=True):

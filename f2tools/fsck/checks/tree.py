@@ -1,4 +1,4 @@
-"""The trees of nodes below inodes, and what inodes say of them: pointers, counts, sizes, cached extents."""
+"""The trees of nodes below inodes, and what inodes say about them: pointers, counts, sizes, cached extents."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _ino(scan: Scan, node_row: int) -> int | None:
 
 
 def check_pointers(scan: Scan) -> Iterator[Finding]:
-    """Addresses of a file lie in the main area; a file whose addresses all do not, and would fit, has lost a flag."""
+    """Addresses of a file lie in the main area; where none does, and they would be text, the file has lost a flag."""
     if not scan.bad_pointers:
         return
     rows = np.concatenate(scan.bad_pointers)
@@ -128,7 +128,7 @@ def _lost_inline(scan: Scan) -> NDArray[np.intp]:
 
 
 def check_clashes(scan: Scan) -> Iterator[Finding]:
-    """No block belongs to two files, nor to a file twice.  Whom the summary, the checksum, the age contradict errs."""
+    """No block belongs to two files, nor twice to one.  Summary, checksum or age say which claim is wrong."""
     told = 0
     for clash in scan.clashes:
         named_nid, named_ofs = _summary_owners(scan, clash.blkaddr)
@@ -209,7 +209,7 @@ def check_blocks(scan: Scan) -> Iterator[Finding]:
 
 
 def _broken_trees(scan: Scan) -> NDArray[np.bool_]:
-    """Inodes of which a part of the tree is out of reach, so that nothing can be said of their sums."""
+    """Inodes with a part of their tree out of reach, so that nothing can be said about their sums."""
     broken = np.zeros(scan.inodes.size, np.bool_)
     for edges in scan.bad_edges:
         rows = scan.inode_of[edges[:, 0]]
@@ -231,7 +231,7 @@ def _inode(
 
 
 def check_sizes(scan: Scan) -> Iterator[Finding]:
-    """i_size covers what was written, unless space is reserved beyond it; and it is not more than an inode can map."""
+    """i_size covers what was written, unless space is reserved beyond it, and is no more than an inode can map."""
     table, geo = scan.inodes, scan.geo
     kinds = table["mode"] & S_IFMT
     inline = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
@@ -306,7 +306,7 @@ def check_extents(scan: Scan) -> Iterator[Finding]:
 
 
 def check_aliases(scan: Scan) -> Iterator[Finding]:
-    """A file that stands for a device has the extent of that device, from the device table."""
+    """A device alias has the extent of its device, from the device table."""
     table, geo = scan.inodes, scan.geo
     aliases = np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) != 0)
     parts: set[tuple[int, int]] = set()
@@ -350,7 +350,7 @@ def check_clusters(scan: Scan) -> Iterator[Finding]:
 def check_unreferenced(scan: Scan) -> Iterator[Finding]:
     """Every node is an inode, or has one pointer that leads to it."""
     for row in scan.unreferenced.tolist():
-        if scan.footer["nid"][row] != scan.nid[row]:  # the block is another's: reported as such
+        if scan.footer["nid"][row] != scan.nid[row]:  # the block is another node's: reported as that
             continue
         yield Finding(
             problems.UNREFERENCED_NODE, area="main", blkaddr=int(scan.addr[row]), nid=int(scan.nid[row]),

@@ -1,7 +1,7 @@
 """A superblock from what is left of its copies, or from a checkpoint where both are gone.
 
-Of a damaged copy a field may be wrong that follows from others, or that the other copy has right: what agrees with
-itself is tried, and what the areas bear out is taken.
+In a damaged copy a field may be wrong that follows from others, or that the other copy has right.  What is consistent
+is tried, and what the areas confirm is taken.
 
 A checkpoint gives its place, the sizes of SIT and NAT (by their version bitmaps) and of the main area (by the space
 that users and overprovision share).  What is left open, where the main area begins, is tried: the nodes that the NAT
@@ -56,7 +56,7 @@ PADDING = 64  # segments by which alignment to zones may lengthen the SSA
 
 
 def mended_superblock(device: Device) -> SuperBlock | None:
-    """What both copies make together, if that holds together and the areas are where it says; else None."""
+    """What both copies yield together, if that is consistent and the areas are where it says; else None."""
     scores: dict[tuple[int, ...], float] = {}
     found: list[tuple[float, SuperBlock]] = []
     for raw in _remains(device):
@@ -66,7 +66,7 @@ def mended_superblock(device: Device) -> SuperBlock | None:
             layout = tuple(getattr(sb, name) for name in LAYOUT_FIELDS if name not in ("feature", "block_count"))
             if layout not in scores and len(scores) < MOST_VARIANTS:
                 scores[layout] = _fits(device, sb) or _leads_to_nodes(device, sb)
-                # a copy that agrees with itself but for its checksum is as good as some nodes in the right place
+                # a copy that is consistent but for its checksum is as good as some nodes in the right place
                 as_it_was = number == 0 and sum(_signs(raw, 1 << sb.log_blocksize)) >= 8
                 found.append((max(scores[layout], 0.4 if as_it_was else 0.0), sb))
                 if scores[layout] == 1:
@@ -76,7 +76,7 @@ def mended_superblock(device: Device) -> SuperBlock | None:
 
 
 def _with_identity(device: Device, sb: SuperBlock) -> SuperBlock:
-    """The superblock with the uuid, of those of both copies, that the inodes were sealed with."""
+    """The superblock with that uuid of both copies' with which the inodes' checksums are seeded."""
     if not sb.feature & F2FS_FEATURE_INODE_CHKSUM:
         return sb
     uuids = [sb.uuid]
@@ -90,14 +90,14 @@ def _with_identity(device: Device, sb: SuperBlock) -> SuperBlock:
 
 
 def sealed_with(device: Device, sb: SuperBlock, uuid: bytes) -> int:
-    """How many inodes of a small sample have a checksum that is right with this uuid."""
+    """How many inodes of a small sample have the right checksum under this uuid."""
     blocks = _some_inodes(device, sb)
     stored = blocks[:, CHECKSUM_AT : CHECKSUM_AT + 4].copy().view("<u4")[:, 0].tolist()
     return sum(inode_checksum(uuid, block.tobytes()) == crc for block, crc in zip(blocks, stored, strict=True))
 
 
 def _remains(device: Device) -> Iterator[bytes]:
-    """Both copies as they are, then fields of one in the other, one field of the layout after the other."""
+    """Both copies as they are, then each with single fields of the layout from the other."""
     for size in BLOCK_SIZES:
         copies: list[bytes] = []
         for offset in (F2FS_SUPER_OFFSET, size + F2FS_SUPER_OFFSET):
@@ -120,7 +120,7 @@ def _remains(device: Device) -> Iterator[bytes]:
 
 
 def _likely(raw: bytes, size: int) -> bool:
-    """Whether some of the fields that every volume has alike are there."""
+    """Whether some of the fields that are the same on every volume are right."""
     signs = _signs(raw, size)
     return sum(signs) >= len(signs) // 2
 
@@ -135,7 +135,7 @@ def _signs(raw: bytes, size: int) -> tuple[bool, ...]:
 
 
 def _variants(raw: bytes, device: Device) -> Iterator[SuperBlock]:
-    """A copy with what must be so put right; with addresses from counts, with counts from addresses."""
+    """A copy with its fixed fields put right; then with addresses from counts, and with counts from addresses."""
     for derive in (_as_is, _addresses_from_counts, _counts_from_addresses):
         for devices in (True, False):
             sb = SuperBlock.parse(raw)
@@ -205,7 +205,7 @@ def _main_from_rest(sb: SuperBlock) -> None:
 
 
 def better_copy(device: Device, first: SuperBlock, second: SuperBlock) -> int:
-    """Which of two valid copies that differ is the right one: what areas and inodes bear out; the first if equal."""
+    """Which of two valid copies that differ is right: the one that areas and inodes confirm; the first if both are."""
     if first.uuid != second.uuid and first.feature & F2FS_FEATURE_INODE_CHKSUM:
         sealed = [sealed_with(device, first, sb.uuid) for sb in (first, second)]
         if sealed[0] != sealed[1]:
@@ -233,7 +233,7 @@ def of_another_block_size(device: Device, sb: SuperBlock) -> SuperBlock | None:
 
 
 def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:
-    """(share of nodes that are where the tables say, minus the feature bits that nothing bears out)."""
+    """(share of nodes that are where the tables say, minus the number of feature bits that nothing confirms)."""
     share = _fits(device, sb)
     wrong = bin(sb.feature & ~KNOWN_FEATURES).count("1")
     if share:

@@ -1,1 +1,1 @@
-"""What the image says, gathered once and believed in nothing: the ground on which the checks judge."""
+"""What the image says, gathered once and not yet believed: the facts on which the checks judge."""

@@ -22,7 +22,8 @@ POLYNOMIAL = 0xEDB88320
 def wrong_byte(uuid: bytes, block: NDArray[np.uint8]) -> tuple[int, int] | None:
     """(offset, right value) of the one byte whose change makes the inode's checksum right; None without just one.
 
-    A checksum that differs from what it must be in one byte is itself what was changed: nothing to say of the block.
+    Where the checksum differs from the right one in one byte, it was itself changed, and this says nothing of the
+    block.
     """
     stored = int(block[CHECKSUM_AT : CHECKSUM_AT + 4].view("<u4")[0])
     difference = stored ^ inode_checksum(uuid, block.tobytes())

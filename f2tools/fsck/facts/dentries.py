@@ -186,7 +186,7 @@ class Dentries:
         self._pending = 0
 
     def finish(self) -> None:
-        """All is there: put the columns together."""
+        """Everything has been added: put the columns together."""
         self._hash_pending()
         self.table = np.concatenate(self._parts) if self._parts else np.zeros(0, ENTRY)
         self._parts.clear()

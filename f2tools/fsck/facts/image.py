@@ -46,7 +46,7 @@ SECTOR = 512
 
 
 class UnreadableAsZeros(Wrapper):
-    """A device on which everything can be read: what can't, reads as zeros and is noted in `unreadable`."""
+    """A device on which everything can be read: what can't be reads as zeros and is noted in `unreadable`."""
 
     def __init__(self, base: Device) -> None:
         super().__init__(base)
@@ -89,7 +89,7 @@ class UnreadableAsZeros(Wrapper):
 
 
 class Image:
-    """One image under one checkpoint.  `pack` is None where no checkpoint could be had."""
+    """One image under one checkpoint.  `pack` is None where no checkpoint could be found."""
 
     def __init__(self, device: Device) -> None:
         self.raw = UnreadableAsZeros(device)
@@ -98,7 +98,7 @@ class Image:
         self.super_patches: list[Patch] = []
         self.super_derived = False
         self.super_index = 0  # the copy in use
-        self.doubted_block_size = 0  # log_blocksize of a copy that holds together, but under which no node is found
+        self.doubted_block_size = 0  # log_blocksize of a copy that is consistent, but under which no node is found
         self.sb: SuperBlock = self._superblock()
         self.geo = Geometry.of(self.sb)
         lay_out_devices(self.raw, self.sb, self.geo)
@@ -157,7 +157,7 @@ class Image:
         return self.device.read_range(blkaddr, 1, self.geo.block_size)[0]
 
     def close(self) -> None:
-        """Let the device go."""
+        """Close the device."""
         self.device.close()
 
     # -- putting together what is still whole -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Inodes by the batch: their fixed fields as columns, and what they are where a field that shifts the others is wrong.
+"""Inodes in batches: their fixed fields as columns, read rightly even where a field that shifts the others is wrong.
 
 Nothing here reads: what comes in are blocks, what comes out follows from them and from the geometry.
 """
@@ -120,7 +120,7 @@ def batch_of(
     head = np.ascontiguousarray(blocks[:, :HEAD_BYTES]).view(HEAD)[:, 0]
     words = geo.addrs_per_inode
     has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
-    if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and what follows is content
+    if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and the bytes that follow are content
         has_extra[:] = False
     lost_extra = _lost_extra(geo, head, blocks, has_extra)
     has_extra |= lost_extra
@@ -145,9 +145,9 @@ def batch_of(
 def _lost_extra(
     geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], has_extra: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Inodes without the flag of extra attributes that have them, as most others: a right size, and no addresses.
+    """Inodes that have extra attributes, as most others do, but not the flag: a right size, and no addresses.
 
-    What has no extra attributes begins with addresses, or with a 0 where content is inside.
+    Without extra attributes an inode begins with addresses, or with a 0 where content is inside.
     """
     lost = np.zeros(has_extra.size, np.bool_)
     others = 2 * np.count_nonzero(has_extra) >= has_extra.size - 1
@@ -167,7 +167,7 @@ def _lost_extra(
 def _flexible_words(
     geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """i_inline_xattr_size; that of most inodes where it can't be, or where the header of attributes stands so."""
+    """i_inline_xattr_size; where it is impossible, or the header of attributes lies elsewhere, that of most inodes."""
     said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
     possible = said[(extra >= 4) & (said <= most)]
     if not possible.size:
@@ -183,7 +183,7 @@ def _flexible_words(
 def _lost_inline_xattr(
     geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[Any]:
-    """Inodes without the flag of inline attributes that have them, or a hole of just that size before their nodes.
+    """Inodes that have inline attributes, or a hole of just that size before their nodes, but not the flag.
 
     Without the flag the addresses in nodes would stand for other blocks of the file, and attributes behind the end
     of a file inside its inode for bytes of it.
@@ -255,7 +255,7 @@ def casefolded(geo: Geometry, table: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
-    """Inodes whose addresses are those of blocks.  One without a known type counts as a file: it may have been one."""
+    """Inodes that map blocks.  One without a known type counts as a file, as it may have been one."""
     kinds = table["mode"] & S_IFMT
     special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
     return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
@@ -269,7 +269,7 @@ class NameHashes:
         self._bytes = 0
 
     def add(self, batch: InodeBatch, table: NDArray[Any]) -> None:
-        """Take the names of a batch; `table` gets hashes once there are many."""
+        """Add the names of a batch; `table` gets hashes once there are many."""
         lengths = np.minimum(batch.head["i_namelen"], F2FS_NAME_LEN).astype(np.int64)
         pieces = (lengths + 15) // 16
         for count in np.flatnonzero(np.bincount(pieces)).tolist():

@@ -1,6 +1,6 @@
-"""What the segment table holds for valid and nobody owns: lost nodes by their footers, lost data by their summaries.
+"""What the segment table calls valid and nobody owns: lost nodes by their footers, lost data by their summaries.
 
-This is where content is that a damaged pointer or table entry no longer leads to.
+Here is the content that a damaged pointer or table entry no longer leads to.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from f2tools.fsck.facts.owners import NODE
 from f2tools.fsck.facts.scan import Scan
 
 STEP = 256  # segments, or blocks, at a time
-MOST_VERSIONS = 1 << 24  # an older block is no block of this volume, or of no use
+MOST_VERSIONS = 1 << 24  # an older block is not of this volume, or of no use
 
 
 class LostNode(NamedTuple):
-    """A node block without an entry that leads to it, by its own footer; the later in order the more credible."""
+    """A node block without an entry that leads to it, by its own footer; the later in order, the more credible."""
 
     named: bool  # by its summary too
     cp_ver: int
@@ -61,8 +61,8 @@ def filled_places(scan: Scan) -> NDArray[np.int64]:
 def old_names(scan: Scan, filled: NDArray[np.int64]) -> Iterator[OldName]:
     """Entries in blocks that nobody owns and that the summaries call a directory's: the log keeps older copies.
 
-    `filled`: where directories had entries before anything was repaired.  Of these places nothing is told: what they
-    lack was deleted.
+    `filled`: where directories had entries before anything was repaired.  Entries in these places are left out: what is
+    missing there was deleted.
     """
     places = {(ino, number) for ino, number in filled.tolist()}
     image, geo = scan.image, scan.geo

@@ -1,7 +1,7 @@
 """The table of nodes: every nid that the NAT knows, with its entry, its footer and its place, as columns.
 
-A row is a nid in use.  What stands in the NAT is there from the beginning; footers come as blocks are read, places as
-who points to a node is found.
+A row is a nid in use.  What the NAT says is there from the beginning; footers are added as blocks are read, places as
+pointers to nodes are found.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def orphan_rows(image: Image) -> tuple[int, np.ndarray]:
 
 
 def orphans_of(image: Image) -> np.ndarray:
-    """The orphans' inode numbers; of a block with an impossible count those that are not 0."""
+    """The orphans' inode numbers; for a block with an impossible count, those that are not 0."""
     if image.pack is None or not image.cp.ckpt_flags & CP_ORPHAN_PRESENT_FLAG:
         return np.zeros(0, np.uint32)
     _, rows = orphan_rows(image)

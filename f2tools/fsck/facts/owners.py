@@ -1,7 +1,8 @@
-"""Who owns each block of the main area: one pair (nid, ofs_in_node) for every block of the segments that are in use.
+"""The owner of each block of the main area: one pair (nid, ofs_in_node) for every block of the segments that are in
+use.
 
-It takes 6 bytes for a block.  Where that is more than allowed, only a window of segments is looked at, and whoever
-fills it goes over the nodes again for the next window.
+This takes 6 bytes a block.  Where that is more than allowed, it is for a window of segments only, and the nodes are
+read again for the next window.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BYTES_PER_SEGMENT = 6 * Geometry.blocks_per_seg
 
 
 class Clash(NamedTuple):
-    """Claims of blocks that were owned already, as arrays: blkaddr, who came second, who came first."""
+    """Claims of blocks that were owned already, as arrays: blkaddr, second owner, first owner."""
 
     blkaddr: NDArray[np.int64]
     nid: NDArray[np.int64]
@@ -68,9 +69,10 @@ class Owners:
             self._nid[row, at], self._ofs[row, at] = nid, ofs
 
     def claim(self, nid: Any, ofs: Any, blkaddrs: NDArray[np.int64], quietly: bool = False) -> Clash | None:
-        """Note the owners of blocks of the main area, as arrays; what was owned before stays so and is told.
+        """Note the owners of blocks of the main area, as arrays; what was owned before stays so, and the clash is
+        noted.
 
-        Blocks outside the window are left out.  With `quietly` nothing is told.
+        Blocks outside the window are left out.  With `quietly` no clash is noted.
         """
         segno, at = np.divmod(blkaddrs - self._geo.main_blkaddr, self._geo.blocks_per_seg)
         if self.first or self.last < self._geo.segment_count_main:

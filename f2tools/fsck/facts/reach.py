@@ -1,4 +1,4 @@
-"""Who leads to whom: directory entries joined with inodes, what can be reached from the root, and paths."""
+"""Directory entries joined with inodes, what can be reached from the root, and paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from f2tools.fsck.facts.nodes import INODE
 from f2tools.fsck.facts.orphans import orphans_of
 from f2tools.fsck.facts.scan import Scan
 
-PATHS_TOLD = 20_000  # each is some reads; a report with more findings has no use for more paths
+PATHS_TOLD = 20_000  # each costs some reads; a report with more findings needs no more paths
 
 
 class Reach:
@@ -40,7 +40,7 @@ class Reach:
         rows = scan.rows_of(distinct(orphans_of(scan.image)))
         rows = rows[rows >= 0]
         self.orphans = scan.inode_of[rows[scan.kind[rows] == INODE]].astype(np.int64)
-        self.hidden = self.named & (self.target >= 0)  # entries of what must have no name
+        self.hidden = self.named & (self.target >= 0)  # entries of inodes that must have no name
         self.hidden &= np.isin(self.target, self.quota) | (self.target == self.root)
         self.leading = self.named & (self.target >= 0) & ~self.hidden
         leading = self.leading
@@ -108,7 +108,7 @@ class Reach:
         return block[at : at + int(row["name_len"])].tobytes()
 
     def path(self, row: int) -> str | None:
-        """The path of an inode by its first name; None where it leads not to the root, or too many were asked for."""
+        """The path of an inode by its first name; None where the root is not reached, or too many were asked for."""
         self._paths_asked += 1
         if self._paths_asked > PATHS_TOLD:
             return None

@@ -1,8 +1,8 @@
 """One pass over all nodes that the NAT knows, in address order and many at a time: the facts that the checks judge.
 
-First the inodes, then, level by level, the nodes that inodes point to (an inode's tree has four levels, so this ends
+First come the inodes, then, level by level, the nodes that they point to (an inode's tree has four levels, so this ends
 whatever the image holds), then what nothing points to.  A node's place in its file comes from who points to it, not
-from what its footer says.  Facts are columns (`nodes`, `inodes`); blocks themselves are gone after their batch.  `Scan`
+from what its footer says.  Facts are columns (`nodes`, `inodes`); blocks are dropped after their batch.  `Scan`
 draws no conclusion beyond which of two contradicting statements it goes on with: a node counts as what the NAT says it
 is when at least one of nid and ino in its footer agrees.
 """
@@ -60,13 +60,13 @@ from f2tools.fsck.findings import Finding
 LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
 OWN_BYTES = 64 << 20  # interpreter, modules, buffers
 BYTES_PER_NODE = 96  # columns of the table of nodes
-BYTES_PER_INODE = 400  # a row, an entry that leads to it, and what is made of both
+BYTES_PER_INODE = 400  # a row, an entry that leads to it, and what is computed from both
 
 BatchCheck = Callable[[InodeBatch], Iterator[Finding]]
 
 
 def needed_bytes(nodes: int, inodes: int) -> int:
-    """About what a check takes without the owners of blocks, of which it can look at a part at a time."""
+    """About what a check needs besides the owners of blocks, which it can look at in parts."""
     return OWN_BYTES + nodes * BYTES_PER_NODE + inodes * BYTES_PER_INODE
 
 
@@ -165,7 +165,7 @@ class Scan(NodeTable):
     # -- the pass -----------------------------------------------------------------------------------------------
 
     def run(self, checks: list[BatchCheck]) -> Iterator[Finding]:
-        """Go over all nodes, then over the blocks of directories; what the batch checks say comes out on the way."""
+        """Go over all nodes, then over the blocks of directories; yields what the batch checks find."""
         self._claim_nodes()
         yield from self._take_all_inodes(self._inode_candidates(), checks)
         edges = self._inode_edges_done()
@@ -184,7 +184,7 @@ class Scan(NodeTable):
             self._settle(clash)
 
     def _settle(self, clash: Clash) -> None:
-        """Nodes that share a block: it belongs to the one that its footer names; the others have none."""
+        """Nodes that share a block: the one that its footer names keeps it, the others have none."""
         for blkaddr in distinct(clash.blkaddr).tolist():
             footer = footer_in(self.image.block(blkaddr))
             rows = np.flatnonzero(self.usable & (self.addr == blkaddr))
@@ -396,8 +396,8 @@ class Scan(NodeTable):
     def _misled(self, row: NDArray[np.int64], ino: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Pointers to nodes that say they belong elsewhere in the file, while a node that nothing led to says: here.
 
-        Both footers contradict the pointer, so it is the pointer that is wrong.  So it is where one for attributes
-        leads to a node of another place that holds none.
+        Both footers contradict the pointer, so the pointer is wrong.  So is one for attributes that leads to a node of
+        another place that holds none.
         """
         misled = np.zeros(row.size, np.bool_)
         own = self.footer[row]
@@ -481,7 +481,7 @@ class Scan(NodeTable):
     # -- what nothing points to ---------------------------------------------------------------------------------
 
     def _leftovers(self, checks: list[BatchCheck]) -> Iterator[Finding]:
-        """Nodes that the NAT knows and nobody points to; inodes among them are taken like others.
+        """Nodes that the NAT knows and nothing points to; inodes among them are treated like others.
 
         A footer whose two numbers agree with the nid is an inode whatever the NAT calls it.
         """
@@ -500,7 +500,7 @@ class Scan(NodeTable):
         self._claim_stray(stray)
 
     def _claim_stray(self, rows: NDArray[np.int64]) -> None:
-        """What unreferenced direct nodes point to is theirs, where nobody else has it."""
+        """Blocks that unreferenced direct nodes point to are theirs, where nobody else has them."""
         if not rows.size:
             return
         offset = self.footer["flag"][rows].astype(np.int64) >> OFFSET_BIT_SHIFT
@@ -515,7 +515,7 @@ class Scan(NodeTable):
             self.owners.claim(self.nid[some[at[inside]]], ofs[inside], addr[inside], quietly=True)
 
     def _without_strays(self, clash: Clash) -> Clash:
-        """A block that the NAT takes for a node, and that says it is another, belongs to the file that points to it."""
+        """A block that the NAT calls a node, but whose footer names another, belongs to the file that points to it."""
         rows = self.rows_of(clash.first_nid)
         stray = (clash.first_ofs == NODE) & (rows >= 0) & (self.kind[rows] == UNKNOWN)
         stray &= self.footer["nid"][rows] != clash.first_nid

@@ -1,6 +1,6 @@
 """The segment information table for checks: counts and types of all segments, the rest only of those in use.
 
-An empty volume of 16 TiB has 8 million segments; its table takes 600 MB, of which nothing but zeros is kept here.
+An empty volume of 16 TiB has 8 million segments; its table takes 600 MB, of which only what is not zero is kept here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tree of names with the verdicts of witnesses: what checks and repairs of directories ask."""
+"""The tree of names with the verdicts of witnesses: what checks and repairs of directories need."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from f2tools.fsck.facts.witnesses import claimed_entries, outvoted_kinds
 
 
 class Tree(Reach):
-    """Who leads to whom, and where the majority of witnesses contradicts what stands there."""
+    """Names and inodes, and where the majority of witnesses contradicts what stands there."""
 
     @cached_property
     def outvoted(self) -> dict[int, int]:
-        """Inode row -> its type, where all else speaks against i_mode."""
+        """Inode row -> its type, where everything else speaks against i_mode."""
         return outvoted_kinds(self)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Where statements contradict each other: who speaks for what, and what the majority says.
+"""Where statements contradict each other: which witness supports what, and what the majority says.
 
 An inode's type and the inode that a name belongs to are each told in several places that do not depend on one another.
-One field that is wrong stands alone against the others; as many on both sides leave the inode right.
+A single wrong field stands alone against the others; if both sides have equally many, the inode counts as right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_ENTRIES = 3  # names of one inode that are heard
 
 
 def outvoted_kinds(tree: Reach) -> dict[int, int]:
-    """Inode row -> file type (S_IF*), of the inodes whose i_mode says another than the majority of witnesses."""
+    """Inode row -> file type (S_IF*), for inodes whose i_mode contradicts the majority of witnesses."""
     scan, table = tree.scan, tree.entries
     kinds = scan.inodes["mode"] & S_IFMT
     said = np.zeros(256, np.uint16)
@@ -63,13 +63,13 @@ def _majority(tree: Reach, row: int, is_parent: bool) -> int | None:
 
 
 def _said(tree: Reach, row: int, best: list[int]) -> int:
-    """Of several types the one that an entry names."""
+    """Among several types, the one that an entry names."""
     named = [mode_of_type(int(kind)) for kind in tree.entries["type"][tree.entries_to(row)]]
     return next((kind for kind in named if kind in best), best[0])
 
 
 def _witnesses(tree: Reach, row: int, is_parent: bool) -> list[frozenset[int]]:
-    """What each independent field leaves possible for an inode."""
+    """The types that each independent field allows for an inode."""
     inode = tree.scan.inodes[row]
     mode, size, inline = int(inode["mode"]), int(inode["size"]), int(inode["inline"])
     found = [frozenset((stat.S_IFMT(mode),)) & KINDS]
@@ -161,7 +161,7 @@ def _doubtful(tree: Reach) -> NDArray[np.int64]:
 
 
 def _short_of_names(tree: Reach) -> NDArray[np.intp]:
-    """Files that have one name less than links."""
+    """Files that have one name fewer than links."""
     links = tree.scan.inodes["links"].astype(np.int64)
     return np.flatnonzero(~tree.is_dir & (tree.names > 0) & (links == tree.names + 1))
 

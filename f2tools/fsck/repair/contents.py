@@ -1,4 +1,4 @@
-"""Repairs of what lies in files: compressed clusters, the trees of sealed files; and of files that stand for devices.
+"""Repairs inside files: compressed clusters, the trees of sealed files; and of device aliases.
 
 Content that is gone has no second copy.  What can be repaired is what says how to read it: the length or the algorithm
 of a cluster, and a Merkle tree whose content still leads to the sealed root hash.
@@ -80,7 +80,7 @@ def lost_heads(work: Work, row: int, words: NDArray[np.uint32]) -> list[int]:
 def _headers(raw: bytes, sealed: bool) -> list[CompressData]:
     """Headers that may be right: as long as the bytes before the zeros that fill up the last block.
 
-    With a checksum only what that one speaks for; or the header as it is, its checksum put right.
+    With a checksum, only those that it confirms; or the header as it is, with its checksum put right.
     """
     body = raw[COMPRESS_HEADER_SIZE:]
     old = CompressData.parse(raw[:COMPRESS_HEADER_SIZE])
@@ -134,14 +134,14 @@ def seal(work: Work, finding: Finding, plan: RebuildMerkleTree) -> bool:
 
 
 def alias_extent(work: Work, finding: Finding, plan: SetAliasExtent) -> bool:
-    """The extent of a file that stands for a device, from the device table."""
+    """The extent of a device alias, from the device table."""
     raw = np.array([0, plan.blkaddr, plan.length], "<u4").view(np.uint8)
     work.note(finding, f"block {plan.blkaddr:#x}, length {plan.length}")
     return work.surgery.edit_node(plan.ino, lambda block: block.__setitem__(EXTENT, raw))
 
 
 def rewrite(work: Work, finding: Finding, _plan: RewriteBlock) -> bool:
-    """A block that can't be read is written, so that the device can put it elsewhere; with zeros, as it counts."""
+    """Write a block that can't be read, so that the device can put it elsewhere; with zeros, as it counts as zeros."""
     size = work.image.geo.block_size
     work.image.device.pwrite((finding.blkaddr or 0) * size, bytes(size))
     work.surgery.changed += 1

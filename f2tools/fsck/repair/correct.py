@@ -59,7 +59,7 @@ def restore_byte(work: Work, finding: Finding, plan: Reseal) -> bool:
 
 
 def set_inode_field(work: Work, finding: Finding, plan: SetField) -> bool:
-    """Set a field to what it must be; where only that it is wrong is known, to what it can be."""
+    """Set a field to its right value; where that is not known, to a possible one."""
     value = _other_value(work, plan.ino, plan.field) if plan.value is None else plan.value
     if value is None:
         return False
@@ -139,7 +139,7 @@ def inode_mode(work: Work, finding: Finding, plan: FindKind | SetKind) -> bool:
 
 
 def inode_advise(work: Work, finding: Finding, plan: ClearAdvise) -> bool:
-    """Take a mark away."""
+    """Clear a mark of i_advise."""
     ino, bit = plan.ino, plan.bit
     row = work.scan.inode_row(ino)
     work.note(finding, "mark taken away")
@@ -153,7 +153,7 @@ def reseal(work: Work, finding: Finding, plan: Reseal) -> bool:
 
 
 def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
-    """Addresses that lead nowhere: the blocks whose summaries name that place; what is not found is cleared."""
+    """Replace addresses that lead nowhere by the blocks whose summaries name that place; clear what is not found."""
     nid, found = plan.nid, 0
     start = work.start_word(nid)
     row = int(work.scan.inode_of[work.scan.row_of(nid)])
@@ -182,7 +182,7 @@ def shared_block(work: Work, finding: Finding, plan: CopyBlock) -> bool:
 
 
 def lost_pointers(work: Work, finding: Finding, plan: SetBlocks) -> bool:
-    """Addresses that were lost: i_blocks is too high by just as many blocks as the summaries name for this file.
+    """Put back lost addresses: i_blocks is too high by just as many blocks as the summaries name for this file.
 
     Where the two do not agree nothing is believed, and i_blocks is counted anew later.
     """

@@ -65,9 +65,10 @@ def dentry_target(work: Work, finding: Finding, plan: SetDotTarget | SetTarget) 
 
 
 def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHash) -> bool:
-    """The name that has the entry's hash: the inode's own, or what is there to another length, or but for a byte.
+    """The name that has the entry's hash: the inode's own, or what is there with another length, or with one other
+    byte.
 
-    Where no name has it, the hash is what is wrong; where the length can't be, nothing is known.
+    Where no name has it, the hash is wrong; where the length is impossible, nothing is known.
     """
     row = work.scan.inode_row(plan.dir)
     casefold = work.image.geo.feature & F2FS_FEATURE_CASEFOLD
@@ -108,9 +109,9 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
 
 
 def _start_of(area: DentryArea, view: memoryview, slot: int, hash_of: Callable[[bytes], int]) -> int | None:
-    """Where a name begins of which only the further slots are marked: a deleted one has none that is.
+    """Where a name begins of which only the further slots are marked; of a deleted name none is.
 
-    A name that was written over what another left has not the hash of that one.
+    A name that was written over the rest of another does not have that one's hash.
     """
     for start in range(slot - 1, max(-1, slot - _LONGEST), -1):
         code, _, length, _ = area.entry_at(start)
@@ -145,7 +146,7 @@ def wrong_byte_of(name: bytes, code: int) -> bytes | None:
 
 
 def _put_name(area: DentryArea, view: memoryview, slot: int, name: bytes) -> None:
-    """Give an entry a name, in slots that are its own by now."""
+    """Give an entry a name, in slots that already belong to it."""
     at = dentry_shape(view.nbytes).names_at + F2FS_SLOT_LEN * slot
     view[at : at + len(name)] = name
     entry_at = dentry_shape(view.nbytes).table_at + SIZE_OF_DIR_ENTRY * slot
@@ -229,7 +230,7 @@ def add_dots(work: Work, finding: Finding, plan: AddDots | FillDirectory) -> boo
 
 
 def drop_dots(work: Work, finding: Finding, plan: DropDots) -> bool:
-    """Keep the first `.` and the first `..`; other names that stand twice are for the engine."""
+    """Keep the first `.` and the first `..`; other names that stand twice are left to the engine."""
     row = work.scan.inode_row(plan.ino)
     table = work.tree.entries
     which = 1 if finding.note == "." else 2

@@ -69,7 +69,7 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
 
 
 def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
-    """Whether a block without a right footer may be the node that it is said to be: not blank, and no noise."""
+    """Whether a block without a right footer may be the node that the summary says: neither blank nor noise."""
     if is_inode:
         inode = inode_in(block)
         signs = (
@@ -84,7 +84,7 @@ def plausible(work: Work, block: NDArray[np.uint8], is_inode: bool) -> bool:
 
 
 def find_nat_block(work: Work, finding: Finding, plan: FindNatBlock) -> bool:
-    """All lost nodes of a NAT block, and what its other copy still leads to."""
+    """Find all lost nodes of a NAT block, and what its other copy still leads to."""
     per, number = work.image.geo.nat_entries_per_block, plan.number
     count = 0
     for nid in range(max(3, number * per), min((number + 1) * per, work.image.geo.max_nid)):
@@ -115,7 +115,7 @@ def footer(work: Work, finding: Finding, plan: SetFooter) -> bool:
 
 
 def find_child(work: Work, finding: Finding, plan: FindChild) -> bool:
-    """The right node for a pointer: where the NAT lost it; else a node that says of itself that it belongs there."""
+    """Find the right node for a pointer: the one that the NAT lost, or one whose footer says that it belongs there."""
     parent, slot, child = plan.nid, plan.slot, plan.child
     if finding.problem is NODE_TWICE:
         parent, slot = _wrong_of_two(work, parent, slot, child)
@@ -146,7 +146,7 @@ def _wrong_of_two(work: Work, parent: int, slot: int, child: int) -> tuple[int, 
 
 
 def reserved_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
-    """Blocks without an owner whose summaries name a place that is only reserved: they are what was written there.
+    """Put back blocks without an owner whose summaries name a place that is only reserved: they were written there.
 
     The first finding of a round does it for all.
     """
@@ -167,7 +167,7 @@ def reserved_places(work: Work, finding: Finding, _plan: JudgeLeaked) -> bool:
 
 
 def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
-    """As many nodes as the checkpoint counts and the table lacks, of those whose footer and summary agree.
+    """Find as many nodes as the checkpoint counts and the table lacks, among those whose footer and summary agree.
 
     Valid blocks count first; then, where the segment table was lost too, any that the log has of the nids in a lost
     block of the table.  Among those the ones that the table's other copy knows, whose parent is there, that are newer.
@@ -192,13 +192,13 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
 
 
 def _in_lost_block(work: Work, nid: int) -> bool:
-    """Whether the block of the table with a nid has nothing, or what can't be; else a wrong count is no reason."""
+    """Whether the NAT block with a nid is empty or impossible; else a wrong count is no reason to take the nid."""
     number = nid // work.image.geo.nat_entries_per_block
     return number not in work.used_nat_blocks or number in work.bad_nat_blocks
 
 
 def _adopt_best(work: Work, found: dict[int, LostNode], most: int, blank: bool = False) -> int:
-    """Let the NAT lead to at most so many of these nodes; the number of them.
+    """Let the NAT lead to at most so many of these nodes; how many it was.
 
     Their summaries must name them; or, with `blank`, nobody.
     """

@@ -1,4 +1,4 @@
-"""Repairs where something is not to be found: it is made anew of what is left of it, else what leads there goes."""
+"""Repairs for what can't be found: it is made anew from what is left of it, else what leads there is removed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from f2tools.fsck.repair.work import Work, set_field
 
 
 def clear_nat(work: Work, finding: Finding, plan: FindNode) -> bool:
-    """A node that is not to be found: its entry is cleared."""
+    """Clear the entry of a node that can't be found."""
     nid = plan.nid
     if nid in work.adopted:
         return False
@@ -74,7 +74,7 @@ def rebuild_dir(work: Work, finding: Finding, ino: int) -> bool:
 
 
 def missing_inode(work: Work, finding: Finding, plan: FindTarget) -> bool:
-    """An entry that leads to no inode: a directory that others remember is rebuilt, else the entry goes."""
+    """An entry that leads to no inode: a directory that others remember is rebuilt, else the entry is removed."""
     target = plan.target
     if target in work.made or bad_block(work, target):
         return False  # its block is judged first
@@ -105,7 +105,8 @@ def root(work: Work, finding: Finding, _plan: RebuildRoot) -> bool:
 
 
 def rebuild_file(work: Work, finding: Finding, ino: int) -> bool:
-    """A file or symbolic link whose inode is lost while its blocks are known: content and name come back, the rest not.
+    """A file or symbolic link whose inode is lost while its blocks are known: content and name come back, the rest does
+    not.
 
     Where no name is left either, it is a file, for lost+found.
     """
@@ -156,7 +157,7 @@ def blank_inode(work: Work, finding: Finding, _plan: ReplaceBlank) -> bool:
 
 
 def clear_pointer(work: Work, finding: Finding, plan: FindChild) -> bool:
-    """A pointer to a node that is not to be found: it is made anew of what it led to, else the pointer goes."""
+    """A pointer to a lost node: the node is made anew from what it led to, else the pointer is cleared."""
     if rebuild_node(work, finding, plan.nid, plan.slot, plan.child):
         return True
     work.note(finding, "pointer cleared")
@@ -242,7 +243,7 @@ def put_in_place(work: Work, ino: int, offset: int, nid: int) -> bool | None:
             return work.place(above, place[1], nid)
         return False if there == nid or (ino, offset) in work.expected else None
     if (ino, place[0]) in work.expected:
-        return False  # whoever looks after that pointer comes first
+        return False  # the repair of that pointer comes first
     made = work.free_nid()
     work.make_node(made, ino, place[0], {place[1]: nid})
     done = put_in_place(work, ino, place[0], made)
@@ -254,7 +255,7 @@ def put_in_place(work: Work, ino: int, offset: int, nid: int) -> bool | None:
 
 
 def clear_clusters(work: Work, finding: Finding, plan: ClearClusters) -> bool:
-    """Addresses of clusters that can't be: cleared in all nodes of the file."""
+    """Clear the addresses of impossible clusters in all nodes of the file."""
     row = work.scan.inode_row(plan.ino)
     if row < 0:
         return False
@@ -299,7 +300,7 @@ def unmix(work: Work, finding: Finding, _plan: Unmix) -> bool:
         address = lost[0].blkaddr if lost else NULL_ADDR
         if not lost and work.image.sit.vblocks[segno]:
             valid = np.unpackbits(work.image.sit.valid_map(np.array([segno]))[0])
-            if valid[at]:  # who knows: it is kept, in a place of its own
+            if valid[at]:  # its owner is unknown: it is kept, in a place of its own
                 address = work.free_block(node=False)
                 work.surgery.write(address, work.surgery.read(start + at))
         work.surgery.set_address(owner, place, address, work.start_word(owner))

@@ -1,4 +1,4 @@
-"""Names put back through the engine, on a volume that is consistent but for them: lost files, wrong buckets, twins."""
+"""Names put back through the engine, on a volume that is otherwise consistent: lost files, wrong buckets, twins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOST_FOUND = b"lost+found"
 
 
 class NameRepairs:
-    """Puts names where they belong, on a volume that is consistent but for them."""
+    """Puts names where they belong, on a volume that is otherwise consistent."""
 
     def __init__(self, volume: WritableVolume, done: list[str]) -> None:
         self._vol = volume
@@ -48,8 +48,8 @@ class NameRepairs:
     def remember(self, missing: dict[int, int], old: Iterable[OldName]) -> None:
         """Further names of files that have fewer than links, from older copies of directory blocks.
 
-        `missing`: inode number -> names that are wanted.  Only where just as many are found are they believed: else it
-        is the number of links that is wrong, and a deleted name would come back.
+        `missing`: inode number -> names that are wanted.  They are believed only where just as many are found: else the
+        number of links is wrong, and a deleted name would come back.
         """
         found: dict[int, dict[tuple[int, bytes], int]] = {ino: {} for ino in missing}
         for directory_ino, name, ino, kind in old:

@@ -1,7 +1,7 @@
 """Which repair serves which plan, and when: the table that `rounds` works by, and that docs/problems.md shows.
 
-The order of the phases is the order of trust: first what misleads all that comes after, then what was lost is looked
-for, then fields are corrected; only what is not to be found by then is given up, and counts come last.
+The order of the phases is the order of trust: first what misleads everything after it; then what was lost is looked
+for; then fields are corrected; only what can't be found by then is given up, and counts come last.
 """
 
 from __future__ import annotations
@@ -120,19 +120,19 @@ _serve(plans.CountQuota, Phase.QUOTA)
 
 
 def serves(phase: Phase, finding: Finding) -> bool:
-    """Whether a phase does something about a finding; what is only noted stays as it is."""
+    """Whether a phase does anything about a finding; what is only noted (`info`) stays as it is."""
     return finding.repair is not None and phase in phases_of(type(finding.repair), finding.severity)
 
 
 def phases_of(plan: type[RepairPlan], severity: Severity) -> Iterator[Phase]:
-    """The phases that serve a plan of a finding this bad, in their order."""
+    """The phases that serve a plan of a finding of this severity, in their order."""
     if severity >= Severity.WARNING:
         served = REPAIRS.get(plan, {})
         yield from (phase for phase in Phase if phase in served)
 
 
 def repair(phase: Phase, work: Work, finding: Finding) -> bool:
-    """Do what a phase does about one finding that it serves; whether that was anything."""
+    """Do what a phase does about one finding that it serves; whether that changed anything."""
     plan = finding.repair
     do = None if plan is None else REPAIRS[type(plan)][phase]
     return do is not None and do(work, finding, plan)

@@ -1,4 +1,4 @@
-"""Quota files: one that is lost is made again, and what they count is computed from the inodes."""
+"""Quota files: a lost one is made again, and the use in them is computed from the inodes."""
 
 from __future__ import annotations
 

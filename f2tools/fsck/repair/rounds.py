@@ -82,9 +82,9 @@ def resizable(device: Device) -> bool:
 
 
 class StaysOpen(NotClosed):
-    """A device that stays open when whoever uses it closes it.
+    """A device that stays open when its user closes it.
 
-    Above it all happens in memory, and zones can be written in any order there; `commit` looks before it writes.
+    Everything above it happens in memory, where zones can be written in any order; `commit` looks before it writes.
     """
 
     @property
@@ -199,7 +199,7 @@ class Repairer:
             to.pwrite(at, self.overlay.pread(at, min(1 << 20, end - at)))
 
     def _settle(self) -> None:
-        """What the check had to assume about superblock and checkpoint becomes so."""
+        """Write what the check had to assume about superblock and checkpoint."""
         image = Image(StaysOpen(self.overlay))
         for offset, data in [*image.super_patches, *image.pack_patches]:
             self.overlay.pwrite(offset, data)
@@ -216,7 +216,7 @@ class Repairer:
         return image, check(image, memory_bytes=self._memory, content=self._content)
 
     def _round(self, image: Image, report: CheckReport) -> bool:
-        """Apply the first group that changes something."""
+        """Carry out the first group that changes something."""
         assert report.tree is not None
         todo = [finding for finding in report.findings if finding.severity >= Severity.WARNING]
         if self._apply(image, report.tree, Phase.END_CHAIN, todo) or self._recover(report):
@@ -240,7 +240,7 @@ class Repairer:
             )
             try:
                 work.surgery.rebuild()
-            except OSError as error:  # not even a hole for a log
+            except OSError as error:  # there is not even a hole for a log
                 self.done.append(f"L001 tables can't be computed anew: {error.strerror}")
                 return False
             if work.surgery.changed:
@@ -280,7 +280,7 @@ class Repairer:
         return bool(work.surgery.changed)
 
     def _recover(self, report: CheckReport) -> bool:
-        """What was fsync'ed after the checkpoint is brought back first, as the next checkpoint ends the way to it."""
+        """Bring back what was fsync'ed after the checkpoint before the next checkpoint cuts off the way to it."""
         if self._recovery_tried or not report.counts["R001"]:
             return False
         self._recovery_tried = True

@@ -124,7 +124,7 @@ class Surgery:
         return (entry[0], 0, 0) if nid in self._cleared else entry
 
     def clear_nat(self, nid: int) -> None:
-        """Let the NAT have nothing for a nid: written with all others by `write_cleared`, as there may be very many."""
+        """Clear the NAT entry of a nid; `write_cleared` writes all of them at once, as there may be very many."""
         self._cleared.add(nid)
 
     def write_cleared(self) -> None:
@@ -203,7 +203,7 @@ class Surgery:
         return self.edit_node(ino, lambda block: _put(block, at, raw))
 
     def set_footer(self, nid: int, field: str, value: int) -> bool:
-        """Set a field of a node's footer; `offset` is a part of `flag`."""
+        """Set a field of a node's footer; `offset` is part of `flag`."""
 
         def change(block: NDArray[np.uint8]) -> None:
             footer = block[-NodeFooter.size :].view(NodeFooter.dtype)
@@ -324,7 +324,7 @@ class _Tables:
     # -- open logs ------------------------------------------------------------------------------------------------
 
     def _logs(self) -> list[tuple[int, int, int]]:
-        """(segno, next block, alloc type) of the six logs: where they were, or elsewhere where that can't be."""
+        """(segno, next block, alloc type) of the six logs: where they were, or elsewhere if that is impossible."""
         self._set_types()
         taken: set[int] = set()
         logs: list[tuple[int, int, int]] = []
@@ -450,13 +450,13 @@ class _Tables:
             self.surgery.write(blkaddr + number, block)
 
     def _mend_space(self, cp: Checkpoint) -> None:
-        """Overprovision and user_block_count from the other pack where this one's can't be."""
+        """Overprovision and user_block_count, from the other pack where this one's are impossible."""
         main = self.geo.segment_count_main
         others = [pack.cp for pack in self.image.packs if pack.valid]
         sane = [c for c in (cp, *others) if 0 < c.rsvd_segment_count <= c.overprov_segment_count < main]
         if self.geo.feature & F2FS_FEATURE_RO:
             return
-        if not sane:  # about what mkfs takes for a volume of this size
+        if not sane:  # about what mkfs reserves on a volume of this size
             cp.rsvd_segment_count = min(6 * self.geo.segs_per_sec, max(1, main // 8))
             cp.overprov_segment_count = cp.rsvd_segment_count + main // 20
             cp.user_block_count = (main - cp.overprov_segment_count) * self.geo.blocks_per_seg

@@ -56,8 +56,8 @@ def load(
 ) -> int:
     """Fill the root directory of a fresh volume with a tree: how many inodes were made.  The caller closes the volume.
 
-    OSError ENOSPC when the tree is more than the volume holds; the volume is then of no use.  F2fsError naming a file
-    that can't be read.
+    OSError ENOSPC when the tree does not fit into the volume, which is then unusable. F2fsError naming a file that
+    can't be read.
     """
     return _Loader(Target(vol, compress, progress or (lambda _: None))).run(entries)
 
@@ -186,7 +186,7 @@ class _Loader:
             extra["i_crtime"], extra["i_crtime_nsec"] = seconds.view(np.uint64), nsec
 
     def _xattrs(self, files: list[NewFile]) -> None:
-        """Lay the xattrs out; equal sets are laid out once."""
+        """Lay out the xattrs; equal sets are laid out once."""
         for file in files:
             file.mode = file.entry.mode
             if stat.S_ISREG(file.mode):

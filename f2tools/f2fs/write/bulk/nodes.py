@@ -81,7 +81,7 @@ class LargeFile:
         self.addrs[indices] = blkaddrs
 
     def release(self) -> None:
-        """Give the blocks free that compression saved."""
+        """Free the blocks that compression saved."""
         reserved = self.addrs == NEW_ADDR
         self._released = int(reserved.sum()) + int((self.addrs == COMPRESS_ADDR).sum())
         self.addrs[reserved] = 0

@@ -32,7 +32,7 @@ INODES_AT_ONCE = 1024
 BLOCKS_AT_ONCE = 256  # of data, in memory at a time: what stays in a processor's cache is copied several times faster
 _NONE = np.zeros(0, np.int64)
 
-NO_ROOT = SourceEntry(b"", stat.S_IFDIR)  # of a source that says nothing of the root
+NO_ROOT = SourceEntry(b"", stat.S_IFDIR)  # where the source says nothing of the root
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Name:
 
 
 def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewFile], NewFile]:
-    """(files, root): every file gets its number, every directory its names.  F2fsError for a tree that can't be."""
+    """(files, root): every file gets its number, every directory its names. F2fsError for an impossible tree."""
     root_inode = vol.live(F2FS_ROOT_INO)
     root = NewFile(NO_ROOT, F2FS_ROOT_INO, F2FS_ROOT_INO, b"", 2)
     for dentry in vol.dirs.entries(root_inode):
@@ -166,8 +166,8 @@ def blocks_of(runs: list[tuple[int, int]]) -> NDArray[np.int64]:
 def compresses(how: CompressPolicy | None, geo: Geometry, entry: SourceEntry) -> bool:
     """Whether a regular file is written compressed: it has a whole cluster at least, and is otherwise better inline.
 
-    On a volume with the feature ro not one with holes: the kernel remembers their clusters as extents from block 0 on,
-    and fails to read them; see f2fs_cluster_blocks_are_contiguous() in fs/f2fs/compress.c.
+    On a volume with the feature ro a file with holes is not: the kernel remembers their clusters as extents from block
+    0 on, and fails to read them; see f2fs_cluster_blocks_are_contiguous() in fs/f2fs/compress.c.
     """
     if how is None or entry.content is None or not geo.feature & F2FS_FEATURE_COMPRESSION:
         return False
@@ -188,7 +188,7 @@ def _ends_with(name: bytes, extensions: tuple[bytes, ...]) -> bool:
 
 
 def cluster_bounds(fofs: NDArray[np.int64], log_cluster: int) -> NDArray[np.int64]:
-    """Where among the blocks of a file each cluster begins, and at last where they end.
+    """Where among the blocks of a file each cluster begins, and where the last one ends.
 
     Only a cluster all of whose blocks are there can be compressed: holes stay holes, and so does what is past the end;
     see f2fs_cluster_can_merge_page() and cluster_may_compress() in fs/f2fs/compress.c.
@@ -230,7 +230,7 @@ def read_content(entry: SourceEntry, fofs: NDArray[np.int64], rows: NDArray[np.u
 
 
 def saved_blocks(entry: SourceEntry, fofs: NDArray[np.int64], how: CompressPolicy, block_size: int) -> int:
-    """Blocks that compression saves in a file whose clusters have these blocks: it is compressed to find out."""
+    """Blocks that compression saves in a file whose clusters have these blocks, found out by compressing it."""
     from f2tools.f2fs.volume.compress import compress_cluster
 
     cluster = 1 << how.log_cluster_size

@@ -184,7 +184,7 @@ class _SmallFiles:
         self._members: list[tuple[int, int, NDArray[np.int64]]] = []
 
     def room(self, count: int) -> NDArray[np.uint8]:
-        """Room for that many blocks, which `add` then says the owner of."""
+        """Room for that many blocks, whose owner `add` then names."""
         if self._used + count > len(self._rows):
             self.flush()
         return self._rows[self._used : self._used + count]

@@ -24,7 +24,7 @@ Progress = Callable[[int], None]  # told how many bytes and files more are done
 
 
 class Target:
-    """A fresh volume that is filled, and what is the same for all its files."""
+    """A fresh volume that is being filled, and what all its files share."""
 
     def __init__(self, vol: WritableVolume, compress: CompressPolicy | None, progress: Progress) -> None:
         self.vol = vol
@@ -41,7 +41,7 @@ class Target:
         self.buffers: dict[int, NDArray[np.uint8]] = {}  # data on its way to each log; fresh memory costs page faults
 
     def report(self, file: NewFile, count: int) -> None:
-        """So many more bytes of a file are done; of its holes the rest at its end."""
+        """Count so many more bytes of a file as done; at its end the rest, its holes."""
         count = min(count, file.entry.size - file.reported)
         file.reported += count
         self.progress(count)

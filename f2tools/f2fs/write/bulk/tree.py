@@ -1,4 +1,4 @@
-"""A tree of files on its way into a volume: what a source says of each of them, and how its content is had."""
+"""A tree of files on its way into a volume: what a source says of each of them, and how its content is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Content(Protocol):
-    """The bytes of a regular file; F2fsError naming the file when they can't be had or have changed meanwhile."""
+    """The bytes of a regular file; F2fsError naming the file when they can't be read or have changed meanwhile."""
 
     def extents(self) -> Iterator[tuple[int, int]]:
         """(offset, length) of what is not a hole, in order, not touching each other."""
@@ -19,7 +19,7 @@ class Content(Protocol):
         ...
 
     def close(self) -> None:
-        """The content was read: the last moment to find that the file changed."""
+        """The content was read: the last chance to find that the file changed."""
         ...
 
 
@@ -67,7 +67,7 @@ class CompressPolicy:
     log_cluster_size: int = 2
     chksum: bool = False
     extensions: tuple[bytes, ...] = ()  # of file names; empty for all files
-    release: bool = False  # give the saved blocks free, which makes the files immutable
+    release: bool = False  # free the saved blocks, which makes the files immutable
     unless: tuple[bytes, ...] = ()  # extensions of files that are left as they are
     least_saved: int = 1  # blocks that a cluster must save
     saving: Saving = field(default_factory=Saving, compare=False)  # counted while files are written
