@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
         """The command of a name, with `IMAGE:/PATH` among its words taken apart where it takes them apart; else Usage,
         with what may have been meant."""
         if args and args[0] not in self._lazy and not args[0].startswith("-"):
-            raise Usage(f"there is no command {args[0]!r}{_meant(ctx, args[0], self._lazy)}")
+            raise Usage(f"there is no command {args[0]!r}{meant(ctx, args[0], self._lazy)}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, rest if command is None else _taken_apart(command, rest)
 
@@ -131,7 +131,7 @@ KNOWN_ELSEWHERE = {
 }  # fmt: skip
 
 
-def _meant(ctx: click.Context, word: str, known: Iterable[str]) -> str:
+def meant(ctx: click.Context, word: str, known: Iterable[str]) -> str:
     """What may have been meant by an unknown command."""
     from difflib import get_close_matches
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +17,13 @@ import click
 from f2tools.errors import DeviceError, Usage
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.experiment.systems import FILE_SYSTEMS
-from f2tools.options import json_option, print_json, progress
+from f2tools.options import json_option, meant, print_json, progress
 
 if TYPE_CHECKING:
     from f2tools.experiment.model import Experiment, ExperimentReport, Setting
+
+
+GOES_ON = "what has ended is kept; the same command goes on from there"
 
 
 class Scale(click.ParamType):
@@ -48,6 +54,7 @@ OPTIONS = (
     click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
                  help="The chance in the load; the same seed gives the same numbers on the engine."),
     click.option("--overwrite", is_flag=True, help="Don't ask before DEVICE is overwritten."),
+    click.option("--force", is_flag=True, help="Remove the report of another run from OUT."),
     click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts at a time.  [one a processor]"),
     click.option("-o", "--output", metavar="OUT",
                  help="A directory for report, figures, numbers and traces; an interrupted run goes on there."),
@@ -60,6 +67,15 @@ class Experiments(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return ["list", "all", *EXPERIMENTS]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Usage with what may have been meant where nothing has that name."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            raise Usage(f"there is no experiment {args[0]!r}{meant(ctx, args[0], known)}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "list":
@@ -116,29 +132,39 @@ def list_experiments(as_json: bool) -> None:
 
 
 def _run(
-    name: str, setting: Setting, overwrite: bool, jobs: int | None, output: str | None, as_json: bool
+    name: str, setting: Setting, overwrite: bool, force: bool, jobs: int | None, output: str | None, as_json: bool
 ) -> None:  # fmt: skip
     from f2tools.experiment.report import document, lines_of, write
     from f2tools.experiment.run import Store, run
 
     chosen = _chosen(name, setting)
+    store = Store(Path(output) if output is not None else None)
     if setting.place == "mounted":
         _may_be_overwritten(setting.on, overwrite)
         jobs = 1  # what else goes on would be in the trace
-    store = Store(Path(output) if output is not None else None)
+    store.begin(chosen, setting, force)
+    reports: list[ExperimentReport] = []
     try:
-        reports: list[ExperimentReport] = run(
-            chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress,
-            lambda text: click.echo(text, err=True),
-        )  # fmt: skip
+        with _told_to_end():
+            for report in run(
+                chosen, setting, store, jobs or len(os.sched_getaffinity(0)), progress,
+                lambda text: click.echo(text, err=True),
+            ):  # fmt: skip
+                reports.append(report)
+                if store.directory is not None:  # after each, so that a run that is stopped leaves what it has
+                    write(reports, store.directory, name == "all")
     except KeyboardInterrupt:
         if store.directory is not None:
-            click.echo("what has ended is kept; the same command goes on from there", err=True)
+            click.echo(GOES_ON, err=True)
         raise
-    if store.directory is not None:
-        write(reports, store.directory)
+    except OSError as error:
+        if store.directory is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DeviceError(f"{store.directory}: {os.strerror(error.errno)}; {GOES_ON}") from None
+    finally:
+        store.end()
     if as_json:
-        print_json(document(reports))
+        print_json(document(reports, name == "all"))
         return
     for report in reports:
         for line in lines_of(report):
@@ -146,6 +172,23 @@ def _run(
         click.echo("")
     if store.directory is not None:
         click.echo(f"{store.directory / 'report.html'}: the report, with figures")
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: guests and temporary files go too."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _may_be_overwritten(on: str, overwrite: bool) -> None:

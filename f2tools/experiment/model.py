@@ -139,13 +139,15 @@ class ExperimentReport:
     setting: Setting
     numbers: dict[str, Numbers]
     outcome: Outcome
-    seconds: float
+    seconds: float  # of all parts, as if one had run after the other
+    cpu_seconds: float  # with what the guests used
 
     def as_dict(self) -> Numbers:
         """For JSON, with stable names."""
         return {
             "experiment": self.experiment.name, "title": self.experiment.title, "section": self.experiment.section,
             "setup": self.experiment.setup, **self.setting.as_dict(), "seconds": round(self.seconds, 1),
+            "cpu_seconds": round(self.cpu_seconds, 1),
             "claims": [one.as_dict() for one in self.outcome.claims],
             "rows": [vars(one) for one in self.outcome.rows],
             "parts": self.numbers,

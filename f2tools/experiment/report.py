@@ -44,14 +44,15 @@ def said_of(report: ExperimentReport) -> str:
     """Where it was run, and how large."""
     setting = report.setting
     fs = f", {', '.join(setting.fs)}" if setting.on != "engine" else ""
-    return f"on {setting.on}{fs}, scale {setting.scale}, seed {setting.seed}, {report.seconds:.0f} s"
+    took = f"{report.cpu_seconds:.0f} s of processor time"
+    return f"on {setting.on}{fs}, scale {setting.scale}, seed {setting.seed}, {took}"
 
 
-def page(reports: list[ExperimentReport]) -> str:
-    """All of them as one HTML file."""
-    title = "The papers' evaluations" if len(reports) > 1 else reports[0].experiment.title
+def page(reports: list[ExperimentReport], of_all: bool) -> str:
+    """All of them as one HTML file, or one of them."""
+    title = "The papers' evaluations" if of_all else reports[0].experiment.title
     body = [f"<h1>{markup(title)}</h1>"]
-    if len(reports) > 1:
+    if of_all:
         body.append(f"<h2>{SUM}</h2>" + _table(
             ["experiment", "claim", "verdict"],
             [[r.experiment.name, c.claim, (c.verdict,)] for r in reports for c in r.outcome.claims],
@@ -92,9 +93,9 @@ def _cell(cell: Any) -> str:
     return f"<td>{markup(str(cell))}</td>"
 
 
-def document(reports: list[ExperimentReport]) -> Any:
+def document(reports: list[ExperimentReport], of_all: bool) -> Any:
     """What --json prints: an experiment's own object, or one with a list of them."""
-    if len(reports) == 1:
+    if not of_all:
         return reports[0].as_dict()
     return {
         "experiments": [one.as_dict() for one in reports],
@@ -102,9 +103,10 @@ def document(reports: list[ExperimentReport]) -> Any:
     }  # fmt: skip
 
 
-def write(reports: list[ExperimentReport], directory: Path) -> None:
+def write(reports: list[ExperimentReport], directory: Path, of_all: bool) -> None:
     """report.html, report.json and the figures, as SVG and where matplotlib is there as PNG."""
-    for name, text in (("report.html", page(reports)), ("report.json", json.dumps(document(reports), indent=1) + "\n")):
+    numbers = json.dumps(document(reports, of_all), indent=1) + "\n"
+    for name, text in (("report.html", page(reports, of_all)), ("report.json", numbers)):
         with newfile.replacing(str(directory / name)) as file:
             file.write(text.encode(errors="replace"))
     pictures = [picture for report in reports for picture in report.outcome.pictures]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import signal
+import tempfile
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from f2tools.errors import Usage
+from f2tools.errors import Taken, Usage
 from f2tools.experiment import run as running
 from f2tools.experiment.model import (
     CANT_BE_TOLD,
@@ -63,7 +68,7 @@ def test_a_trace_that_has_not_what_its_device_counted_is_said(tmp_path: Path) ->
         lambda _: [Part("whole", torn, {"written": 4096}), Part("torn", torn, {"written": 512})],
         lambda _, found: Outcome([], [], []),
     )  # fmt: skip
-    report = running.run([given], Setting(), running.Store(tmp_path / "out"), 1, progress)[0]
+    report = next(running.run([given], Setting(), running.Store(tmp_path / "out"), 1, progress))
     assert [row.here for row in report.outcome.rows] == ["the same in 1 of 2 parts; other in torn: don't rely on those"]
 
 
@@ -111,7 +116,7 @@ def test_a_file_system_that_comes_to_no_end_is_left_out_of_the_verdicts_and_trie
     def claims(hangs: str) -> list[tuple[str, str, str]]:
         log.write_text(hangs)
         store = running.Store(tmp_path / "out")
-        report = running.run([given], Setting(on="guest"), store, jobs, progress)[0]
+        report = next(running.run([given], Setting(on="guest"), store, jobs, progress))
         return [(claim.here, claim.verdict, claim.reason) for claim in report.outcome.claims]
 
     assert claims("f2fs") == [("-", CANT_BE_TOLD, "the load on f2fs was not done within 9 s")], (
@@ -134,7 +139,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(jobs: int, tmp_path: Pa
     )  # fmt: skip
 
     def go(setting: Setting) -> list[Any]:
-        return running.run([given], setting, running.Store(tmp_path / "out"), jobs, progress)
+        return list(running.run([given], setting, running.Store(tmp_path / "out"), jobs, progress))
 
     with pytest.raises(Usage, match="the power went"):
         go(Setting())
@@ -146,3 +151,91 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(jobs: int, tmp_path: Pa
     assert Path(log).read_text().count("a") == 1, "what had ended is not run again"
     go(Setting(scale=Fraction(1, 2)))
     assert Path(log).read_text().count("a") == 2, "another scale is another run"
+
+
+def test_a_report_is_not_replaced_by_that_of_another_run_unless_forced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    small = ("--scale", "1/512", "--jobs", "1", "-o", out)
+    assert f2("experiment", "iozone", *small).code == 0
+    before = (out / "report.html").read_text()
+    for other in (("--seed", "2"), ("--scale", "1/1024")):
+        refused = f2("experiment", "iozone", *small, *other)
+        assert (refused.code, "has the report of iozone --scale 1/512 --on engine --seed 1" in refused.err) == (1, True)
+    assert f2("experiment", "fsync", *small).code == 1
+    assert (out / "report.html").read_text() == before
+    assert "1 of 1 parts are there from an earlier run" in f2("experiment", "iozone", *small).err
+    assert f2("experiment", "fsync", *small, "--force").code == 0
+    assert sorted(path.name for path in (out / "traces").iterdir()) == ["fsync"], "the other run is gone"
+
+
+def test_a_run_of_more_goes_on_from_one_of_less_and_two_do_not_write_at_once(tmp_path: Path) -> None:
+    def begin(names: str, fs: tuple[str, ...]) -> running.Store:
+        store = running.Store(tmp_path / "out")
+        store.begin([experiment(name) for name in names.split()], Setting(on="guest", fs=fs))
+        return store
+
+    first = begin("iozone", ("f2fs", "ext4"))
+    with pytest.raises(Taken, match="another run writes its report there now"):
+        begin("iozone", ("f2fs", "ext4"))
+    first.end()
+    begin("iozone sqlite", ("f2fs", "ext4", "btrfs")).end()
+    with pytest.raises(Taken, match="2 experiments --scale 1/64 --on guest --seed 1 --fs f2fs,ext4,btrfs"):
+        begin("iozone sqlite", ("f2fs", "ext4"))
+
+
+def test_an_experiment_that_is_not_there_is_answered_with_one_that_is(tmp_path: Path) -> None:
+    refused = f2("experiment", "cleanin")
+    assert (refused.code, "f2tools experiment cleaning`?" in refused.err) == (2, True)
+
+
+def test_a_full_directory_is_named_and_what_had_ended_is_used_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ("experiment", "iozone", "--scale", "1/512", "--jobs", "1", "-o", tmp_path / "out")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("f2tools.experiment.report.write", full)
+        stopped = f2(*small)
+    assert (stopped.code, f"{tmp_path / 'out'}: No space left on device; what has ended is kept" in stopped.err) == (
+        8, True,
+    )  # fmt: skip
+    assert "1 of 1 parts are there" in f2(*small).err
+
+
+def hangs(work: Work, log: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(log)):
+        with open(log, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(600)
+    return {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_parts_that_are_stopped_leave_no_processes_and_no_files(number: int, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    given = Experiment(
+        "x", "X", "nowhere", "nothing", ("engine",),
+        lambda _: [Part(name, hangs, {"log": str(log)}) for name in "abc"], lambda _, found: Outcome([], [], []),
+    )  # fmt: skip
+    main = os.fork()
+    if not main:
+        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        try:
+            list(running.run([given], Setting(), running.Store(None), 2, progress))
+        finally:
+            os._exit(0)
+    workers: list[str] = []
+    until = time.monotonic() + 60
+    while len(workers) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+        workers = log.read_text().split() if log.exists() else []
+    os.kill(main, number)
+    os.waitpid(main, 0)
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [pid for pid in workers if os.path.exists(f"/proc/{pid}")] == []
+    assert len(workers) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["log"], "what they had made for themselves is gone"
