@@ -36,7 +36,7 @@ def build_xattr(entries: Sequence[AclEntry]) -> bytes:
 
 
 def given_acl(value: bytes) -> list[AclEntry]:
-    """Entries of what was given to setxattr, as far as posix_acl_from_xattr() looks at them: valid or not."""
+    """Entries of a value given to setxattr, checked only as posix_acl_from_xattr() does: they may not be valid."""
     if not value:
         _refuse(errno.EINVAL)
     entries = parse_xattr(value)
@@ -67,10 +67,10 @@ def mode_of_acl(entries: Sequence[AclEntry], mode: int) -> tuple[int, list[AclEn
 
 
 def kept_acl(value: bytes | None, mode: int, *, default: bool) -> tuple[int, list[AclEntry] | None]:
-    """(mode, what is kept) of a file of this mode whose access or default ACL is set to a value, None for no ACL.
+    """(mode, what is kept) for a file of this mode whose access or default ACL is set to a value, None for no ACL.
 
     An access ACL sets the mode, and is not kept where the mode says it all.  EOPNOTSUPP for a symlink, EACCES for a
-    default ACL of what is no directory, EINVAL for one that is not valid.
+    default ACL on anything but a directory, EINVAL for one that is not valid.
     """
     entries = given_acl(value) if value is not None else []
     if stat.S_ISLNK(mode):

@@ -85,7 +85,7 @@ DRAWN = dict(zip("─│├└◆…≤·░▒▓█▁▂▃▄▅▆▇", "-|
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has gone, `head` for example; that is no error of ours."""
+    """The reader of our output has gone, as `head` does; that is no error."""
 
 
 class Main(LazyGroup):
@@ -98,7 +98,7 @@ class Main(LazyGroup):
             raise ReaderGone from error
 
 
-# What a tool asks another one for that it doesn't know itself, by the name under which it asks.
+# What one tool needs from another without importing it, by the name under which it asks.
 KNOWN = {"f2tools.segment-logs": "f2tools.trace.attribute.segments:segment_logs"}
 
 
@@ -178,7 +178,7 @@ def _write_what_the_terminal_can() -> None:
     codecs.register_error("f2tools", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            # in UTF-8 only bytes of file names that are none can't be written: they go out as they came
+            # in UTF-8 only bytes of names that are not UTF-8 can't be written: they go out as they came
             stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "f2tools")
 
 

@@ -1,6 +1,6 @@
-"""The workers: processes on this machine, or those of a dask cluster that is there already.  All that knows dask.
+"""The workers: processes on this machine, or those of a running dask cluster.  Only this module knows dask.
 
-Which worker does what, what happens when one dies and when one is slow is dask's: a task of a dead worker goes to
+Which worker does what, and what happens when one dies or is slow, is left to dask: a task of a dead worker goes to
 another one, and a task that has cost several workers their lives is given up: its exception is its result.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PER_WORKER = 3  # tasks that are on their way to each, so that it never waits for us
-# What must be the same here and there, for tasks to be understood and the results to be the same.
+# Packages whose versions must be the same here and there, for tasks to be understood and results to be equal.
 PACKAGES = ("f2tools", "numpy", "dask", "distributed")
 SECONDS_TO_CONNECT = 20
 
@@ -38,7 +38,7 @@ def cluster(jobs: int, scheduler: str | None) -> Iterator[Client]:
         raise Usage(f"{error.name} is not installed: pip install 'f2tools[fleet]'") from error
     quiet = {"distributed.logging.distributed": "critical", "distributed.comm.timeouts.connect": SECONDS_TO_CONNECT}
     with config.set(quiet), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other versions `same_versions` tells in a sentence
+        warnings.simplefilter("ignore")  # `same_versions` reports other versions in a sentence
         if scheduler is not None:
             with _connected(scheduler) as client:
                 same_versions(client, scheduler)
@@ -54,9 +54,10 @@ def cluster(jobs: int, scheduler: str | None) -> Iterator[Client]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started here never hears Ctrl-C, which a terminal sends to all: this process ends the others, quietly.
+    """Processes started within this ignore Ctrl-C, which a terminal sends to all: this process ends the others,
+    quietly.
 
-    Processes inherit that a signal is ignored.  In the second that it takes it is ignored here too.
+    They inherit that the signal is ignored, so for that second it is ignored here too.
     """
     if threading.current_thread() is not threading.main_thread():  # where it can't be changed
         yield
@@ -89,7 +90,7 @@ def installed(package: str) -> str:
 
 
 def same_versions(client: Client, address: str) -> None:
-    """Usage, in one sentence, where a worker has not what is installed here."""
+    """Usage, in one sentence, where a worker lacks what is installed here."""
     run: Any = client.run  # a coroutine for clients that are asynchronous; this one is not
     here: dict[str, str] = {"Python": ".".join(platform.python_version_tuple()[:2])}
     there: dict[str, dict[str, str]] = {}

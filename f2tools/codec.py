@@ -4,7 +4,7 @@ A structure is a subclass of `Layout` whose annotated fields stand in disk order
 parser and builder (`parse`, `build`: one structure at a time), a packed little-endian numpy dtype (`table`: a whole
 area at once), the size, the offsets, and typed attributes.  Every `Layout` has a fixed size.  Where the kernel sizes an
 array by the block size, the count is a function of it: the class itself is the 4096-byte version and `X.at(16384)`
-another.  A union is declared as bytes (or as its largest member) and reinterpreted by whoever knows what it holds.
+another.  A union is declared as bytes (or as its largest member) and reinterpreted where it is known what it holds.
 
 Modules that declare structures don't postpone the evaluation of annotations: the declarations are data.
 """
@@ -97,7 +97,7 @@ class Field:
 
 
 class Construct(Protocol):
-    """What is used of a construct `Struct`: it parses and builds one structure, by the names of its fields."""
+    """The part of construct's `Struct` that is used: it parses and builds one structure, by its fields' names."""
 
     def parse(self, data: bytes, /) -> Any: ...
     def build(self, obj: Any, /) -> bytes: ...

@@ -1,7 +1,7 @@
 """What a shell completes beyond commands and options: paths in images, after `IMAGE:/` and where a command takes them.
 
-The functions for bash and zsh are click's with two changes: a colon and a blank in a word are none's end, and after a
-directory no blank comes.  `f2tools.cli` registers them when a shell asks.
+The functions for bash and zsh are click's with two changes: a colon or a blank doesn't end a word, and no blank follows
+a directory.  `f2tools.cli` registers them when a shell asks.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Zsh(ZshComplete):
 
 
 def register() -> None:
-    """Let click use these; before it looks at what a shell asks."""
+    """Let click use these; to be called before it answers a shell."""
     add_completion_class(Bash, "bash")
     add_completion_class(Zsh, "zsh")
 
@@ -107,7 +107,7 @@ def files() -> list[CompletionItem]:
 
 
 def after_image(incomplete: str) -> list[CompletionItem]:
-    """What goes on from `IMAGE:/PA`; files of the host where no image is named yet."""
+    """Completions of `IMAGE:/PA`; files of the host where no image is named yet."""
     image, colon, path = incomplete.partition(":/")
     if not colon or not image:
         return files()
@@ -131,7 +131,7 @@ def path_in_image(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def _items(before: str, image: str, devices: Sequence[str], path: str) -> list[CompletionItem]:
-    """The paths that begin so; a shell is told of no error."""
+    """The paths that begin like this; errors are not shown in a shell."""
     from f2tools.errors import F2fsError
     from f2tools.f2fs.volume.glob import beginning
     from f2tools.f2fs.volume.volume import open_volume

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check(image: Path, devices: Sequence[Path] = (), *, content: bool = False) -> CheckReport:
-    """Hold every structure against every other: `report.sound`, `report.findings`; with `content` file contents too."""
+    """Check all structures against each other: `report.sound`, `report.findings`; with `content` file contents too."""
     from f2tools.fsck.check import check as run
     from f2tools.fsck.facts.image import open_image
 
@@ -47,7 +47,7 @@ def mkfs(
 ) -> MkfsReport:
     """Format an image, which a size (`"512M"`, `"auto"`) makes, and fill it with a directory or an archive.
 
-    For all else that can be asked see `f2tools.mkfs.make.MkfsRequest` and `f2tools.mkfs.populate.Fill`.
+    For all other options see `f2tools.mkfs.make.MkfsRequest` and `f2tools.mkfs.populate.Fill`.
     """
     from f2tools.mkfs.make import MkfsRequest, make
     from f2tools.mkfs.populate import Fill

@@ -1,8 +1,8 @@
-"""Files that a command makes: never through a link, never over what must stay, and for nobody else to read.
+"""Files that a command makes: never through a link, never over what must stay, and readable for nobody else.
 
 What holds an image's content, or names from it, gets mode 0600, whatever the image has.  A file appears under its name
 when it is whole; until then it has a random one beside it.  As root, files are made only where no other user can put
-links in the way: every directory on the path belongs to root, or to whoever called sudo.
+links in the way: every directory on the path belongs to root, or to the user who called sudo.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _BEGINNINGS = {"page": b"<!DOCTYPE html>", "svg": b"<?xml", "png": b"\x89PNG", "
 
 
 def only_over_its_kind(**outputs: str | None) -> None:
-    """Taken where a page, svg, png or parquet would replace a file that is none: an image, say, named by mistake.
+    """Raise Taken where a page, svg, png or parquet would replace a file of another kind, such as an image named by
+    mistake.
 
     For outputs that are made again and again, where a run may replace what the one before has written.
     """
@@ -51,7 +52,7 @@ def create(path: str, mode: int = PRIVATE) -> int:
 
 
 def create_directory(path: str) -> None:
-    """A directory for nobody else; one that is there stays as it is, and must pass `check_directory`."""
+    """Make a directory that is private to the user; an existing one stays as it is, and must pass `check_directory`."""
     check_directory(os.path.dirname(path.rstrip("/")))
     with suppress(FileExistsError):
         os.makedirs(path, 0o700)
@@ -124,9 +125,9 @@ def create_in(directory: int, name: str, mode: int = PRIVATE) -> int:
 
 
 def open_directory(path: str, *, parents: bool = False) -> tuple[int, bool]:
-    """(descriptor, whether it is new) of a directory that may belong to somebody else; a new one is for nobody else.
+    """(descriptor, whether it is new) of a directory that may belong to somebody else; a new one is private.
 
-    The way there is gone step by step, and as root without links of other users: DeviceError.  `parents`: those too are
+    The path is followed step by step, and as root without links of other users: DeviceError.  `parents`: those too are
     made.
     """
     trusted = _trusted()
@@ -185,7 +186,7 @@ def check_directory(directory: str) -> None:
         try:
             status = os.lstat(here)
         except FileNotFoundError:
-            return  # whoever makes it has it
+            return  # its maker owns it
         shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
         if status.st_uid not in trusted or (stat.S_ISDIR(status.st_mode) and shared):
             whose = "anyone may change it" if status.st_uid in trusted else f"it belongs to user {status.st_uid}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
-INTERRUPTED, UNFORESEEN = 130, 70  # as a shell has it; EX_SOFTWARE of sysexits.h
+INTERRUPTED, UNFORESEEN = 130, 70  # as in a shell; EX_SOFTWARE of sysexits.h
 
 
 class LazyGroup(click.Group):
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
 
 
 class WrongUsage(click.UsageError):
-    """Wrong usage, with the exit code that fsck(8) has for it."""
+    """Wrong usage, with fsck(8)'s exit code for it."""
 
     exit_code = WRONG_USAGE
 
@@ -121,7 +121,7 @@ class Share(click.ParamType):
         return share / 100
 
 
-# what users of other tools look for, and where it is
+# commands of other tools, and where they are here
 KNOWN_ELSEWHERE = {
     "ls": "dump ls", "cat": "dump cat", "tree": "dump tree", "stat": "dump stat",
     "extract": "dump extract", "tar": "dump tar", "inode": "dump inode", "block": "dump block", "map": "dump map",
@@ -169,7 +169,7 @@ def _taken_apart(command: click.Command, words: list[str]) -> list[str]:
 
 
 def _is_image(text: str) -> bool:
-    """Whether a file is called so, or is after an `@PART` is taken away."""
+    """Whether a file has this name, with or without its `@PART`."""
     if os.path.lexists(text) or "@" not in text:
         return os.path.lexists(text)
     from f2tools.device.open import file_and_part
@@ -192,7 +192,7 @@ class Size(click.ParamType):
 
 
 def source_date_epoch() -> int | None:
-    """$SOURCE_DATE_EPOCH in seconds, or None where it is not set; Usage for what is no number."""
+    """$SOURCE_DATE_EPOCH in seconds, or None where it is not set; Usage if it is no number."""
     text = os.environ.get("SOURCE_DATE_EPOCH", "")
     if not text:
         return None
@@ -376,7 +376,7 @@ def checkpoint_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recovered_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Look at what a mount would make of the volume after a crash."""
+    """Look at the volume as a mount would recover it after a crash."""
     return click.option(
         "--recovered",
         is_flag=True,
@@ -417,7 +417,7 @@ def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def must_be_free(path: str | None, force: bool) -> None:
-    """Taken where a file has this name, or a directory of this name is not empty, unless that is `force`d."""
+    """Raise Taken where a file has this name, or a directory of this name is not empty, unless `force`."""
     if path is None or path == "-" or force:
         return
     if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
@@ -456,7 +456,7 @@ def _json_default(value: Any) -> Any:
 
 
 def said_by_system(error: OSError) -> str:
-    """What the system said of a call, and of which file, for a terminal."""
+    """What the system said about a call, and about which file, for a terminal."""
     said = error.strerror or str(error)
     name = error.filename
     if isinstance(name, str | bytes) and name:
@@ -515,7 +515,7 @@ def say_error(error: BaseException) -> int:
 
 
 def say_bug(error: BaseException) -> None:
-    """Print what nobody has foreseen, with its traceback: that is what a report of it needs."""
+    """Print an error that nobody foresaw with its traceback, which a report of it needs."""
     import traceback
 
     traceback.print_exception(error)

@@ -1,4 +1,4 @@
-"""What fsck and recover of DFS and DFFS have in common: options, how a repair is made, and how it is told.
+"""What fsck and recover of DFS and DFFS have in common: options, how a repair is made, and how it is reported.
 
 A repair is made in memory first, and in the image only if the volume is sound after that.
 """
@@ -19,7 +19,7 @@ from f2tools.text import command_line, printable
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for, by options that go together."""
+    """The request, by options that go together."""
 
     repair: bool
     dry_run: bool
@@ -52,7 +52,7 @@ def repair_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wanted(no: bool, yes: bool, dry_run: bool, undo: str | None) -> Wanted:
-    """What these options ask for; click's UsageError where they exclude each other."""
+    """The request of these options; click's UsageError where they exclude each other."""
     if no and yes:
         raise click.UsageError("-n and -y exclude each other")
     if (undo or dry_run) and not yes:
@@ -80,7 +80,7 @@ def make(
 
 
 def say(image: str, made: Made, asked: Wanted, copies: str) -> None:
-    """Tell a repair; `copies` is the command that copies files out of a volume that stays damaged."""
+    """Report a repair; `copies` is the command that copies files out of a volume that stays damaged."""
     would = "" if made.written else "would be "
     for line in made.said.done:
         click.echo(f"{would}done: {printable(line)}")

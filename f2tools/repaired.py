@@ -1,4 +1,4 @@
-"""What a repair did and what it cost, as every file system here says it that is not F2FS."""
+"""What a repair did and what it cost, for every file system here but F2FS."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Text from images, traces and file names on its way out: one function for each kind of reader, and no other way.
+"""Text from images, traces and file names on its way out: one function for each kind of reader.
 
 A name may hold anything.  A terminal would obey it, a table begin a new row, a spreadsheet compute it, a page run it;
-what comes from here is only ever read.  JSON needs none of this: its writer escapes by itself, and its names are the
-bytes that they are.  Paths are joined here too, and bars and shades of pictures in text are drawn.
+the text made here can only be read.  JSON needs none of this: its writer escapes, and keeps the bytes of names.  Paths
+are joined here too, and bars and shades of pictures in text are drawn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from io import StringIO
 
-# what spreadsheets take for the beginning of a formula, the wide forms too
+# characters that begin a formula in spreadsheets, the wide forms too
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 FULL = "█"
 SHADES = "░▒▓" + FULL
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of several lines, which stay lines."""
+    """`printable` for several lines, which stay lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
@@ -63,12 +63,12 @@ def join(directory: bytes, name: bytes) -> bytes:
 
 
 def shade(share: float, full_from: float = 0.75) -> str:
-    """A sign for how much of something is in use, from a little to all; `full_from`: the least share shown as all."""
+    """A shade for how much of something is in use, from a little to all; `full_from`: the least share shown as all."""
     return SHADES[min(len(SHADES) - 1, int(share * (len(SHADES) - 1) / full_from))]
 
 
 def bar(count: float, most: float, width: int) -> str:
-    """A bar for a count, `width` signs for the largest; however small it is, it can be seen."""
+    """A bar for a count, `width` signs for the largest; even the smallest is visible."""
     return FULL * max(1, round(width * count / most))
 
 

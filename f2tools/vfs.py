@@ -1,9 +1,9 @@
 """What a file system must offer to be mounted: inodes by number, names as bytes, content, attributes, checkpoints.
 
-Whoever serves it (`fuse`) asks for one thing after the other, from one thread.  Permissions and paths are the kernel's
-affair.  What a system call would report is an OSError with its errno; what is wrong with the volume is an F2fsError:
-Corrupt, DeviceError, Unsupported.  A change that fails has changed nothing.  Times are nanoseconds since 1970, sizes
-and offsets are bytes unless it says otherwise.
+The server (`fuse`) asks for one thing after the other, from one thread.  Permissions and paths are left to the kernel.
+What a system call would report is an OSError with its errno; what is wrong with the volume is an F2fsError: Corrupt,
+DeviceError, Unsupported.  A change that fails has changed nothing.  Times are nanoseconds since 1970, sizes and offsets
+are bytes unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 DAY_NS = 86_400_000_000_000
-MOST_ID = 0xFFFFFFFE  # of users and groups; the one above means nobody at all to the kernel
+MOST_ID = 0xFFFFFFFE  # of users and groups; to the kernel the next number means nobody
 
 
 class Attributes(NamedTuple):
@@ -29,7 +29,7 @@ class Attributes(NamedTuple):
     gid: int
     rdev: int  # of a device, as os.makedev() makes it; else 0
     size: int  # bytes
-    blksize: int  # bytes that are best read at once
+    blksize: int  # the best number of bytes to read at once
     blocks: int  # of 512 bytes
     atime_ns: int
     mtime_ns: int
@@ -60,7 +60,7 @@ class Statistics:
 
 
 class Readable(Protocol):
-    """What is asked of a mounted volume without changing it."""
+    """What can be asked of a mounted volume without changing it."""
 
     # -- the volume -------------------------------------------------------------------------------------------------
 
@@ -100,9 +100,9 @@ class Readable(Protocol):
         ...
 
     def entries_stay(self, ino: int) -> bool:
-        """Whether entries of this directory keep their positions whatever comes and goes.
+        """Whether entries of this directory keep their positions when others come and go.
 
-        Where they may not, they are all taken when it is read from its beginning.
+        Where they may not, all are taken when it is read from its beginning.
         """
         ...
 
@@ -206,7 +206,7 @@ class FileSystem(Readable, Protocol):
         ...
 
     def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
-        """rename(2), with RENAME_NOREPLACE 1, RENAME_EXCHANGE 2, RENAME_WHITEOUT 4; EINVAL for one that it has not."""
+        """rename(2), with RENAME_NOREPLACE 1, RENAME_EXCHANGE 2, RENAME_WHITEOUT 4; EINVAL if unsupported."""
         ...
 
     # -- content ----------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class FileSystem(Readable, Protocol):
     def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
         """Write bytes: how many, fewer than all where there is room for no more; ENOSPC, EDQUOT, EFBIG where for none.
 
-        `stamp`: the time of the change is now; else whoever has the cache knows it, and sets it.
+        `stamp`: the time of the change is now; else the owner of the cache knows it, and sets it.
         """
         ...
 
@@ -227,7 +227,7 @@ class FileSystem(Readable, Protocol):
         ...
 
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
-        """fallocate(2); EOPNOTSUPP for a mode that it has not, EFBIG, ENOSPC, EDQUOT, EPERM, EINVAL."""
+        """fallocate(2); EOPNOTSUPP for a mode that is not supported, EFBIG, ENOSPC, EDQUOT, EPERM, EINVAL."""
         ...
 
     def setattr(
@@ -300,7 +300,7 @@ class FileSystem(Readable, Protocol):
         ...
 
     def close(self) -> None:
-        """Make everything safe and let go of the device."""
+        """Make everything safe and close the device."""
         ...
 
     # -- between requests -------------------------------------------------------------------------------------------
@@ -310,15 +310,15 @@ class FileSystem(Readable, Protocol):
         ...
 
     def clean(self) -> bool:
-        """Do one piece of the work for which there is time while nobody asks; whether there may be more.  ENOSPC."""
+        """Do one piece of work for idle time; whether there may be more.  ENOSPC."""
         ...
 
     def discard(self) -> None:
-        """Tell the device of what became free by the last checkpoint."""
+        """Discard on the device what the last checkpoint made free."""
         ...
 
     def trim(self, start: int, length: int, shortest: int) -> int:
-        """Tell the device of all that is free between two places of it, in runs of so many bytes at least: how many.
+        """Discard what is free between two places of the device, in runs of at least so many bytes: how many bytes.
 
         EOPNOTSUPP.
         """
@@ -326,12 +326,12 @@ class FileSystem(Readable, Protocol):
 
 
 def atime_is_due(atime_ns: int, mtime_ns: int, ctime_ns: int, now_ns: int) -> bool:
-    """Whether a reading is to be noted under relatime: the noted one is a day old, or older than the last change."""
+    """Whether relatime updates the atime: the noted one is a day old, or older than the last change."""
     return not (atime_ns > mtime_ns and atime_ns > ctime_ns and now_ns - atime_ns < DAY_NS)
 
 
 class Plain:
-    """A file system of files, names and attributes, and no more: what not every one has, it has not."""
+    """A file system of files, names and attributes only, without what not every one has."""
 
     def btime_ns(self, ino: int) -> int | None:
         return None
@@ -463,7 +463,7 @@ class ReadOnly(Plain):
 
 
 def read_only() -> OSError:
-    """The error of whoever changes what can't be changed."""
+    """The error for changing what can't be changed."""
     return _error(errno.EROFS)
 
 

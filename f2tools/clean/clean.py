@@ -28,7 +28,7 @@ from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 
 NODE_LOGS = (CURSEG_HOT_NODE, CURSEG_WARM_NODE, CURSEG_COLD_NODE)
-SPARE_NODES = 8  # of quota files and directories, which a checkpoint writes too
+SPARE_NODES = 8  # blocks of quota files and directories, which a checkpoint writes too
 MOST_AT_ONCE = 64  # sections cleaned before a checkpoint, where there is room for what they held
 KEPT_FREE = 4  # sections: a data log and three node logs may each need one while a section is cleaned
 NOTHING_LEFT = "nothing more can be won: moving what is valid would fill as many sections as it frees"
@@ -76,7 +76,7 @@ class Outcome:
 
     @property
     def waf(self) -> float | None:
-        """Blocks written per block of a user's if the sections won are filled: his own and what cleaning wrote.
+        """Blocks written per user block if the sections won are filled: these blocks and what cleaning wrote.
 
         None where none was won.
         """
@@ -178,7 +178,7 @@ class _Run:
             advance(1)
 
     def _reached(self, cleaned: int) -> str | None:
-        """Why to stop, if the goal is reached; a checkpoint tells how much is really free."""
+        """Why to stop, if the goal is reached; a checkpoint shows how much is really free."""
         goal, segments = self.goal, self._volume.segments
         if goal.sections is not None and cleaned >= goal.sections:
             return ENOUGH_CLEANED

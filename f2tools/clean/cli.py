@@ -92,8 +92,8 @@ def clean(
     """Win free sections: move the valid blocks of dirty sections together, as the kernel's cleaner does.
 
     Without --target-free and --sections it goes on until nothing more can be won.  --dry-run does the same work in
-    memory, so its figures are exact.  The histogram shows how many dirty segments hold how many valid blocks before
-    and after.  The waf is what filling the sections won costs in all: the blocks that go there and those that cleaning
+    memory, so its figures are exact.  The histogram shows how many dirty segments hold how many valid blocks before and
+    after.  The waf is the total cost of filling the sections won: the blocks that go there and those that cleaning
     wrote, per block that goes there.  Exit code 1 when a target was not reached.
 
     --simulate changes nothing.  It overwrites single blocks of the files, in a model of the volume as it is, once for

@@ -1,9 +1,9 @@
 """What policies of cleaning and numbers of logs cost on a volume as it has aged, without changing it.
 
-Segments, logs, threaded logging and the choice of victims are the engine's own; only what a block holds is left out,
+Segments, logs, threaded logging and the choice of victims are the engine's own; only the content of blocks is left out,
 and nothing is written anywhere.  The load is a model: single blocks of files are overwritten, in an order that depends
 on nothing but the seed, so that every setting gets the same one.  Before each checkpoint the nodes that point to what
-was written are written too.  Time goes on by as much with every block, so that sections get older.
+was written are written too.  Time goes on by the same amount with every block, so that sections get older.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Cost:
     logs: int
     adaptive: bool
     finished: bool  # the volume did not run out of room
-    data_blocks: int  # of users, written
+    data_blocks: int  # blocks that users wrote
     node_blocks: int  # written at checkpoints for them
     moved_data: int
     moved_nodes: int
@@ -131,7 +131,7 @@ def load_blocks(volume: Volume, load: Load) -> int:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The valid blocks of the main area, numbered in their order; what a run changes it copies."""
+    """The valid blocks of the main area, numbered in their order; a run copies what it changes."""
 
     place: NDArray[np.int64]  # of each, counted from the start of the main area
     kind: NDArray[np.int64]  # the log that wrote it
@@ -221,7 +221,7 @@ class _Run:
         return logs[np.minimum(self._blocks.kind, NR_CURSEG_TYPE - 1)]
 
     def go(self, advance: Callable[[int], None]) -> Cost:
-        """Write the load; the cost of it, or of what of it there was room for."""
+        """Write the load; returns the cost of it, or of the part that there was room for."""
         total = self._blocks.data.size * self._load.times
         each = self._load.days * 86400 / max(total, 1)
         log = self._policy.data_log(directory=False)
@@ -330,7 +330,7 @@ class _Run:
 
 
 def lines_of(costs: list[Cost], load: Load, blocks: int) -> Iterator[str]:
-    """A table for a terminal; a sentence where no policy had anything to do."""
+    """A table for a terminal; a sentence if no policy had anything to do."""
     if all(one.finished and not one.sections_cleaned and not one.threaded_blocks for one in costs):
         free = max((one.free_sections for one in costs), default=0)
         yield (

@@ -1,4 +1,4 @@
-"""The bytes of an archive: of a plain file where they lie; of a stream, compressed or not, kept in a temporary file.
+"""The bytes of an archive: of a plain file in place; of a stream, compressed or not, from a temporary file.
 
 And the contents of files that refer to bytes in either of them.
 """
@@ -36,7 +36,7 @@ class Archive(Protocol):
         ...
 
     def keep(self, count: int) -> int:
-        """Pass over bytes that `read_kept` will be asked for: their place."""
+        """Pass over bytes that `read_kept` will be asked for; returns their place."""
         ...
 
     def skip(self, count: int) -> None: ...
@@ -188,7 +188,7 @@ class _Stream:
         _read_kept(self._spool.fileno(), at, buffer, self.name, path)
 
     def finish(self) -> None:
-        """Read what follows, so that who writes into a pipe can end, and checksums at the end are looked at."""
+        """Read what follows, so that a writer into a pipe can end, and checksums at the end are checked."""
         while self.read(PIECE):
             pass
         try:
@@ -204,7 +204,7 @@ class _Stream:
 
 
 class _Xz:
-    """One xz stream after the other, with a bound on memory, which LZMAFile has not."""
+    """One xz stream after the other, with a bound on memory, which LZMAFile lacks."""
 
     def __init__(self, source: Any) -> None:
         import lzma

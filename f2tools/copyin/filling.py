@@ -1,4 +1,4 @@
-"""Filling an empty volume, one file after the other, through what a file system's engine offers anyway."""
+"""Filling an empty volume, one file after the other, through the operations that its engine has."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def fill(
     for entry in tree.entries:
         filling.tried(entry, filling.make)
         advance(1)
-    for ino, entry in filling.directories:  # what is known of them, once nothing is put into them any more
+    for ino, entry in filling.directories:  # their attributes, to be set once nothing is put into them any more
         filling.tried(entry, lambda one, ino=ino: filling.describe(ino, one))
     volume.sync()
     tree.verify()
@@ -98,7 +98,7 @@ class _Filling:
         self._directories: dict[bytes, int] = {}
 
     def tried(self, entry: SourceEntry, do: Callable[[SourceEntry], None]) -> None:
-        """Do something for an entry, or say why it can't be in the volume and what to do then."""
+        """Errors in here are about this entry: why it can't be in the volume, and what to do then."""
         try:
             do(entry)
         except OSError as error:
@@ -116,7 +116,7 @@ class _Filling:
             raise SourceError(f"{name}: {error.strerror or error}") from None
 
     def make(self, entry: SourceEntry) -> None:
-        """One file, with its content and all that is known of it."""
+        """Make one file, with its content and attributes."""
         volume, (directory, name) = self.volume, self._place(entry.path)
         if entry.link_to is not None:
             volume.link(volume.lookup(*self._place(entry.link_to)), directory, name)
@@ -137,7 +137,7 @@ class _Filling:
         self.describe(ino, entry)
 
     def describe(self, ino: int, entry: SourceEntry) -> None:
-        """What is known of a file beside its content."""
+        """Set the attributes of a file."""
         for name, value in entry.xattrs.items():
             self.volume.setxattr(ino, name, value)
         atime = entry.mtime_ns if entry.atime_ns is None else entry.atime_ns

@@ -34,13 +34,13 @@ def lines_of(path: str, option: str) -> list[bytes]:
 class Excludes:
     """Patterns of what to leave out; a directory that is left out goes with all that is in it.
 
-    A pattern without a slash is held against names, anywhere in the tree; one with a slash (at its start or inside)
+    A pattern without a slash is matched against names, anywhere in the tree; one with a slash (at its start or inside)
     against whole paths from the root of the source.  A slash at its end: directories only.  `*` and `?` match anything
     but a slash, `[abc]` and `[!abc]` one character of a set, `**` also slashes; `\\` takes the next character as it is.
     """
 
     def __init__(self, patterns: Iterable[bytes]) -> None:
-        found: dict[tuple[bool, bool], list[bytes]] = {}  # by: held against whole paths, against directories only
+        found: dict[tuple[bool, bool], list[bytes]] = {}  # by: matched against whole paths, against directories only
         for pattern in patterns:
             body = pattern.rstrip(b"/")
             if not body:
@@ -53,7 +53,7 @@ class Excludes:
         self._known: dict[bytes, bool] = {}
 
     def __call__(self, path: bytes, is_dir: bool) -> bool:
-        """Whether this pattern set leaves out the path itself; what is above it was asked for before."""
+        """Whether the patterns leave out the path itself; those above it were asked about before."""
         name = path.rpartition(b"/")[2]
         return (
             (self._names is not None and self._names.fullmatch(name) is not None)

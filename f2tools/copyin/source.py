@@ -44,11 +44,11 @@ class Tree:
     notes: list[str] = field(default_factory=list)
     verify: Callable[[], None] = lambda: None  # SourceError where the source changed since it was opened
     close: Callable[[], None] = lambda: None
-    made_up: list[SourceEntry] = field(default_factory=list)  # directories that the source does not say anything of
+    made_up: list[SourceEntry] = field(default_factory=list)  # directories that the source says nothing about
 
 
 def order_of(path: bytes) -> bytes:
-    """What paths are sorted by: name after name, so that a directory comes right before what is in it."""
+    """The key by which paths are sorted: name after name, so that a directory comes right before what is in it."""
     return path.replace(b"/", b"\0")
 
 
@@ -83,7 +83,7 @@ class FileContent:
         self._dev = status.st_dev
         self._sparse = status.st_blocks * 512 < status.st_size
         self._fd = -1
-        self._later: FileContent | None = None  # what to open ahead of its turn when this one is read
+        self._later: FileContent | None = None  # the file to open ahead of its turn when this one is read
 
     def extents(self) -> Iterator[tuple[int, int]]:
         """(offset, length) of what is not a hole."""
@@ -155,7 +155,7 @@ class FileContent:
 
 
 def read_ahead(entries: Iterable[SourceEntry]) -> None:
-    """Let small files be on their way from the disk before their turn comes, if they are read in this order."""
+    """Start reading small files before their turn comes, if they are read in this order."""
     files = [entry.content for entry in entries if isinstance(entry.content, FileContent)]
     for one, later in zip(files, files[FILES_AHEAD:], strict=False):
         one._later = later
@@ -220,7 +220,7 @@ class _DirectoryReader:
         return Tree(entries, self._notes, close=lambda: _close_all(entries))
 
     def _directory(self, directory: bytes, path: bytes) -> list[tuple[bytes, bytes]]:
-        """Add what is in a directory: which of that is to be looked into."""
+        """Add the entries of a directory; returns the directories among them."""
         prefix = path + b"/" if path else b""
         directories: list[tuple[bytes, bytes]] = []
         found: bytes = directory

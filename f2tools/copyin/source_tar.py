@@ -1,7 +1,7 @@
 """Tar archives as the source of a volume: ustar, pax, GNU and star headers, sparse files, xattrs, ACLs; also streams.
 
 A later entry of a path takes the place of an earlier one, as when an archive is extracted.  Names are bytes, taken from
-the root of the volume: `/` at their start, `.` and empty parts count for nothing, `..` is refused.  Directories that
+the root of the volume: `/` at their start, `.` and empty parts are ignored, `..` is refused.  Directories that
 are not in the archive but hold something are made with mode 0755.
 
 Memory grows with the number of entries only, whatever an archive claims.
@@ -31,7 +31,7 @@ MOST_RUNS = 1 << 20  # of data in a sparse file
 MOST_SIZE = (1 << 63) - 1
 MOST_PATH = 1 << 16  # bytes of a name with all its directories
 MOST_MAJOR, MOST_MINOR = (1 << 12) - 1, (1 << 20) - 1  # of a device number in Linux
-MINIMAL_ACL = {1, 4, 32}  # tags of one that says no more than the mode does
+MINIMAL_ACL = {1, 4, 32}  # tags of an ACL that says no more than the mode does
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s6s2s32s32s8s8s155s12s")
@@ -55,7 +55,7 @@ def read_tar(
 ) -> Tree:
     """The tree in an archive, `-` being standard input; `excluded` is asked with whole paths.
 
-    SourceError for what can't be read or is no tar archive.  The tree holds a file open until it is closed.
+    SourceError if it can't be read or is no tar archive.  The tree holds a file open until it is closed.
     """
     archive = open_archive(path, spool_directory)
     try:
@@ -81,7 +81,7 @@ class _TarReader:
         self._forget()
 
     def _forget(self) -> None:
-        """What was said ahead of an entry counts for that entry alone."""
+        """Forget what was said ahead of an entry, as it counts for that entry alone."""
         self._local: dict[bytes, bytes] = {}
         self._sparse: list[bytes] = []  # GNU.sparse 0.0: offset, numbytes, offset, ...
         self._long_name: bytes | None = None
@@ -151,7 +151,7 @@ class _TarReader:
         self._archive.skip(size + -size % BLOCK)
 
     def _extended(self, kind: bytes, size: int) -> None:
-        """What is said ahead of an entry: pax records or a long name."""
+        """Take what is said ahead of an entry: pax records or a long name."""
         if not 0 <= size <= MOST_HEADER:
             self._fail(f"header {self._count}: an extended header of {size} bytes")
         body = self._archive.read(size + -size % BLOCK)

@@ -50,7 +50,7 @@ class _Directory(Directory):
     name: bytes
     inode: Inode
     key: tuple[int, int]  # st_dev and st_ino in the target
-    inside: bool  # whether all in it is wanted, not only what leads to a wanted path
+    inside: bool  # whether everything in it is wanted, not only what leads to a wanted path
     owned: bool = True  # whether it was made here, so that its own mode, owner and times are to be set
     todo: list[tuple[bytes, int]] | None = None
     directories: set[bytes] = field(default_factory=set)
@@ -70,10 +70,10 @@ def extract(
     """Copy `paths` (all of the volume if none are given) below the directory `target`, under their paths in the image.
 
     A `File` among the paths is put into `target` itself, under the last name of its path or the one its inode has.
-    Directories that are there keep their mode and owner; a new target is for its owner alone.  `keep`: what of the
-    image's power the copy gets, `ALL` for all of it.
-    `force`: replace what is in the way, except directories.  `exclude`: patterns of fnmatch for paths or names.
-    TargetFull when there is no room left; all else that goes wrong is in the report.
+    Directories that are there keep their mode and owner; a new target is for its owner alone.  `keep`: which of the
+    image's rights the copy gets, `ALL` for all of them. `force`: replace what is in the way, except directories.
+    `exclude`: patterns of fnmatch for paths or names. TargetFull when there is no room left; everything else that goes
+    wrong is in the report.
     """
     run = _Run(volume, os.fspath(target), keep, force, exclude, advance)
     before = os.umask(run.maker.umask)
@@ -182,7 +182,7 @@ class _Run:
         top.todo = directories or top.todo
 
     def _fill(self, directory: _Directory) -> list[tuple[bytes, int]]:
-        """Make all that is in a directory but other directories; those are returned."""
+        """Make everything in a directory except other directories; those are returned."""
         below: list[tuple[bytes, int]] = []
         problems: list[str] = []
         names = None if directory.inside else self.wanted.get(directory.path, set())
@@ -360,7 +360,7 @@ class _Run:
         try:
             self.volume.data.spend(small[0][1], addrs.size)
             blocks = self.volume.device.read_blocks(addrs, self.block_size)
-        except (DeviceError, Corrupt):  # one by one it comes out which of them
+        except (DeviceError, Corrupt):  # one by one, to see which of them
             for name, inode, _ in small:
                 self.maker.large(directory, name, inode)
             return

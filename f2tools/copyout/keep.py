@@ -1,7 +1,7 @@
-"""What of an image's power its files keep when they are copied out: by default nothing, as with tar.
+"""Which rights an image's files keep when they are copied out: by default none, as with tar.
 
-Who made the image says which files belong to root, run with its rights, or are disks.  Whoever copies them out says
-whether that is to be believed.
+The maker of the image chose which files belong to root, run with its rights, or are disks.  The user who copies them
+out says whether to trust that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Making one file in the target directory, of whatever kind, with all that belongs to it.
+"""Making one file in the target directory, of any kind, with its attributes.
 
 The directory may belong to somebody else, who swaps names while it is filled.  So names are relative to an open
-directory, never followed through a symbolic link, and new; and what was made is finished through its
-descriptor, after a look at what that is.  What goes wrong is noted in the report; only a target that takes no more ends
-the copying.
+directory, never followed through a symbolic link, and new; and what was made is finished through its descriptor, after
+a check that it is the same file.  What goes wrong is noted in the report; only a full target ends the copying.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from f2tools.f2fs.volume.xattr import visible_xattrs
 from f2tools.text import join
 
 SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
-COPY_BYTES = 64 << 10  # bytes of a large file held at a time: what is more does not stay in the fast caches
+COPY_BYTES = 64 << 10  # bytes of a large file held at a time: more would not stay in the fast caches
 SEND_BYTES = 256 << 10  # from here on it is worth letting the kernel copy
 SEND_MOST = 16 << 20  # in one call, so that an interruption is heard
 
@@ -73,7 +72,7 @@ class CopyReport:
 
     @property
     def left_out(self) -> str | None:
-        """One line on what the copy does not have of the image's power; None where it has all."""
+        """One line on the rights that the copy does not have; None where it has all."""
         counts = (
             (self.owners_not_set, "owner"),
             (self.devices_not_made, "device"),
@@ -127,7 +126,7 @@ class Directory:
 
 
 class Made(NamedTuple):
-    """Something in the target: its path there, and what tells it from anything put in its place."""
+    """Something in the target: its path there, and how to tell it from anything put in its place."""
 
     path: bytes
     dev: int
@@ -264,7 +263,7 @@ class Maker:
         return done
 
     def _copy_pieces(self, fd: int, inode: Inode, item: Extent | Cluster) -> None:
-        """Content that isn't on the disk as it is in the file."""
+        """Write content that isn't on the disk as it is in the file."""
         for offset, data in self.volume.data.pieces(inode, item):
             data = data[: max(0, inode.i_size - offset)]
             _pwrite(fd, data, offset)
@@ -353,7 +352,7 @@ class Maker:
         return None
 
     def _making(self, directory: Directory, name: bytes, kind: int, make: Callable[[], Any]) -> Any:
-        """Make something that must not be there yet; with `force`, what is there goes first."""
+        """Make something that must not be there yet; with `force`, what is there is removed first."""
         try:
             return make()
         except FileExistsError:
@@ -363,7 +362,7 @@ class Maker:
         return make()
 
     def clear(self, directory: Directory, name: bytes, kind: int = 0) -> None:
-        """Take away what is in the way; FileExistsError where that has another name, as it may have been made here.
+        """Remove what is in the way; FileExistsError where that has another name, as it may have been made here.
 
         kind: S_IFMT of what comes there; a device, pipe or socket makes room for one of its kind only.
         """
@@ -398,7 +397,7 @@ class Maker:
     # -- mode, owner, attributes, times -------------------------------------------------------------------------
 
     def finish(self, at: int | bytes, inode: Inode, path: Callable[[], bytes]) -> None:
-        """Set all that is not content, in the order in which nothing undoes what came before.
+        """Set everything except content, in an order in which nothing undoes what came before.
 
         `at`: a descriptor, or for what can't be opened the name of one below /proc/self/fd, which leads nowhere else.
         """
@@ -417,7 +416,7 @@ class Maker:
             self.report.times_not_set += 1
 
     def _finish_name(self, directory: Directory, name: bytes, inode: Inode) -> Made:
-        """The same for what can't be opened, once it is sure that it is what was made."""
+        """The same for what can't be opened, after a check that it is what was made."""
         fd = os.open(name, _NO_CONTENT, dir_fd=directory.fd)
         try:
             status = os.fstat(fd)
@@ -460,7 +459,7 @@ class Maker:
             perms = (entry.perm for entry in parse_xattr(xattrs[_ACCESS_ACL]) if entry.tag == ACL_GROUP_OBJ)
             mode &= ~0o070 | next(perms, 0) << 3
         if inode.is_dir and self.chown_always:
-            mode |= os.stat(at).st_mode & stat.S_ISGID  # as the directory above hands it down
+            mode |= os.stat(at).st_mode & stat.S_ISGID  # inherited from the directory above
         return mode
 
     def _xattrs(self, inode: Inode, path: Callable[[], bytes]) -> dict[str, bytes]:
@@ -563,7 +562,7 @@ def _stands(directory: Directory, name: bytes) -> bool:
 
 
 def _by_descriptor(fd: int) -> bytes:
-    """A name of what is open, whatever it is, for calls that take no such descriptor."""
+    """A path of any open file, for calls that don't take its descriptor."""
     return b"/proc/self/fd/%d" % fd
 
 

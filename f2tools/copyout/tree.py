@@ -1,6 +1,6 @@
 """What a file system offers whose trees are to be listed, archived and copied out: paths, children, content.
 
-The walk believes nothing of names and shape, needs no recursion, and keeps of each directory the names alone.
+The walk trusts neither names nor shape, needs no recursion, and keeps only the names of each directory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tree(Protocol):
         ...
 
     def names_in(self, directory: Any, problems: list[str]) -> Iterable[tuple[bytes, int]]:
-        """(name, key) of all but `.` and `..` in a directory; what can't be used is noted."""
+        """(name, key) of the entries of a directory except `.` and `..`; what can't be used is noted."""
         ...
 
     def opened(self, key: int) -> Any:
@@ -63,7 +63,7 @@ class Tree(Protocol):
         ...
 
     def data_ranges(self, inode: Any) -> Iterator[tuple[int, int]]:
-        """(offset, length) in a file of what is no hole."""
+        """(offset, length) of what is not a hole in a file."""
         ...
 
     def read_content(self, inode: Any, offset: int, length: int) -> bytes: ...

@@ -31,7 +31,7 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class TreeCommands:
-    """How the commands of one file system are called, and open a volume."""
+    """The names of one file system's commands, and how they open a volume."""
 
     group: str
     """The group's words behind `f2tools`."""
@@ -88,7 +88,7 @@ class TreeCommands:
         @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
         @json_option
         def stat(image: str, paths: tuple[str, ...], as_json: bool) -> None:
-            """What stat says of files."""
+            """Show what stat says about files."""
             from f2tools.copyout.tree_show import facts
 
             with self.opened(image) as volume:
@@ -126,8 +126,8 @@ class TreeCommands:
         def extract(image: str, path: str, output: str, keep: Keep, as_json: bool) -> None:
             """Copy files out, with times, links, holes and attributes; nothing that is there is replaced.
 
-            Owners, devices, set-user-ID bits and what else gives power come only on request, as from an archive.  What
-            can't be read is said at the end, and the exit code is 1.
+            Owners, devices, set-user-ID bits and whatever else gives rights are copied only on request, as from an
+            archive. What can't be read is listed at the end, and the exit code is 1.
             """
             from f2tools.copyout.tree_extract import extract as copy_out
 
@@ -195,7 +195,7 @@ _EXAMPLES = {
 
 
 def at(volume: Tree, path: str, *, follow: bool = True) -> Any:
-    """The inode behind a path that a user gave."""
+    """The inode at a path that a user gave."""
     return volume.at_path(os.fsencode(path), follow=follow)
 
 

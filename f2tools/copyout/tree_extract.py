@@ -1,4 +1,4 @@
-"""Copying a `Tree` out into a directory, which may belong to somebody else who swaps names while it is filled.
+"""Copying a `Tree` into a directory, whose owner may swap names while it is filled.
 
 So names are relative to an open directory, new, and never followed through a link.  Owners, devices and set-user-ID
 bits come only on request.
@@ -164,7 +164,7 @@ class _Extract:
                     done += os.pwrite(fd, data[done:], at + done)
 
     def leave(self) -> None:
-        """A directory is filled: its mode and times come last."""
+        """Finish a directory that is filled: its mode and times come last."""
         directory = self.stack.pop()
         try:
             if directory.made:
@@ -182,7 +182,7 @@ class _Extract:
         return wanted & ~self.umask
 
     def dress(self, fd: int, inode: Node) -> None:
-        """Owner, mode, attributes and times."""
+        """Set owner, mode, attributes and times."""
         if self.keep.owners:
             os.fchown(fd, inode.uid, inode.gid)
         for name, value in inode.xattrs.items():

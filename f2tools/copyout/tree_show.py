@@ -1,4 +1,4 @@
-"""What there is to tell of a `Tree`: facts as plain values, for people and for JSON."""
+"""The facts of a `Tree` as plain values, for people and for JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHOLE_HASH_LIMIT = 64 << 20  # larger files are hashed by segment, so that holes
 
 
 def facts(volume: Tree, inode: Node) -> dict[str, Any]:
-    """What stat says of a file."""
+    """What stat says about a file."""
     found: dict[str, Any] = {
         "type": inode.kind, "mode": f"{stat.S_IMODE(inode.mode):04o}", "uid": inode.uid, "gid": inode.gid,
         "size": inode.size, "nlink": inode.links, "ino": inode.ino, "blocks": volume.bytes_taken(inode) // 512,

@@ -71,7 +71,7 @@ class _Content(io.RawIOBase):
             if length <= BLOCK:
                 self.problem = self.problem or str(error)
                 return bytes(length)
-        # block by block it comes out which can't be read
+        # block by block, to see which can't be read
         return b"".join(
             self._piece(at, min(BLOCK, offset + length - at)) for at in range(offset, offset + length, BLOCK)
         )

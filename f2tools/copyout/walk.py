@@ -1,6 +1,6 @@
 """Walking a tree for the commands that go through all of it: bounded memory whatever a directory holds, no recursion.
 
-Assumes nothing of names and of the shape of the tree: what can't be followed is noted and the walk goes on.
+Assumes nothing about names and the shape of the tree: what can't be followed is noted, and the walk goes on.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
 MAX_DEPTH = 4096  # directories below each other; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
-MAX_NAMES = 1 << 20  # of one directory held to find those that stand there twice
+MAX_NAMES = 1 << 20  # names of one directory held to find those that stand there twice
 
 
 class Lost(NamedTuple):
-    """Something that could not be read, and why; of a file that was read partly, (offset, length) of what was not."""
+    """Something that could not be read, and why; for a file that was read in part, (offset, length) of what was not."""
 
     path: bytes
     reason: str

@@ -63,7 +63,7 @@ class Moved:
 
 
 def range_of(volume: WritableVolume, start: int | None, count: int | None, target: int | None, left: bool) -> Range:
-    """A range with what defrag.f2fs takes for what is left out: the first segment, to the blocks beside it."""
+    """A range with the defaults of defrag.f2fs: the first segment, to the blocks beside it."""
     start = volume.geo.main_blkaddr if start is None else start
     count = volume.geo.blocks_per_seg if count is None else count
     if target is None:
@@ -113,7 +113,7 @@ class _RangeMover:
         self._point(old[data], fresh[data], owners[data])
         after = [map_file(volume, volume.live(ino), b"") for ino in inos]
         worse = [new.ino for was, new in zip(before, after, strict=True) if new.fragments > was.fragments]
-        if worse and not force:  # so far nothing but memory has changed
+        if worse and not force:  # so far only memory has changed
             raise Worse(
                 f"{len(worse)} files would have more fragments than before, inode {worse[0]} for one; nothing was "
                 "moved; --force moves all the same"

@@ -1,4 +1,4 @@
-"""`f2tools defrag`: files in one piece, in order; blocks moved from here to there; how fragmented all is."""
+"""`f2tools defrag`: files in one piece, in order; blocks moved from here to there; how fragmented a volume is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DRAWN = 4  # files in the text, and more in the picture
 DRAWN_SVG = 12
-SAID = 10  # files that are not as they could be
+SAID = 10  # files that are worse than they could be
 
 
 class Address(click.ParamType):
@@ -90,10 +90,10 @@ def defrag(
 ) -> None:  # fmt: skip
     """Make files contiguous: those at and below PATHS, or all.
 
-    Only files in more fragments than need be are moved, each as a whole where a free run is long enough, else some
+    Only files in more fragments than necessary are moved, each as a whole where a free run is long enough, else some
     neighbouring fragments of it; where no run is long enough, sections are emptied.  No file ever has more fragments
-    than before.  Content is copied as it is, compressed or encrypted; holes and preallocated blocks, times and the
-    logs (hot, warm, cold) stay.  Pinned files stay where they are without --pinned, aliases of devices always.
+    than before.  Content is copied as it is, compressed or encrypted; holes and preallocated blocks, times and the logs
+    (hot, warm, cold) stay.  Pinned files stay where they are without --pinned, aliases of devices always.
 
     A fragment is a stretch of blocks that follow each other in the file and on the device; holes don't end one.  The
     score of --report is 0 where there are as few as can be, and 100 where no two blocks lie one after the other.
@@ -101,8 +101,8 @@ def defrag(
     With --sort all chosen files are laid down one behind the other.  With -s, -l or -t a range of blocks is moved, as
     defrag.f2fs does, to the nearest free blocks from the target on.
 
-    --dry-run does the same work in memory, so its figures are exact.  Exit code 1 when files are left that are in more
-    fragments than need be, or have no place in the order.
+    --dry-run does the same work in memory, so its figures are exact.  Exit code 1 when files are left in more fragments
+    than necessary, or without a place in the order.
 
     \b
     Examples:

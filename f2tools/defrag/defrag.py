@@ -31,7 +31,7 @@ EMPTYING_ROUNDS = 64  # each looks through the whole volume
 
 @dataclass(frozen=True)
 class State:
-    """How a volume looks at one time."""
+    """The state of a volume at one time."""
 
     vblocks: NDArray[np.int32]
     free_sections: int
@@ -44,11 +44,11 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was moved and what came of it; `before` and `after` are the chosen files, in the order asked for."""
+    """What was moved, and the result; `before` and `after` are the chosen files, in the order asked for."""
 
     before: tuple[FileMap, ...]
     after: tuple[FileMap, ...]
-    left: tuple[tuple[FileMap, str], ...]  # files that are not as they could be, and why
+    left: tuple[tuple[FileMap, str], ...]  # files that are worse than they could be, and why
     moved_files: int
     data_blocks: int
     node_blocks: int
@@ -96,7 +96,7 @@ def free_runs_dict(bins: Iterable[tuple[int, int, int]]) -> list[dict[str, int]]
 
 
 def state_of(volume: WritableVolume) -> State:
-    """How the volume looks now."""
+    """The state of the volume now."""
     return State(volume.segments.vblocks.copy(), volume.segments.free_sections, free_histogram(volume))
 
 

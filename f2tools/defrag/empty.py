@@ -66,7 +66,7 @@ class Emptier:
         return np.where(stays | (known != valid), NEVER, valid)
 
     def plan(self, file: FileMap) -> tuple[list[Task], list[int]] | None:
-        """How to win a run for a file, or for a part of it, and which sections that empties; None where it can't be.
+        """How to win a run for a file, or for a part of it, and which sections that empties; None if there is no way.
 
         The longest run that can be won of those for the whole file, half of it, and so on down to one section.
         """
@@ -80,11 +80,11 @@ class Emptier:
         return None
 
     def cheapest(self) -> tuple[list[Task], list[int]] | None:
-        """How to empty the section that costs least; None where none can be."""
+        """How to empty the section that costs least; None if none can be emptied."""
         return self._window(1, np.zeros(0, np.int64)) if self._valid.size else None
 
     def _window(self, wanted: int, mine: NDArray[np.int64]) -> tuple[list[Task], list[int]] | None:
-        """So many neighbouring sections that can be emptied, those that cost least."""
+        """The given number of neighbouring sections that can be emptied at the least cost."""
         costs = sliding_window_view(self._valid, wanted).sum(axis=1)
         for at in np.argsort(costs, kind="stable")[:WINDOWS_TRIED].tolist():
             if costs[at] >= min(NEVER, wanted * self._per):
@@ -106,7 +106,7 @@ class Emptier:
         low = geo.main_blkaddr + sections[0] * self._per
         high = low + len(sections) * self._per
         room = Room(self._volume, frozenset(sections), keep=self._volume.segments.reserved_sections)
-        room.whole.count[:] = 0  # holes only: a free section taken is none won
+        room.whole.count[:] = 0  # holes only: taking a free section wins none
         begin = int(np.searchsorted(self._runs[:, 0] + self._runs[:, 1], low, side="right"))
         moves: dict[int, list[Move]] = {}
         while begin < len(self._runs) and self._runs[begin, 0] < high:

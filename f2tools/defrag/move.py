@@ -2,7 +2,7 @@
 
 Blocks go where neither the present state nor the last checkpoint has anything, and the old ones stay until the next
 checkpoint: whatever a power cut interrupts, the volume is as it was before or as it is after.  Data of a batch moves
-before its nodes are written, so that no log opens a section that was promised to data.
+before its nodes are written, so that no log opens a section that is meant for data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which blocks of which files go where: worked out before anything moves.
+"""Which blocks of which files go where: computed before anything moves.
 
 Only whole fragments are moved, and several of them into one run, so no file ever has more fragments than before.
 """
@@ -18,7 +18,7 @@ MOST_NODES = 8192  # of a batch: they wait in memory
 
 
 def in_one_piece(file: FileMap, kind: int, room: Room) -> tuple[Move, ...]:
-    """All of a file into the smallest run that has room; nothing where there is none."""
+    """A whole file into the smallest run that has room; nothing where there is none."""
     place = room.fits(kind, file.blocks)
     if place is None:
         return ()
@@ -72,7 +72,7 @@ def lie_in_order(files: list[FileMap], section_blocks: int) -> bool:
 
 
 class Cursor:
-    """The place behind the last file of one log that was laid down; the next one goes there or behind it."""
+    """The place after the last file of one log that was laid down; the next one goes there or later."""
 
     def __init__(self, kind: int) -> None:
         self.kind = kind

@@ -17,7 +17,7 @@ from f2tools.f2fs.layout.constants import F2FS_FEATURE_BLKZONED, NR_CURSEG_DATA_
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.volume import WritableVolume
 
-KEPT_FREE = 1  # section beside the reserve of the cleaner: somebody wants to write again
+KEPT_FREE = 1  # section beside the reserve of the cleaner, for later writes
 _CHUNK = 4096  # segments looked at in one go
 
 
@@ -177,7 +177,7 @@ class Room:
     def nearest(
         self, kind: int, count: int, target: int, left: bool, outside: tuple[int, int]
     ) -> NDArray[np.int64] | None:
-        """So many free blocks for a log from a target on, or before it, rising; None where there are not so many.
+        """The given number of free blocks for a log from a target on, or before it, rising; None where there are fewer.
 
         Those of a range are left out.  They are used up.  Whole sections are taken while there are any to spare.
         """
@@ -199,7 +199,7 @@ class Room:
         return every
 
     def _use_section(self, start: int) -> None:
-        """A whole section, if this is one, is no longer there for other logs."""
+        """Take a whole section, if this is one, from what other logs may use."""
         inside = (self.whole.start <= start) & (start < self.whole.end)
         for index in np.flatnonzero(inside).tolist():
             first, end = int(self.whole.start[index]), int(self.whole.end[index])
@@ -209,7 +209,7 @@ class Room:
             self.free_sections -= 1
 
     def largest(self, kind: int) -> int:
-        """The longest run that can be had for a log."""
+        """The longest run that is available for a log."""
         spare = self.spare_sections * self._per
         holes = self.holes[kind].count
         follow = np.minimum(self._extended(kind) - holes, spare)
@@ -220,7 +220,7 @@ class Room:
         return -(-count // self._per)
 
     def _affordable(self, count: int, holes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which holes need no more of the free sections behind them than there are to spare."""
+        """Which holes need no more of the free sections after them than there are to spare."""
         return self._sections(np.maximum(count - holes, 0)) <= self.spare_sections
 
     def _extended(self, kind: int) -> NDArray[np.int64]:

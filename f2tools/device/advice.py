@@ -1,4 +1,4 @@
-"""What to say of a device on which no volume was found: what is there instead, and what can be done next.
+"""What to say about a device without a volume: what is there instead, and what can be done next.
 
 Nothing that is advised here writes to the device.
 """
@@ -57,7 +57,7 @@ EXTRACTED_BY = {DFS: "f2tools dfs dump extract", DFFS: "f2tools dffs dump extrac
 
 
 def foreign(device: Device) -> list[Signature]:
-    """What else than F2FS begins on a device, the likeliest first; what lies at its end alone doesn't count."""
+    """What begins on a device other than F2FS, the likeliest first; what only lies at its end doesn't count."""
     try:
         found = find_signatures(device)
     except DeviceError:

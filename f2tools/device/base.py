@@ -44,7 +44,7 @@ class Device(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let the device go; more than once is fine."""
+        """Close the device; more than once is fine."""
 
     def discard(self, offset: int, length: int) -> None:
         """Give space back; the range reads as zeros after."""
@@ -60,7 +60,7 @@ class Device(ABC):
 
     @property
     def resizable(self) -> bool:
-        """Whether `resize` does something: a file can have any size, a disk or a partition has the one it has."""
+        """Whether `resize` does something: a file can have any size, the size of a disk or a partition is fixed."""
         return False
 
     def write_zeroes(self, offset: int, length: int) -> None:
@@ -82,7 +82,7 @@ class Device(ABC):
 
     def pread(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`."""
-        self.check_range(offset, length)  # before a wild length takes memory
+        self.check_range(offset, length)  # before an absurd length takes memory
         buffer = bytearray(length)
         self.pread_into(offset, buffer)
         return bytes(buffer)
@@ -136,7 +136,7 @@ class Device(ABC):
 
 
 class Wrapper(Device):
-    """A device on top of another: all goes through to that, and closing this closes it."""
+    """A device on top of another: everything goes through to that, and closing this closes it."""
 
     def __init__(self, base: Device) -> None:
         self.base = base
@@ -207,7 +207,7 @@ def byte_view(data: Any) -> memoryview:
 
 @cache
 def _vectors() -> Any:
-    """The reads and writes of many blocks at once.  They need numpy, which who writes a few blocks can do without."""
+    """The reads and writes of many blocks at once.  They need numpy, which a writer of a few blocks can do without."""
     from f2tools.device import vectors
 
     return vectors

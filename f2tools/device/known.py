@@ -38,7 +38,7 @@ class Signature:
     length: int
 
 
-# (name, offset from the start, magic); a file system that other ones embed stands after them
+# (name, offset from the start, magic); a file system that others embed comes after them
 MAGICS: tuple[tuple[str, int, bytes], ...] = (
     *(("F2FS", place, F2FS_MAGIC) for place in SUPERBLOCK_PLACES),
     (DFS, 8192, b"F2DFSIMG"),

@@ -1,4 +1,4 @@
-"""Open whatever a path names: it need not be said what kind of place it is.
+"""Open what a path names, whatever kind of place it is.
 
 `IMAGE@PART` names a partition of a disk, by its number, its name or its GUID, and `IMAGE@+BYTES` what begins there.
 """
@@ -19,7 +19,7 @@ from f2tools.errors import Unsupported, Usage
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
 ZST_MAGIC = b"\x28\xb5\x2f\xfd"
 HEAD = 512  # bytes by which an image is told
-# what `containers` knows more of; a raw image of F2FS begins with zeros or boot code
+# first bytes of the kinds in `containers`; a raw image of F2FS begins with zeros or boot code
 CONTAINER_STARTS = (
     b"EVF",
     b"QFI\xfb",
@@ -114,7 +114,7 @@ def files_below(device: Device) -> list[FileDevice]:
 
 
 def file_and_part(path: str | Path) -> tuple[str, str]:
-    """`IMAGE@PART` taken apart; PART is empty for what has none, or where a file is really called like that."""
+    """`IMAGE@PART` taken apart; PART is empty where there is none, or where a file has just this name."""
     name = os.fspath(path)
     if is_url(name):
         image, _, part = name.rpartition("@")
@@ -157,7 +157,7 @@ def _open_disk(name: str, write: bool, below_layers: bool) -> Device:
 
 
 def _open_layer(image: Device) -> Device | None:
-    """What a library above makes of an image, which it then owns; None where it is none of those."""
+    """The device that a library above makes of an image, which it then owns; None for images of other kinds."""
     head = image.pread(0, min(HEAD, image.size_bytes))
     for magic, opener in LAYERS.items():
         if head.startswith(magic):

@@ -52,7 +52,7 @@ def _read_rising(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.u
 
 
 def _read_in_any_order(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
-    """Runs that are runs of the result too straight into it, the others by way of a window."""
+    """Read runs that are runs of the result too straight into it, the others through a window."""
     order = np.argsort(wanted, kind="stable")
     rising = wanted[order]
     straight = _straight(rising, order)
@@ -83,7 +83,7 @@ def _read_over_gaps(device: Device, wanted: NDArray[np.int64], blocks: NDArray[n
         rows = order[begin:end]
         try:
             device.pread_into(first * size, byte_view(scratch[:span]))
-        except DeviceError:  # the fault may be in what isn't wanted
+        except DeviceError:  # the fault may be in a block that isn't wanted
             blocks[rows] = read_blocks(device, wanted[rows], size)
         else:
             blocks[rows] = scratch[rising[begin:end] - first]

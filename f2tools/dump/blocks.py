@@ -37,7 +37,7 @@ AREA_NAMES = {
 
 
 def block(vol: Volume, blkaddr: int) -> dict[str, Any]:
-    """All that is known of a block; `data` has its bytes.  Usage for an address outside the device."""
+    """Everything that is known about a block; `data` has its bytes.  Usage for an address outside the device."""
     size = vol.geo.block_size
     if blkaddr < 0 or (blkaddr + 1) * size > max(vol.device.size_bytes, vol.geo.end_blkaddr * size):
         last = max(vol.device.size_bytes // size, vol.geo.end_blkaddr) - 1

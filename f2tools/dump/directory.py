@@ -1,4 +1,4 @@
-"""A directory slot by slot: entries, slots that can't be what they say, and what unused slots still remember."""
+"""A directory slot by slot: entries, impossible slots, and what unused slots still remember."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def dentries(vol: Volume, directory: Inode, *, raw: bool = False) -> dict[str, Any]:
     """Every slot in use of a directory (`entries`), in disk order; with `raw` also what unused slots remember.
 
-    `hash_ok` is None where the hash can't be known (encrypted names).  What can't be read is told in `problems`.
+    `hash_ok` is None where the hash can't be known (encrypted names).  What can't be read is noted in `problems`.
     """
     if not directory.is_dir:
         raise NotADirectoryError(20, "not a directory", f"inode {directory.ino}")

@@ -43,7 +43,7 @@ _SHOWN_LOSSES = 1000
 
 
 class Opening(NamedTuple):
-    """How the volume is opened: what all of these commands take."""
+    """The options that say how the volume is opened, for all of these commands."""
 
     devices: tuple[str, ...]
     checkpoint: Any
@@ -245,7 +245,7 @@ def tree(
 @_paths()
 @_volume_options
 def stat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> None:
-    """Say all that is known of files but their content.  Symbolic links are not followed.
+    """Show everything about files except their content.  Symbolic links are not followed.
 
     \b
     Example:
@@ -349,11 +349,11 @@ def extract(
     opening: Opening,
     as_json: bool,
 ) -> None:
-    """Copy files out, all or those below PATHs, with modes as the umask has them, times, links, holes and attributes.
+    """Copy files out, all or those below PATHs, with times, links, holes, attributes, and modes under the umask.
 
     Files keep their path below DIR; directories that are there keep their mode and owner.  Owners, ACLs, devices,
-    set-user-ID bits and what else gives power come only on request, as from an archive.  What can't be read is said at
-    the end, and the exit code is 1.
+    set-user-ID bits and whatever else gives rights are copied only on request, as from an archive.  What can't be read
+    is said at the end, and the exit code is 1.
 
     \b
     Example:

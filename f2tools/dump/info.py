@@ -87,7 +87,7 @@ def volume_info(vol: Volume) -> dict[str, Any]:
 
 
 def _policies(vol: Volume, problems: list[str]) -> list[dict[str, Any]]:
-    """The encryption policies in use; that a key given opens none of them is a problem."""
+    """The encryption policies in use; a given key that opens none of them is a problem."""
     found = _attempt(problems, vol.policies) or []
     fitting = {use.key for use in found}
     idle = (source for source in vol.keyring.sources if not fitting.intersection(source))
@@ -96,7 +96,7 @@ def _policies(vol: Volume, problems: list[str]) -> list[dict[str, Any]]:
 
 
 def _attempt(problems: list[str], what: Callable[[], T]) -> T | None:
-    """What the function gives; None, and a note in `problems`, where the image doesn't have it."""
+    """What the function returns; None, and a note in `problems`, where the image doesn't have it."""
     try:
         return what()
     except F2fsError as error:

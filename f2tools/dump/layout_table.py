@@ -1,4 +1,4 @@
-"""The declarations of the format as tables: what `dump layout` prints and docs/format.md can be made of."""
+"""The declarations of the format as tables, for `dump layout` and docs/layout.md."""
 
 from __future__ import annotations
 

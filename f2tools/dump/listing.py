@@ -73,7 +73,7 @@ def file_at(volume: Volume, path: str, *, follow: bool) -> File:
 
 
 def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:
-    """One row; what can't be read is said in it."""
+    """One row; it says what can't be read."""
     from f2tools.f2fs.volume.inode import Inode
     from f2tools.f2fs.volume.volume import File
 
@@ -194,7 +194,7 @@ def long_lines(found: list[Row], *, inodes: bool, human: bool = False) -> Iterat
 
 
 def minute(ns: int) -> str:
-    """A time for people, local; the bare number where no calendar has it."""
+    """A local time for people; the bare number where no calendar has it."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(ns // 1_000_000_000))
     except (OverflowError, ValueError, OSError):
@@ -271,7 +271,7 @@ def branches(
 
 
 def facts(file: File) -> dict[str, Any]:
-    """All that is known of a file but its content: what the system calls say, and what only the disk knows."""
+    """Everything about a file except its content: what the system calls say, and what only the disk knows."""
     from f2tools.dump.manifest import entry_of, errno_of
     from f2tools.f2fs.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
     from f2tools.f2fs.volume.verity import read_verity

@@ -29,7 +29,7 @@ def make_console() -> Console:
     from rich.console import Console
 
     class OurConsole(Console):
-        """Leaves a reader that has gone to the command line, where rich would exit with 1."""
+        """Lets the command line handle a reader that has gone, where rich would exit with 1."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -68,7 +68,7 @@ def number(name: str, item: int) -> str:
 def _put(console: Console, what: RenderableType, least: int) -> None:
     """Print, `least` columns wide at least; without a terminal, without the spaces that fill lines up."""
     width = console.width
-    console.width = max(width, least)  # a terminal breaks lines that are too long; rich would leave columns out
+    console.width = max(width, least)  # a terminal breaks long lines; rich would leave columns out
     try:
         _print(console, what)
     finally:

@@ -1,8 +1,8 @@
-"""Names, targets and attribute values that tell nothing, in a volume that stays what it was to whoever checks it.
+"""Names, link targets and attribute values that tell nothing, in a volume that every check judges as before.
 
-A name keeps its length, and its hash what puts it into its bucket; the same name in one directory becomes the same name
-again, so that what is there twice stays there twice.  A hash or a checksum that was wrong before is wrong after, by the
-same difference.  What is encrypted is ciphertext already and stays; so do the names that have a meaning of their own.
+A name keeps its length, and its hash the bits that choose its bucket; equal names in one directory become equal names,
+so that what is there twice stays there twice.  A hash or a checksum that was wrong before is wrong after, by the same
+difference.  What is encrypted is ciphertext already and stays, as do names with a meaning of their own.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ KEPT_VALUES = frozenset(
         XATTR_INDEX_ENCRYPTION, XATTR_INDEX_VERITY,
     )
 )  # fmt: skip
-ROUNDS = 64  # of random names, before one stays as it is
+ROUNDS = 64  # rounds of random names, before one stays as it is
 POOL = 1 << 16  # names tried in a round at most
 MOST_BITS = 14  # of a hash that a new name must share: more buckets need millions of files in one directory
 
 
 @dataclass
 class Scrambler:
-    """New names for old ones; `key` decides which, and without it nobody finds the way back."""
+    """New names for old ones; `key` decides which, and without it there is no way back."""
 
     key: bytes
     scrambled: int = 0  # names
@@ -75,7 +75,7 @@ class Scrambler:
         return self._names.get((directory, name)) or self.text(len(name), directory, name)
 
     def text(self, length: int, number: int, secret: bytes) -> bytes:
-        """`length` letters that follow from a number and a secret, for who has the key."""
+        """`length` letters that follow from a number and a secret."""
         message = self.key + number.to_bytes(8, "little") + secret
         return hashlib.shake_256(message).digest(length).translate(_TO_LETTERS)
 
@@ -166,4 +166,3 @@ def is_plausible(area: NDArray[np.uint8], max_nid: int) -> bool:
     if problems or reserved.any():
         return False
     return all(entry.ino < max_nid and entry.file_type < 16 for entry in entries)
-

@@ -271,7 +271,7 @@ def ssa(
 @click.command()
 @volume_options
 def segments(image: str, devices: tuple[str, ...], checkpoint: str, as_json: bool) -> None:
-    """How full the segments of each type are, a picture of the main area, open logs, and a histogram.
+    """Show how full the segments of each type are, a picture of the main area, open logs, and a histogram.
 
     \b
     Example:

@@ -27,7 +27,7 @@ TYPE_NAMES = np.array([*CURSEG_NAMES, *(f"unknown_{i}" for i in range(len(CURSEG
 
 
 def parse_ranges(texts: Sequence[str], count: int, what: str) -> NDArray[np.int64] | None:
-    """The numbers below `count` that `5`, `3-9`, `100-` name; None for no text at all; Usage for what names none."""
+    """The numbers below `count` that `5`, `3-9`, `100-` name; None for no text at all; Usage if it names none."""
     if not texts:
         return None
     chosen: list[NDArray[np.int64]] = []
@@ -95,7 +95,7 @@ def ssa_rows(
     """Columns segno blkoff blkaddr kind nid version ofs_in_node valid; only valid blocks unless `everything`.
 
     The summaries of open logs come from the checkpoint, where the live ones are.  Without `segnos`: all segments with
-    valid blocks.  Segments whose summary can't be read are told in `lost`, where given.
+    valid blocks.  Segments whose summary can't be read are added to `lost`, where given.
     """
     geo, sit, summaries = vol.geo, vol.sit, vol.summaries
     if segnos is None:

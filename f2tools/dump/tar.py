@@ -155,7 +155,7 @@ class _Writer:
             return True
         reasons: list[str] = []
         runs, blocks = self._runs(inode, reasons)
-        if blocks > self.left:  # said before the header: what it announces must follow, if need be as zeros
+        if blocks > self.left:  # found out before the header: what that announces must follow, if need be as zeros
             raise Corrupt(Where(ino=inode.ino), "not read: the files have more blocks than the volume; they share them")
         self.left -= blocks
         used = sum(runs[1::2])
@@ -272,7 +272,7 @@ class _Writer:
                 self.report.partial.append(Lost(b"/" + name, f"extended attributes: {error}"))
         body = b"".join(_record(key, value) for key, value in pax.items())
         if (b"path" in pax and not _is_utf8(pax[b"path"])) or (b"linkpath" in pax and not _is_utf8(pax[b"linkpath"])):
-            body = _record(b"hdrcharset", b"BINARY") + body  # names are bytes, says POSIX, where this is said
+            body = _record(b"hdrcharset", b"BINARY") + body  # with this record POSIX takes names as bytes
         self._write(_Ustar(b"./PaxHeaders/" + _ascii(name)[-80:], b"x", len(body)).build())
         self._content(body)
         rdev = inode.rdev if kind in (b"3", b"4") else (0, 0)

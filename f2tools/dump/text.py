@@ -45,7 +45,7 @@ def info(console: Console, shown: dict[str, Any]) -> None:
         ("areas", f"{areas}  (start, segments)"),
         ("features", shown["features"] or "none"),
     ]  # fmt: skip
-    if len(shown["files"]) > 1:  # one is the image that was named
+    if len(shown["files"]) > 1:  # the first is the image that was named
         rows.insert(1, ("read from", [printable(name) for name in shown["files"]]))
     if shown["encoding"]:
         words = [shown["encoding"]["name"], shown["encoding"]["version"], *shown["encoding"]["flags"]]
@@ -230,7 +230,7 @@ def segments(console: Console, shown: dict[str, Any]) -> None:
 
 
 def plain_picture(console: Console) -> bool:
-    """Whether the picture must do with letters and digits."""
+    """Whether the picture can only use letters and digits."""
     encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
     return not console.is_terminal or console.no_color or not encoding.startswith("utf8")
 
@@ -434,7 +434,7 @@ def file_map(console: Console, shown: dict[str, Any]) -> None:
 
 
 def block(console: Console, shown: dict[str, Any], *, with_hex: bool) -> None:
-    """Whatever a block is."""
+    """A block, whatever it is."""
     render.title(console, f"block {shown['blkaddr']:#x} ({shown['blkaddr']}), byte {shown['offset']:#x}")
     nested = (
         "owner",

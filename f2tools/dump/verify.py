@@ -25,7 +25,7 @@ class VerifyReport:
     clusters: int = 0
     clusters_with_checksum: int = 0
     clusters_by_algorithm: dict[str, int] = field(default_factory=dict)
-    unreadable: int = 0  # encrypted: nothing can be said of them
+    unreadable: int = 0  # encrypted: nothing can be said about them
     failed: list[Lost] = field(default_factory=list)
 
     @property

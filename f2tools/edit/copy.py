@@ -84,7 +84,7 @@ class Copier:
                     self._put(item, parent, name, target.path)
 
     def _items(self, source: Inside | Outside, inside: bool) -> list[Item]:
-        """What a source names; of a directory written as `folder/.`, what is in it, to go into another one."""
+        """What a source names; for a directory written as `directory/.`, what is in it, to go into another one."""
         if isinstance(source, Inside):
             found: Item = self._image_item(source)
             contents = source.path.endswith(b"/.")
@@ -110,7 +110,7 @@ class Copier:
         return ImageItem(volume, volume.path(source.path, follow).inode, source.path, source.image)
 
     def _put(self, item: Item, parent: int, name: bytes, path: bytes) -> None:
-        """Copy one file, with all below it, under this name."""
+        """Copy one file, with everything below it, under this name."""
         todo = [_Todo(item, parent, name, path)]
         met = set[object]()  # directories of an image, which a damaged one may have at many places, also in itself
         if stat.S_ISDIR(item.mode):
@@ -135,7 +135,7 @@ class Copier:
                     self._one(one)
 
     def _check_outside(self, item: Item, parent: int) -> None:
-        """A directory is not copied into itself."""
+        """Refuse to copy a directory into itself."""
         if not isinstance(item, ImageItem) or item.identity[0] != id(self._vol):
             return
         ino, seen = parent, set[int]()

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def copy_out(
     sources: Sequence[Inside | Outside], target: str, devices: Sequence[str] = (), *, recursive: bool, keep: bool
 ) -> tuple[list[CopyReport], list[str]]:
-    """(what was copied, what a user should know): into `target` where it is a directory, else, a single file, as it.
+    """(what was copied, what a user should know): into `target` where that is a directory, else a single file by that
+    name.
 
     Files that are there are replaced.  `keep`: owners, all modes, attributes and devices too.  Usage, EditFailed.
     """

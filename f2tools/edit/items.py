@@ -1,4 +1,4 @@
-"""What is copied: files of the host, of this image or of another one, behind one face."""
+"""What is copied: files of the host, of this image or of another one, behind one interface."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Item(Protocol):
         ...
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes) of all that is not a hole."""
+        """(offset, bytes) of everything that is not a hole."""
         ...
 
     def xattrs(self) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Permissions, owners, flags, times and values as people write them."""
+"""Permissions, owners, flags, times and values as users write them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def parse_owner(text: str) -> tuple[int | None, int | None]:
 
 
 def parse_new_owner(text: str) -> tuple[int, int]:
-    """(uid, gid) of what is made; without a group, that of the same number."""
+    """(uid, gid) of new files; without a group, the one of the same number."""
     uid, gid = parse_owner(text)
     if uid is None:
         raise Usage(f"{text!r}: say UID:GID")

@@ -35,7 +35,7 @@ class Outside:
 
 @dataclass(frozen=True)
 class Directory:
-    """Where paths of a shell begin, as `ctx.obj` of a verb that is said there."""
+    """Where relative paths begin in `f2tools shell`, as `ctx.obj` of a verb there."""
 
     image: str
     path: str
@@ -49,7 +49,7 @@ class Directory:
 def parse_path(text: str, scripted: bool = False, only_inside: bool = False) -> Inside | Outside:
     """`IMAGE:/PATH`, in a script `:/PATH`, is in an image; anything else is on the host.
 
-    With `only_inside` a path without image is one in the image too, for verbs of a script that know no other.
+    With `only_inside` a path without an image is also one in the image, for verbs of a script that take no others.
     """
     image, colon, path = _split(text)
     if colon and (not image or not scripted or only_inside):

@@ -1,4 +1,4 @@
-"""What the verbs work on: an open image, its paths, and what was done to it so far."""
+"""The state that verbs work on: an open image, its paths, and what was done to it so far."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Session:
         return self.live(self._ino(path.path, follow))
 
     def find_or_none(self, path: Inside, follow: bool = True) -> LiveInode | None:
-        """The same, None where there is nothing by that name; its directory must be there."""
+        """The inode behind a path, None where there is nothing by that name; its directory must be there."""
         try:
             return self.live(self._ino(path.path, follow))
         except FileNotFoundError:
@@ -69,7 +69,7 @@ class Session:
         return ino, name
 
     def where_it_leads(self, path: Inside) -> tuple[int, bytes]:
-        """(directory, name) that is meant by a path whose last part may be a symbolic link, even one that dangles."""
+        """(directory, name) meant by a path whose last part may be a symbolic link, even a dangling one."""
         for _ in range(LINKS_FOLLOWED):
             parent, name = self.parent(path)
             there = self.volume.names.find(self.live(parent), name)

@@ -1,4 +1,4 @@
-"""All changes of one command, or none: the image is written when everything has succeeded, the deciding block last.
+"""All changes of one command, or none: the image is written after everything has succeeded, the deciding block last.
 
 The engine works on an overlay, in memory and in a temporary file; the image below is only read.  At the end there is
 one checkpoint.  What it needs lies in places that the checkpoint before does not use, so its blocks can be copied in
@@ -8,7 +8,7 @@ which that is cut off, the image is in the old state or in the new one.
 Where free segments run out, the engine makes checkpoints on its way, and so it does after it brought back what was
 fsync'ed before a crash.  Each is a stage with an overlay of its own, and the stages are copied one after the other in
 the same manner.  Then too the image changes only when all has succeeded, and is consistent at any moment; but a copy
-that is cut off can leave the state of a stage in between, with a part of the changes.  `Outcome.checkpoints` tells.
+that is cut off can leave the state of a stage in between, with a part of the changes.  `Outcome.checkpoints` says so.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StagedDevice(Wrapper):
         self._newest = BlockMap()  # 0: the device below; n: stage n - 1
 
     def seal(self, tail: int, tail_length: int) -> None:
-        """A checkpoint is complete: what follows is another stage."""
+        """End a stage, as a checkpoint is complete."""
         assert isinstance(self.base, Overlay)
         self._sealed.append(_Stage(self.base, tail, tail_length))
         self._held += sum(length for _, length in self.base.dirty_ranges())
@@ -133,7 +133,7 @@ class StagedDevice(Wrapper):
         return Outcome(sum(length for _, length in self.ranges()), len(self._sealed))
 
     def copy(self, to: Device, done: Callable[[int], object]) -> None:
-        """Make it so on a device that holds what the one below does; `done` is told of bytes."""
+        """Write the changes to a device that holds what the one below does; `done` is told the bytes."""
         for stage in self._sealed:
             low, high = stage.tail, stage.tail + stage.tail_length
             for offset, length in stage.overlay.dirty_ranges():

@@ -119,9 +119,9 @@ PATHS = argument("paths", nargs=-1, metavar="IMAGE:/PATH...")
 def cp(session: Session, sources: tuple[Any, ...], target: Inside, recursive: bool, archive: bool) -> None:
     """Copy files into an image, inside it, from another one, or out of it.
 
-    What is written IMAGE:/PATH is in an image; :/PATH is in the one that is copied to, anything else on the host, and -
-    is the standard input.  Holes stay holes.  A file that is there is emptied and filled again.  Modes lose the bits of
-    the umask, unless -a keeps them.  For whole trees with a report on what can't be read there is f2tools dump extract.
+    IMAGE:/PATH is in an image; :/PATH is in the one that is copied to, anything else is on the host, and - is the
+    standard input.  Holes stay holes.  A file that is there is emptied and filled again.  Modes lose the bits of the
+    umask, unless -a keeps them.  For whole trees, with a report on what can't be read, use f2tools dump extract.
 
     \b
     Examples:
@@ -402,7 +402,7 @@ def chown(session: Session, owner: str, paths: tuple[Inside, ...], recursive: bo
 
 
 def _without_set_id(mode: int) -> int | None:
-    """What chown(2) makes of the permissions of a program; None where they stay."""
+    """The permissions of a program after chown(2); None where they stay."""
     if not stat.S_ISREG(mode):
         return None
     gone = stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0)
@@ -575,7 +575,7 @@ def chattr(session: Session, words: tuple[Any, ...], recursive: bool, project: i
     """Change flags, or the project that quotas count for.
 
     FLAGS are letters of chattr(1): a append only, i immutable, A no atime, d no dump, c compress, m don't compress, S
-    sync, D sync directory, F casefold, P inherit project.  Write -- before flags that are taken away.
+    sync, D sync directory, F casefold, P inherit project.  Write -- before flags to be removed.
 
     \b
     Examples:

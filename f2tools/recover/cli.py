@@ -47,8 +47,8 @@ def recover(
     """Bring back what was fsync'ed before a crash, as a mount by the kernel would; explain it first.
 
     After a crash the volume is in the state of its last checkpoint.  Files that were open without a name then are
-    given free, and what fsync wrote to the log since is brought back, file by file.  Without --apply or --rollback
-    nothing is changed.
+    freed, and what fsync wrote to the log since is brought back, file by file.  Without --apply or --rollback nothing
+    is changed.
 
     --checkpoint older starts from the checkpoint before the newest one.  Whether that can still be done is said first:
     its tables, nodes and files may have been written over or discarded since.  No: it is refused.  Perhaps: --force

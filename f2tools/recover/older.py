@@ -3,8 +3,8 @@
 What the older checkpoint refers to is kept until the newer one is complete.  From then on its blocks that the newer one
 has no use for may be written over, or discarded, and a checkpoint that was begun after the newer one may have written
 over its tables.  Nodes say whose they are and when they were written, and every block must be exactly where the SIT
-says, so what happened to nodes and tables is seen.  Data blocks say nothing: of those it is known only whether they may
-have been written over.
+says, so what happened to nodes and tables is seen.  Data blocks say nothing: it is only known whether they may have
+been written over.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class AtRisk:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of the older checkpoint's state; fields are stable names of the JSON."""
+    """What is known about the older checkpoint's state; fields are stable names of the JSON."""
 
-    possible: bool  # its tables and nodes are there, and no block of a file is known to be lost
-    certain: bool  # and nothing of a file can have been lost
+    possible: bool  # its tables and nodes are there, and no file's block is known to be lost
+    certain: bool  # and no file's content can have been lost
     reasons: list[str]  # why not
     files: list[AtRisk]
     given_up: int  # nodes that were fsync'ed after the newer checkpoint
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def judge_older(older: Volume, newest: Volume) -> Verdict:
-    """Hold the older checkpoint's state against what may have been written since; nothing is written."""
+    """Compare the older checkpoint's state with what may have been written since; nothing is written."""
     return _Judge(older, newest).run()
 
 

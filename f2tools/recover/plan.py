@@ -37,7 +37,7 @@ class PackState:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A file that was open without a name at the checkpoint: it goes."""
+    """A file that was open without a name at the checkpoint: it is freed."""
 
     ino: int
     size: int | None
@@ -92,7 +92,7 @@ class RecoveryPlan:
     looped: bool
     steps: list[Step] = field(repr=False)
     files: list[Comeback]
-    dropped: list[int]  # inodes with fsync marks that nobody knows and nothing of which can be made
+    dropped: list[int]  # unknown inodes with fsync marks of which nothing can be made
     older: Verdict | None = None  # of the older checkpoint, when that was asked for
 
     def as_dict(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _comebacks(volume: Volume, found: Recovery) -> list[Comeback]:
 
 
 class _Tree:
-    """The names of a volume, looked at once, and only if somebody asks."""
+    """The names of a volume, read once, and only if they are needed."""
 
     def __init__(self, volume: Volume) -> None:
         self.volume = volume

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from f2tools.resize.plan import Mode
     from f2tools.resize.resize import Outcome
 
-FINISHED_BY_RESIZE = {"S001", "S002", "S003", "S004"}  # what a switch that was interrupted leaves in one copy
+FINISHED_BY_RESIZE = {"S001", "S002", "S003", "S004"}  # what an interrupted switch leaves in one copy
 
 
 class NewSize(click.ParamType):
@@ -65,7 +65,7 @@ def resize(
     """Let a volume that is not mounted grow or shrink to SIZE.
 
     SIZE is a number of bytes such as 4G; max, the size of the file or device as it is; or minimum.  An image file is
-    made longer or cut off as needed.  Of a volume on several devices the last one changes, and SIZE is its size.
+    made longer or cut off as needed.  In a volume on several devices the last one changes, and SIZE is its size.
 
     The volume is checked first, and one that is damaged is refused.  Every state that it passes through is a volume
     that a kernel can mount, so a power cut loses nothing: run the command again.  What overprovision takes is computed

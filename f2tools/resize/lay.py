@@ -1,6 +1,6 @@
-"""Lay metadata areas down in a place where nothing lives, and let the superblock say that they count from now on.
+"""Lay metadata areas down in an unused place, and let the superblock say that they count from now on.
 
-Until the superblock says so nobody knows of them: what is laid down only has to be whole before that.  The two copies
+Until then nothing refers to them: they only have to be complete before that.  The two copies
 of the superblock are written one after the other, so that at every moment the first sound one describes a volume of
 which every block is in its place.
 """

@@ -1,4 +1,4 @@
-"""What has to be done so that a volume has another size.  Pure: a description of the volume in, a list of steps out.
+"""How to give a volume another size.  Pure: a description of the volume in, a list of steps out.
 
 A step takes a volume from one valid state to another: blocks are moved out of a part of the main area, the end of the
 main area is set, or the metadata areas are laid down in a place where nothing lives.  docs/design.md, "Resizing", says
@@ -45,7 +45,7 @@ class DoesNotFit(F2fsError):
 
 @dataclass(frozen=True)
 class State:
-    """A volume as a plan must know it: where everything is, what it holds, on which devices."""
+    """The facts about a volume that a plan needs: where everything is, what it holds, on which devices."""
 
     geometry: Geometry
     valid_blocks: int
@@ -232,7 +232,7 @@ def main_limit(geo: Geometry) -> int:
 
 
 def _fitted(state: State, size_bytes: int) -> ResizePlan:
-    """Stages, each with areas for a size that is as near to the one wanted as the room there is allows."""
+    """Stages, each with areas for a size that is as near to the wanted one as the room allows."""
     goal = _segments_in(state, size_bytes)
     final = _geometry(state, goal, size_bytes)
     reserve = _reserve(state, final)
@@ -260,7 +260,7 @@ def _stage(now: State, final: Geometry) -> list[Step] | None:
     """The steps to a geometry with other areas, None where there is not enough room to move them in one go."""
     reserve = _reserve(now, final)
     geo = now.geometry
-    if final.main_blkaddr <= geo.segment0_blkaddr:  # where the areas belong nothing lives any more
+    if final.main_blkaddr <= geo.segment0_blkaddr:  # the place where the areas belong is unused now
         if final.end_blkaddr >= geo.end_blkaddr:
             return [MoveAreas(final, reserve)]
         if not _has_room(now, geo.main_blkaddr, final.end_blkaddr):
@@ -302,7 +302,7 @@ def _stage_between(now: State, goal: int) -> tuple[list[Step], Geometry] | None:
 
 
 def _displaced(now: State, final: Geometry) -> Geometry | None:
-    """The same areas behind both the areas that are there now and those that will be; None where that can't be."""
+    """The same areas after both the areas that are there now and those that will be; None where there is no room."""
     geo = now.geometry
     meta = final.main_blkaddr - final.segment0_blkaddr
     zone = geo.segs_per_zone * BLOCKS_PER_SEG
@@ -433,7 +433,7 @@ def _ending(now: State, geo: Geometry, end: int, block_count: int) -> Geometry:
 
 
 def _reserve(state: State, after: Geometry) -> Reserve:
-    """What files don't get of the volume as it will be; DoesNotFit where the rest does not hold what there is."""
+    """The part of the new volume that files don't get; DoesNotFit where the rest can't hold what there is."""
     reserve = best_reserve(after.segment_count_main, after.segs_per_sec)
     if reserve is None:
         raise DoesNotFit(f"{after.segment_count_main} segments of the main area leave nothing for files")

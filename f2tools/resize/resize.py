@@ -1,7 +1,7 @@
-"""Going through with a plan: each step opens the volume, takes it to its next valid state, and closes it.
+"""Carrying out a plan: each step opens the volume, takes it to its next valid state, and closes it.
 
-Whatever interrupts this leaves a volume that a kernel mounts and that holds all it held.  Run again, it is planned anew
-from where it is.
+An interruption leaves a volume that a kernel mounts and that holds everything it held.  The next run plans anew from
+there.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _usage_dict(usage: Usage) -> dict[str, Any]:
 
 
 def state_of(device: Device) -> State:
-    """What a plan has to know of the volume on a device, recovered if it was not unmounted; nothing is changed."""
+    """What a plan has to know about the volume on a device, recovered if it was not unmounted; nothing is changed."""
     from f2tools.device.changes.overlay import Overlay
 
     with WritableVolume(Overlay(NotClosed(device))) as volume:
@@ -165,7 +165,7 @@ def resize(
 
     The device is made longer first; making it shorter is left to the caller.  `total` is told how many blocks will be
     moved about, `advance` how many just were.  DoesNotFit or Unsupported where it can't be done; then, and whatever
-    else goes wrong, the volume holds all that it held.
+    else goes wrong, the volume holds everything that it held.
     """
     tell = advance or (lambda count: None)
     heal_superblocks(device)
@@ -202,7 +202,7 @@ def _lengthen(device: Device, size_bytes: int, start_of_last: int) -> None:
 
 
 def heal_superblocks(device: Device) -> None:
-    """Let both copies say what the first sound one says: a switch may have been interrupted between them."""
+    """Make both copies say what the first sound one says: a switch may have been interrupted between them."""
     copies = read_superblocks(device)
     chosen = choose_superblock(copies, device)
     must_be_in_place(device, copies)
@@ -329,9 +329,9 @@ def _fields(reserve: Reserve | None) -> dict[str, int]:
 
 
 def _clear_sit(volume: WritableVolume, after: Geometry) -> None:
-    """Nothing may be left in the SIT of segments that are new: the volume may have been larger once.
+    """Clear the SIT entries of new segments: the volume may have been larger once.
 
-    What is written counts for nobody yet: whole blocks, and of the last one in use the bytes behind its last entry.
+    Nothing reads yet what is written: whole blocks, and in the last one in use the bytes after its last entry.
     """
     before, device, size = volume.geo, volume.device, volume.geo.block_size
     per = before.sit_entries_per_block
@@ -352,7 +352,8 @@ def _clear_sit(volume: WritableVolume, after: Geometry) -> None:
 
 
 def empty(volume: WritableVolume, start: int, end: int, advance: Advance) -> int:
-    """Move all that is valid in the main area to the blocks from `start` up to `end`, and make it safe: how many.
+    """Move everything that is valid in the main area to the blocks from `start` up to `end`, and make it safe: how
+    many.
 
     NoFreeSegment where room runs out, Unsupported where something may not move; the last checkpoint counts then.
     """
@@ -398,7 +399,7 @@ def _leave(volume: WritableVolume, sections: NDArray[np.bool_]) -> None:
 
 
 def _make_room(volume: WritableVolume) -> None:
-    """Free sections for what a section holds and for the nodes that point to it, as far as they can be had."""
+    """Free sections for what a section holds and for the nodes that point to it, as far as there are any."""
     segments = volume.segments
     if len(volume.nodes.dirty) >= DIRTY_NODES_HELD:
         volume.nodes.write(list(volume.nodes.dirty))
@@ -413,7 +414,7 @@ def _make_room(volume: WritableVolume) -> None:
 
 
 def _who_is_pinned(volume: WritableVolume, section: int) -> str:
-    """What to say of a section with a file that must stay where it is."""
+    """The message about a section with a file that must stay where it is."""
     geo = volume.geo
     for segno in range(section * geo.segs_per_sec, (section + 1) * geo.segs_per_sec):
         entry_type, entries = volume.segments.owners(segno)
@@ -429,7 +430,7 @@ def _who_is_pinned(volume: WritableVolume, section: int) -> str:
 
 
 def cut_file(device: Device, outcome: Outcome, file_bytes: int) -> None:
-    """Cut off what the volume does not use any more of its file, or its last one, which has so many bytes."""
+    """Cut off what the volume no longer uses of its file (its last one), which has so many bytes."""
     first = outcome.plan.size_bytes - outcome.last_bytes
     if file_bytes <= outcome.last_bytes:
         return

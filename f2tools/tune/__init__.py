@@ -1,1 +1,1 @@
-"""`f2tools label` and `f2tools tune`: what a superblock says of a volume, shown and changed."""
+"""`f2tools label` and `f2tools tune`: what a superblock says about a volume, shown and changed."""

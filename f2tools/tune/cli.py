@@ -108,15 +108,15 @@ def tune(
     cold_extensions: tuple[str, ...], hot_extensions: tuple[str, ...], salt: str | None, devices: tuple[str, ...],
     dry_run: bool, undo: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show or change what a volume says of itself: label, UUID, features, extensions.
+    """Show or change what a volume says about itself: label, UUID, features, extensions.
 
     Without options it says which features are on, and which can be switched, or why they can't.  A feature is switched
-    only where all that is on the volume reads the same afterwards; where inodes must be rewritten for that (checksums
-    and a new UUID, xattrs), or quota files made, it is done.  Exit code 1 when something can't be, and then nothing is
-    changed.
+    only where everything on the volume reads the same afterwards; where inodes must be rewritten for that (checksums
+    and a new UUID, xattrs), or quota files made, it is done.  Exit code 1 when something can't be done, and then
+    nothing is changed.
 
-    A power cut meanwhile leaves the same tree on a volume that mounts.  Where inodes are rewritten, inode_checksum may
-    then be off, and quota files that nobody uses yet be left for fsck; `f2tools tune` shows what is on.
+    A power cut during this leaves the same tree on a volume that mounts.  Where inodes are rewritten, inode_checksum
+    may then be off, and quota files that nobody uses yet be left for fsck; `f2tools tune` shows what is on.
 
     \b
     Examples:

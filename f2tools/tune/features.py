@@ -1,7 +1,7 @@
 """Which features can be switched on a volume that is in use, by the rules of the format.
 
-A feature bit says how something is to be read.  It can be switched where everything that is there already reads the
-same before and after, or can be made to.  What each inode says of itself (extra attributes, compression, encryption,
+A feature bit says how something is to be read.  It can be switched where everything on the volume reads the same before
+and after, or can be made to.  What each inode says about itself (extra attributes, compression, encryption,
 casefolding, verity) allows a volume to have some of both.
 """
 

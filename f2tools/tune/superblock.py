@@ -54,7 +54,7 @@ def offset_of(copy: SuperCopy, sb: SuperBlock) -> int:
 
 
 class WithSuperblock(NotClosed):
-    """A device that shows another superblock than it has, and is not closed with what looks through it."""
+    """A device that shows another superblock than it has, and stays open when a volume on it is closed."""
 
     def __init__(self, base: Device, sb: SuperBlock) -> None:
         super().__init__(base)

@@ -1,8 +1,8 @@
-"""Changing what the superblock says: worked out and judged as a whole, then done in an order that a cut can't hurt.
+"""Changing what the superblock says: computed and checked as a whole, then done in an order that survives a power cut.
 
-A change that only the superblock knows of is two writes.  One that inodes know of too takes three steps: the
-superblock without the bits that are in between neither right nor wrong, the inodes with a checkpoint, and the
-superblock as it is to be.  What is on the disk between two steps is a sound volume that lacks a feature.
+A change that only concerns the superblock is two writes.  One that also concerns inodes takes three steps: the
+superblock without the bits that would be wrong in between, the inodes with a checkpoint, and the final superblock.
+What is on the disk between two steps is a sound volume that lacks a feature.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ NODES_AT_ONCE = 4096
 
 
 class Refused(F2fsError):
-    """What was asked for can't be on this volume; nothing was changed."""
+    """The request is impossible on this volume; nothing was changed."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What is to become different; None and empty leave things as they are."""
+    """The changes to make; None and empty leave things as they are."""
 
     label: str | None = None
     uuid: bytes | None = None
@@ -89,7 +89,7 @@ class TuneRequest:
 
 @dataclass
 class TunePlan:
-    """The superblock as it is to become, and what has to be done to inodes for that."""
+    """The new superblock, and what has to be done to inodes for it."""
 
     before: SuperBlock
     after: SuperBlock
@@ -116,7 +116,7 @@ class TunePlan:
 
 
 def plan(volume: Volume, request: TuneRequest) -> TunePlan:
-    """What a request means for a volume; Refused saying all that speaks against it, Usage."""
+    """What a request means for a volume; Refused with everything that speaks against it, Usage."""
     before = deepcopy(volume.sb)
     after = deepcopy(volume.sb)
     made = TunePlan(before, after, {})
@@ -267,7 +267,7 @@ def described(sb: SuperBlock) -> dict[str, Any]:
 
 
 def apply(device: Device, made: TunePlan, advance: Callable[[int], None] | None = None) -> None:
-    """Make it so; `advance` is told of inodes that were rewritten."""
+    """Carry out the change; `advance` is told how many inodes were rewritten."""
     final = deepcopy(made.after)
     if made.conversion:
         between = _between(made)
@@ -279,7 +279,7 @@ def apply(device: Device, made: TunePlan, advance: Callable[[int], None] | None 
 
 
 def _between(made: TunePlan) -> SuperBlock:
-    """The superblock while inodes are rewritten: with what was on before and stays on, but for what is in doubt."""
+    """The superblock while inodes are rewritten: with what was on before and stays on, except what is in doubt."""
     sb = deepcopy(made.before)
     sb.feature &= made.after.feature
     if made.reseal:
@@ -378,7 +378,7 @@ def _make_quota_file(volume: WritableVolume, kind: str, use: Facts) -> int:
 
 
 def _remove_quota_file(volume: WritableVolume, ino: int) -> None:
-    """Nobody names the file any more: give back what it had."""
+    """Free the blocks of a file that nothing names any more."""
     inode = volume.live(ino)
     volume.files.drop_pages(ino)
     if not inode.has_inline_data:

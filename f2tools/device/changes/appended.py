@@ -1,7 +1,7 @@
-"""Records of files that are only ever appended to, as undo logs and overlays are: the CRC-32 that makes one whole.
+"""Records of files that are only appended to, as undo logs and overlays are: the CRC-32 that shows that one is whole.
 
-It ends the head of a record, and covers the rest of the head and the bytes that follow it.  A log may let it start from
-a number of its own, so that records of another log are none of its own.
+It ends the head of a record, and covers the rest of the head and the bytes that follow it.  A log may start it from a
+number of its own, so that records of other logs don't count.
 """
 
 from __future__ import annotations

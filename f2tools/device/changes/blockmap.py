@@ -11,11 +11,11 @@ LEAF = 1024  # blocks per array
 
 
 class BlockMap:
-    """block -> int64; memory goes with the blocks that are set, not with the device."""
+    """block -> int64; memory grows with the blocks that are set, not with the device."""
 
     def __init__(self) -> None:
         self._leaves: dict[int, NDArray[np.int64]] = {}
-        self._alike: dict[int, NDArray[np.int64]] = {}  # by value: an array that many leaves share, never written to
+        self._alike: dict[int, NDArray[np.int64]] = {}  # by value: an array shared by many leaves, never written to
 
     def get(self, first: int, count: int) -> NDArray[np.int64]:
         """The numbers of `count` blocks from `first`."""

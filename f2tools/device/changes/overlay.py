@@ -30,7 +30,7 @@ MOST_BYTES = 64 << 40  # that a device may have grown to: 2^32 blocks of 16 KiB,
 
 
 class Overlay(Wrapper):
-    """A device that can be written to on top of one that isn't; see the module's docstring."""
+    """A writable device on top of one that is not written to; see the module's docstring."""
 
     def __init__(self, base: Device, path: str | Path | None = None, *, memory_bytes: int = MEMORY_BYTES) -> None:
         super().__init__(base)
@@ -129,7 +129,7 @@ class Overlay(Wrapper):
         to.flush()
 
     def _recover(self, log: OverlayLog) -> None:
-        """Take up what an overlay of that name was left with; DeviceError for what no overlay writes."""
+        """Go on with an overlay's file of that name; DeviceError for what no overlay writes."""
         for kind, first, count, slot in log.recovered():
             end = first if kind == SIZE else (first + count) * BLOCK
             most = max(MOST_BYTES, self.base.size_bytes) if kind == SIZE else -(-self.size_bytes // BLOCK) * BLOCK
@@ -144,7 +144,7 @@ class Overlay(Wrapper):
                 self._set_zero(first, count)
 
     def _write_anew(self, old: OverlayLog) -> None:
-        """What still counts into a new file; the old one stays as it is where that fails."""
+        """Write what still counts into a new file; where that fails, the old one stays as it is."""
         new = OverlayLog(self.base, old.path, fresh=True)
         try:
             if self.size_bytes != self.base.size_bytes:
@@ -388,7 +388,7 @@ def _blocks(offset: int, length: int) -> tuple[int, int]:
 
 
 def _within(offset: int, view: memoryview, begin: int, end: int) -> tuple[int, memoryview]:
-    """The part of a buffer, which stands for bytes from `offset`, that lies in [begin, end); and where it starts."""
+    """The part of a buffer of bytes from `offset` on that lies in [begin, end); and where it starts."""
     begin, end = max(begin, offset), min(end, offset + len(view))
     return begin, view[begin - offset : end - offset]
 

@@ -94,7 +94,7 @@ class OverlayLog:
             self._file.pread_into(int(positions[begin]) + first - begin * BLOCK, view[first - skip : last - skip])
 
     def give_back(self, slots: NDArray[np.int64]) -> None:
-        """These blocks are out of date."""
+        """Note that these blocks are out of date."""
         self._dead += slots.size
 
     def wasteful(self) -> bool:
@@ -116,7 +116,7 @@ class OverlayLog:
         newfile.sync_directory(self.path)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
     def _number(self, position: int, count: int) -> int:
@@ -167,7 +167,7 @@ class OverlayLog:
 
 
 def header_of(base: Device) -> bytes:
-    """What names the image below."""
+    """The header fields that identify the image below."""
     head = base.pread(0, min(HEAD_BYTES, base.size_bytes))
     return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, hashlib.sha256(head).digest(), 0))
 

@@ -1,7 +1,7 @@
 """A recorder of what is written, discarded and flushed, for tests that cut the power at every point.
 
-What was recorded can be done again up to any event, on a copy of what the device held before; and, as a disk with a
-cache may, without some of what no flush has made durable yet.
+The recording can be replayed up to any event, on a copy of what the device held before; and without some of the writes
+that no flush has made durable yet, as a disk with a cache may lose them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Recorder(Wrapper):
         self.events.append(Event(FLUSH))
 
     def mark(self, label: str) -> None:
-        """Note that something is reached: a test can then ask for what must hold from here on."""
+        """Note that a point is reached: a test can then ask what must hold from here on."""
         self.events.append(Event(MARK, label=label))
 
     def replay(

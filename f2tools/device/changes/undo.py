@@ -65,7 +65,7 @@ SEAL_BYTES = 32 << 20  # both checkpoint packs are in it, but for uncommon geome
 DIGEST = 8
 PIECE = 1 << 20
 BUFFER = 4 << 20
-MOST_LOOKED_THROUGH = 16  # times what follows a bad record: content may hold records too, but not such in such in such
+MOST_LOOKED_THROUGH = 16  # records tried after a bad one: content may hold records too, but not nested so deep
 _ROW = struct.Struct("<HBQQQQ")
 _ROWS = np.dtype(
     [("kind", "<u2"), ("last", "u1"), ("batch", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("position", "<u8")]
@@ -144,7 +144,7 @@ class UndoLog(Wrapper):
 
     @contextmanager
     def _changing(self) -> Generator[None, None, None]:
-        """Around a change below: whoever sees it fail is told how to take back what was changed."""
+        """Around a change below: where it fails, the error says how to take back what was changed."""
         self._changed = True
         try:
             yield
@@ -157,7 +157,7 @@ class UndoLog(Wrapper):
         return f"`{command_line('f2tools', 'undo', self.path, self.base.name)}` takes back what was changed"
 
     def save(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Save what these (offset, length) hold now, all at once, as changes to them are to come."""
+        """Save what these (offset, length) hold now, all at once, before they change."""
         self._save(ranges, None)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class UndoLog(Wrapper):
         return self.base.pread(0, min(HEAD_BYTES, self.base.size_bytes)).ljust(HEAD_BYTES, b"\0")
 
     def _head_with(self, offset: int, data: memoryview | bytes) -> bytes | None:
-        """What the head becomes, if it is touched."""
+        """The digests of what the head is about to become, if it changes."""
         if offset >= HEAD_BYTES:
             return None
         head = bytearray(self._head())
@@ -269,7 +269,7 @@ class UndoLog(Wrapper):
             raise DeviceError(f"{self.path}: flushing failed: {error.strerror}") from None
 
     def _roll_back(self, durable: int) -> None:
-        """Forget a batch that could not be written: what it was for isn't done."""
+        """Forget a batch that could not be written: its changes are not made."""
         self._broken = True
         self._pending = None
         self._buffer = bytearray()  # a traceback may still hold the old one
@@ -456,7 +456,7 @@ class _Log:
         return record
 
     def _head_of(self, at: int) -> _Record | None:
-        """What looks like a record at an offset and is no longer than the file; its checksum isn't looked at."""
+        """A plausible record at an offset, which fits in the file; its checksum isn't checked."""
         if at + RECORD.size > self.file.size_bytes:
             return None
         raw = self.file.pread(at, RECORD.size)

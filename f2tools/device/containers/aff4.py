@@ -165,7 +165,7 @@ class _Container:
         return self._members[name].file_size
 
     def ranges(self, name: str) -> NDArray[Any]:
-        """The member that is a map, dtype _ENTRY, in order; all maps together have a most."""
+        """The member that is a map, dtype _ENTRY, in order; the size of all maps together is bounded."""
         self._map_bytes += self.size_of(name)
         if self._map_bytes > MOST_MAP_BYTES:
             raise Unsupported(f"{self.name}: an AFF4 image whose maps have more than {MOST_MAP_BYTES >> 20} MiB")
@@ -206,7 +206,7 @@ class _Container:
 
 
 class _Fill:
-    """A byte for ever."""
+    """One byte, repeated without end."""
 
     def __init__(self, byte: int) -> None:
         self.size = 1 << 63
@@ -432,7 +432,7 @@ def _directory_bytes(file: Device) -> int:
     tail = file.pread(start, file.size_bytes - start)
     most = 0
     at = tail.find(b"PK\x05\x06")
-    while 0 <= at <= len(tail) - 22:  # a comment may hold such too: whichever is taken
+    while 0 <= at <= len(tail) - 22:  # a comment may hold the same bytes: either will do
         most = max(most, *struct.unpack_from("<I", tail, at + 12))
         if at >= 76 and tail[at - 20 : at - 16] == b"PK\x06\x07":  # then the size of a big one is elsewhere
             most = max(most % 0xFFFFFFFF, *struct.unpack_from("<Q", tail, at - 76 + 40))

@@ -1,7 +1,7 @@
-"""Open a file below a directory, so that no link leads out of it, whoever swaps names there meanwhile.
+"""Open a file below a directory, so that no link leads out of it even while somebody swaps names there.
 
-The kernel does that since 5.6, by openat2(), which libc has no function for yet.  Without it the way is gone
-directory by directory, and no link is followed.
+The kernel does that since 5.6, by openat2(), which libc has no function for yet.  Without it the path is followed
+directory by directory, and links are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-SYS_OPENAT2 = 437  # the same number on every architecture of Linux that Python runs on but Alpha
+SYS_OPENAT2 = 437  # the same number on every Linux architecture that Python runs on, except Alpha
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_BENEATH = 0x08
 TRIES = 100  # the kernel says EAGAIN when something is renamed while it looks
@@ -43,7 +43,7 @@ def open_beneath(directory: int, name: str) -> int:
 
 
 def step_beneath(directory: int, name: str) -> int:
-    """The same without the kernel's help; ELOOP or ENOTDIR for links, wherever they lead."""
+    """`open_beneath` without the kernel's help; ELOOP or ENOTDIR for links, wherever they lead."""
     *directories, last = [part for part in name.split("/") if part not in ("", ".")] or ["."]
     here = os.dup(directory)
     try:

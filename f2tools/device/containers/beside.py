@@ -1,8 +1,7 @@
 """Files that an image names: the pieces, extents and parents that a container is made of.
 
-An image may come from an enemy, and what it names would be read with the rights of whoever opens it, and end up among
-what is copied out of it.  So it reaches regular files in its own directory, by names that don't lead out of that; any
-other file only where the user named it, with `--backing`.
+An image may come from an enemy, and what it names would be read with the user's rights, and end up among what is copied
+out.  So it reaches only regular files in its own directory; any other file must be named by the user, with `--backing`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _BACKING: ContextVar[tuple[str, ...]] = ContextVar("backing", default=())
 
 @contextmanager
 def backing(paths: Sequence[str | os.PathLike[str]]) -> Generator[None, None, None]:
-    """Within this, images may build on these files too, wherever they are: those of the name that an image says."""
+    """Within this, images may also build on these files, wherever they are, if they name one of them."""
     before = _BACKING.set(tuple(os.fspath(path) for path in paths))
     try:
         yield
@@ -38,7 +37,7 @@ def backing_paths() -> tuple[str, ...]:
 
 
 def beside(image: str, named: str) -> str:
-    """The path of a file that an image names; DeviceError where it must not, or can't, be that one.
+    """The path of a file that an image names; DeviceError where it must not or can't be opened.
 
     Where it is in the image's directory, what opens that path gets the file that was looked at, or a DeviceError.
     """

@@ -1,4 +1,4 @@
-"""What was read or unpacked last, up to so many bytes: how many things that is, an image that lies would say wrong."""
+"""What was read or unpacked last, up to so many bytes; not so many items, whose size a lying image chooses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LruCache:
         self._bytes = 0
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is kept by a key, else what `make` gives."""
+        """What is kept under a key, else what `make` gives."""
         if key in self._held:
             self._held.move_to_end(key)
             return self._held[key]

@@ -1,7 +1,7 @@
 """Images that wrap a disk: E01 (Expert Witness), VMDK, VHD and VHDX, by the libyal libraries.  Read-only.
 
-They are the extra `containers`, and imported when such an image is met.  A container is told by its first bytes, so it
-doesn't matter what the file is called.  Memory is bounded by what the libraries cache, a few MiB.
+They are the extra `containers`, and imported when such an image is met.  A container is recognised by its first bytes,
+so the file's name doesn't matter.  Memory is bounded by what the libraries cache, a few MiB.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _open_vmdk(module: Any, path: str) -> tuple[Any, list[str]]:
     names = [handle.get_extent_descriptor(i).get_filename() for i in range(handle.get_number_of_extents())]
     with open_source(path) as file:
         holds_itself = len(names) == 1 and not file.pread(0, 4).startswith(b"# Di")
-    extents = [path] if holds_itself else [beside(path, name or "") for name in names]  # it may be called otherwise now
+    extents = [path] if holds_itself else [beside(path, name or "") for name in names]  # it may have another name now
     handle.open_extent_data_files_as_file_objects([_file(extent) for extent in extents])
     return handle, list(dict.fromkeys((path, *extents)))
 
@@ -99,7 +99,7 @@ UNKNOWN = (
 
 
 def kind_of_container(head: bytes) -> Kind | None:
-    """Which container begins with these bytes; Unsupported for one that nobody here reads."""
+    """Which container begins with these bytes; Unsupported for a known one that can't be read here."""
     for magic, name in UNKNOWN:
         if head.startswith(magic):
             raise Unsupported(f"{name}: convert it to a raw image first, with `qemu-img convert` or affconvert")
@@ -189,5 +189,5 @@ def _parent(handle: Any) -> str | None:
 
 
 def _first(error: BaseException) -> str:
-    """The libraries tell their whole call chain; the first line of it."""
+    """The first line of a library's message, which goes on with its whole call chain."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -62,7 +62,7 @@ def holds_f2fs(device: Device, start: int = 0, length: int | None = None) -> boo
 
 
 def _peek(device: Device, offset: int, length: int) -> bytes:
-    """Bytes of a disk, zeros where it can't be read: whoever opens it says why."""
+    """Bytes of a disk, zeros where it can't be read; opening it will say why."""
     try:
         return device.pread(offset, length)
     except DeviceError:

@@ -33,7 +33,7 @@ COMPRESSED, READS_AS_ZERO = 1 << 62, 1
 CLUSTER_BITS = range(9, 22)
 MOST_L1_BYTES = 32 << 20
 MOST_BACKING_FILES = 64
-MOST_CHAIN_BYTES = 64 << 20  # of the tables of tables of all that build on each other
+MOST_CHAIN_BYTES = 64 << 20  # of the first-level tables of all images that build on each other
 KEPT_BYTES = 16 << 20  # of tables and unpacked clusters
 
 
@@ -131,7 +131,7 @@ class Qcow2(Device):
             self._backing.close()
 
     def _entry(self, number: int) -> int:
-        """What the tables say of a cluster."""
+        """What the tables say about a cluster."""
         offset = int(self._l1[number // self._per_table]) & OFFSET_MASK
         return int(self._table(offset)[number % self._per_table]) if offset else 0
 

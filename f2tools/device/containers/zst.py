@@ -56,7 +56,7 @@ def open_zst(name: str) -> ZstImage:
 
 
 def _unpack(content: BinaryIO, fd: int) -> int:
-    """Write what isn't zeros; how many bytes there were."""
+    """Write what isn't zeros; how many bytes were unpacked."""
     zeros = bytes(_PIECE)
     at = 0
     while data := content.read(_PIECE):

@@ -76,7 +76,7 @@ class BlockDevice(FileDevice):
         super().__init__(path, fd, device_size(fd), write)
         self.sector_size = _ioctl_int(fd, BLKSSZGET) or SECTOR
         self.physical_sector_size = _ioctl_int(fd, BLKPBSZGET) or self.sector_size
-        self._direct = -1  # for what must reach the device in the order of the writes
+        self._direct = -1  # for writes that must reach the device in their order
         self._lane = mmap.mmap(-1, LANE) if write and self.zone_size else None
 
     def pwrite(self, offset: int, data: Data) -> None:
@@ -225,7 +225,7 @@ def open_block(path: str | Path, write: bool = False) -> BlockDevice:
     """Open a block device; for writing, a DeviceError where it is mounted or another program has it."""
     name = os.fspath(path)
     fd = open_fd(path, write, stat.S_IFBLK, os.O_EXCL if write else 0)
-    if write:  # O_EXCL keeps away who has it open for changes; a lock of the caller does not
+    if write:  # O_EXCL keeps others from changing it; a lock of the caller does not
         lock(fd, name, callers=True)
     else:
         wait_for_last_checkpoint(fd, name)

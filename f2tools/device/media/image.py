@@ -88,7 +88,7 @@ class FileDevice(Device):
         return DeviceError(f"{self.name}: {doing} at offset {offset:#x} failed: {error.strerror}{state}")
 
     def _state(self) -> str:
-        """What whoever sees a write fail must know."""
+        """What a user must know when a write fails."""
         return "it was changed in part" if self.changed else "nothing of it was changed"
 
 
@@ -162,7 +162,7 @@ def punch_hole(fd: int, offset: int, length: int) -> bool:
 
 
 def kind_of(path: str | Path) -> int:
-    """S_IFREG or S_IFBLK; DeviceError for whatever else, without opening it.  A URL counts as a file."""
+    """S_IFREG or S_IFBLK; DeviceError for anything else, without opening it.  A URL counts as a file."""
     name = os.fspath(path)
     if is_url(name):
         return stat.S_IFREG
@@ -179,7 +179,7 @@ def kind_of(path: str | Path) -> int:
 
 
 class LookedAt(str):
-    """A path whose file was looked at and found right: by it no other file is opened."""
+    """A path whose file was checked: no other file is opened by it."""
 
     found: os.stat_result
 
@@ -230,8 +230,8 @@ def _open_once_complete(name: str, flags: int) -> int:
 def lock(fd: int, name: str, shared: bool = False, callers: bool = False) -> None:
     """Keep other f2tools commands from writing to the same image; where one does, a DeviceError, and `fd` is closed.
 
-    With `shared`, as one of several who read.  `callers`: a lock of the program that runs this one is as good, as
-    systemd-repart, flock(1) and `udevadm lock` hold it on a block device while they let it be formatted.
+    With `shared`, as one of several readers.  `callers`: a lock held by the program that runs this one is as good;
+    systemd-repart, flock(1) and `udevadm lock` hold one on a block device while they have it formatted.
     """
     wanted = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     try:

@@ -1,8 +1,8 @@
-"""Who holds an image as a mount: a mark that others see, and the wait for its last checkpoint.
+"""Images that are mounted: a mark that other programs see, and the wait for the last checkpoint.
 
-`umount` returns before the program that serves the mount has written its last checkpoint.  Whoever opens the image then
-waits for that, instead of reading an older state or being refused.  The mark is a lock on a byte far behind any image;
-it goes with the program, however that ends.
+`umount` returns before the program that serves the mount has written its last checkpoint.  A program that then opens
+the image waits for that, instead of reading an older state or being refused.  The mark is a lock on a byte far behind
+any image; it goes with the program, however that ends.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _unescaped(word: bytes) -> str:
 
 
 def in_use(path: str) -> str | None:
-    """Why this device or image must not be written to now; None where nothing speaks against it."""
+    """Why this device or image must not be written to now; None where it may be."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,6 +1,6 @@
 """A volume on several devices: their shares, one after the other, are its blocks.
 
-Which part of the volume lies where is in the superblock, so whoever reads that calls `set_layout`; until then only the
+Which part of the volume lies where is in the superblock, so the reader of that calls `set_layout`; until then only the
 first device can be read, at its own offsets.  A device that is shorter than its share is an error only when the missing
 part is touched.  Closing closes the members.
 """
@@ -154,7 +154,7 @@ class MultiDevice(Device):
                 raise DeviceError(f"{self.name}: no device of the volume holds its bytes at offset {offset:#x}")
 
     def _writable_pieces(self, offset: int, length: int) -> list[tuple[Device, int, int]]:
-        """The same, once it is sure that all of them can be written: nothing is written by halves."""
+        """The same, after a check that all of them can be written: nothing is written by halves."""
         self.check_writable()
         self.check_range(offset, length)
         pieces = list(self._pieces(offset, length))

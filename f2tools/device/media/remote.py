@@ -2,8 +2,8 @@
 
 They are only read.  A read takes the ranges that are not in the cache yet: adjacent ones as one request, several at a
 time where the server's file system can, longer ones as long as reading goes on in order.  What fails for a reason that
-may pass is tried again.  Who may read is said as users of fsspec do (the environment, its configuration files, the
-servers' own files); what a URL holds of that is never shown.
+may pass is tried again.  Credentials come from where fsspec looks for them (the environment, its configuration files,
+the servers' own files); those in a URL are never shown.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def exists(url: str) -> bool:
 
 
 def open_remote(url: str) -> RemoteDevice:
-    """A file that a URL names, for reading; DeviceError where it can't be had."""
+    """A file that a URL names, for reading; DeviceError where it can't be read."""
     chain, settings = url, {}
     directory = _CACHE.get()
     if directory is not None:
@@ -122,7 +122,7 @@ def _open(fsspec: Any, url: str, settings: dict[str, Any]) -> tuple[Any, str, An
     system, path = fsspec.core.url_to_fs(url, **settings)
     if "blockcache" in settings:
         return system, path, system.open(path, "rb", block_size=BLOCK)
-    try:  # nothing is kept below this: it is kept here
+    try:  # fsspec keeps nothing: it is kept here
         return system, path, system.open(path, "rb", cache_type="none")
     except TypeError:
         return system, path, system.open(path, "rb")
@@ -282,7 +282,7 @@ class DeviceFile(io.RawIOBase):
 
 
 def _tried(url: str, do: Callable[[], T]) -> T:
-    """What `do` gives, after several tries if need be; DeviceError where it can't be had."""
+    """What `do` returns, after several tries if need be; DeviceError where all fail."""
     name = without_credentials(url)
     for left in range(TRIES - 1, -1, -1):
         try:
@@ -306,7 +306,7 @@ def _pause(left: int) -> None:
 
 
 def _is_absent(error: FileNotFoundError) -> bool:
-    """Whether a server said so: that it can't be reached comes as the same error, with another cause."""
+    """Whether a server said so; that it can't be reached is the same error with another cause."""
     cause = error.__cause__
     return not isinstance(cause, _passing_errors()) or getattr(cause, "status", None) in (404, 410)
 

@@ -24,7 +24,7 @@ class ZoneOrder(Wrapper):
     def __init__(self, base: Device) -> None:
         super().__init__(base)
         self.may_reset: Callable[[int], bool] = lambda _: False  # whether nothing counts in the zone that begins there
-        self._waiting: dict[int, dict[int, bytes]] = {}  # by zone: offset -> unit that lies ahead of the write pointer
+        self._waiting: dict[int, dict[int, bytes]] = {}  # by zone: offset -> unit that is ahead of the write pointer
         self._begun: set[int] = set()  # zones that were written to here and not emptied since
 
     @cached_property
@@ -115,7 +115,7 @@ class ZoneOrder(Wrapper):
         self.base.flush()
 
     def discard(self, offset: int, length: int) -> None:
-        """Zones that lie in the range as a whole are emptied; of others nothing can be given back."""
+        """Empty the zones that lie wholly in the range; parts of others can't be given back."""
         for zone, at, part in self._pieces(offset, length):
             if zone is None:
                 self.base.discard(at, part)
