@@ -13,10 +13,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +27,12 @@ from f2tools.blktrace.records import Events, classes
 from f2tools.blktrace.sources import MAX_NOTES, Trace
 from f2tools.device.media.remote import is_url, without_credentials
 from f2tools.errors import DeviceError, F2fsError
+from f2tools.trace.forked import Forked, Lost
 from f2tools.trace.measure.border import OtherStart
 from f2tools.trace.measure.measure import Measures
 
 STRETCHES = 4  # for each thread of a cluster, so that a slow worker keeps the others waiting for little
-LIGHTER = 3  # pieces that handing over the counts costs as much as, and reading the one before
+LIGHTER = 5  # pieces that handing over the counts costs as much as, and reading the one before
 SHORTEST = 16  # pieces of a stretch there, of which reading the one before it is a small part
 HEAD = 128 << 10  # bytes of each file in which the first issue is looked for
 NOTHING: Pending = ({}, {})
@@ -183,10 +183,18 @@ def _check_numbers(earlier: Piece, later: Trace) -> None:
 
 def counted(task: Task, jobs: int) -> Piece:
     """The whole trace, by so many processes; this one does the first part and joins the others."""
-    (first, after), *others = task.cuts.runs(jobs, LIGHTER)
-    with ProcessPoolExecutor(max(len(others), 1), mp_context=get_context("fork")) as pool:
-        waiting = [pool.submit(count, task, *run) for run in others]
-        return joined(task, count(task, first, after), (future.result() for future in waiting))
+    run, *others = task.cuts.runs(jobs, LIGHTER)
+    with ExitStack() as stack:
+        waiting = [(other, stack.enter_context(Forked(partial(count, task, *other)))) for other in others]
+        return joined(task, count(task, *run), (_counted_there(task, *each) for each in waiting))
+
+
+def _counted_there(task: Task, run: tuple[int, int], process: Forked[Piece]) -> Piece:
+    """What another process counted; if it died, for example for lack of memory, it is counted here."""
+    try:
+        return process.result()
+    except Lost:
+        return count(task, *run)
 
 
 def counted_on(task: Task, scheduler: str) -> Piece:

@@ -254,12 +254,12 @@ class Raster:
             return
         self.begin(int(time[0]))
         assert self.start is not None
-        while int(time.max()) - self.start >> self.time_shift >= self.WIDE:
-            self.sums = _halved(self.sums, 2)
-            self.time_shift += 1
-        while int(sector.max()) >> self.place_shift >= self.HIGH:
-            self.sums = _halved(self.sums, 1)
-            self.place_shift += 1
+        wider = _doublings(int(time.max()) - self.start >> self.time_shift, self.WIDE)
+        higher = _doublings(int(sector.max()) >> self.place_shift, self.HIGH)
+        if (wider or higher) and self.sums.any():
+            self.sums = _folded(_folded(self.sums, 2, wider), 1, higher)
+        self.time_shift += wider
+        self.place_shift += higher
         x = np.maximum(time - self.start, 0) >> self.time_shift
         at = (sector >> self.place_shift) * self.WIDE + x
         flat = self.sums[row].reshape(-1)
@@ -281,8 +281,18 @@ class Raster:
             )  # fmt: skip
 
 
-def _halved(sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Neighbours added along one axis; the second half becomes empty."""
+def _doublings(last: int, bins: int) -> int:
+    """How often a scale of so many bins must double to have the bin `last`."""
+    return max(last.bit_length() - (bins.bit_length() - 1), 0)
+
+
+def _folded(sums: NDArray[np.float64], axis: int, times: int) -> NDArray[np.float64]:
+    """Neighbours added along one axis, so many times; what is behind them becomes empty."""
+    if not times:
+        return sums
     moved = np.moveaxis(sums, axis, -1)
-    pairs = moved.reshape(*moved.shape[:-1], moved.shape[-1] // 2, 2).sum(axis=-1)
-    return np.ascontiguousarray(np.moveaxis(np.concatenate([pairs, np.zeros_like(pairs)], axis=-1), -1, axis))
+    width = moved.shape[-1]
+    step = min(1 << times, width)
+    folded = np.zeros_like(sums)
+    np.moveaxis(folded, axis, -1)[..., : width // step] = moved.reshape(*moved.shape[:-1], -1, step).sum(axis=-1)
+    return folded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,10 @@ class _Run:
         starts, ends = self.bounds
         first = int(np.searchsorted(ends, low, "right"))
         last = int(np.searchsorted(starts, high, "left"))
-        return np.maximum(np.array(starts[first:last]), low), np.minimum(np.array(ends[first:last]), high)
+        starts, ends = np.array(starts[first:last]), np.array(ends[first:last])
+        if len(starts):
+            starts[0], ends[-1] = max(int(starts[0]), low), min(int(ends[-1]), high)
+        return starts, ends
 
 
 class IntervalSet:
@@ -64,8 +67,8 @@ class IntervalSet:
 
     def merge(self, other: IntervalSet) -> None:
         """Add all of another set."""
-        for starts, ends, _, _ in other._parts([other]):
-            self.add(starts, ends)
+        for run in other._all_runs():
+            self._add_run(*run.bounds)
 
     @property
     def total(self) -> int:
@@ -90,7 +93,7 @@ class IntervalSet:
     def __setstate__(self, parts: list[tuple[Ints, Ints]]) -> None:
         self.__init__()
         for starts, ends in parts:
-            self.add(starts, ends)
+            self._add_run(starts, ends)
 
     def _settle(self) -> None:
         if self._fresh:
@@ -99,16 +102,23 @@ class IntervalSet:
         if len(self._held) >= RUNS:
             self._held = [_joined(self._held)]
         if self._held and len(self._held[-1][0]) > LARGE:
-            self._spill()
+            self._spill(*self._held.pop())
 
-    def _spill(self) -> None:
+    def _add_run(self, starts: Ints, ends: Ints) -> None:
+        """Add intervals that are disjoint and in order, as those of a run of another set are."""
+        if len(starts) > LARGE:
+            self._spill(starts, ends)
+        else:
+            self.add(np.array(starts), np.array(ends))
+
+    def _spill(self, starts: Ints, ends: Ints) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="f2trace-")  # noqa: SIM115 - lives as long as the set
         at = self._file.seek(0, 2)
-        run = np.stack(self._held.pop())
-        self._file.write(run.tobytes())
+        for column in (starts, ends):
+            self._file.write(np.ascontiguousarray(column).data)
         self._file.flush()
-        self._runs.append(_Run(None, self._file, at, run.shape[1]))
+        self._runs.append(_Run(None, self._file, at, len(starts)))
 
     def _all_runs(self) -> list[_Run]:
         self._settle()
@@ -129,16 +139,22 @@ class IntervalSet:
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             unions = []
             for group in runs:
-                pieces = [run.clipped(low, high) for run in group]
-                unions += union(
-                    np.concatenate([p[0] for p in pieces] or [np.zeros(0, np.int64)]),
-                    np.concatenate([p[1] for p in pieces] or [np.zeros(0, np.int64)]),
-                )
+                unions += _united([run.clipped(low, high) for run in group])
             yield (unions[0], unions[1], unions[-2], unions[-1])
 
 
 def _joined(parts: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return union(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
+
+
+def _united(runs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """The union of runs, each of which is disjoint and in order."""
+    runs = [run for run in runs if len(run[0])]
+    if len(runs) < 2:
+        return runs[0] if runs else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    # runs are merged faster than what is in no order is sorted, and what is stable merges them
+    starts, ends = (np.concatenate(columns) for columns in zip(*runs, strict=True))
+    return _disjoint(*_sorted(starts, ends, "stable"))
 
 
 def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
@@ -150,6 +166,11 @@ def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
         return starts, ends
     if not (starts[1:] >= starts[:-1]).all():
         starts, ends = _sorted(starts, ends)
+    return _disjoint(starts, ends)
+
+
+def _disjoint(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The union of intervals in order of their starts."""
     reach = np.maximum.accumulate(ends)
     first = np.ones(len(starts), np.bool_)
     first[1:] = starts[1:] > reach[:-1]
@@ -157,7 +178,7 @@ def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     return starts[at], reach[np.append(at[1:] - 1, len(starts) - 1)]
 
 
-def _sorted(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+def _sorted(starts: Ints, ends: Ints, kind: Literal["stable"] | None = None) -> tuple[Ints, Ints]:
     """Intervals in order of their starts; as one array of packed keys where they fit, as gathering costs most."""
     length = ends - starts
     low = int(starts.min())
@@ -168,7 +189,7 @@ def _sorted(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     key = starts - low
     key <<= bits
     key |= length
-    key.sort()
+    key.sort(kind=kind)
     starts = key >> bits
     starts += low
     key &= (1 << bits) - 1
