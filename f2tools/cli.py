@@ -9,7 +9,8 @@ import sys
 
 import click
 
-from f2tools.options import LazyGroup, say_error
+from f2tools.groups import LazyGroup
+from f2tools.options import say_error
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),

@@ -80,9 +80,12 @@ def replacing(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     """
     check_directory(os.path.dirname(path))
     with suppress(FileNotFoundError):
-        kind = os.stat(path).st_mode
+        status = os.stat(path)
+        kind = status.st_mode
         if stat.S_ISDIR(kind) or stat.S_ISBLK(kind):
             raise OSError(errno.EISDIR if stat.S_ISDIR(kind) else errno.EEXIST, "is no file to be written over", path)
+        if _is_open(status):
+            raise Taken(f"{path}: is open here, to be read; give another name")
         if not stat.S_ISREG(kind):
             with open(path, "wb", opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_CLOEXEC)) as file:
                 yield file
@@ -96,6 +99,17 @@ def replacing(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             os.unlink(new)
         raise
+
+
+def _is_open(status: os.stat_result) -> bool:
+    """Whether this process has a regular file open, which is then an image, or one that an image builds on."""
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with suppress(OSError):
+            if int(name) > 2 and os.path.samestat(os.fstat(int(name)), status):
+                return True
+    return False
 
 
 @contextmanager

@@ -7,8 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
-from importlib import import_module
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,44 +23,6 @@ if TYPE_CHECKING:
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
 INTERRUPTED, UNFORESEEN = 130, 70  # as in a shell; EX_SOFTWARE of sysexits.h
-
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are run, not when they are listed."""
-
-    def __init__(
-        self,
-        commands: dict[str, tuple[str, str]],
-        sections: dict[str, tuple[str, ...]] | None = None,
-        **settings: object,
-    ) -> None:
-        super().__init__(**settings)  # type: ignore[arg-type]
-        self._lazy = commands
-        self._sections = sections or {"Commands": tuple(commands)}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._lazy)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of a name, with `IMAGE:/PATH` among its words taken apart where it takes them apart; else Usage,
-        with what may have been meant."""
-        if args and args[0] not in self._lazy and not args[0].startswith("-"):
-            raise Usage(f"there is no command {args[0]!r}{meant(ctx, args[0], self._lazy)}")
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, rest if command is None else _taken_apart(command, rest)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._lazy:
-            return None
-        module, _, name = self._lazy[cmd_name][0].partition(":")
-        return getattr(import_module(module), name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in self._sections.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, self._lazy[name][1]) for name in names])
 
 
 class WrongUsage(click.UsageError):
@@ -121,62 +82,6 @@ class Share(click.ParamType):
         return share / 100
 
 
-# commands of other tools, and where they are here
-KNOWN_ELSEWHERE = {
-    "ls": "dump ls", "cat": "dump cat", "tree": "dump tree", "stat": "dump stat",
-    "extract": "dump extract", "tar": "dump tar", "inode": "dump inode", "block": "dump block", "map": "dump map",
-    "verify": "dump verify", "unmount": "umount", "format": "mkfs", "check": "fsck", "repair": "fsck -y",
-    "sload": "load", "rename": "mv", "debugfs": "shell", "recover-deleted": "undelete", "grow": "resize",
-    "shrink": "resize",
-}  # fmt: skip
-
-
-def meant(ctx: click.Context, word: str, known: Iterable[str]) -> str:
-    """What may have been meant by an unknown command."""
-    from difflib import get_close_matches
-
-    elsewhere = KNOWN_ELSEWHERE.get(word)
-    close = [elsewhere] if elsewhere and ctx.parent is None else get_close_matches(word, known, 2, 0.6)
-    if not close:
-        return f"; `{ctx.command_path} -h` lists them"
-    return "; " + " or ".join(f"`{ctx.command_path} {name}`" for name in close) + "?"
-
-
-def _taken_apart(command: click.Command, words: list[str]) -> list[str]:
-    """`IMAGE:/PATH` as IMAGE and /PATH, for commands that take an image and then paths in it.
-
-    The first such word names the image; further ones, in the same image, are paths.
-    """
-    arguments = [parameter.name for parameter in command.params if isinstance(parameter, click.Argument)]
-    if arguments[:1] != ["image"] or not {"path", "paths", "which", "what"} & set(arguments[1:]):
-        return words
-    found: list[str] = []
-    image = None
-    for at, word in enumerate(words):
-        if word == "--":
-            return [*found, *words[at:]]
-        end = word.find(":/")
-        if end <= 0 or word.startswith("-") or os.path.lexists(word) or not _is_image(word[:end]):
-            found.append(word)
-        elif image is None and word[:end] not in found:
-            image = word[:end]
-            found += [image, word[end + 1 :]]
-        elif word[:end] in (image, *found):
-            found.append(word[end + 1 :])
-        else:
-            raise Usage(f"all paths must be in one image; {word} is in another than {image}")
-    return found
-
-
-def _is_image(text: str) -> bool:
-    """Whether a file has this name, with or without its `@PART`."""
-    if os.path.lexists(text) or "@" not in text:
-        return os.path.lexists(text)
-    from f2tools.device.open import file_and_part
-
-    return os.path.lexists(file_and_part(text)[0])
-
-
 class Size(click.ParamType):
     """A number of bytes: `4096`, `512K`, `64MiB`, `1G`, `0x1000`, or `2048s` in sectors of 512."""
 
@@ -189,6 +94,21 @@ class Size(click.ParamType):
             return parse_size(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Address(click.ParamType):
+    """A block address or a number of blocks: `0x4000` or `16384`."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = value if isinstance(value, int) else int(value, 16 if value.lower().startswith("0x") else 10)
+        except ValueError:
+            number = -1
+        if number < 0:
+            self.fail(f"{value!r} is no number; write it like 0x4000 or 16384", param, ctx)
+        return number
 
 
 def source_date_epoch() -> int | None:
@@ -211,6 +131,7 @@ def human_size(count: float) -> str:
     return f"{count:.0f} B" if power == 0 else f"{count:.4g} {units[power]}"
 
 
+REHEARSE = "Go through with it in memory, and write nothing."
 OFFSET = "f2tools.offset"  # in the context: where in the image the volume begins
 
 
@@ -411,23 +332,44 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Write over what is there."""
-    return click.option("--force", is_flag=True, help="Write over a file, or into a directory that holds something.")(
-        command
-    )
+    return click.option(
+        "-f", "--force", is_flag=True, help="Write over a file, or into a directory that holds something."
+    )(command)
 
 
 def must_be_free(path: str | None, force: bool) -> None:
-    """Raise Taken where a file has this name, or a directory of this name is not empty, unless `force`."""
-    if path is None or path == "-" or force:
+    """Raise Taken where a file has this name, or a directory of this name is not empty, unless `force`; and always
+    where the command that runs reads that file."""
+    if path is None or path == "-":
+        return
+    if os.path.isfile(path) and any(_is_file(word, path) for word in _words_read()):
+        raise Taken(f"{path}: is what this command reads; give another name")
+    if force:
         return
     if os.path.isfile(path) or (os.path.isdir(path) and os.listdir(path)):
         what = "is there already" if os.path.isfile(path) else "holds files already"
         raise Taken(f"{path}: {what}; --force writes all the same")
 
 
+def _words_read() -> Iterator[str]:
+    """The words of the command line that may name what is read: all but those for outputs."""
+    context = click.get_current_context(silent=True)
+    for name, value in (context.params if context else {}).items():
+        if name not in ("output", "target"):
+            yield from (word for word in (value if isinstance(value, tuple) else (value,)) if isinstance(word, str))
+
+
+def _is_file(word: str, path: str) -> bool:
+    """Whether a word, which may end in `@PART`, names a file that has this path too."""
+    from f2tools.device.open import file_and_part
+
+    name = file_and_part(word)[0]
+    return os.path.isfile(name) and os.path.samefile(name, path)
+
+
 def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Rehearse: go through with it in memory."""
-    return click.option("--dry-run", is_flag=True, help="Go through with it in memory, and write nothing.")(command)
+    return click.option("-n", "--dry-run", is_flag=True, help=REHEARSE)(command)
 
 
 def undo_option(command: Callable[..., Any]) -> Callable[..., Any]:

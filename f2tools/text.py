@@ -2,12 +2,14 @@
 
 A name may hold anything.  A terminal would obey it, a table begin a new row, a spreadsheet compute it, a page run it;
 the text made here can only be read.  JSON needs none of this: its writer escapes, and keeps the bytes of names.  Paths
-are joined here too, and bars and shades of pictures in text are drawn.
+are joined here too, patterns for them expanded, and bars and shades of pictures in text drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fnmatch
+import re
+from collections.abc import Callable, Iterable
 from io import StringIO
 
 # characters that begin a formula in spreadsheets, the wide forms too
@@ -15,6 +17,7 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 FULL = "█"
 SHADES = "░▒▓" + FULL
 EMPTY = "·"
+_MAGIC = re.compile(rb"[*?[]")
 
 
 def printable(text: str) -> str:
@@ -60,6 +63,32 @@ def markup(text: str) -> str:
 def join(directory: bytes, name: bytes) -> bytes:
     """A path from a directory's path, which may be empty, and a name."""
     return directory + name if not directory or directory.endswith(b"/") else directory + b"/" + name
+
+
+def expanded(
+    pattern: bytes, is_there: Callable[[bytes], bool], names_in: Callable[[bytes], Iterable[bytes]]
+) -> list[bytes]:
+    """The paths that a pattern means, as in a shell, sorted; nothing where none matches.
+
+    `*`, `?` and `[...]` match within one name, and a leading dot only where the pattern has it.  What has no
+    wildcard, or is really called like that, stays as it is.  `names_in` gives the names in a directory,
+    none where it can't be read.
+    """
+    if _MAGIC.search(pattern) is None or is_there(pattern):
+        return [pattern]
+    found = [b"/"] if pattern.startswith(b"/") else [b""]
+    for part in filter(None, pattern.split(b"/")):
+        if _MAGIC.search(part) is None:
+            found = [path for path in (join(directory, part) for directory in found) if is_there(path)]
+            continue
+        dots = part.startswith(b".")
+        found = [
+            join(directory, name)
+            for directory in found
+            for name in names_in(directory or b"/")
+            if fnmatch.fnmatchcase(name, part) and (dots or name[:1] != b".")
+        ]
+    return sorted(found)
 
 
 def shade(share: float, full_from: float = 0.75) -> str:

@@ -37,6 +37,15 @@ EXIT_CODES = (
     "fsck(8), and 8 for its own mistakes too. Results go to the standard output, messages and progress bars to the",
     "standard error.",
 )
+LETTERS = (
+    "A letter means one thing: `-h` is help, `-n` writes nothing (`--dry-run`; in `fsck` it checks only), `-f` is",
+    "`--force`. Three kinds of commands have the letters that their users know instead: those with the name of a Unix",
+    "command (`mv -n`, `rm -f`, `chown -h`, `strings -n` ...), `mount -f`, and The Sleuth Kit's. `fsck -f` checks",
+    "what looks clean too, as fsck does everywhere, and forces nothing. `--offset` is in bytes, with `K`, `M` ... or",
+    "`s` for sectors of 512. What is there already is not written over without `--force`, with exit code 1; what a",
+    "command reads is never written over. Paths in images are `IMAGE:/PATH`, or IMAGE and then paths; `*`, `?` and",
+    "`[...]` in them are matched inside the image, so they are quoted for the shell.",
+)
 AROUND = (
     "`f2tools COMMAND --help` says what stands here, and `python -m f2tools` is the same as `f2tools`. For commands",
     'and options completed by the shell: `eval "$(_F2TOOLS_COMPLETE=bash_source f2tools)"` in `~/.bashrc`, with',
@@ -60,7 +69,7 @@ def cli_page() -> str:
     """The reference of all commands."""
     contexts = walk(f2tools, "f2tools", None)
     head = ["# The commands", "", NOTE, "", *EXIT_CODES, ""]
-    head += list(AROUND)
+    head += [*LETTERS, "", *AROUND]
     index = [f"- [`{context.command_path}`](#{anchor(context.command_path)})" for context in contexts]
     sections = [line for context in contexts for line in command_section(context)]
     return "\n".join([*head, "", *index, "", *sections]).rstrip() + "\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from f2tools.cli import main
+from f2tools.edit.verbs import VERBS
 from f2tools.errors import F2fsError
 from f2tools.options import Size
 from f2tools.sizes import parse_size
@@ -103,6 +107,72 @@ def test_what_is_there_is_not_written_over(line: str, image: Path, tmp_path: Pat
     assert (directory / "kept").read_text() == "somebody's own"
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["hashes {i} -o {i}", "timeline {i} -o {i}", "dump tar {i} -o {i}", "dump manifest {i} -o {i}",
+     "dump metadata {i} {i}", "scan {i} -o {i}", "history {i} /in/one.txt --extract 1 -o {i}",
+     "timeline {i} -o {link}", "hashes {i}@+0 -o {i}", "hashes {i} --known {link} -o {i}"],
+)  # fmt: skip
+def test_no_force_writes_over_the_image_that_is_read(line: str, image: Path, tmp_path: Path) -> None:
+    copy, link = tmp_path / "copy", tmp_path / "link"
+    shutil.copy(image, copy)
+    link.hardlink_to(copy)
+    with pytest.raises(F2fsError, match="is what this command reads") as told:
+        raised(run(*line.format(i=copy, link=link).split(), "--force"))
+    assert told.value.exit_code == 1
+    assert filecmp.cmp(image, copy, shallow=False)
+    assert filecmp.cmp(image, link, shallow=False)
+
+
+def test_no_piece_of_an_image_is_written_over(image: Path, tmp_path: Path) -> None:
+    content = image.read_bytes()
+    pieces = [tmp_path / f"card.{number:03}" for number in (1, 2)]
+    for piece, half in zip(pieces, (content[: len(content) // 2], content[len(content) // 2 :]), strict=True):
+        piece.write_bytes(half)
+    for command in ("timeline", "dump tar"):
+        with pytest.raises(F2fsError, match="give another name"):
+            raised(run(*command.split(), pieces[0], "-o", pieces[1], "--force"))
+    assert b"".join(piece.read_bytes() for piece in pieces) == content
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Images of the other two systems, with the same files."""
+    directory = tmp_path_factory.mktemp("others")
+    (directory / "from/in").mkdir(parents=True)
+    for name in ("one.txt", "two.txt", "three.jpg"):
+        (directory / "from/in" / name).write_text(f"{name}\n")
+    for system in ("dfs", "dffs"):
+        said(system, "mkfs", directory / system, "--size", "16M", "--from", directory / "from")
+    return {system: directory / system for system in ("dfs", "dffs")}
+
+
+@pytest.mark.parametrize("system", ["dfs", "dffs"])
+def test_the_other_systems_have_the_same_paths_patterns_and_refusals(
+    system: str, others: dict[str, Path], tmp_path: Path
+) -> None:
+    image = others[system]
+    assert said(system, "dump", "cat", f"{image}:/in/one.txt") == "one.txt\n"
+    assert said(system, "dump", "cat", f"{image}:/in/*.txt", "/in/thre?.jpg") == "one.txt\ntwo.txt\nthree.jpg\n"
+    assert said(system, "dump", "ls", f"{image}:/i*").split() == ["one.txt", "three.jpg", "two.txt"]
+    assert run(system, "dump", "cat", f"{image}:/in/*.png").exit_code != 0
+    with pytest.raises(F2fsError, match=f"`main {system} fsck`"):
+        raised(run(system, "fsk"))
+    out = tmp_path / "out"
+    for command in ("tar", "manifest"):
+        out.write_text("somebody's own")
+        with pytest.raises(F2fsError, match="--force writes all the same") as told:
+            raised(run(system, "dump", command, image, "-o", out))
+        assert told.value.exit_code == 1
+        assert out.read_text() == "somebody's own"
+        said(system, "dump", command, image, "-o", out, "--force")
+        with pytest.raises(F2fsError, match="is what this command reads"):
+            raised(run(system, "dump", command, image, "-o", image, "--force"))
+    with pytest.raises(F2fsError, match="not written over") as told:
+        raised(run(system, "mkfs", image, "--size", "16M"))
+    assert told.value.exit_code == 1
+
+
 def test_files_that_are_in_the_way_are_not_called_lost(image: Path, tmp_path: Path) -> None:
     said("dump", "extract", image, "-o", tmp_path)
     done = run("dump", "extract", image, "-o", tmp_path)
@@ -165,3 +235,35 @@ def test_an_offset_is_taken_by_every_command_on_a_volume_and_is_in_bytes_with_su
             assert isinstance(options["--offset"].type, Size), name
     with pytest.raises(F2fsError, match="--offset is for one that is there"):
         raised(run("mkfs", "new", "--size", "64M", "--offset", "1M"))
+
+
+# the letters of commands that bear another program's name are that program's
+SLEUTHS = ("fls", "icat", "istat", "blkcat", "fsstat")
+NAMESAKES = {
+    "-n": {"mv": "--no-clobber", "setfattr": "--name", "strings": "--bytes"},
+    "-f": {"mount": "--foreground", "dfs mount": "--foreground", "dffs mount": "--foreground"} | dict.fromkeys(SLEUTHS),
+    "-h": {"chown": "--no-dereference", "setfattr": "--no-dereference", "fls": None, "icat": None, "blkcat": None},
+}
+# what these say to each other is held elsewhere: -n checks only, -f checks what looks sound too
+CHECKERS = ("fsck", "dfs fsck", "dffs fsck")
+
+
+def test_n_f_and_h_mean_the_same_in_every_command_and_its_help_says_so() -> None:
+    unix = {verb.name for verb in VERBS.values()}
+    for name, command in commands(main):
+        options = {text: option for option in command.params for text in option.opts}
+        page = run(*name.split(), "--help").output
+        for letter, long in (("-n", "--dry-run"), ("-f", "--force"), ("-h", "--help")):
+            if name in NAMESAKES[letter]:
+                own = NAMESAKES[letter][name]
+                assert letter in options[own or letter].opts, (name, letter)
+            elif name in CHECKERS and letter != "-h":
+                assert letter not in options or long not in options[letter].opts, (name, letter)
+            elif letter == "-h":
+                assert run(*name.split(), "-h").output == page, name
+                assert re.search(r"^  (-\w, )?-h, (-\w, )?--help +Show this", page, re.M), name
+            elif long in options and not (letter == "-n" and name in unix):
+                assert letter in options[long].opts, (name, letter)
+                assert re.search(rf"^  {letter}, {long} ", page, re.M), name
+            else:
+                assert letter not in options, (name, letter)

@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from f2tools import newfile
-from f2tools.errors import DeviceError, F2fsError
+from f2tools.errors import F2fsError, Taken
 from f2tools.options import print_json
 from f2tools.text import printable
 
@@ -54,7 +54,7 @@ def own_path() -> str:
 def make_links(directory: str, force: bool = False, sleuths: bool = False) -> list[tuple[str, bool]]:
     """(name, whether it is new) of links in a directory, one for each program; all are made, or none.
 
-    `sleuths`: those of The Sleuth Kit too.  DeviceError where another file has one of the names, unless `force`.
+    `sleuths`: those of The Sleuth Kit too.  Taken where another file has one of the names, unless `force`.
     """
     target = own_path()
     newfile.check_directory(directory)
@@ -64,7 +64,7 @@ def make_links(directory: str, force: bool = False, sleuths: bool = False) -> li
         there = os.path.lexists(path)
         ours = there and os.path.islink(path) and os.readlink(path) == target
         if there and not ours and not force:
-            raise DeviceError(f"{path} is there already; --force replaces it")
+            raise Taken(f"{path} is there already; --force replaces it")
         made.append((name, not ours))
     os.makedirs(directory, exist_ok=True)
     for name, new in made:
@@ -78,7 +78,7 @@ def make_links(directory: str, force: bool = False, sleuths: bool = False) -> li
 @click.command()
 @click.argument("directory", type=click.Path(path_type=str, file_okay=False))
 @click.option("--tsk", "sleuths", is_flag=True, help="Also fls, icat, istat, blkcat, fsstat of The Sleuth Kit.")
-@click.option("--force", is_flag=True, help="Replace files that have these names.")
+@click.option("-f", "--force", is_flag=True, help="Replace files that have these names.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with stable field names.")
 def links(directory: str, sleuths: bool, force: bool, as_json: bool) -> None:
     """Make links by which f2tools is called as mkfs.f2fs, sload.f2fs, fsck.f2fs and the other C tools are.

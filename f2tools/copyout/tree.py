@@ -5,12 +5,13 @@ The walk trusts neither names nor shape, needs no recursion, and keeps only the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from f2tools.copyout.walk import MORE_NAMES, SECOND_ENTRY, Lost, name_problem, shortened, too_deep
 from f2tools.errors import F2fsError
-from f2tools.text import join
+from f2tools.text import expanded, join
 
 
 class Node(Protocol):
@@ -92,6 +93,26 @@ def children(volume: Tree, directory: Node, path: bytes, lost: list[Lost]) -> li
         problems.append(str(error))
     lost += [Lost(path, text) for text in problems]
     return sorted(names.items())
+
+
+def expand_all(volume: Tree, paths: Iterable[str]) -> tuple[bytes, ...]:
+    """The paths that patterns of a command line mean; one that matches nothing stays, to be reported as not there."""
+
+    def is_there(path: bytes) -> bool:
+        try:
+            volume.at_path(path, follow=False)
+        except (OSError, F2fsError):
+            return False
+        return True
+
+    def names_in(path: bytes) -> list[bytes]:
+        try:
+            directory = volume.at_path(path)
+        except (OSError, F2fsError):
+            return []
+        return [name for name, _ in children(volume, directory, path, [])] if directory.is_dir else []
+
+    return tuple(path for text in map(os.fsencode, paths) for path in expanded(text, is_there, names_in) or [text])
 
 
 def walk(volume: Tree, top: Node, path: bytes, lost: list[Lost]) -> Iterator[tuple[bytes, Any]]:

@@ -20,7 +20,7 @@ from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
 from f2tools.copyout.walk import Lost, shown
 from f2tools.errors import Usage
-from f2tools.options import json_option, print_json, progress
+from f2tools.options import force_option, json_option, must_be_free, print_json, progress
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ class TreeCommands:
         @json_option
         def ls(image: str, paths: tuple[str, ...], long: bool, recursive: bool, numbers: bool, as_json: bool) -> None:
             """List directories."""
-            from f2tools.copyout.tree import listed
+            from f2tools.copyout.tree import expand_all, listed
             from f2tools.copyout.tree_show import facts, long_line
 
             lost: list[Lost] = []
             rows: list[dict[str, Any]] = []
             with self.opened(image) as volume:
-                for path, inode in listed(volume, map(os.fsencode, paths or ("/",)), recursive, lost):
+                for path, inode in listed(volume, expand_all(volume, paths or ("/",)), recursive, lost):
                     found = facts(volume, inode)
                     if as_json:
                         rows.append({"path": shown(path), **found})
@@ -89,10 +89,14 @@ class TreeCommands:
         @json_option
         def stat(image: str, paths: tuple[str, ...], as_json: bool) -> None:
             """Show what stat says about files."""
+            from f2tools.copyout.tree import expand_all
             from f2tools.copyout.tree_show import facts
 
             with self.opened(image) as volume:
-                rows = [{"path": path, **facts(volume, at(volume, path, follow=False))} for path in paths]
+                rows = [
+                    {"path": shown(path), **facts(volume, volume.at_path(path, follow=False))}
+                    for path in expand_all(volume, paths)
+                ]
             if as_json:
                 print_json({"image": image, "entries": rows})
                 return
@@ -105,11 +109,13 @@ class TreeCommands:
         @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
         def cat(image: str, paths: tuple[str, ...]) -> None:
             """Write the content of files to standard output."""
+            from f2tools.copyout.tree import expand_all
+
             with self.opened(image) as volume:
-                for path in paths:
-                    inode = at(volume, path)
+                for path in expand_all(volume, paths):
+                    inode = volume.at_path(path)
                     if not inode.is_file:
-                        raise Usage(f"{path}: a {inode.kind}, which has no content to be shown")
+                        raise Usage(f"{shown(path)}: a {inode.kind}, which has no content to be shown")
                     for start in range(0, inode.size, PIECE):
                         sys.stdout.buffer.write(volume.read_content(inode, start, PIECE))
                 sys.stdout.buffer.flush()
@@ -149,19 +155,22 @@ class TreeCommands:
     def _tar(self) -> Callable[..., None]:
         @click.argument("paths", nargs=-1, metavar="[PATH]...")
         @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
-        def tar(image: str, paths: tuple[str, ...], output: str | None) -> None:
+        @force_option
+        def tar(image: str, paths: tuple[str, ...], output: str | None, force: bool) -> None:
             """Write the tree, or parts of it, as a tar archive, holes as holes."""
+            from f2tools.copyout.tree import expand_all
             from f2tools.copyout.tree_tar import write_tar
 
+            must_be_free(output, force)
             with self.opened(image) as volume, progress("files", None) as bar:
                 if output is None or output == "-":
                     if sys.stdout.isatty():
                         raise Usage("an archive is not for a terminal; give -o FILE or redirect the output")
-                    report = write_tar(volume, sys.stdout.buffer, paths, bar.advance)
+                    report = write_tar(volume, sys.stdout.buffer, expand_all(volume, paths), bar.advance)
                     sys.stdout.buffer.flush()
                 else:
                     with newfile.replacing(output) as file:
-                        report = write_tar(volume, file, paths, bar.advance)
+                        report = write_tar(volume, file, expand_all(volume, paths), bar.advance)
             say_lost(report.lost)
 
         return tar
@@ -169,10 +178,12 @@ class TreeCommands:
     def _manifest(self) -> Callable[..., None]:
         @click.argument("path", default="/")
         @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
-        def manifest(image: str, path: str, output: str | None) -> None:
+        @force_option
+        def manifest(image: str, path: str, output: str | None, force: bool) -> None:
             """The whole tree as JSON, with metadata and hashes, so that two trees can be compared.  Always JSON."""
             from f2tools.copyout.tree_show import manifest as manifest_of
 
+            must_be_free(output, force)
             with self.opened(image) as volume, progress("files", None) as bar:
                 found = manifest_of(volume, os.fsencode(path), self.statfs(volume), bar.advance)
             with newfile.text_output(output) as out:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -78,14 +77,13 @@ class _Content(io.RawIOBase):
 
 
 def write_tar(
-    volume: Tree, out: IO[bytes], paths: tuple[str, ...] = (), advance: Callable[[int], None] = lambda _: None
+    volume: Tree, out: IO[bytes], paths: tuple[bytes, ...] = (), advance: Callable[[int], None] = lambda _: None
 ) -> TarReport:
     """Write the archive; names are relative to the root of the volume."""
     report = TarReport()
     linked: dict[int, str] = {}
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
-        for path in paths or ("/",):
-            raw = os.fsencode(path)
+        for raw in paths or (b"/",):
             for found, inode in walk(volume, volume.at_path(raw, follow=False), _absolute(raw), report.lost):
                 try:
                     _add(volume, archive, found, inode, linked, report)

@@ -13,6 +13,7 @@ import click
 
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
+    Address,
     device_option,
     dry_run_option,
     human_size,
@@ -34,21 +35,6 @@ if TYPE_CHECKING:
 DRAWN = 4  # files in the text, and more in the picture
 DRAWN_SVG = 12
 SAID = 10  # files that are worse than they could be
-
-
-class Address(click.ParamType):
-    """A block address or a number of blocks: `0x4000` or `16384`."""
-
-    name = "number"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = value if isinstance(value, int) else int(str(value), 0)
-        except ValueError:
-            number = -1
-        if number < 0:
-            self.fail(f"{value!r} is no number; write it like 0x4000 or 16384", param, ctx)
-        return number
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,7 @@ class Where:
 @click.option("-l", "--length", type=Address(), metavar="COUNT", help="How many; 512 if not said.")
 @click.option("-t", "--target", type=Address(), metavar="BLOCK", help="Where to; beside the range if not said.")
 @click.option("-i", "--left", is_flag=True, help="To the free blocks left of the target, instead of from it on.")
-@click.option("--force", is_flag=True, help="Move a range though files get more fragments by it.")
+@click.option("-f", "--force", is_flag=True, help="Move a range though files get more fragments by it.")
 @click.option("--svg", type=click.Path(path_type=str), metavar="FILE", help="Draw files and segments into FILE.")
 @device_option
 @dry_run_option

@@ -54,7 +54,7 @@ def open_device(
     Of a disk with one F2FS partition that one is opened, unless the `whole` is wanted; of an image of a storage layer
     what is in its space, unless what is `below_layers` is wanted.
 
-    Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; DeviceError where
+    Read-only unless `write`.  `create_size` makes a new image file of that many bytes at `path`; Taken where
     there is something by that name.  Usage where the same place is named twice.
     """
     _check_distinct([path, *extra])

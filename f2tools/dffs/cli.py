@@ -13,6 +13,7 @@ from f2tools.dffs.dump_cli import dump
 from f2tools.dffs.mount_cli import mount
 from f2tools.dffs.recover_cli import recover
 from f2tools.dffs.report_cli import report
+from f2tools.groups import Group
 from f2tools.options import CheckCommand, Size, human_size, json_option, print_json, progress, require
 from f2tools.repair_cli import Made, Wanted, exit_code, make, repair_options, say, wanted
 from f2tools.text import printable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from f2tools.flash.nand import Nand
 
 
-@click.group()
+@click.group(cls=Group)
 def dffs() -> None:
     """The Direct Flash File System on raw NAND: dumps of pages, each with its spare area, as nanddump writes them.
 

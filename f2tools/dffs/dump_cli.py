@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from f2tools.copyout.tree_cli import TreeCommands, at, say_fields
+from f2tools.groups import Group
 from f2tools.options import json_option, print_json
 from f2tools.text import printable
 
@@ -29,7 +30,7 @@ _TREE = TreeCommands("dffs dump", "card.nand", _open, _statfs, metavar="FLASH")
 flash_argument = _TREE.image_argument
 
 
-@click.group()
+@click.group(cls=Group)
 def dump() -> None:
     """Look into a volume; list and copy its files.  PATH is a path, or ino:NUMBER for an inode.
 

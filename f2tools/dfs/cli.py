@@ -12,6 +12,7 @@ import click
 from f2tools.dfs.dump_cli import dump
 from f2tools.dfs.mount_cli import mount
 from f2tools.errors import Usage
+from f2tools.groups import Group
 from f2tools.options import (
     CheckCommand,
     Share,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from f2tools.dfs.report import Claims
 
 
-@click.group()
+@click.group(cls=Group)
 def dfs() -> None:
     """The Direct File System: files at addresses that follow from their numbers, over a storage layer in an image.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from f2tools.copyout.tree_cli import TreeCommands, at, say_fields
+from f2tools.groups import Group
 from f2tools.options import json_option, print_json
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _TREE = TreeCommands("dfs dump", "card.dfs", _open, _statfs)
 image_argument = _TREE.image_argument
 
 
-@click.group()
+@click.group(cls=Group)
 def dump() -> None:
     """Look into a volume; list and copy its files.  PATH is a path, or ino:NUMBER for an inode.
 

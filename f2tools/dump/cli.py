@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from f2tools.options import LazyGroup
+from f2tools.groups import LazyGroup
 
 _STRUCTURES = "f2tools.dump.structures_cli"
 _FILES = "f2tools.dump.files_cli"

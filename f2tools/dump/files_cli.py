@@ -337,7 +337,7 @@ def cat(image: str, paths: tuple[str, ...], opening: Opening, as_json: bool) -> 
 )
 @keep_options
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out paths or names like this (repeatable).")
-@click.option("--force", is_flag=True, help="Replace files that are in the way.")
+@click.option("-f", "--force", is_flag=True, help="Replace files that are in the way.")
 @_volume_options
 def extract(
     image: str,

@@ -16,6 +16,7 @@ from f2tools.edit.verbs import VERBS, Verb
 from f2tools.edit.words import words_of
 from f2tools.errors import F2fsError, Usage
 from f2tools.options import (
+    REHEARSE,
     at_offset,
     device_option,
     dry_run_option,
@@ -36,7 +37,10 @@ def _common(command: Any) -> Any:
     taken = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     names = ["--verbose"] if "-v" in taken else ["-v", "--verbose"]
     verbose = click.option(*names, "verbose", is_flag=True, help="Say what is done, a line a file.")
-    options = (offset_option, device_option, dry_run_option, undo_option, verbose, json_option)
+    # a verb has the name of a Unix command, whose -n is something else
+    as_there = click.option("--dry-run", is_flag=True, help=REHEARSE)
+    rehearse = as_there if isinstance(command, click.Command) else dry_run_option
+    options = (offset_option, device_option, rehearse, undo_option, verbose, json_option)
     for add in options if isinstance(command, click.Command) else reversed(options):  # the order of the help
         command = add(command)
     return command

@@ -17,7 +17,8 @@ import click
 from f2tools.errors import DeviceError, Usage
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.experiment.systems import FILE_SYSTEMS
-from f2tools.options import json_option, meant, print_json, progress
+from f2tools.groups import Group, meant
+from f2tools.options import json_option, print_json, progress
 
 if TYPE_CHECKING:
     from f2tools.experiment.model import Experiment, ExperimentReport, Setting
@@ -62,7 +63,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-class Experiments(click.Group):
+class Experiments(Group):
     """`list`, `all`, and each experiment by its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from f2tools import newfile
+from f2tools.groups import Group
 from f2tools.options import Size, json_option, print_json, progress
 from f2tools.text import printable
 
@@ -22,7 +23,7 @@ VERBS = {
 }
 
 
-@click.group()
+@click.group(cls=Group)
 def fleet() -> None:
     """One question to many images or traces: a row each, in a Parquet file, by several processes or a dask cluster.
 

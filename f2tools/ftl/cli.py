@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from f2tools.options import LazyGroup
+from f2tools.groups import LazyGroup
 
 _COMMANDS = "f2tools.ftl.commands_cli"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
-from f2tools.options import json_option, print_json, progress
+from f2tools.options import force_option, json_option, must_be_free, print_json, progress
 from f2tools.pictures.files import unfinished
 
 if TYPE_CHECKING:
@@ -140,7 +140,8 @@ def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as
               help="The file or device that fio is to replay on.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="Of a trace of several devices, this one.")
 @click.option("-o", "--output", metavar="FILE", help="Write here, not to the standard output.")
-def export(trace: str, form: str, name: str, device: str | None, output: str | None) -> None:
+@force_option
+def export(trace: str, form: str, name: str, device: str | None, output: str | None, force: bool) -> None:
     """Write a trace for other tools: fio, or MQSim.
 
     \b
@@ -152,6 +153,7 @@ def export(trace: str, form: str, name: str, device: str | None, output: str | N
 
     from f2tools.ftl.export import export as write
 
+    must_be_free(output, force)
     with unfinished(output) as file:
         out = io.TextIOWrapper(file, encoding="utf-8", write_through=True) if file else sys.stdout
         written, left_out = write(trace, form, name, out, device)

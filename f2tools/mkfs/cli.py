@@ -207,7 +207,7 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option("-f", "--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @offset_option
-@click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Print the plan and write nothing.")
 @undo_option
 @click.option("-V", "--version", "show_version", is_flag=True, help="Print the version and stop.")
 @click.option("-a", type=int, hidden=True)

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="Only the first N nodes of the chain count.")
 @checkpoint_option
 @device_option
-@click.option("--force", is_flag=True, help="Go back to the older checkpoint though files may have lost blocks since.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Go back to the older checkpoint though files may have lost blocks since."
+)
 @dry_run_option
 @undo_option
 @click.option("-v", "--verbose", is_flag=True, help="Show every node block of the chain.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from f2tools.options import LazyGroup
+from f2tools.groups import LazyGroup
 
 _ANALYZE = "f2tools.trace.analyze_cli"
 

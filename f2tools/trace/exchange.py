@@ -26,7 +26,7 @@ from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.ranges import cuts_of
 from f2tools.blktrace.records import classes
 from f2tools.blktrace.sources import Trace, open_trace
-from f2tools.errors import Usage
+from f2tools.errors import Taken
 
 MINUTE = 60 * 10**9
 
@@ -42,7 +42,7 @@ class Exported:
 
 
 def export(name: str, directory: str) -> Exported:
-    """Write a trace's events and requests below a new or empty directory; Usage where something is in it."""
+    """Write a trace's events and requests below a new or empty directory; Taken where something is in it."""
     pyarrow, _ = needed()
     trace = open_trace(name)
     with _filled(directory):
@@ -55,7 +55,7 @@ def _filled(directory: str) -> Iterator[None]:
     before = os.path.isdir(directory)
     newfile.create_directory(directory)
     if os.listdir(directory):
-        raise Usage(f"{directory}: is not empty; give a new directory")
+        raise Taken(f"{directory}: is not empty; give a new directory")
     try:
         yield
     except BaseException:

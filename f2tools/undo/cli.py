@@ -32,7 +32,7 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
       f2tools mkfs card.img -f --undo before.undo
       f2tools undo before.undo card.img
     """
-    from f2tools.device.changes.undo import apply_undo
+    from f2tools.device.changes.undo import apply_undo, size_before
 
     with _opened(file, image, devices, write=not dry_run) as device:
         if devices:
@@ -43,6 +43,15 @@ def undo(file: str, image: str, dry_run: bool, force: bool, devices: tuple[str, 
         device.flush()
     if as_json:
         print_json({**dataclasses.asdict(report), "dry_run": dry_run})
+    if size_before(file) < 0:
+        torn = "torn at its start" if report.torn else "empty"
+        click.echo(
+            f"f2tools: {printable(file)}: {torn}; nothing was restored.  The beginning of a log is written before the "
+            "image is changed: the command had changed nothing yet, unless this file was cut off since",
+            err=True,
+        )
+        click.get_current_context().exit(1)
+    if as_json:
         return
     would = "would be restored" if dry_run else "restored"
     resized = f", size {report.size_before} -> {report.size_after}" if report.size_before != report.size_after else ""

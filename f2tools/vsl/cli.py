@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import Usage
+from f2tools.groups import Group
 from f2tools.options import (
     FINDINGS_LEFT,
     CheckCommand,
@@ -38,7 +39,7 @@ class Space(Size):
         return 1 << 73 if value == WHOLE else super().convert(value, param, ctx)
 
 
-@click.group()
+@click.group(cls=Group)
 def vsl() -> None:
     """Images of a virtualized storage layer: a sparse space of 512-byte blocks over an append-only log.
 

@@ -159,7 +159,7 @@ def test_links_are_made_all_or_none(tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     (tmp_path / "links/sload.f2fs").write_text("somebody's own")
     done = subprocess.run(["f2tools", "links", tmp_path / "links"], capture_output=True, text=True, timeout=TIMEOUT)
-    assert done.returncode == 8
+    assert done.returncode == 1
     assert "--force replaces it" in done.stderr
     assert os.listdir(tmp_path / "links") == ["sload.f2fs"]
     for _ in range(2):

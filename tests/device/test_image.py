@@ -16,7 +16,7 @@ from f2tools.device import open_device
 from f2tools.device.media import image as image_module
 from f2tools.device.media.image import ImageFile, create_image, open_image
 from f2tools.device.media.multi import MultiDevice
-from f2tools.errors import DeviceError, Unsupported, Usage
+from f2tools.errors import DeviceError, Taken, Unsupported, Usage
 
 
 def allocated(path: Path) -> int:
@@ -123,7 +123,7 @@ def test_a_file_larger_than_the_host_can_hold(tmp_path: Path) -> None:
 
 def test_creating_never_overwrites(file: Path, tmp_path: Path) -> None:
     before = file.read_bytes()
-    with pytest.raises(DeviceError, match="image: it exists, and a new image is not written over it"):
+    with pytest.raises(Taken, match="image: it exists, and a new image is not written over it"):
         open_device(file, create_size=1 << 20)
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(DeviceError, match="dangling: it exists"):

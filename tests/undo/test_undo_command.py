@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.images import reference
 
@@ -52,6 +55,19 @@ def test_something_that_is_no_undo_log_is_refused(tmp_path: Path) -> None:
     refused = f2tools("undo", tmp_path / "undo", image)
     assert refused.returncode == 8
     assert refused.stderr.startswith("f2tools: ")
+    assert digest(image) == before
+
+
+@pytest.mark.parametrize(("length", "said"), [(0, "empty"), (5, "torn at its start")])
+def test_a_log_without_a_beginning_is_no_success(length: int, said: str, tmp_path: Path) -> None:
+    image = reference("features").copy(tmp_path).path
+    f2tools("mkfs", image, "-f", "-q", "--undo", tmp_path / "undo")
+    before = digest(image)
+    os.truncate(tmp_path / "undo", length)
+    for words in ((), ("--dry-run",), ("--json",)):
+        done = f2tools("undo", tmp_path / "undo", image, *words)
+        assert done.returncode == 1, done.stderr
+        assert f"{said}; nothing was restored" in done.stderr
     assert digest(image) == before
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.media import mounted
 from f2tools.device.media.remote import is_url, open_remote, refuse_writing
-from f2tools.errors import DeviceError
+from f2tools.errors import DeviceError, Taken
 from f2tools.text import command_line
 
 FALLOC_FL_KEEP_SIZE = 0x1
@@ -298,12 +298,12 @@ def open_image(path: str | Path, write: bool = False) -> ImageFile:
 
 
 def create_image(path: str | Path, size_bytes: int) -> ImageFile:
-    """Make a new image file, all hole; DeviceError where the name is taken."""
+    """Make a new image file, all hole; Taken where the name is."""
     name = os.fspath(path)
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError:
-        raise DeviceError(
+        raise Taken(
             f"{name}: it exists, and a new image is not written over it; choose another name, or remove it first"
         ) from None
     except (OSError, ValueError) as error:

@@ -1,39 +1,23 @@
-"""Patterns for paths on a volume, as a shell has them: `*`, `?` and `[...]` match within one name.
-
-A name that starts with a dot is matched only by a pattern that does.  A file whose name looks like a pattern is found
-by that name.
-"""
+"""Patterns for paths on a volume, as a shell has them; and the paths that begin as what was typed so far."""
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_FT_DIR
-from f2tools.text import join
+from f2tools.text import expanded
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
-_MAGIC = re.compile(rb"[*?[]")
-
 
 def expand(volume: Volume, pattern: bytes) -> list[bytes]:
-    """The paths that a pattern means, sorted; a path without a wildcard as it is, and nothing where none matches."""
-    if _MAGIC.search(pattern) is None or _is_there(volume, pattern):
-        return [pattern]
-    found = [b"/"] if pattern.startswith(b"/") else [b""]
-    for part in filter(None, pattern.split(b"/")):
-        if _MAGIC.search(part) is None:
-            paths = (join(directory, part) for directory in found)
-            found = [path for path in paths if _is_there(volume, path)]
-            continue
-        found = [join(directory, name) for directory in found for name in _names(volume, directory, part)]
-    return sorted(found)
+    """The paths that a pattern means; `text.expanded` says how."""
+    return expanded(pattern, partial(_is_there, volume), partial(_names, volume))
 
 
 def expand_all(volume: Volume, paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,14 +42,12 @@ def beginning(volume: Volume, path: bytes) -> list[tuple[bytes, bool]]:
     return sorted(found)
 
 
-def _names(volume: Volume, directory: bytes, pattern: bytes) -> list[bytes]:
-    """Names in a directory that match; none if it is not a directory, or can't be read."""
+def _names(volume: Volume, directory: bytes) -> list[bytes]:
+    """Names in a directory; none if it is not a directory, or can't be read."""
     with suppress(OSError, F2fsError):
-        inode = volume.path(directory or b"/").inode
+        inode = volume.path(directory).inode
         if inode.is_dir:
-            names = [entry.name for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
-            hidden = pattern.startswith(b".")
-            return [name for name in names if fnmatch.fnmatchcase(name, pattern) and (hidden or name[:1] != b".")]
+            return [entry.name for entry in volume.dirs.entries(inode) if entry.name not in (b".", b"..")]
     return []
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import F2fsError, Unsupported, Usage
-from f2tools.options import Size, image_argument, key_option, say_waiting
+from f2tools.options import Address, Size, image_argument, key_option, say_waiting
 from f2tools.text import printable
 from f2tools.version import __version__
 
 if TYPE_CHECKING:
     from f2tools.forensics.tsk.meta import Case, Clock, File
 
-CONTEXT = {"help_option_names": ["--help"]}  # -h means something else in them
+CONTEXT = {"help_option_names": ["--help"]}  # where -h means something else
 FORMATS = ("raw", "aff", "afd", "afm", "afflib", "ewf", "vmdk", "vhd", "vhdx", "qcow2", "sparse", "split")
 SECTOR = 512
 
@@ -215,7 +215,7 @@ def _zeros(out: Any, count: int) -> None:
         count -= 1 << 20
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @tsk_options
 @click.argument("inode")
 @click.option("-r", "runs", is_flag=True, help="Runs of blocks, instead of each block.")
@@ -241,7 +241,7 @@ def istat(
 
 @click.command(context_settings=CONTEXT)
 @tsk_options
-@click.argument("blkaddr", type=click.IntRange(min=0), required=False)
+@click.argument("blkaddr", type=Address(), required=False)
 @click.argument("count", type=click.IntRange(min=1), default=1)
 @click.option("-a", "ascii_", is_flag=True, help="As characters; what is none is a dot.")
 @click.option("-h", "hexadecimal", is_flag=True, help="As a hex dump.")
@@ -283,7 +283,7 @@ def blkcat(
         sys.stdout.buffer.flush()
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @tsk_options
 @click.option("-t", "only_type", is_flag=True, help="Only the type.")
 @_zone_options

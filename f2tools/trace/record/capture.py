@@ -21,7 +21,7 @@ from typing import Any
 
 from f2tools import newfile
 from f2tools.blktrace.numbers import device_of
-from f2tools.errors import DeviceError, F2fsError, Usage
+from f2tools.errors import DeviceError, F2fsError, Taken
 
 STAT_NAMES = (
     "reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms",
@@ -65,7 +65,7 @@ def record(asked: Recording) -> int:
         str(directory)
     )  # blktrace opens its files by name, so nobody else may change this directory
     if any(directory.iterdir()):
-        raise Usage(f"{directory}: not empty; a recording has a directory of its own")
+        raise Taken(f"{directory}: not empty; a recording has a directory of its own")
     kept: dict[str, Any] = {"format": 1, "device": device, "command": asked.command, "started": time.time()}
     kept["offset"] = partition_offset(device)
     with Signals() as signals:
