@@ -1,4 +1,4 @@
-"""Files in blocks that no living file owns, found by what they begin with, and who owned them by the summaries.
+"""Files in blocks that no living file owns, found by their first bytes, and their owners by the summaries.
 
 A file goes on in the blocks that follow, as long as the summaries name the same owner and the next offset, and then
 wherever the summaries say that the next offsets of this owner lie, where only one block claims that.  Nothing else is
@@ -27,8 +27,8 @@ from f2tools.forensics.endings import end_of
 from f2tools.forensics.remembered import Owner, Remembered
 from f2tools.forensics.unowned import windows
 
-HEAD_BYTES = 8192  # by which a type is told
-MOST_BYTES = 64 << 20  # of one file without an end that is known
+HEAD_BYTES = 8192  # first bytes that tell a type
+MOST_BYTES = 64 << 20  # of one file whose end is not known
 WRITE_AT_ONCE = 1 << 20
 
 
@@ -42,7 +42,7 @@ class Carved:
     owner: Owner | None
     inline: int | None = None  # it lies in an inode: the byte in the block where it begins
     size: int = 0  # bytes; whole blocks where the end isn't known
-    end_by: str | None = None  # what says where it ends: format, or inode; None where nothing does
+    end_by: str | None = None  # what tells its end: format, or inode; None where nothing does
     gathered: int = 0  # blocks that don't follow the one before them on the disk
     file: str | None = None
 
@@ -76,7 +76,7 @@ def runs(blkaddrs: list[int]) -> list[tuple[int, int]]:
 
 
 class Carver:
-    """Carves one volume; `remembered` tells of owners."""
+    """Carves one volume; `remembered` knows the owners."""
 
     def __init__(self, volume: Volume, remembered: Remembered, wanted: tuple[str, ...] = ()) -> None:
         known = {kind.extension for kind in filetype.TYPES} | {kind.mime.partition("/")[0] for kind in filetype.TYPES}
@@ -91,7 +91,7 @@ class Carver:
         self.unreadable: list[int] = []
 
     def run(self, advance: Callable[[int], None] | None = None) -> list[Carved]:
-        """All that is found, in the order of the disk."""
+        """Everything that is found, in the order of the disk."""
         found: list[Carved] = []
         going: Carved | None = None
         before: tuple[int, Any] | None = None  # address and summary of the block before
@@ -143,7 +143,7 @@ class Carver:
         return None
 
     def _inline(self, blkaddr: int, block: NDArray[np.uint8], entry_type: int, entry: Any) -> Carved | None:
-        """A file that lies in an inode which nobody needs any more."""
+        """A file inside an inode that is no longer in use."""
         ino = int.from_bytes(block[-NodeFooter.size + 4 : -NodeFooter.size + 8].tobytes(), "little")
         if entry[0] != ino:
             return None
@@ -197,7 +197,7 @@ class Carver:
         end = end_of(carved.extension, data)
         carved.end_by = None if end is None else "format"
         if end is None and carved.owner is not None and carved.owner.ino is not None:
-            # a size that fills other blocks than these is another version's, or that of the number's next use
+            # a size that needs another number of blocks is another version's, or of the number's next use
             sizes = [size for size in self._remembered.sizes(carved.owner.ino) if 0 < size <= len(data)]
             if sizes and all(-(-size // block) == len(carved.blkaddrs) for size in sizes):
                 end, carved.end_by = sizes[-1], "inode"

@@ -2,7 +2,7 @@
 
 `case.json` says of every examination when, by whom, with which version and arguments, and the hashes of the image then;
 each entry holds the hash of the one before, so that none can be changed or left out unseen.  Nothing is written over:
-an image that is examined again gets a further report, and where its hash is another one, that is said.
+an image that is examined again gets a further report, which says so if its hash has changed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def add(directory: str, reports: Sequence[dict[str, Any]], arguments: Sequence[s
 
 
 def _free_name(directory: str, name: str) -> str:
-    """A name for the reports on an image, that nothing in the directory has."""
+    """An unused name in the directory for the reports on an image."""
     plain = "".join(c if c.isalnum() or c in "-_.@+" else "_" for c in name).lstrip(".") or "image"
     found, number = plain, 1
     while os.path.lexists(os.path.join(directory, found)) or found in (CASE, PAGE):
@@ -108,7 +108,7 @@ def _entry(
 
 
 def _same(before: dict[str, Any], image: dict[str, Any], files: list[dict[str, Any]]) -> bool | None:
-    """Whether an image is as it was; None where there are no hashes to tell."""
+    """Whether an image is unchanged; None where there are no hashes to compare."""
     pairs = [(before["content"], image.get("content"))]
     pairs += [(one["hashes"], other["hashes"]) for one, other in zip(before["files"], files, strict=False)]
     told = [one == other for one, other in pairs if one and other]

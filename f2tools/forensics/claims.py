@@ -1,7 +1,7 @@
-"""Which node claimed each data block last, by all nodes that are still there, whether they count or not.
+"""Which node claimed each data block last, by all nodes that are still there, valid or not.
 
-Together with the summaries this tells whether a block still holds what an old node points to: a later claim of somebody
-else means that it was overwritten.
+Together with the summaries this tells whether a block still holds what an old node points to: a later claim by another
+file means that it was overwritten.
 """
 
 from __future__ import annotations

@@ -160,10 +160,10 @@ def undelete(
     as_json: bool, index_path: str | None, keys: tuple[str, ...], devices: tuple[str, ...],
     layout: Layout | None, force: bool,
 ) -> None:  # fmt: skip
-    """Bring back deleted files, with their paths, attributes and times, and say how sure that is.
+    """Bring back deleted files, with their paths, attributes and times, and say how certain that is.
 
-    PATTERN selects by path or name, as in a shell; of a directory, all that was in it.  Owners, ACLs, devices,
-    set-user-ID bits and what else gives power come back only on request, as from an archive.
+    PATTERN selects by path or name, as in a shell; a directory stands for everything that was in it.  Owners, ACLs,
+    devices, set-user-ID bits and whatever else gives rights come back only on request, as from an archive.
 
     \b
     Grades:

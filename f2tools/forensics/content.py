@@ -1,6 +1,6 @@
-"""What an old inode points to, block by block, and what of it is still there.
+"""The blocks that an old inode points to, and which of them are still there.
 
-A block counts as the file's own when nobody wrote to it later: the last claim by any node is the one that the version
+A block counts as the file's own when nothing wrote to it later: the last claim by any node is the one that the version
 follows, and the summary names the same node and place.  What is read is what counts; the rest are gaps.
 """
 
@@ -60,7 +60,7 @@ class FileMap:
 
     rows: NDArray[Any]
     missing: list[tuple[int, int]] = field(default_factory=list)
-    reserved: int = 0  # blocks below i_size that were promised and not written
+    reserved: int = 0  # blocks below i_size that were reserved and not written
 
 
 class _Walk(NamedTuple):
@@ -119,7 +119,7 @@ class Contents:
     # -- mapping --------------------------------------------------------------------------------------------------
 
     def map(self, volume: PastVolume, inode: Inode) -> FileMap:
-        """All that an inode points to through the nodes that the volume's NAT knows; damage leaves gaps in it."""
+        """What an inode points to through the nodes that the volume's NAT knows; damage leaves gaps in it."""
         if inode.has_inline_data or inode.has_inline_dentry or inode.i_flags & F2FS_DEVICE_ALIAS_FL:
             return FileMap(np.zeros(0, ROW))
         stop = min(volume.data.block_count(inode), 1 << 40)
@@ -217,7 +217,7 @@ class Contents:
     def _of_next_life(self, life: Life, version: InodeVersion, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which claims were made by a later use of the same number.
 
-        The version that summary and NAT keep is of no help: it begins at 0 again when a number is used again.
+        The version in summary and NAT does not help: it begins at 0 again when a number is used again.
         """
         if life.ends == FOREVER:
             return np.zeros(ranks.size, np.bool_)
@@ -354,7 +354,7 @@ class Contents:
     def settled(
         self, life: Life, version: InodeVersion, content: Content, lived: int, gone_ns: int | None
     ) -> str | None:
-        """None where the content is sure to be what the inode's mtime stands for, else why not.
+        """None where the content certainly belongs to the inode's mtime, else why that is uncertain.
 
         A checkpoint writes inodes, not the data that waits in memory.  That it was written before is known of an
         fsync, and of a file that stayed as it was for longer than data waits.  It was there before the age `lived`,

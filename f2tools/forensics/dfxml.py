@@ -1,7 +1,7 @@
 """The states of all files as Digital Forensics XML, valid by its schema: where bytes lie, hashes, times.
 
-A fileobject is a state: what lives, what was deleted, an older version.  What F2FS alone has stands in elements of
-another namespace behind it, as the schema wants it.
+A fileobject is a state: a living file, a deleted one, an older version.  What only F2FS has is in elements of another
+namespace after it, as the schema requires.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _inode(inode: InodeVersion, living: int, deleted_ns: int | None) -> Iterator
 
 
 def _runs(run: Undelete, found: Found, base: int | None) -> Iterator[str]:
-    """Where the bytes lie that are there; of a hole and of what is gone nothing."""
+    """Where the bytes lie that are still there; nothing for holes and what is gone."""
     content = found.content
     assert content is not None
     inode, size = content.inode, run.past.geo.block_size

@@ -1,4 +1,4 @@
-"""Whether a file that is said to be an index is one: it may come from an enemy, and all that reads it believes it.
+"""Whether a file that is given as an index is one: it may come from an attacker, and its readers trust it.
 
 It is read as it lies there, without a journal and without writing beside it.  Its schema must be that of an index to
 the letter, so that no view, trigger or computed column of it is ever run; its pages must be sound, so that no query is
@@ -72,7 +72,7 @@ def check_values(db: sqlite3.Connection, name: str, geo: Geometry) -> None:
 
 
 def _rule(table: str, column: str, kind: str, geo: Geometry) -> str:
-    """What is true of each value of a column, as SQL."""
+    """The condition on each value of a column, as SQL."""
     full = f"{table}.{column}"
     if kind == "INTEGER":
         low, high = 0, 0xFFFFFFFF

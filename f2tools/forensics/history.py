@@ -143,7 +143,7 @@ class History:
         return said or ["written again"]
 
     def _entries(self, life: Life, old: InodeVersion, new: InodeVersion) -> Iterator[str]:
-        """What came into a directory and what went."""
+        """The names that were added to a directory, and those that were removed."""
         for ino, links in self.names.links.items():
             for link in links:
                 if link.dir != life.ino:
@@ -156,7 +156,7 @@ class History:
     # -- content --------------------------------------------------------------------------------------------------
 
     def pick(self, versions: list[Version], name: str) -> Version:
-        """The version called so; Usage where there is none."""
+        """The version with this id; Usage where there is none."""
         for version in versions:
             if version.id == name:
                 return version

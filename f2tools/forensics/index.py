@@ -1,7 +1,7 @@
-"""The index of an image: what the scan found, held against NAT, SIT and SSA, as tables of an SQLite database.
+"""The index of an image: what the scan found, compared with NAT, SIT and SSA, as tables of an SQLite database.
 
-`build_index` makes one, in a file or for the moment; `open_index` takes one that exists or makes it.  The schema is the
-text `SCHEMA`, with a comment for each column, and stands in docs/forensics.md.
+`build_index` makes one, in a file or a temporary one; `open_index` takes one that exists or makes it.  The schema is
+the text `SCHEMA`, with a comment for each column, and stands in docs/forensics.md.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Index:
         self.path = path
 
     def meta(self) -> dict[str, Any]:
-        """What the index says of itself and of its image."""
+        """What the index says about itself and its image."""
         rows = self.db.execute("SELECT key, value FROM meta LIMIT ?", (MOST_META,))
         return {key: json.loads(value) for key, value in rows}
 
@@ -168,7 +168,7 @@ class Index:
 def open_index(
     volume: Volume, path: str | os.PathLike[str] | None = None, advance: Callable[[int], None] | None = None
 ) -> Index:
-    """The index at `path`, Usage where it is of another image or state; made for the moment where no path is given."""
+    """The index at `path`, Usage where it is of another image or state; without a path, a temporary one."""
     if path is None:
         return build_index(volume, None, advance)
     name = os.fspath(path)
@@ -218,7 +218,7 @@ def build_index(
 
 
 def _create(name: str) -> None:
-    """Make the file of an index; SQLite would not say why it can't."""
+    """Make the file of an index; SQLite would not say why that fails."""
     try:
         os.close(newfile.create(name))
     except FileExistsError:
@@ -229,7 +229,7 @@ def _create(name: str) -> None:
 
 
 def _unwritten(name: str | None, error: sqlite3.Error) -> DeviceError:
-    """What SQLite says of a full disk, for one who has never heard of SQLite."""
+    """SQLite's error about a full disk, for a user who has never heard of SQLite."""
     if name is None:
         return DeviceError(
             f"the temporary index can't be kept: {error}; $SQLITE_TMPDIR names a directory with more room"
@@ -439,7 +439,7 @@ class _Builder:
             self.db.executemany(f"INSERT INTO node ({columns}) VALUES ({marks})", zip(*values, strict=True))
 
     def _directories(self, nodes: NDArray[Any]) -> None:
-        """Insert the blocks that look like a directory's, unless a file that is none owns them.
+        """Insert the blocks that look like a directory's, unless an inode that is no directory owns them.
 
         Whose they are `.` says; else the summary names a node, and that node its inode.
         """

@@ -1,7 +1,7 @@
 """Sets of hashes of known files: plain lists, md5sum's output, hashdeep's, and the CSV of NSRL's RDS; read and written.
 
-A set may have hundreds of millions of rows, an image has fewer files: the hashes of the image's files are held, and the
-set goes by once.
+A set may have hundreds of millions of rows, an image has fewer files: the hashes of the image's files are kept in
+memory, and the set is read once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def living(volume: Volume, problems: list[str]) -> Iterator[Hashed]:
 
 
 def deleted(run: Undelete) -> Iterator[Hashed]:
-    """Deleted files of which all is left, with their hashes."""
+    """Deleted files whose content is complete, with their hashes."""
     for found in run.deleted():
         sums = run.hashes(found, HASHES)
         if sums is not None and found.inode is not None:
@@ -84,7 +84,7 @@ def deleted(run: Undelete) -> Iterator[Hashed]:
 
 
 def mark(files: Iterable[Hashed], sets: Iterable[str]) -> None:
-    """Note in each file which of these sets know it; Usage for a file that is no set of hashes."""
+    """Note in each file which of these sets know it; Usage for a file that is not a set of hashes."""
     wanted: dict[str, list[Hashed]] = {}
     for one in files:
         for value in one.sums.values():

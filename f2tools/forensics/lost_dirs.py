@@ -1,4 +1,4 @@
-"""Directories of a view of which blocks are gone: their names from what inodes and other versions of them say."""
+"""Directories of a view that lost blocks: their names from what inodes and other versions of them say."""
 
 from __future__ import annotations
 

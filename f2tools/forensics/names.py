@@ -1,7 +1,7 @@
 """Which names each inode had, when, and in which directory: the past of all directories, version by version.
 
 A directory's entries are compared from checkpoint to checkpoint; an entry that was there in some of them is a *link*.
-What no version of a directory tells, freed slots and the inode's own i_name and i_pino do.
+Where no version of a directory tells, freed slots and the inode's own i_name and i_pino do.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class LinkHistory:
             before = here
 
     def _blocks(self, life: Life, version: InodeVersion, limit: int, before: dict[int, int]) -> dict[int, int]:
-        """Directory block -> address, those that still hold what they held then; -1: the inode itself.
+        """Directory block -> address, for those that still hold what they held then; -1: the inode itself.
 
-        Of a block that is lost the state before counts: that its entries went can't be said.
+        A lost block counts with its state before, as nothing says that its entries were removed.
         """
         inode = self.past.inode(version)
         if inode.has_inline_dentry:
@@ -196,7 +196,7 @@ class LinkHistory:
     def directory_path(self, ino: int, age: int) -> bytes:
         """The path of a directory at an age, without slashes at its ends; `#number` where it ends in the unknown.
 
-        What is very deep or very long begins at a directory by its number too.
+        A very deep or very long path also begins at a directory by its number.
         """
         below: dict[int, bytes] = {}  # the way up, with the name of each
         top = ino
@@ -289,7 +289,7 @@ class LinkHistory:
     def _there_until(self, link: Link, depth: int) -> int:
         """The age before which a name is known to have been there.
 
-        Of a directory that went with all that was in it no version lacks the name: it goes as the directory does.
+        Where a directory was removed with everything in it, no version lacks the name: it goes with the directory.
         """
         directory = self.past.life_at(link.dir, link.since)
         if directory is None:

@@ -17,7 +17,7 @@ from f2tools.f2fs.layout.footers import CP_VER_LOW
 
 
 def age(cp_ver: NDArray[Any], newest: int) -> NDArray[np.int64]:
-    """cp_ver of footers relative to the newest checkpoint, 0 or less; more than 0 for what can't be of this volume."""
+    """cp_ver of footers relative to the newest checkpoint, 0 or less; more than 0 for blocks not of this volume."""
     low = cp_ver.astype(np.uint64) & np.uint64(CP_VER_LOW)
     return ((low.astype(np.int64) - (newest & CP_VER_LOW) + (1 << 31)) & CP_VER_LOW) - (1 << 31)
 

@@ -1,4 +1,4 @@
-"""What other commands say of an image.  Tools don't import each other: they are run, as anybody would."""
+"""What other commands say about an image.  Tools don't import each other: they are run like any program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owned each block last, according to the summaries, for many blocks at once.
+"""The last owner of each block, according to the summaries, for many blocks at once.
 
 The SSA remembers the last owner of a block, whether that still points to it or not.  Open logs have theirs in the
 checkpoint, as far as they were written; beyond, the SSA still has those of the segment's life before.

@@ -159,7 +159,7 @@ class Past:
         return max((time for _, time in self._set_times[low:high]), default=None)
 
     def time_before(self, age_: int) -> int | None:
-        """The time at the end of the ages before one, as far as it is known."""
+        """The time at the end of the ages before one, if it is known."""
         at = bisect_left(self._set_times, age_, key=lambda item: item[0])
         return self._set_times[at - 1][1] if at else None
 
@@ -297,7 +297,7 @@ class Past:
         return list(dict.fromkeys((self.rank_at(version.age), late)))
 
     def volume_of(self, life: Life, version: InodeVersion, limit: int) -> PastVolume:
-        """The volume as far as this file is concerned: its own nodes, those that had been written by then."""
+        """The volume as this file needs it: with the file's own nodes that had been written by then."""
         ranks = self._others_of(life.ino)
         begin = int(np.searchsorted(self.ages, life.first.age, "left"))
         ranks = ranks[np.searchsorted(ranks, begin) : np.searchsorted(ranks, limit)]
@@ -360,7 +360,7 @@ class TimeNat:
         return self._past.geo.max_nid
 
     def load(self) -> None:
-        """There is nothing to be read."""
+        """Nothing has to be read."""
 
     def lookup(self, nids: NDArray[Any]) -> NDArray[Any]:
         """The entries of these nids, dtype NatEntry.dtype."""

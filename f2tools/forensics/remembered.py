@@ -1,4 +1,4 @@
-"""Whose a block was, in words: the owner that the summaries remember, with its number and path."""
+"""The former owner of a block: the one that the summaries remember, with its number and path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_DEPTH = 256  # directories between a file and the root
 
 
 class Owner(NamedTuple):
-    """Who owned a block: `ino` and `path` as far as they are known, `path` by what inodes remember of their names."""
+    """The owner of a block: `ino` and `path` as far as they are known, `path` by the names that inodes remember."""
 
     kind: str  # node, data
     nid: int

@@ -1,6 +1,6 @@
 """Names that are left in freed slots and old directories, and belong to a file that is known under another name.
 
-A name and a number alone don't tell: numbers are used again.  A name counts as one that a file had before when one
+A name and a number alone prove nothing: numbers are used again.  A name counts as one that a file had before when one
 use of the number, of the same kind, had the same name in another directory; or when the number had one use that is
 known, of the same kind, and either the name stands in the file's own directory, or a version of its directory had it
 and the inode was changed after its content, as by a rename.
@@ -31,7 +31,7 @@ class Renames:
                 self._former.setdefault((ino, life.generation), []).append((directory, name, ino))
 
     def _whose(self, directory: int, name: bytes, ino: int, kind: int) -> Life | None:
-        """The life that had a name before; None where the name is none of this kind, or it can't be told."""
+        """The life that had a name before; None where the name is not of this kind, or it can't be told."""
         every = self._past.lives_of.get(ino, [])
         lives = [life for life in every if file_type(life.last.mode) == kind]
         names = [self._own(life) for life in lives]

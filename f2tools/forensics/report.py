@@ -1,7 +1,7 @@
 """A report on an image, as JSON and as one HTML page: what it is, what is wrong with it, what was deleted, and when.
 
-What `dump info` and `fsck` know is asked of them as commands.  The page stands alone, and whatever comes from the image
-is text in it, never markup.
+`dump info` and `fsck` are run as commands.  The page stands alone, and everything from the image is text in it, never
+markup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from f2tools.text import markup
 from f2tools.version import __version__
 
 HASH_AT_ONCE = 4 << 20
-HASHED_ANYHOW = 4 << 30  # bytes; of more, hashes are made where
+HASHED_ANYHOW = 4 << 30  # bytes; of larger images hashes are made where
 MOST_UNPACKED = 64  # times what is stored is not less
 MOST_ROWS = 5000  # of a table in the page; the JSON has all
 STYLE = """
@@ -59,7 +59,7 @@ def examine(
     *,
     hashes: bool = True,
 ) -> dict[str, Any]:
-    """All that the report says, as one value for JSON."""
+    """Everything that the report says, as one value for JSON."""
     more = [word for device in devices for word in ("--device", device)]
     info = ask("dump", "info", "--json", image, *more, *(word for key in keys for word in ("--key", key)))
     fsck = ask("fsck", "-n", "--json", image, *more)
@@ -235,7 +235,7 @@ def html_page(title: str, body: str) -> str:
 
 
 def html_text(value: object) -> str:
-    """Text from wherever: control characters and undecodable bytes as escapes, nothing of it markup."""
+    """Text from anywhere: control characters and undecodable bytes as escapes, no markup."""
     return markup(str(value))
 
 

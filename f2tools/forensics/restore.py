@@ -1,4 +1,4 @@
-"""Putting found files below a directory, under their old paths, and nowhere else.
+"""Writing recovered files below a directory, under their old paths, and nowhere else.
 
 Every name is made relative to an open directory, never through a symbolic link, and new: where something of that name
 is there already, a number is put behind it.  Gaps in a file become holes.
@@ -254,7 +254,7 @@ class Restorer:
 
 
 def _usable(name: bytes) -> bytes:
-    """A name as it can be made: what no file may be called is changed so far that it can."""
+    """A name that can be made: one that no file may have is changed as little as possible."""
     if name_problem(name) is not None:
         name = b"#" + name.replace(b"/", b"#").replace(b"\0", b"#")
     return name[:NAME_MAX]

@@ -1,7 +1,7 @@
-"""One pass over the main area: every block that is a node by its footer, every block that is a directory's by its form.
+"""One pass over the main area: every node block by its footer, every directory block by its form.
 
 Reads in address order, a window at a time, and only what the image holds data for.  Nothing is believed here: what the
-blocks say is yielded as tables, and `index` holds it against the rest of the volume.
+blocks say is yielded as tables, and `index` compares it with the rest of the volume.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def plausible_footers(geo: Geometry, footers: NDArray[Any]) -> NDArray[np.bool_]
 def _bodies_fit(
     geo: Geometry, blocks: NDArray[np.uint8], rows: NDArray[np.int64], footers: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """An inode has a type and a name that can be; what other nodes point to has a place."""
+    """An inode has a possible type and name; a node that others point to has a place."""
     fits = np.ones(rows.size, np.bool_)
     inodes = footers["nid"] == footers["ino"]
     heads = blocks[rows[inodes], :INODE_ADDR_OFFSET]

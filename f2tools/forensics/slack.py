@@ -1,8 +1,8 @@
 """What is left in places that living files own but don't use: freed slots of directories, tails of blocks and inodes.
 
-Only what isn't zero is told.  The kernel clears the rest of a page when it writes it, so tails mostly come from other
-writers, from files that shrank, and from inline content that did.  Tails of compressed clusters are not looked at;
-those of encrypted files are decrypted where there is a key, and else left out, as they can't be told from zeros.
+Only what isn't zero is reported.  The kernel clears the rest of a page when it writes it, so tails mostly come from
+other writers, from files that shrank, and from inline content that did.  Tails of compressed clusters are not looked
+at; those of encrypted files are decrypted where there is a key, and else left out, as they can't be told from zeros.
 """
 
 from __future__ import annotations

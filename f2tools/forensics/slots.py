@@ -1,7 +1,7 @@
 """The slots of a directory block or of an inline directory, used ones and those that were freed.
 
-Freeing an entry clears its bits and leaves the rest: number, hash, name.  A freed entry is taken for one as long as its
-name still has the hash that stands with it, so that half overwritten ones don't count.
+Freeing an entry clears its bits and leaves the rest: number, hash, name.  A freed entry counts as long as its name
+still has the stored hash, so that half overwritten ones don't.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNUSABLE = (b"/"[0], 0)
 
 
 class Slot(NamedTuple):
-    """An entry at a slot; `sound`: the name has the hash that stands with it."""
+    """An entry at a slot; `sound`: the name has the stored hash."""
 
     slot: int
     live: bool
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
 
 
 def read_slots(area: NDArray[np.uint8], max_nid: int, folding: bool = True, *, live_only: bool = False) -> list[Slot]:
-    """All entries, live or freed, in the order of the slots.  What can't be an entry is left out.
+    """All entries, live or freed, in the order of the slots.  Impossible entries are left out.
 
     `folding`: names may be hashed without regard to case.  With `live_only` hashes are not looked at.
     """
@@ -97,7 +97,7 @@ def directory_blocks(blocks: NDArray[np.uint8], max_nid: int) -> NDArray[np.int6
     rows = np.flatnonzero(fit)
     if not rows.size:
         return rows
-    # the first slot alone sets most of what is left apart: data that begins with zeros
+    # the first slot alone rules out most false candidates: data that begins with zeros
     tables = np.ascontiguousarray(blocks[rows, table_at:names_at]).view(DirEntry.dtype)
     lengths, types = tables["name_len"], tables["file_type"]
     good = (lengths <= F2FS_NAME_LEN).all(axis=1) & (types < len(FT_NAMES)).all(axis=1)

@@ -1,7 +1,7 @@
-"""The strings in the main area, each with its place and whose block it is in.
+"""The strings in the main area, each with its place and the owner of its block.
 
-A string goes on into the next block only where that is the next one of the same file, by the summaries: what merely
-lies side by side isn't joined.
+A string goes on into the next block only where that is the next one of the same file, by the summaries: blocks that are
+merely neighbours aren't joined.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _LEADS = ((2, 0xC3, 0xDF), (3, 0xE0, 0xEF), (4, 0xF0, 0xF4))  # of UTF-8: bytes 
 
 
 def _candidates(data: NDArray[np.uint8], encoding: str, least: int) -> list[tuple[int, int]]:
-    """(start, end) of where a string may be: runs of bytes that it could be made of.  Much quicker than the pattern."""
+    """(start, end) of where a string may be: runs of bytes that can be in one.  Much quicker than the pattern."""
     stride = 1
     if encoding == "utf-16":
         stride = 2

@@ -155,7 +155,7 @@ _L2T = {
 
 
 def _l2tcsv(run: Undelete) -> Iterator[str]:
-    """For log2timeline's readers: what one state had at one time is one row.
+    """For log2timeline's readers: the times of one state that are equal are one row.
 
     They split rows at commas and know no quotes, so a comma in a name is an escape.
     """

@@ -1,4 +1,4 @@
-"""Deleted files and older versions of living ones: what they were called, what is left of them, how sure that is."""
+"""Deleted files and older versions of living ones: their names, what is left of them, how certain that is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Found:
 
 
 class Undelete:
-    """All that can be brought back from a volume, found through its index."""
+    """Everything that can be brought back from a volume, found through its index."""
 
     def __init__(self, volume: Volume, index: Index) -> None:
         self.volume = volume
@@ -67,7 +67,7 @@ class Undelete:
             return set()
 
     def is_living(self, life: Life) -> bool:
-        """Whether a file is there for who mounts the image."""
+        """Whether a mount of the image shows a file."""
         if life.live:
             return True
         return life.ino in self._returning and life is self.past.lives_of[life.ino][-1]
@@ -88,7 +88,7 @@ class Undelete:
     def older(self) -> Iterator[Found]:
         """Older versions of files, living or not, with their content read; several where it is not clear which it was.
 
-        Of a file that lives, what it holds now is an older version too when only its metadata were changed since.
+        The present content of a living file is an older version too when only its metadata were changed since.
         """
         for life in self.past.lives:
             if life.ino in self._reserved or life.is_dir:
@@ -284,7 +284,7 @@ class Undelete:
             found.reasons.append(str(error))
 
     def hashes(self, found: Found, names: Sequence[str]) -> dict[str, str] | None:
-        """Hashes of a file's content; None of what is no file, not whole, ciphertext or damaged."""
+        """Hashes of a file's content; None where it is not a file, incomplete, ciphertext or damaged."""
         content = found.content
         if content is None or found.type != "file" or content.gaps or content.volume.locked(content.inode):
             return None

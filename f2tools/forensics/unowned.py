@@ -1,4 +1,4 @@
-"""The blocks of the main area that no living file owns, or all of them, a window at a time."""
+"""The blocks of the main area, all or those that no living file owns, a window at a time."""
 
 from __future__ import annotations
 

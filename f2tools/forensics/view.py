@@ -2,7 +2,7 @@
 
 A checkpoint that is still on the disk is read as it lies.  An older one is rebuilt from the log: of each node the
 newest block written before it.  Blocks that were written to since are known by later claims and by the summaries;
-reading one is an error, so that nothing newer is passed off as old (`lost_dirs` says what becomes of directories).
+reading one is an error, so that nothing newer is shown as old (`lost_dirs` reads such directories).
 What was overwritten in place can't be told.
 """
 
@@ -34,7 +34,7 @@ CHUNK = 1 << 16
 
 @dataclass
 class Sureness:
-    """How sure a view is: what of its tree was found and what was not."""
+    """How certain a view is: which part of its tree was found."""
 
     cp_ver: int
     exact: bool  # the checkpoint is still there
@@ -106,7 +106,7 @@ def checkpoints(past: Past) -> list[tuple[int, int]]:
 
 
 def cp_ver_of(past: Past, when: int | str) -> int:
-    """The checkpoint version that a version or a time means: of a time, the last one made by then.  Usage otherwise."""
+    """The checkpoint version that a version or a time means: the last one made by that time.  Usage otherwise."""
     known = checkpoints(past)
     if not known:
         raise Usage("nothing of the past is left")
@@ -126,7 +126,7 @@ def cp_ver_of(past: Past, when: int | str) -> int:
 
 
 def as_of(volume: Volume, when: int | str, index: Index | None = None) -> Volume:
-    """The volume as of a checkpoint version or an ISO time, read-only; `warnings` say how sure that is.
+    """The volume as of a checkpoint version or an ISO time, read-only; `warnings` say how certain that is.
 
     Closing it closes the device of `volume`, which it stands on.  Usage where nothing of that time is left.
     """
@@ -140,7 +140,7 @@ def as_of(volume: Volume, when: int | str, index: Index | None = None) -> Volume
 
 
 def view_of(past: Past, cp_ver: int) -> tuple[Volume, Sureness]:
-    """The view of one checkpoint version, and how sure it is."""
+    """The view of one checkpoint version, and how certain it is."""
     base = past.volume
     for which in ("newest", "older"):
         try:
@@ -189,7 +189,7 @@ def _written_since(past: Past, contents: Contents, limit: int) -> NDArray[np.boo
 
 
 def _look_through(past: Past, contents: Contents, view: PastVolume, cp_ver: int, age: int) -> Sureness:
-    """Walk the tree of a view and see what of it is there."""
+    """Walk the tree of a view to see which part of it is there."""
     sure = Sureness(cp_ver, exact=False)
     sure.overwritten = past.may_be_lost_before(age)
     try:

@@ -78,5 +78,5 @@ def _superblock(device: Device, layout: Layout | None, error: NotF2fs) -> SuperB
     if sb is None:
         with_it = "" if layout is None else " with this layout"
         raise NotF2fs(f"{error}; no nodes of a volume{with_it} are found either") from None
-    sb.uuid = bytes(16)  # whoever opens it again finds the same, and an index of it fits
+    sb.uuid = bytes(16)  # opening it again finds the same, and an index of it fits
     return sb

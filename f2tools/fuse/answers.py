@@ -1,4 +1,4 @@
-"""What an answer to pyfuse3 is made of: errors as FUSEError, attributes, entries."""
+"""The parts of an answer to pyfuse3: errors as FUSEError, attributes, entries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from f2tools.vfs import Attributes
 
 
 def answering(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """A method as a handler of pyfuse3: what the kernel is told is an errno, whatever goes wrong."""
+    """A method as a handler of pyfuse3: whatever goes wrong, the kernel gets an errno."""
 
     @wraps(answer)
     async def handler(self: Answers, *args: Any) -> Any:
@@ -44,7 +44,7 @@ class Answers(Served, pyfuse3.Operations):
         self.connected()
 
     async def forget(self, inode_list: Any) -> None:
-        """The kernel no longer knows these inodes; files without a name go."""
+        """Note that the kernel no longer knows these inodes; files without a name are freed."""
         for number, times in inode_list:
             self.forgotten(number, times)
 
@@ -85,7 +85,7 @@ class Answers(Served, pyfuse3.Operations):
         return entry
 
     def _by_handle(self, ino: int) -> EntryAttributes:
-        """An inode that somebody has a handle of, such as an NFS client, and that may be gone."""
+        """Check an inode to which somebody holds a handle, such as an NFS client, as it may be gone."""
         try:
             return self._entry(ino)
         except (OSError, Corrupt):

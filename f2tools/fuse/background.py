@@ -1,7 +1,7 @@
-"""What a mounted file system does unasked: checkpoints, discards, cleaning while nobody asks for anything.
+"""What a mounted file system does unasked: checkpoints, discards, cleaning while no requests come.
 
-A checkpoint comes every few seconds, and before somebody else opens the image.  Where a lease can't tell of that, it
-comes as soon as nothing is open and nothing is asked for: then little is missing whenever the image is looked at.
+A checkpoint comes every few seconds, and before another program opens the image.  Where a lease can't announce that, it
+comes as soon as no file is open and no request comes: then little is missing whenever the image is read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Tending:
         return min(wait, QUIET_SECONDS) if self._files.unsaved and not self._lease.held else wait
 
     def busy(self) -> None:
-        """Requests come: the checkpoint has its time, and nothing else."""
+        """While requests come: only the checkpoint, when it is due."""
         self._last_request = now = time.monotonic()
         self._cleaning = self._options.background_gc
         self._balance()
@@ -59,7 +59,7 @@ class Tending:
             self._checkpoint(idle=False)
 
     def idle(self) -> None:
-        """Nothing was asked for a while."""
+        """No request came for a while."""
         if not self._files.writable:
             return
         now = time.monotonic()
@@ -70,7 +70,7 @@ class Tending:
             self._cleaning = self._clean()
 
     def asked_for_image(self) -> None:
-        """Somebody else opens the image, and waits for it to be complete."""
+        """Another program opens the image, and waits for it to be complete."""
         if self._lease.asked_for:
             if self._files.writable and self._files.unsaved:
                 self._checkpoint(idle=False)
@@ -94,10 +94,10 @@ class Tending:
             self._served.failed("checkpoint", error)
 
     def _balance(self) -> None:
-        """Memory follows what is looked at, also where nothing is ever changed."""
+        """Keep memory bounded, also where files are only read."""
         try:
             self._files.balance()
-        except OSError as error:  # no room to write back: the next write is told
+        except OSError as error:  # no room to write back: the next write gets the error
             log.info("writing back: %s", error)
         except Exception as error:
             self._served.failed("writing back", error)

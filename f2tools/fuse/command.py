@@ -60,7 +60,7 @@ def mount_command(
 ) -> click.Command:  # fmt: skip
     """`f2tools GROUP mount`; `opened` takes an open image file, whether it may be written, and the command's options.
 
-    It raises what keeps the volume from being used at all; the file is closed here then.
+    It raises an error if the volume can't be used at all; then the file is closed here.
     """
 
     def mount(

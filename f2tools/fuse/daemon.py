@@ -35,7 +35,7 @@ def in_background(
 ) -> tuple[str | None, int]:
     """Run `work` in a process of its own, in its own session: (error, exit code) once it has called `ready`, or failed.
 
-    `warnings` are what is to be said to the user by then; `program` is who speaks in the system's log afterwards.
+    `warnings` are to be shown to the user by then; `program` is the name in the system's log afterwards.
     """
     read_fd, write_fd = os.pipe()
     sys.stdout.flush()
@@ -89,7 +89,7 @@ def _ended(waiting: Waiting, warnings: list[str], text: str, code: int) -> int:
 
 
 def _let_go_of_streams() -> None:
-    """Whoever reads the command's output is told that it has ended."""
+    """Close the standard output, so that its reader sees the end."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
@@ -97,7 +97,7 @@ def _let_go_of_streams() -> None:
 
 
 def _log_to_system(program: str) -> None:
-    """From now on there is nobody to read standard error."""
+    """From now on nobody reads standard error."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)

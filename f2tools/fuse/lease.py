@@ -1,10 +1,10 @@
-"""A write lease on the image: whoever opens it waits until it is complete.
+"""A write lease on the image: a program that opens it waits until it is complete.
 
-The kernel lets nobody else open a file on which a lease lies before its holder has let go, or has ended; it tells the
+The kernel lets no other program open a leased file before the holder has released the lease or ended; it tells the
 holder by a signal.  So a copy that begins right after `fusermount3 -u`, which returns before the last checkpoint is
-written, waits for that, and one that begins while the image is mounted gets a fresh checkpoint first.  A lease can be
-had on ordinary files that nobody else has open, by their owner or root; not on block devices nor on every file system.
-See fcntl(2), F_SETLEASE.
+written, waits for that, and one that begins while the image is mounted gets a fresh checkpoint first.  Leases exist for
+ordinary files that nobody else has open, for their owner or root; not on block devices nor on every file system.  See
+fcntl(2), F_SETLEASE.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Lease:
 
     @property
     def asked_for(self) -> bool:
-        """Whether somebody waits for one of the files; the kernel grants it to him in 45 seconds in any case."""
+        """Whether a program waits for one of the files; the kernel grants it after 45 seconds in any case."""
         return self.held and any(fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK for fd in self._fds)
 
     def let_go(self) -> None:
-        """Whoever waits may open the files."""
+        """Let the waiting programs open the files."""
         self.held = False
         for fd in self._fds:
             with suppress(OSError):

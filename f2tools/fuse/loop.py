@@ -1,10 +1,10 @@
 """Waiting for FUSE requests, which are served one after the other, and doing what is due in between.
 
-The engine is not made for two operations at a time, so there is nothing to schedule: whoever serves asks `wait` for the
-next request, which waits in poll(2).
+The engine does one operation at a time, so there is nothing to schedule: the server asks `wait` for the next request,
+which waits in poll(2).
 
-Where requests follow each other at once, it looks for the next one for a moment before it sleeps: to be woken, on
-another processor than the one who asks, takes longer than to answer a small request.
+Where requests follow each other at once, it polls for a moment before it sleeps: being woken, on another processor than
+the caller's, takes longer than answering a small request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-BUSY_CHECK_SECONDS = 0.5  # how often, under load, it is asked what else is due
+BUSY_CHECK_SECONDS = 0.5  # how often, under load, other work is looked for
 LOOK_SECONDS = 50e-6  # for so long the next request is looked for
 QUIET_SECONDS = 0.2  # without a request, after a signal: then the kernel has written back
 LEAVE_SECONDS = 15.0  # after a signal, whatever comes
@@ -33,7 +33,7 @@ class Background(Protocol):
         ...
 
     def idle(self) -> None:
-        """Nothing was asked for that long."""
+        """No request came for that long."""
         ...
 
     def busy(self) -> None:
@@ -68,7 +68,7 @@ class Loop:
     # -- what a server calls --------------------------------------------------------------------------------------
 
     def wait(self, fd: int) -> bool:
-        """Return when a request waits, meanwhile do what is due; False when the session is to end."""
+        """Return when a request waits, and meanwhile do what is due; False when the session should end."""
         if fd != self._fuse_fd:
             self._fuse_fd = fd
             self._poll.register(fd, select.POLLIN)
@@ -151,7 +151,7 @@ class Loop:
         return any(events & select.POLLERR for _, events in self._poll_fuse.poll(0))
 
     def wake(self) -> None:
-        """Let the loop look around; may be called from a signal handler or a thread."""
+        """Wake the loop; may be called from a signal handler or a thread."""
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
 
@@ -162,7 +162,7 @@ class Loop:
 
     @contextmanager
     def ended_by_signals(self) -> Iterator[None]:
-        """Meanwhile a signal says stop."""
+        """Within this, a signal ends the session."""
         before = {number: signal.signal(number, self.stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
         try:
             yield

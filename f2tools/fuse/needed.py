@@ -1,4 +1,4 @@
-"""Which server a mount gets, what it takes beside this package, and what to do where that is missing."""
+"""Which server a mount gets, what it needs besides this package, and what to do where that is missing."""
 
 from __future__ import annotations
 

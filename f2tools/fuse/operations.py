@@ -2,7 +2,7 @@
 
 Every request is served to its end before the next one.  The kernel checks permissions (`default_permissions`), keeps
 names, attributes and pages for as long as it likes, and writes pages back; what it can't know (flags of files, other
-spellings of a name, set-user-ID bits that a write takes away) is seen to here.
+spellings of a name, set-user-ID bits that a write takes away) is handled here.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Handlers(Answers):
         ino = fh & NUMBER
         cached = self.enable_writeback_cache
         written = self.files.write(ino, off, buf, stamp=not cached)
-        while cached and written < len(buf):  # of a page that it writes back the kernel takes no part; an error it does
+        while cached and written < len(buf):  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, off + written, buf[written:], stamp=False)
         self.bytes_written += written
         if fh & UNPRIVILEGED:
@@ -280,7 +280,7 @@ class Handlers(Answers):
 
 
 def _stand_in(item: DirEntry) -> EntryAttributes:
-    """An entry whose inode can't be read: it is listed, and whoever asks more is told the error."""
+    """An entry whose inode can't be read: it is listed, and looking it up gives the error."""
     entry = EntryAttributes()
     entry.st_ino = pyfuse3.InodeT(item.ino)
     entry.st_mode = pyfuse3.ModeT(item.kind or stat.S_IFREG)

@@ -9,7 +9,7 @@ from typing import Literal
 from f2tools.errors import Usage
 from f2tools.vfs import MOST_ID
 
-# what the kernel or mount(8) knows and passes on in an fstab line; no affair of ours
+# options of the kernel or mount(8) that an fstab line passes on; ignored here
 IGNORED = {
     "rw", "defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "default_permissions", "async",
     "group", "owner", "silent", "loud", "lazytime", "nolazytime", "diratime", "nodiratime", "iversion", "noiversion",
@@ -21,7 +21,7 @@ FOR_KERNEL = {"allow_other", "allow_root", "nodev", "dev", "nosuid", "suid", "no
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a file system is served; `server` is None where whichever there is will do."""
+    """How a file system is served; `server` is None for any available one."""
 
     server: Literal["pyfuse3", "direct"] | None = None
     read_only: bool = False

@@ -1,7 +1,7 @@
-"""The server that libfuse and pyfuse3 are.
+"""The server by libfuse and pyfuse3.
 
-pyfuse3 is given, in the place of trio, a loop that waits for the next request and calls nothing else.  That saves most
-of the time that a small request takes.
+pyfuse3 gets, in place of trio, a loop that waits for the next request and calls nothing else.  That saves most of the
+time that a small request takes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Pyfuse:
             pyfuse3.trio = sys.modules["trio"]  # type: ignore[attr-defined]
 
     def unmount(self) -> None:
-        """Nothing is served any more; unmounted, if that is not so already."""
+        """Stop serving; unmount, if that was not done yet."""
         pyfuse3.close(unmount=True)
 
 
@@ -65,7 +65,7 @@ class _Raw(str):
 
 
 def of_interest(record: logging.LogRecord) -> bool:
-    """Not that an answer came too late: what is asked last, while it is unmounted, the kernel doesn't wait for."""
+    """Leaves out the error of a late answer: the kernel doesn't wait for the last requests while it unmounts."""
     return not ("fuse_reply_* failed" in str(record.msg) and os.strerror(errno.ENOENT) in record.getMessage())
 
 
@@ -100,7 +100,7 @@ class _Nursery:
 
 
 class _InTriosPlace:
-    """What pyfuse3 uses of the module trio."""
+    """The part of the module trio that pyfuse3 uses."""
 
     name = "f2tools"  # as a task has one
     ClosedResourceError = ClosedResourceError

@@ -53,14 +53,14 @@ class Served:
         self.when_connected: Callable[[], None] | None = None
 
     def connected(self) -> None:
-        """The kernel and we have agreed on what both can do."""
+        """Note the agreement with the kernel on what both support."""
         if self.when_connected is not None:
             self.when_connected()
 
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def failed(self, what: str, error: Exception) -> int:
-        """Something that should not be: say so, stop writing where the volume may be amiss; the errno to answer."""
+        """An unexpected error: report it, stop writing where the volume may be damaged; returns the errno to answer."""
         if isinstance(error, Unsupported):
             self.say_once(f"{what}: {error}")
             return errno.EOPNOTSUPP
@@ -92,7 +92,7 @@ class Served:
         return self._root_ino if node == ROOT_NODE else node
 
     def told(self, ino: int) -> None:
-        """The kernel is told of an inode, once more."""
+        """Count that the kernel was told of an inode."""
         known = self._known
         count = known.get(ino)
         if count is None:
@@ -103,7 +103,7 @@ class Served:
             known[ino] = count + 1
 
     def forgotten(self, node: int, times: int) -> None:
-        """The kernel has forgotten it, so often as it was told of it; a file without a name goes."""
+        """Count how often the kernel has forgotten an inode; a file without a name is then freed."""
         ino = self.ino_of(node)
         left = self._known.get(ino, 0) - times
         if left > 0:
@@ -121,7 +121,7 @@ class Served:
     def give_back_deleted(self) -> bool:
         """Give back the space of files that nobody has open; whether there was any.
 
-        The kernel tells with a delay that it forgets what was deleted, and the room may be needed before.
+        The kernel says with a delay that it has forgotten a deleted file, and the space may be needed before.
         """
         if not self.writable or self.files.broken:
             return False
@@ -136,7 +136,7 @@ class Served:
         return bool(self._open)
 
     def opened(self, ino: int, flags: int, uid: int) -> int:
-        """A file is open once more; the handle that the kernel gets."""
+        """Count a file as open; the handle that the kernel gets."""
         self._open[ino] = self._open.get(ino, 0) + 1
         if flags & FMODE_EXEC:
             self._running[ino] = self._running.get(ino, 0) + 1
@@ -145,7 +145,7 @@ class Served:
         return ino | UNPRIVILEGED if writes and uid else ino
 
     def closed(self, handle: int) -> None:
-        """A handle is closed; the file stays for as long as the kernel knows its inode."""
+        """Close a handle; the file stays for as long as the kernel knows its inode."""
         ino = handle & NUMBER
         for counts in (self._open, self._running) if handle & EXECUTED else (self._open,):
             left = counts.pop(ino, 1) - 1
@@ -178,7 +178,7 @@ class Served:
     # -- privileges -------------------------------------------------------------------------------------------------
 
     def new_mode(self, parent: int, mode: int, uid: int, gid: int, pid: int) -> int:
-        """Nobody makes a set-group-ID file for a group that he is not in."""
+        """Drop set-group-ID from a new file of a group that the caller is not in."""
         if mode & stat.S_ISGID and uid:
             above = self.files.attributes(parent)
             if above.mode & stat.S_ISGID and not in_group(above.gid, uid, gid, pid):
@@ -220,7 +220,7 @@ def privileged(mode: int) -> int:
 
 
 def in_group(wanted: int, uid: int, gid: int, pid: int) -> bool:
-    """Whether who asks is in a group; root is in all."""
+    """Whether the caller is in a group; root is in all."""
     if uid == 0 or gid == wanted:
         return True
     try:

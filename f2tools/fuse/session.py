@@ -22,7 +22,7 @@ DIRTY_PERCENT = 10
 
 
 class Server(Protocol):
-    """What carries requests from the kernel to a file system."""
+    """A server, which carries requests from the kernel to a file system."""
 
     @property
     def served(self) -> Served:
@@ -38,7 +38,7 @@ class Server(Protocol):
         ...
 
     def unmount(self) -> None:
-        """Nothing is served any more; unmounted, if that is not so already."""
+        """Stop serving; unmount, if that was not done yet."""
         ...
 
 
@@ -63,8 +63,8 @@ def serve(
 ) -> None:
     """Mount, say that it is `ready`, and serve until it is unmounted; the file system is closed then.
 
-    `image` and `directory` are absolute.  `leased`: descriptors of the files of a writable image; whoever opens one of
-    them waits for a checkpoint.
+    `image` and `directory` are absolute.  `leased`: descriptors of the files of a writable image; a program that opens
+    one of them waits for a checkpoint.
     """
     status: Status | None = None
     try:
@@ -97,15 +97,15 @@ def serve(
 
 
 def _show_image(tending: Tending, lease: Lease, loop: Loop) -> None:
-    """Somebody else opens the image; when he has closed it, the next one is to wait again."""
+    """Another program opens the image; when it has closed it, the next one should wait again."""
     if loop.unmounted:
-        return  # he waits for the last checkpoint
+        return  # it waits for the last checkpoint
     tending.asked_for_image()
     loop.after_requests(lease.settle)
 
 
 def _close(files: FileSystem, status: Status | None) -> None:
-    """The last checkpoint; who waits for it is told how that went."""
+    """Make the last checkpoint, and tell those who wait for it how that went."""
     said: str | None = "the last checkpoint could not be written"
     try:
         files.close()

@@ -1,9 +1,7 @@
-"""What a mount is doing, for who asks: a socket by the mount point's name, and the numbers that it hands out.
+"""The status of a mount on request: a socket by the mount point's name, and the numbers that it sends.
 
-Who unmounts can also ask to be told how the mount ended.
-
-The socket lies in a directory that is its user's alone, and both sides look at who is at the other end: nobody else
-gets an answer, and nobody else's is believed.
+An unmounting program can also ask to be told how the mount ended.  The socket is in a directory that only its user can
+enter, and both sides check who is at the other end: nobody else gets an answer, and nobody else's answer is believed.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ SHAPE: dict[str, Any] = {
 class Status:
     """Listens while a `with` lasts; `fd` is None where there is no place for a socket.
 
-    `waiting` are those who want to know how the mount ends; `tell` them once all is on the disk.
+    `waiting` are those who want to know how the mount ends; `tell` them once everything is on the disk.
     """
 
     def __init__(self, path: Path, image: str, directory: str, served: Served, tending: Tending) -> None:
@@ -80,7 +78,7 @@ class Status:
                     self._path.unlink()
 
     def answer(self) -> None:
-        """Somebody asks."""
+        """Answer a connection."""
         assert self._socket is not None
         with suppress(OSError):
             connection, _ = self._socket.accept()
@@ -96,7 +94,7 @@ class Status:
                     stack.pop_all()
 
     def tell(self, error: str | None) -> None:
-        """Tell who waits for it that the mount has ended, and how."""
+        """Tell those who wait that the mount has ended, and how."""
         for connection in self.waiting:
             with suppress(OSError), connection:
                 connection.sendall(json.dumps({"error": error}).encode())
@@ -129,7 +127,7 @@ def runtime_directory() -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """The directory, there and nobody else's; PermissionError where another user made it before."""
+    """Make the private directory for sockets; PermissionError where another user made it before."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(directory)
 
@@ -142,7 +140,7 @@ def check_private(directory: Path) -> None:
 
 
 def socket_path(directory: str) -> Path:
-    """The socket of what is mounted on a directory, by its real path; whoever serves it must not ask for that then."""
+    """The socket of what is mounted on a directory, by its real path, which its server must not resolve itself."""
     return _socket_of(os.path.realpath(directory))
 
 
@@ -158,7 +156,7 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def connect(directory: str, wanted: bytes) -> socket.socket:
-    """A connection to what serves a directory, which has been asked; OSError where nobody does, or not this user."""
+    """A connection to a directory's server, with the question sent; OSError if there is none, or not this user's."""
     path = _socket_of(directory)
     check_private(path.parent)
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -175,7 +173,7 @@ def connect(directory: str, wanted: bytes) -> socket.socket:
 
 
 def answer_of(connection: socket.socket, seconds: float) -> dict[str, Any] | None:
-    """What the other end says, within this time and a bounded length; None where that makes no sense."""
+    """The other end's answer, within this time and a bounded length; None where it makes no sense."""
     deadline = time.monotonic() + seconds
     said = b""
     with connection, suppress(OSError, ValueError, RecursionError):
@@ -199,7 +197,7 @@ def fits(value: Any, shape: Any) -> bool:
 
 
 def ask(what: str) -> dict[str, Any] | None:
-    """The numbers of a mount, by its directory or its image; None where nothing is mounted there, or nobody answers."""
+    """The numbers of a mount, by its directory or its image; None if nothing is mounted there or answers."""
     wanted = os.path.realpath(what)
     for image, directory in mounts():
         if wanted in (os.path.realpath(image), directory):

@@ -1,4 +1,4 @@
-"""What a mounted volume does while nobody asks for anything: clean sections, give free segments back to the device."""
+"""What a mounted volume does while no requests come: clean sections, discard free segments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Upkeep:
         return True
 
     def discard(self) -> None:
-        """Tell the device of segments that became free."""
+        """Discard segments that became free."""
         volume = self._volume
         now = volume.segments.in_use
         freed = np.flatnonzero(self._in_use & ~now)
@@ -52,9 +52,9 @@ class Upkeep:
                 self.discarded_bytes += run.size * size
 
     def trim(self, start: int, length: int, shortest: int) -> int:
-        """Tell the device of every free segment that lies in a range of the volume's bytes: how many bytes.
+        """Discard every free segment that lies in a range of the volume's bytes: how many bytes.
 
-        Runs of fewer than `shortest` bytes are left out.  Free blocks among others that are in use are not told of.
+        Runs of fewer than `shortest` bytes are left out.  Free blocks among others that are in use are not discarded.
         """
         volume, geo = self._volume, self._volume.geo
         if start >= geo.end_blkaddr * geo.block_size or length < geo.block_size:

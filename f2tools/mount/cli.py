@@ -57,10 +57,10 @@ def mount(
 ) -> None:
     """Mount IMAGE on DIRECTORY, read and write, without a kernel driver for F2FS.
 
-    The command returns when the mount is usable. `f2tools umount DIRECTORY` unmounts it, and returns when all is on the
-    disk. `fusermount3 -u` returns before that; whoever opens the image file then waits until it is complete, and so
-    does who copies it while it is mounted. On block devices, and file systems without leases, nobody waits, but all is
-    written as soon as nothing is open and nothing was asked for a tenth of a second.
+    The command returns when the mount is usable. `f2tools umount DIRECTORY` unmounts it, and returns when everything is
+    on the disk. `fusermount3 -u` returns before that; a program that opens the image file then waits until it is
+    complete, and so does one that copies it while it is mounted. On block devices, and file systems without leases,
+    nothing waits, but everything is written as soon as no file is open and no request came for a tenth of a second.
 
     What was fsync'ed survives a crash at any moment: the next mount, or the kernel's, brings it back. What was not is
     safe after some seconds (commit=). `sync` and `sync -f` of the whole machine do not reach a mount through FUSE: use
@@ -76,7 +76,7 @@ def mount(
       commit=SECONDS        make what was written safe at least so often (default 5)
       writeback_cache       let the kernel collect writes: faster where they are many and small, but a full volume or
                             quota is then told by fsync and close, not by write, and may leave files with holes
-      background_gc=on|off  clean while nobody asks for anything (default on)
+      background_gc=on|off  clean while no requests come (default on)
       active_logs=2|4|6     how many logs are written (default 6)
       fsync_mode=posix|strict
                             strict: data is durable before its place is written (default posix, as the kernel's)
@@ -111,10 +111,10 @@ def mount(
 @click.command()
 @click.argument("directory", type=click.Path(path_type=str))
 def umount(directory: str) -> None:
-    """Unmount DIRECTORY, which f2tools has mounted; return when all is on the disk.
+    """Unmount DIRECTORY, which f2tools has mounted; return when everything is on the disk.
 
-    An image stands for the directory that it is mounted on. Where the last checkpoint could not be written, the exit
-    code is 8.
+    An image can be named instead of the directory that it is mounted on. Where the last checkpoint could not be
+    written, the exit code is 8.
 
     \b
     Example:
@@ -143,7 +143,7 @@ def _mount(
     require_fuse(options)
     from f2tools.mount.session import MountRequest, serve
 
-    request = MountRequest(  # fusermount3 follows no link at the end of a way
+    request = MountRequest(  # fusermount3 follows no link at the end of a path
         image if is_url(image) else os.path.abspath(image), os.path.realpath(directory), options,
         [os.path.abspath(device) for device in devices],
         None if (overlay or options.overlay) is None else os.path.abspath(overlay or options.overlay or ""),
@@ -199,12 +199,12 @@ def _show_stats(what: str, more: str | None, as_json: bool) -> None:
 
 
 def is_remount(words: list[str]) -> bool:
-    """Whether mount(8) asks its helper for other options of what is mounted: for the kernel alone, as FUSE has it."""
+    """Whether mount(8) asks its helper to remount with other options: only the kernel does that for FUSE."""
     return "remount" in (name for word in from_fstab(words)[1:] for name in word.split(","))
 
 
 def from_fstab(words: list[str]) -> list[str]:
-    """The words for `f2tools` of what mount(8) gives to a helper: IMAGE DIRECTORY [-sfnv] [-o OPTIONS]."""
+    """The arguments for `f2tools` from those that mount(8) gives to a helper: IMAGE DIRECTORY [-sfnv] [-o OPTIONS]."""
     names = [word for word in words if not word.startswith("-")]
     options: list[str] = []
     for at, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""One mount from beginning to end: open the volume as its options have it, and let FUSE serve it."""
+"""One mount from beginning to end: open the volume as its options say, and let FUSE serve it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MountRequest:
 
 
 def open_tree(request: MountRequest) -> AnyTree:
-    """The volume, recovered as a mount does it; read-only where it may not, or can't, be written."""
+    """The volume, recovered as a mount does it; read-only where it may not or can't be written."""
     options = request.options
     image, _ = file_and_part(request.image)
     if options.as_of is not None:
@@ -69,7 +69,7 @@ def _read_only(request: MountRequest, volume_on: Callable[[Device], Volume]) -> 
     try:
         volume = volume_on(device)
         request.warnings += volume.warnings
-        volume.nodes.inode(3)  # what can't be used at all is told now
+        volume.nodes.inode(3)  # what can't be used at all is reported now
         return Tree(volume)
     except BaseException:
         device.close()
@@ -138,7 +138,7 @@ def _open_image(request: MountRequest) -> Device:
 
 
 def _open_below(request: MountRequest) -> Device:
-    """The image, which nobody may write meanwhile."""
+    """The image, locked against other writers."""
     device = open_device(request.image, extra=list(request.devices))
     first = _first_file(device)
     if first is not None:

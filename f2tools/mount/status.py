@@ -33,7 +33,7 @@ LOGS = ("hot data", "warm data", "cold data", "hot node", "warm node", "cold nod
 
 
 def numbers_of_mount(volume: WritableVolume, upkeep: Upkeep, bytes_given: int, checkpoints: int) -> dict[str, object]:
-    """What a mounted volume has done, for JSON; programs gave it so many bytes to write."""
+    """What a mounted volume has done, for JSON; programs wrote `given` bytes."""
     written = volume.segments.written_blocks
     given = bytes_given // volume.geo.block_size
     return numbers_of(volume) | {
@@ -93,7 +93,7 @@ def numbers_of(volume: WritableVolume) -> dict[str, Any]:
 
 
 def ask(what: str) -> dict[str, Any] | None:
-    """The numbers of a mount, by its directory or its image; None where nothing is mounted there, or nobody answers."""
+    """The numbers of a mount, by its directory or its image; None if nothing is mounted there or answers."""
     numbers = status.ask(what)
     if numbers is not None and "blocks" in numbers and not status.fits(numbers, SHAPE_WRITABLE):
         return None

@@ -194,7 +194,7 @@ class Tree(ReadOnly, Generic[AnyVolume]):
     # -- memory ---------------------------------------------------------------------------------------------------
 
     def balance(self) -> None:
-        """Give memory back where much is held; nobody may be at work on an inode meanwhile."""
+        """Give memory back where much is held; no inode may be in use meanwhile."""
         if len(self._inodes) >= INODES_HELD:
             self._inodes.clear()
 

@@ -1,4 +1,4 @@
-"""Unmounting, and waiting until all is on the disk: `fusermount3 -u` alone returns before the last checkpoint."""
+"""Unmounting, and waiting for the disk: `fusermount3 -u` alone returns before the last checkpoint."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The views of The Sleuth Kit: its file names, addresses and layouts, for those who read them and their scripts."""
+"""The views of The Sleuth Kit: its file names, addresses and layouts, for people and scripts that read them."""

@@ -1,7 +1,7 @@
 """The commands fls, icat, istat, blkcat and fsstat: The Sleuth Kit's options and layouts, on F2FS.
 
-Thin: options in, a listing or a file, its lines printed.  Their letters are those of The Sleuth Kit, also where f2tools
-has others elsewhere; what an image is, is found out, so `-i` and `-f` are only checked.
+Thin: options in, a listing or a file, its lines printed.  Options have The Sleuth Kit's letters, also where f2tools has
+others elsewhere; the kind of image is found out, so `-i` and `-f` are only checked.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def icat(
     """Write the content of a file to standard output, by its address, as icat of The Sleuth Kit does.
 
     INODE is an inode number (what lives, else the last file that had the number) or INO-BLOCK as `f2tools fls` prints
-    it.  What is gone is zeros; that it is, is said, and ends with 1.
+    it.  What is gone is zeros; a message says so, and the exit code is 1.
 
     \b
     Example:
@@ -225,7 +225,7 @@ def istat(
     image: str, inode: str, runs: bool, zone: str, skew: int, index_path: str | None, sectors: int | None,
     sector_bytes: int, keys: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Show all that an inode says, by its address, as istat of The Sleuth Kit does.
+    """Show everything that an inode says, by its address, as istat of The Sleuth Kit does.
 
     \b
     Example:

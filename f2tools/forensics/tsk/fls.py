@@ -1,7 +1,7 @@
 """The names of a directory, living and deleted, in the order and the layout of fls of The Sleuth Kit.
 
-Deleted names stand in the directory where they were, behind those that live.  What belongs to no directory that is
-left stands in `$OrphanFiles`, a directory that only the listing has, under the path that is known of it.
+Deleted names are listed in the directory where they were, after the living ones.  What belongs to no directory that is
+left is in `$OrphanFiles`, a directory that only the listing has, under the path that is known of it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Listing:
                 self._below[found.path.rpartition(b"/")[0]].append(found)
 
     def names(self, address: str | None = None) -> Iterator[Name]:
-        """All that is wanted below a directory, by its address; the root unless one is given."""
+        """Everything that is wanted below a directory, by its address; the root unless one is given."""
         volume = self._case.volume
         root = address is None or address == str(volume.sb.root_ino)
         if address == str(volume.geo.max_nid):
@@ -171,7 +171,7 @@ class Listing:
         return Name(depth, path, kind or TYPES.get(found.type, "-"), found.ino, meta, True, in_use, found)
 
     def _orphans(self, depth: int) -> Iterator[Name]:
-        """What is left when all directories that live were gone through: its directories are not there."""
+        """The deleted files that are left after all living directories: their own directories are gone."""
         for path in sorted(self._below):
             for found in self._below[path]:
                 yield self._deleted(found, depth, found.path, "-")

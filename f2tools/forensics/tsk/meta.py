@@ -47,7 +47,7 @@ class Meta:
 
     @classmethod
     def living(cls, inode: Inode) -> Meta:
-        """Of an inode that a path leads to."""
+        """The fields of an inode that a path leads to."""
         return cls(
             inode.ino, str(inode.ino), inode.i_mode, inode.i_links, inode.i_uid, inode.i_gid, inode.i_size,
             inode.i_generation, inode.blkaddr, inode.atime_ns, inode.mtime_ns, inode.ctime_ns, inode.crtime_ns,
@@ -55,7 +55,7 @@ class Meta:
 
     @classmethod
     def past(cls, version: InodeVersion) -> Meta:
-        """Of a block that was an inode once."""
+        """The fields of a block that was an inode once."""
         return cls(
             version.ino, f"{version.ino}-{version.blkaddr}", version.mode, version.links, version.uid, version.gid,
             version.size, version.generation, version.blkaddr, version.atime_ns, version.mtime_ns, version.ctime_ns,
@@ -108,7 +108,7 @@ class Case:
 
     @property
     def run(self) -> Undelete:
-        """What is known of deleted files; scans the volume unless an index was given."""
+        """What is known about deleted files; scans the volume unless an index was given."""
         if self._run is None:
             self._index = open_index(self.volume, self._index_path)
             self._run = Undelete(self.volume, self._index)
@@ -162,7 +162,7 @@ class File:
     found: Found | None
 
     def chunks(self) -> Iterator[tuple[int, bytes | memoryview]]:
-        """(byte offset, bytes) of what is there, neither holes nor what is gone; of a directory its blocks."""
+        """(byte offset, bytes) of what is there, neither holes nor what is gone; for a directory its blocks."""
         volume = self.case.volume
         if self.found is not None and self.found.content is not None and not self.inode.has_inline_dentry:
             yield from self.case.run.contents.chunks(self.found.content)

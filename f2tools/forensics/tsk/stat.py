@@ -24,7 +24,7 @@ PER_LINE = 8
 
 
 def inode_lines(file: File, clock: Clock, runs: bool = False) -> Iterator[str]:
-    """What istat prints of an inode."""
+    """What istat prints about an inode."""
     meta, inode = file.meta, file.inode
     yield f"inode: {meta.address}"
     yield "Allocated" if file.found is None else "Not Allocated"
@@ -109,7 +109,7 @@ def _runs(addresses: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def volume_lines(volume: Volume, clock: Clock) -> Iterator[str]:
-    """What fsstat prints of a volume."""
+    """What fsstat prints about a volume."""
     geo, sb, cp = volume.geo, volume.sb, volume.cp
     root = Meta.living(volume.root.inode)
     yield "FILE SYSTEM INFORMATION"

@@ -1,1 +1,1 @@
-"""The kernel's FUSE protocol on /dev/fuse, spoken in this process: no library, no compiler, nothing held back."""
+"""The kernel's FUSE protocol on /dev/fuse, spoken in this process: no library, no compiler, every operation."""

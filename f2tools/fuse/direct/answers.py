@@ -1,4 +1,4 @@
-"""What answers to the kernel are made of: attributes, entries, refusals; and what is asked, as a value."""
+"""The parts of answers to the kernel: attributes, entries, errors; and a request as a value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPABILITY = b"security.capability"
 
 
 class Asked(NamedTuple):
-    """A request: who asks what of which inode, and what follows its header."""
+    """A request: the caller, the operation, the inode, and what follows the header."""
 
     node: int
     uid: int
@@ -80,7 +80,7 @@ class Answers(Served):
         return ROOT_NODE if ino == self._root_ino else ino
 
     def by_handle(self, ino: int) -> bytes:
-        """An inode that somebody has a handle of, such as an NFS client, and that may be gone."""
+        """Check an inode to which somebody holds a handle, such as an NFS client, as it may be gone."""
         try:
             return self.entry(ino)
         except (OSError, Corrupt):
@@ -89,7 +89,7 @@ class Answers(Served):
     # -- privileges -------------------------------------------------------------------------------------------------
 
     def strip(self, ino: int, bits: bool) -> None:
-        """The content or owner of a file changes: its capabilities go, and with `bits` set-user-ID and set-group-ID."""
+        """Drop a file's capabilities as its content or owner changes, and with `bits` set-user-ID and set-group-ID."""
         changed = bits and self.lose_privileges(ino)
         if ino not in self._without_capability:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Attributes: stat, statx, chmod and the like, extended attributes, and what statvfs says of the volume."""
+"""Attributes: stat, statx, chmod and the like, extended attributes, and statvfs of the volume."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class FileAttributes(Answers):
 
 
 def _fitting(value: bytes, room: int) -> bytes:
-    """The answer with a value, or its length to who has no room for any; ERANGE where it is too long."""
+    """The answer with a value, or with its length where the caller asks for that; ERANGE where it is too long."""
     if not room:
         return GETXATTR_OUT.pack(len(value))
     if len(value) > room:

@@ -50,7 +50,7 @@ class Connection:
         return any(events & select.POLLERR for _, events in poll.poll(0))
 
     def close(self) -> None:
-        """Unmount, if that is not so already; whoever still uses it is told that nobody serves it."""
+        """Unmount, if that was not done yet; later calls on it fail, as nothing serves it."""
         ended = self.ended
         os.close(self.fd)
         if ended:

@@ -26,7 +26,7 @@ from f2tools.fuse.direct.protocol import (
 from f2tools.fuse.served import NO_ROOM, NUMBER
 
 COPIED_AT_ONCE = 1 << 20  # bytes held in memory while they are copied
-COPIED_BYTES = 8 << 20  # by one request, while others wait; who asked asks again for the rest
+COPIED_BYTES = 8 << 20  # by one request, while others wait; the caller asks again for the rest
 
 
 class Content(Answers):
@@ -61,7 +61,7 @@ class Content(Answers):
             refuse(errno.EINVAL)
         cached = self.writeback_cache
         written = self.files.write(ino, offset, data, stamp=not cached)
-        while cached and written < size:  # of a page that it writes back the kernel takes no part; an error it does
+        while cached and written < size:  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, offset + written, data[written:], stamp=False)
         self.bytes_written += written
         if how & FUSE_WRITE_KILL_SUIDGID or ino not in self._without_capability:

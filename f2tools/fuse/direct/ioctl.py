@@ -1,6 +1,6 @@
 """ioctl: flags of files (lsattr, chattr), FITRIM, the digest of a file sealed by fs-verity.
 
-Numbers and structures are those of include/uapi/linux/{fs,fsverity}.h.  Who may set flags the kernel has checked.
+Numbers and structures are those of include/uapi/linux/{fs,fsverity}.h.  The kernel has checked who may set flags.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names: looking them up, listing them, and the requests by which they come, change and go."""
+"""Names: looking them up, listing them, and the requests that make, change and remove them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Names(Answers):
         return self._list(asked, with_attributes=True)
 
     def _list(self, asked: Asked, with_attributes: bool) -> bytes:
-        """So many entries as fit into what the kernel has room for."""
+        """As many entries as fit into the kernel's buffer."""
         handle, position, room, *_ = READ_IN.unpack_from(asked.body)
         listing = self.listings[handle]
         known = 0 if self.files.folds_names(listing.ino) else KNOWN_FOR_SECONDS
@@ -115,7 +115,7 @@ class Names(Answers):
         """What stands before an entry, of an inode that the kernel is told of by it; and its type."""
         try:
             found = self.files.attributes(item.ino)
-        except (OSError, F2fsError) as error:  # it is listed, and whoever asks more is told the error
+        except (OSError, F2fsError) as error:  # it is listed; looking it up gives the error
             self.say_once(f"readdir: {os.fsdecode(item.name)!r}: {error}")
             return NO_ENTRY, item.kind
         fields = self.attributes_of(found)

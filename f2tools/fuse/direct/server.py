@@ -1,6 +1,6 @@
 """The server that speaks with the kernel itself: reads a request, lets its operation answer, writes the answer.
 
-One request after the other, in one thread.  To an interrupt nothing is answered: what it would interrupt has been
+One request after the other, in one thread.  An interrupt needs no answer: the request that it would interrupt was
 answered before it is read.
 """
 
@@ -61,7 +61,7 @@ FOR_OTHERS = {  # what -o allow_root lets others do: use what is open
 
 
 class Operations(Names, Content, FileAttributes, Ioctl):
-    """All that the kernel may ask; each operation has its opcode's name."""
+    """Everything that the kernel may ask; each operation has its opcode's name."""
 
     def table(self) -> list[Callable[[Asked], bytes | None] | None]:
         """The operation of each opcode; None for what isn't served."""
@@ -96,7 +96,7 @@ class Direct:
             raise
 
     def unmount(self) -> None:
-        """Nothing is served any more; unmounted, if that is not so already."""
+        """Stop serving; unmount, if that was not done yet."""
         if self._connection is not None:
             self._connection.close()
             self._connection, self._fd = None, -1
@@ -112,7 +112,7 @@ class Direct:
             except OSError as error:
                 if error.errno == errno.ENODEV:  # unmounted
                     return
-                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):  # who asked went away
+                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):  # the caller went away
                     continue
                 raise
             self._serve(length)
@@ -149,7 +149,7 @@ class Direct:
             return self.served.failed(Opcode(opcode).name.lower(), error), b""
 
     def _reply(self, unique: int, number: int, answer: bytes) -> bool:
-        """Whether the kernel took it: who asked may have been killed."""
+        """Whether the kernel took it: the caller may have been killed."""
         head = OUT_HEADER.pack(OUT_HEADER.size + len(answer), -number, unique)
         try:
             os.writev(self._fd, (head, answer))
@@ -169,14 +169,14 @@ class Direct:
     # -- agreeing ---------------------------------------------------------------------------------------------------
 
     def _agree(self) -> None:
-        """The kernel says what it can, first of all; it is told what is to be used."""
+        """The first request: the kernel says what it supports, and is told what will be used."""
         while True:
             select.select([self._fd], [], [], FIRST_SECONDS)
             length = os.readv(self._fd, (self._buffer,))
             _, opcode, unique, *_ = IN_HEADER.unpack_from(self._buffer)
             if opcode != Opcode.INIT:
                 raise F2fsError(f"the kernel began with request {opcode}, not with INIT")
-            # an older kernel says less
+            # an older kernel sends less
             given = bytes(self._whole[IN_HEADER.size : length]).ljust(INIT_IN.size, b"\0")
             major, minor, readahead, low, high = INIT_IN.unpack_from(given)
             if major <= FUSE_KERNEL_VERSION:
