@@ -4,13 +4,14 @@ PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
 # Where this is set, every start of a command compiles all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup guest suites demo test nightly check bench fuzz docs lock clean
+.PHONY: help setup guest suites demo test nightly endurance endurance-ledger check bench fuzz docs lock clean
 
 help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
 	@echo "make demo    the main job on real images"
 	@echo "make test    all tests, with the C tools and the real kernel as judges"
 	@echo "make nightly 100,000 random operations, every power cut, 60 crashes of the kernel, ten times the volume overwritten, 100 kills of a mount, a million operations of fsx, the papers' evaluations: some hours"
+	@echo "make endurance SHARD=3/20   a third of twenty shards of the runs without an end, at most an hour; LIST=1 lists them"
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
 	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60"
@@ -44,6 +45,21 @@ nightly: guest suites
 	rm -rf .cache/experiments
 	.venv/bin/f2tools experiment all --scale 1/64 -o .cache/experiments/engine
 	.venv/bin/f2tools experiment all --scale 1/64 --on guest -o .cache/experiments/guest
+
+# Runs without an end, in shards of at most MINUTES; ONLY=images,fsx are the campaigns.  Run again, it goes on.
+MINUTES = 60
+JOBS = 2
+endurance: guest suites
+ifdef LIST
+	@.venv/bin/python -m tests.endurance list
+else
+	.venv/bin/python -m tests.endurance shard $(or $(SHARD),1/1) --minutes $(MINUTES) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
+endif
+
+# What was run goes into the ledger, docs/endurance.md.
+endurance-ledger: setup
+	.venv/bin/python -m tests.endurance sum
+	.venv/bin/python -m tests.endurance ledger
 
 check: setup
 	@failed=0; for tool in "ruff check" basedpyright lint-imports; do \

@@ -1,0 +1,111 @@
+"""`python -m tests.endurance list | shard 3/20 | piece NAME SEED | image STORY OUT | sum | ledger`: see `make help`."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.endurance import ledger
+from tests.endurance.campaign import Outcome
+from tests.endurance.plan import CAMPAIGNS, named, shard
+from tests.endurance.runner import MARK, RESULTS, commit, outcome_line, records, run_shard
+from tests.images import copy_sparse, reference
+
+
+def list_campaigns(_: argparse.Namespace) -> int:
+    """The campaigns, and how much of each was run at this commit."""
+    lines = list(records(RESULTS / commit()))
+    for campaign in CAMPAIGNS:
+        own = [line for line in lines if line["campaign"] == campaign.name and "missing" not in line]
+        done, seconds = Counter[str](), sum(line["seconds"] for line in own)
+        for line in own:
+            done[campaign.unit] += line["done"]
+        hours = f", {campaign.pieces * seconds / len(own) / 3600:.1f} h in all" if own else ""
+        print(f"{campaign.name:12} {len(own)} of {campaign.pieces} pieces, {done[campaign.unit]:,} of {campaign.goal:,}"
+              f" {campaign.unit}{hours}\n{'':12} {campaign.what}")  # fmt: skip
+    return 0
+
+
+def run_one_shard(given: argparse.Namespace) -> int:
+    """Run a shard."""
+    number, count = map(int, given.shard.split("/"))
+    if not 1 <= number <= count:
+        raise SystemExit("SHARD is as 3/20: the third of twenty")
+    chosen = [named(name) for name in given.only.split(",")] if given.only else CAMPAIGNS
+    label = given.shard + (f"-{given.only.replace(',', '-')}" if given.only else "")
+    clean = run_shard(shard(number, count, chosen), label, 60.0 * given.minutes, given.jobs)
+    return 0 if clean else 1
+
+
+def run_one_piece(given: argparse.Namespace) -> int:
+    """Run a piece in this process, and say what was found."""
+    campaign = named(given.campaign)
+    kept = Path(given.kept) if given.kept else RESULTS / commit() / "found" / f"{campaign.name}-{given.seed}"
+    work = Path(tempfile.mkdtemp(prefix="f2-endurance-"))
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    os.environ["TMPDIR"] = tempfile.tempdir = str(work)
+    faulthandler.enable()
+    try:
+        outcome = campaign.piece(given.seed, work)
+        line = outcome_line(outcome, campaign, given.seed, kept)
+    except pytest.skip.Exception as reason:
+        line = MARK + json.dumps({"missing": str(reason)})
+        outcome = Outcome()
+    finally:
+        subprocess.run(["rm", "-rf", work], check=False)  # shutil can't go as deep as a forged tree
+    for found in outcome.found:
+        print(found.what)
+    print(line, flush=True)
+    return 1 if outcome.found else 0
+
+
+def make_image(given: argparse.Namespace) -> int:
+    """The image of something that was found."""
+    story = json.loads(Path(given.story).read_text())
+    copy_sparse(reference(story["base"]).path, Path(given.out))
+    with Path(given.out).open("r+b") as file:
+        for offset, old, new in story["patch"]:
+            file.seek(offset)
+            assert file.read(len(old) // 2).hex() == old, "the reference image is another"
+            file.seek(offset)
+            file.write(bytes.fromhex(new))
+    return 0
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tests.endurance", description=__doc__)
+    verbs = parser.add_subparsers(required=True)
+    verbs.add_parser("list").set_defaults(run=list_campaigns)
+    one = verbs.add_parser("shard")
+    one.add_argument("shard")
+    one.add_argument("--only", default="", help="campaigns, between commas")
+    one.add_argument("--minutes", type=float, default=60)
+    one.add_argument("--jobs", type=int, default=2)
+    one.set_defaults(run=run_one_shard)
+    one = verbs.add_parser("piece")
+    one.add_argument("campaign")
+    one.add_argument("seed", type=int)
+    one.add_argument("kept", nargs="?", help="directory for what is found")
+    one.set_defaults(run=run_one_piece)
+    one = verbs.add_parser("image")
+    one.add_argument("story")
+    one.add_argument("out")
+    one.set_defaults(run=make_image)
+    verbs.add_parser("sum").set_defaults(run=lambda _: ledger.add_results(RESULTS))
+    verbs.add_parser("ledger").set_defaults(run=lambda _: ledger.write_page())
+    given = parser.parse_args()
+    return given.run(given) or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The ledger, docs/endurance.md: what was run, on which commit, with which seeds, what it found, what became of that.
+
+results.json is the sum of what runs left; findings.json is written by hand: what was found, what became of it, and what
+was not reached at all, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.endurance.campaign import Campaign
+from tests.endurance.plan import CAMPAIGNS
+from tests.endurance.runner import records
+from tests.images import ROOT
+
+HERE = Path(__file__).parent
+RESULTS, FINDINGS = HERE / "results.json", HERE / "findings.json"
+PAGE = ROOT / "docs" / "endurance.md"
+HEAD = """# Endurance
+
+This page is generated from `tests/endurance/results.json` and `findings.json` by `make endurance-ledger`. It says what
+was really run of the tests that have no end. `make endurance LIST=1` lists the campaigns, `make endurance SHARD=3/20`
+runs a third of twenty shards for at most 60 minutes on two cores; running it again goes on where it ended. A piece is a
+function of its seed, and does the same each time; `python -m tests.endurance piece CAMPAIGN SEED` repeats one.
+
+"""
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-4, 7`."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
+
+
+def numbers(text: str) -> set[int]:
+    """What `ranges` wrote."""
+    found: set[int] = set()
+    for word in filter(None, text.split(", ")):
+        first, _, last = word.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def add_results(directory: Path) -> None:
+    """Add what lies in .cache/endurance to results.json; what is known there of a commit is not counted twice."""
+    rows = {(row["campaign"], row["commit"]): row for row in json.loads(RESULTS.read_text())}
+    for where in sorted(directory.iterdir()):
+        if where.name.endswith("-changed") or not where.is_dir():
+            continue
+        for line in records(where):
+            if "missing" in line:
+                continue
+            row = rows.setdefault((line["campaign"], where.name), {
+                "campaign": line["campaign"], "commit": where.name, "seeds": "", "done": 0, "counts": {},
+                "found": "", "minutes": 0.0,
+            })  # fmt: skip
+            seeds = numbers(row["seeds"])
+            if line["seed"] in seeds:
+                continue
+            row["seeds"] = ranges(seeds | {line["seed"]})
+            row["done"] += line["done"]
+            row["counts"] = dict(sorted((Counter(row["counts"]) + Counter(line["counts"])).items()))
+            row["minutes"] = round(row["minutes"] + line["seconds"] / 60, 2)
+            if line["found"]:
+                row["found"] = ranges(numbers(row["found"]) | {line["seed"]})
+    order = [campaign.name for campaign in CAMPAIGNS]
+    kept = sorted(rows.values(), key=lambda row: (order.index(row["campaign"]), row["commit"]))
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def page() -> str:
+    """docs/endurance.md."""
+    rows = json.loads(RESULTS.read_text())
+    notes = json.loads(FINDINGS.read_text())
+    parts = [HEAD, "## What was run\n\n", *_overview(rows), "\n"]
+    for campaign in CAMPAIGNS:
+        own = [row for row in rows if row["campaign"] == campaign.name]
+        parts += _campaign(campaign, own, [note for note in notes["found"] if note["campaign"] == campaign.name])
+    parts += ["## What was not reached\n\n", *(f"- {text}\n" for text in notes["not reached"])]
+    return "".join(parts)
+
+
+def _overview(rows: list[dict[str, Any]]) -> Iterable[str]:
+    yield "| campaign | goal | done | pieces in which something was found |\n| --- | --- | --- | --- |\n"
+    for campaign in CAMPAIGNS:
+        own = [row for row in rows if row["campaign"] == campaign.name]
+        done = sum(row["done"] for row in own)
+        found = sum(len(numbers(row["found"])) for row in own)
+        yield f"| {campaign.name} | {campaign.goal:,} {campaign.unit} | {done:,} | {found} |\n"
+
+
+def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[str, str]]) -> Iterable[str]:
+    yield f"## {campaign.name}\n\n{campaign.what[0].upper()}{campaign.what[1:]}.\n"
+    yield f"A piece is {campaign.size:,} {campaign.unit}.\n\n"
+    if not rows:
+        yield "Nothing of it was run yet.\n\n"
+        return
+    yield "| commit | seeds | done | minutes | found in seeds |\n| --- | --- | --- | --- | --- |\n"
+    for row in rows:
+        counts = "; ".join(f"{count:,} {name}" for name, count in row["counts"].items())
+        counts = f" ({counts})" if counts else ""
+        yield (f"| `{row['commit']}` | {row['seeds']} | {row['done']:,} {campaign.unit}{counts} | {row['minutes']:.0f}"
+               f" | {row['found'] or '-'} |\n")  # fmt: skip
+    yield "\n"
+    for note in notes:
+        yield f"- Found ({note['seeds']}): {note['what']} {note['became']}\n"
+    if notes:
+        yield "\n"
+
+
+def write_page() -> None:
+    """Write the page anew."""
+    PAGE.write_text(page(), encoding="utf-8")

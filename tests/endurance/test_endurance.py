@@ -1,0 +1,102 @@
+"""The runner judged: shards hold each piece once, a reproducer gives the image back, the ledger says what was run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.endurance import ledger, runner
+from tests.endurance.__main__ import make_image
+from tests.endurance.campaign import Campaign, Found, Outcome
+from tests.endurance.outside import Watch
+from tests.endurance.plan import CAMPAIGNS, Piece, shard
+from tests.images import ROOT, reference
+
+
+def campaign(name: str, pieces: int, found: int = -1) -> Campaign:
+    def piece(seed: int, _: Path) -> Outcome:
+        return Outcome(10, found=[Found("it broke")] if seed == found else [])
+
+    return Campaign(name, "what it does", "turns", pieces * 10, 10, piece)
+
+
+def test_the_shards_hold_every_piece_once_and_all_campaigns_at_one_pace() -> None:
+    some = [campaign("few", 7), campaign("many", 100)]
+    shards = [shard(number, 5, some) for number in range(1, 6)]
+    assert sorted((p.campaign.name, p.seed) for s in shards for p in s) == sorted(
+        (one.name, seed) for one in some for seed in range(one.pieces)
+    )
+    (whole,) = [shard(1, 1, some)]
+    half = [piece.campaign.name for piece in whole[: len(whole) // 2]]
+    assert half.count("few") in (3, 4)
+
+
+def test_a_reproducer_gives_the_image_back(tmp_path: Path) -> None:
+    found = Found("a traceback", "plain", [(4096, b"new bytes")], ["f2tools fsck {image}"])
+    runner.keep(found, CAMPAIGNS[0], 7, tmp_path / "found")
+    make_image(SimpleNamespace(story=tmp_path / "found/story.json", out=tmp_path / "image"))
+    wanted = bytearray(reference("plain").path.read_bytes())
+    wanted[4096 : 4096 + 9] = b"new bytes"
+    assert (tmp_path / "image").read_bytes() == wanted
+
+
+def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def run_piece(piece: Piece, *_: object) -> dict[str, object]:
+        ran.append(piece.seed)
+        found = [{"what": "it broke", "where": "x"}] if piece.seed == 3 else []
+        return {"campaign": "c", "seed": piece.seed, "done": 1, "counts": {}, "found": found, "seconds": 1.0}
+
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    monkeypatch.setattr(runner, "run_piece", run_piece)
+    pieces = shard(1, 1, [campaign("c", 6)])
+    assert not runner.run_shard(pieces[:4], "1/1", 3600, 1), "something was found"
+    assert runner.run_shard(pieces, "1/2", 3600, 1)
+    assert ran == [0, 1, 2, 3, 4, 5]
+    assert not list(tmp_path.glob("*/found/*"))
+
+
+def test_a_piece_that_dies_is_something_found(tmp_path: Path) -> None:
+    line = runner.run_piece(Piece(campaign("unknown", 1), 0), tmp_path, 60, 120)
+    assert line is not None
+    assert "there is no campaign" in (tmp_path / "unknown-0/story.json").read_text()
+    assert line["found"][0]["what"].startswith("the piece ended with 1")
+
+
+def test_a_write_outside_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    watch = Watch()
+    with watch.only_in([tmp_path / "in"]):
+        (tmp_path / "in/good").write_text("x")
+        (tmp_path / "bad").write_text("x")
+        (tmp_path / "in/../also").mkdir()
+        os.symlink("/", tmp_path / "in/link")
+        (tmp_path / "bad").read_text()
+    assert watch.said == [f"open {tmp_path}/bad", f"os.mkdir {tmp_path}/also"]
+
+
+def test_seeds_are_written_as_ranges() -> None:
+    assert ledger.ranges([4, 1, 2, 3, 9]) == "1-4, 9"
+    assert ledger.numbers("1-4, 9") == {1, 2, 3, 4, 9}
+    assert ledger.numbers("") == set()
+
+
+def test_the_ledger_is_current() -> None:
+    assert ledger.PAGE.read_text() == ledger.page(), "docs/endurance.md is old; run make endurance-ledger"
+
+
+def test_what_was_found_is_accounted_for() -> None:
+    """Each finding says what became of it, and the tests that it names are there."""
+    notes = json.loads(ledger.FINDINGS.read_text())["found"]
+    told = {(note["campaign"], seed) for note in notes for seed in ledger.numbers(note["seeds"])}
+    rows = json.loads(ledger.RESULTS.read_text())
+    found = {(row["campaign"], seed) for row in rows for seed in ledger.numbers(row["found"])}
+    assert found <= told, "findings.json says nothing of these"
+    for path, name in re.findall(r"`(tests/\S+\.py)::(\w+)`", "".join(note["became"] for note in notes)):
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
