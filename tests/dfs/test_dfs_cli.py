@@ -183,7 +183,7 @@ def test_what_an_image_is_called_and_what_is_called_so_in_it_is_printed_on_one_l
 def test_an_image_that_is_there_is_not_made_anew_and_sizes_that_can_not_be_leave_nothing(tmp_path: Path) -> None:
     image = made(tmp_path)
     before = image.read_bytes()
-    assert f2("dfs", "mkfs", image, "--size", "4M").code == 8
+    assert f2("dfs", "mkfs", image, "--size", "4M").code == 1
     assert image.read_bytes() == before
     for words in (["--size", "1K"], ["--size", "1M", "--chunk", "3M"], ["--size", "1M", "--small-file", "100"]):
         assert f2("dfs", "mkfs", tmp_path / "new", *words).code == 2
