@@ -1,4 +1,4 @@
-"""A stream of a trace that is decoded in a process of its own, while what came before is paired and measured.
+"""A stream of a trace that is decoded in a process of its own, while earlier windows are paired and measured.
 
 The process does what the stream would do here, and sends each window with all that was noted meanwhile (damage, names,
 messages); taken in the same order, it makes the same report.  It is at most one window ahead, so memory stays bounded.
@@ -102,7 +102,7 @@ def _decode(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process says what is to be done
     for each in not_mine:
         each.close()
-    if standard_input is not None:  # multiprocessing has put /dev/null in its place
+    if standard_input is not None:  # multiprocessing has replaced it by /dev/null
         sys.stdin = open(standard_input, encoding="utf-8")  # noqa: SIM115 - for good
     with suppress(BrokenPipeError):
         try:
@@ -112,7 +112,7 @@ def _decode(
                 raise
             pipe.send(error)
     pipe.close()
-    os._exit(0)  # what the other process has registered for its end is not ours
+    os._exit(0)  # the other process's exit handlers must not run here
 
 
 def _send_all(pipe: Any, stream: Stream) -> None:

@@ -52,13 +52,13 @@ class Gap:
 
 @dataclass
 class Damage:
-    """All that is wrong with a trace, over all its streams."""
+    """Everything that is wrong with a trace, over all its streams."""
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     problems: list[Problem] = field(default_factory=list)
     skipped_bytes: int = 0
     lost_by_cpu: dict[int, int] = field(default_factory=dict)
-    gaps: list[Gap] = field(default_factory=list)  # not yet taken by whoever pairs
+    gaps: list[Gap] = field(default_factory=list)  # not yet taken by the pairing
 
     def note(self, kind: str, stream: str, offset: int | None, text: str, count: int = 1) -> None:
         """Count something that is wrong and keep it while there is room."""
@@ -85,7 +85,7 @@ class Damage:
     def gaps_before(self, time: int) -> list[Gap]:
         """Take the gaps that began before `time`, in order of time.
 
-        Once all that was until then has been read they are all known, however far ahead it was read.
+        They are all known once everything up to then has been read, however far ahead that was.
         """
         found = sorted((gap for gap in self.gaps if gap.start < time), key=lambda gap: (gap.start, gap.end, gap.cpu))
         if found:
@@ -154,7 +154,7 @@ class SequenceCheck:
             self._one(int(device[first]), int(cpu[first]), sequence[rows], time[rows], offset[rows])
 
     def _followed(self, device: int, cpu: int, offset: int) -> bool:
-        """Whether the numbers of a CPU are kept; of more of them than any machine has the rest isn't."""
+        """Whether the numbers of a CPU are kept; there is a limit beyond any real number of CPUs."""
         if len(self._last) < MOST_FOLLOWED or (device, cpu) in self._last:
             return True
         if not self._too_many:

@@ -1,8 +1,8 @@
 """A trace as `trace export` writes it: its events as Parquet, a file for each minute, and `export.json` beside them.
 
 `export.json` holds what is no event (names, messages, what is wrong with the trace, where it was cut) and how many rows
-each file has.  It is written last, so a directory without it is no whole export.  What is read back are the same events
-in the same order with the same notes, so whatever is made of the trace is made of this.
+each file has.  It is written last, so a directory without it is no whole export.  Reading gives the same events in the
+same order with the same notes, so it can stand for the trace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMAT = 1
 MAX_MANIFEST = 256 << 20  # bytes; the most that a trace may have of notes and names is far less
 ROWS = 1 << 16  # decoded at once
 MAX_BYTES = 1 << 40  # of a request
-OP_WORDS = (*OP_NAMES, *map(str, range(len(OP_NAMES), 256)))  # what has no name goes by its number
+OP_WORDS = (*OP_NAMES, *map(str, range(len(OP_NAMES), 256)))  # operations without a name are written as numbers
 CLASS_WORDS = (*CLASS_NAMES, *map(str, range(len(CLASS_NAMES), 256)))
 PLAIN = {  # columns of numbers, as they are in Events
     name: np.dtype(dtype).name for name, dtype in zip(COLUMNS, DTYPES, strict=True) if name not in ("time", "op")
@@ -154,7 +154,7 @@ class ExportedTrace(Trace):
     def events(
         self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1
     ) -> Iterator[Events]:
-        """As of any trace; there is one order, and `jobs` makes no difference."""
+        """As for any trace; there is one order, and `jobs` makes no difference."""
         pyarrow, parquet = needed()
         mask = np.ones(256, np.bool_)
         if wanted is not None:
@@ -252,7 +252,7 @@ def exported(given: str) -> ExportedTrace | None:
         try:
             device = open_remote(path)
         except DeviceError:
-            return None  # what is asked for next fails in the same way, and says so of its own name
+            return None  # the next access fails in the same way, and names its own file
         with DeviceFile(device) as file:
             return ExportedTrace(without_credentials(given), _read(file, path), given)
     if not os.path.isfile(path):

@@ -1,4 +1,4 @@
-"""What pairing makes of events: finished requests and bios, as columns."""
+"""The result of pairing events: finished requests and bios, as columns."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class QueuedPiece:
 
 @dataclass
 class PairingCounts:
-    """What pairing could not pair."""
+    """What could not be paired."""
 
     completions_without_issue: int = 0
     never_completed: int = 0
@@ -97,7 +97,7 @@ class Pairer:
         return sum(map(len, self._queued.values())), sum(map(len, self._live.values()))
 
     def border(self) -> None:
-        """Put in order what is under way here, which is all that what follows depends on while nothing was lost."""
+        """Put in order what is under way here; later results depend on nothing else, while no events are lost."""
         for pieces in self._queued.values():
             pieces.sort(key=lambda piece: (piece.queued, piece.sector, piece.end, piece.cls))
         for lives in self._live.values():
@@ -117,7 +117,7 @@ class Pairer:
         self._queued, self._live = copy.deepcopy(pending)
 
     def finish(self) -> None:
-        """The trace is over: what is left stays without an end."""
+        """End the trace: what is left stays without an end."""
         self.counts.never_issued, self.counts.never_completed = (
             self.counts.never_issued + self.pending[0],
             self.counts.never_completed + self.pending[1],
@@ -291,7 +291,7 @@ class Pairer:
             finished.append((bio.queued, live.issued, time, bio.sector, size, bio.cls))
 
     def _bound(self, device: int) -> None:
-        """What has been pending for too long among too many is given up."""
+        """Give up what has been pending for too long among too many."""
         queued, live = self._queued[device], self._live[device]
         if len(queued) > MAX_PENDING:
             queued.sort(key=lambda piece: piece.queued)
@@ -356,7 +356,7 @@ class _Window:
         self.pieces, self.lives = pending
         self.rows, self.before = rows, before
         key = cls << (63 - 3) | sector << POSITION_BITS | np.arange(len(sector))
-        # 3 bits of class, 42 of sector, 18 of position: the sign stays clear
+        # 3 bits of class, 42 of sector, 18 of position: the sign bit stays 0
         key.sort()
         self.items = key & ((1 << POSITION_BITS) - 1)
         start = key >> POSITION_BITS

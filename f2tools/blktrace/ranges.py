@@ -1,7 +1,7 @@
 """Cuts through a trace: times at which all its files can be read apart, at places in them that are found by bisection.
 
 Only binary files that are not compressed can be cut, here or behind a URL.  The cuts follow from the files alone, about
-every PIECE bytes of them together, so whoever reads the same trace has the same cuts.
+every PIECE bytes of them together, so every reader of the same trace has the same cuts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Cuts:
     def runs(self, count: int, lighter: int = 0) -> list[tuple[int, int]]:
         """Up to so many stretches of as many pieces each, and so of about as many bytes.
 
-        All but the first have some fewer: who has them reads what is before them too, and hands over what it counted.
+        All but the first have somewhat fewer: their readers also read the piece before them, and hand over their
+        counts.
         """
         count = min(count, self.pieces)
         each = max((self.pieces - lighter) / count, 1)
@@ -168,7 +169,7 @@ class _File:
         return table[:, 0], table[:, 1]
 
     def _bring(self, places: list[int]) -> None:
-        """Have what is behind a URL at these places read several at a time."""
+        """Read the data behind a URL at these places several at a time."""
         if self._remote is not None:
             numbers = np.array(places, np.int64) // LOOK[0]
             self._remote.read_blocks(numbers[(numbers + 1) * LOOK[0] <= self.size], LOOK[0])

@@ -38,7 +38,7 @@ MAX_SECTOR = 1 << 42  # 2 PiB; as much or more is damage, and packed sort keys r
 
 @dataclass
 class Events:
-    """Events in columns of equal length, in order of time.  A column that nobody asked for is empty."""
+    """Events in columns of equal length, in order of time.  A column that was not asked for is empty."""
 
     time: NDArray[np.int64]
     sector: NDArray[np.int64]
@@ -105,7 +105,7 @@ class Events:
         return cls.of(columns, payload)
 
     def in_order_of_time(self) -> Events:
-        """The same, sorted; what has one time stays in its order."""
+        """The same, sorted; events of the same time stay in their order."""
         return self.take(order_of(self.time))
 
 
@@ -133,8 +133,8 @@ def order_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
 def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:
     """READS, WRITES, DISCARDS, FLUSHES or OTHERS for each event; discards carry the write bit too.
 
-    A request without data is a flush where it says so, else it is of no account: the end of a write whose flush came
-    after it.
+    A request without data is a flush where it says so, else it is ignored: the end of a write whose flush came after
+    it.
     """
     found = np.full(len(category), OTHERS, np.uint8)
     found[(category & READ) != 0] = READS

@@ -1,6 +1,6 @@
 """The binary format of blktrace: a stream of bytes -> columns, window by window in one reused buffer.
 
-Records are found by looking for the magic in the whole window at once and holding each place against the end of the
+Records are found by looking for the magic in the whole window at once and comparing each place with the end of the
 record before it.  Where they disagree (a message of odd length, a magic inside of a payload, damage) the search starts
 again at the place that the last good record points to; see `_chain`.
 """
@@ -32,7 +32,7 @@ from f2tools.errors import Unsupported
 WINDOW = 4 << 20
 MAX_RECORD = HEADER_V8 + 0xFFFF
 SNIFF = 1 << 20
-FIRST_STEP = 1 << 14  # bytes looked at after a disagreement; doubles while all is well
+FIRST_STEP = 1 << 14  # bytes searched after a disagreement; doubles while there is none
 ReadInto = Callable[[memoryview], int]
 
 
@@ -316,7 +316,7 @@ class Scanner:
         return self._plausible(events, offsets)
 
     def _plausible(self, events: Events, offsets: NDArray[np.int64]) -> Events:
-        """Leave out events whose place or time no device and no clock has."""
+        """Leave out events with an impossible place or time."""
         bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
         if not bad.any():
             return events

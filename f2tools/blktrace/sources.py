@@ -1,7 +1,7 @@
 """Where a trace comes from: files, directories, standard input, compressed or not; its streams as one, by time.
 
-blktrace writes a file for each CPU, each in order of time.  They are merged window by window: what is sure to be older
-than all that is still unread is handed on.  Memory is one window for each stream, whatever the size of the trace.
+blktrace writes a file for each CPU, each in order of time.  They are merged window by window: what is certainly older
+than everything still unread is handed on.  Memory is one window for each stream, whatever the size of the trace.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Trace:
     selection: bool = False  # a text from which events were left out on purpose
     pages: PageWrites = field(default_factory=PageWrites)
     disordered: bool = False  # whether a stream is not in order of time
-    cut_times: tuple[int, ...] | None = None  # where it was cut, of one whose files don't tell
+    cut_times: tuple[int, ...] | None = None  # where it was cut, for one whose files don't say
     numbers: dict[str, SequenceCheck] = field(default_factory=dict)  # by file; of binary ones
     _named: dict[int, int] = field(default_factory=dict)  # when each process had its name
 
@@ -103,7 +103,7 @@ class Trace:
         notes.clear()
 
     def join_notes(self, later: Trace) -> None:
-        """What was noted in a later part of the same trace."""
+        """Add the notes of a later part of the same trace."""
         for pid, name in later.names.items():
             if later._named[pid] >= self._named.get(pid, -1):
                 self.names[pid], self._named[pid] = name, later._named[pid]
@@ -220,7 +220,7 @@ class Stream:
     def next(self) -> Events | None:
         """The next window; None at the end.
 
-        Where CPUs write in turns, as `blktrace -o -` does, what may still be preceded by others is held back.
+        Where CPUs write in turns, as with `blktrace -o -`, events that others may still precede are held back.
         """
         while (events := self._read()) is not None:
             self._largest = max(self._largest, len(events))
@@ -346,7 +346,7 @@ def _is_text(head: bytes) -> bool:
 
 
 class _Prefixed(io.RawIOBase):
-    """A stream whose beginning has been read already; where it can't be decompressed any further it ends."""
+    """A stream whose beginning has been read already; it ends where it can't be decompressed further."""
 
     def __init__(self, head: bytes, rest: Any) -> None:
         self._head = memoryview(head)

@@ -1,8 +1,8 @@
 """Events from text: what blkparse prints in its default format, and block and f2fs events of ftrace and perf script.
 
 Lines are read in bounded pieces.  A line that begins like an event and can't be read is counted; the rest of a file
-(headings, blkparse's totals) is passed over.  Of what `blkparse -a` left out nothing can be told from what was lost, so
-a text with gaps everywhere is a selection, and has no losses.
+(headings, blkparse's totals) is passed over.  What `blkparse -a` left out can't be told from losses, so a text with
+gaps everywhere counts as a selection without losses.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BLKPARSE = re.compile(
     rb"(?:\s+(\w{1,8}))?(?:\s+(" + NUMBER + rb")(?:\s+([+/])\s+(" + NUMBER + rb"))?(?:\s|$))?(.*)$"
 )
 STARTS_LIKE_BLKPARSE = re.compile(rb"\s*\d+,\d+\s")
-# blanks are taken whole (`+` after `*`): what tries every split of a long run of them never ends
+# runs of blanks are taken whole (`*+`): trying every split of a long run would never end
 FTRACE = re.compile(
     rb"\s*+(.{0,64}?)[-\s]\s*+(\d{1,10})\s++(?:\(.{0,12}\)\s++)?\[(\d{1,5})\]\s++(?:[^\s:]{3,8}\s++)?"
     rb"(\d{1,10})\.(\d{1,9}):\s++(?:\w++:)?(block_\w+|f2fs_submit_page_\w+|tracing_mark_write):\s*+(.*)$"
@@ -83,7 +83,7 @@ ON_REQUESTS = {OP_NUMBERS[name] for name in "DCIR"}
 
 @dataclass
 class PageWrites:
-    """What the kernel itself says of the blocks that F2FS writes: f2fs_submit_page_write, summed up."""
+    """What the kernel itself says about the blocks that F2FS writes: f2fs_submit_page_write, summed up."""
 
     logs: Counter[str] = field(default_factory=Counter)  # blocks by temperature and type, `meta` for metadata
     inos: Counter[int] = field(default_factory=Counter)  # blocks by inode; 1 is all nodes, 2 all metadata

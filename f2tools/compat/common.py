@@ -1,4 +1,4 @@
-"""What the programs of f2fs-tools have in common: how they take options, and what they say of any volume."""
+"""What the programs of f2fs-tools have in common: how they take options, and what they print about any volume."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Words(NamedTuple):
     rest: list[str]
 
     def last(self, option: str) -> str | None:
-        """The value that counts of an option that may be repeated."""
+        """The effective value of an option that may be repeated."""
         return next((value for name, value in reversed(self.options) if name == option), None)
 
     def all(self, option: str) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Program:
         return words
 
     def wrong(self, text: str) -> NoReturn:
-        """Say what is wrong with the command line, and how it should be."""
+        """Say what is wrong with the command line, and the right usage."""
         print(f"\tError: {printable(text)}\n", file=sys.stderr)
         print(f"Usage: {self.name} {self._usage}")
         raise Stop(USAGE)

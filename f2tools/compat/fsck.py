@@ -40,7 +40,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
 
 def _with_preen_level(arguments: Sequence[str]) -> list[str]:
-    """The C tool takes `-p` without a level, where no number follows, or nothing but the device."""
+    """The C tool takes `-p` without a level where no number follows, or only the device."""
     found: list[str] = []
     for at, word in enumerate(arguments):
         found.append(word)
@@ -79,7 +79,7 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
 
 
 def _told(words: Words) -> Iterator[str]:
-    """What it says of its options."""
+    """What it prints about its options."""
     if words.has("--dry-run"):
         yield "Info: Dry run"
     if words.has("-a"):

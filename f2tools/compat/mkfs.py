@@ -156,7 +156,7 @@ def _percent(program: Program, words: Words) -> float:
 
 
 def _extensions(words: Words, option: str) -> tuple[str, ...]:
-    """The C tool takes the last list."""
+    """The last list, as in the C tool."""
     return tuple(word for word in re.split(r"[,\s]+", words.last(option) or "") if word)
 
 

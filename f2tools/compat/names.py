@@ -27,7 +27,7 @@ PROGRAMS = {
     "fsck.f2tools": "fstab",
     "fsck.fuse.f2tools": "fstab",
 }
-# made on request: other file systems need those of The Sleuth Kit
+# made on request: other file systems need The Sleuth Kit's own
 SLEUTHS: dict[str, str] = dict.fromkeys(("fls", "icat", "istat", "blkcat", "fsstat"), "tsk")
 
 
@@ -84,9 +84,9 @@ def links(directory: str, sleuths: bool, force: bool, as_json: bool) -> None:
     """Make links by which f2tools is called as mkfs.f2fs, sload.f2fs, fsck.f2fs and the other C tools are.
 
     Under these names it takes their options, prints what scripts read, and ends with their exit codes; so with
-    DIRECTORY first in the PATH, what calls the C tools uses f2tools.  Nothing is formatted, repaired or given up that
-    they would keep.  fsck.f2tools and fsck.fuse.f2tools are what fsck(8) looks for at a line of fstab.  The names of
-    The Sleuth Kit are made on request only, as its own programs are wanted for other file systems.
+    DIRECTORY first in the PATH, programs that call the C tools use f2tools.  Nothing is formatted, repaired or given up
+    that they would keep.  fsck.f2tools and fsck.fuse.f2tools are what fsck(8) looks for at a line of fstab.  The names
+    of The Sleuth Kit are made on request only, as its own programs are wanted for other file systems.
 
     \b
     Example:

@@ -59,7 +59,7 @@ def _main(program: Program, arguments: Sequence[str]) -> int:
 
 
 def _agreed() -> bool:
-    """Whether to go on: asked at a terminal, and where somebody has an answer ready; released versions do not ask."""
+    """Whether to go on: asked at a terminal or where input has an answer; released versions do not ask."""
     if sys.stdin.isatty():
         print("\nDo you want to continue? [y/n]", end="", flush=True)
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""What fsck.f2fs prints of a check: a line for each thing that was compared, made of the findings of f2tools' fsck."""
+"""The output of fsck.f2fs for a check: a line for each comparison, made from the findings of f2tools' fsck."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PIECE = 4 << 20
 
 @contextmanager
 def unpacked(path: str, write: bool = True) -> Iterator[str]:
-    """The path itself; of a sparse image, that of a raw copy beside it, which takes its place packed at the end."""
+    """The path itself; for a sparse image, that of a raw copy beside it, which is packed in its place at the end."""
     with open_device(path, whole=True) as image:
         block_size = image.block_size if isinstance(image, SparseImage) else 0
     if not block_size:

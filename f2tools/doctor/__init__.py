@@ -1,1 +1,1 @@
-"""What a volume is, how it is, what is at risk and what to do next, in plain words.  Nothing is ever written."""
+"""What a volume is, its state, what is at risk and what to do next, in plain words.  Nothing is ever written."""

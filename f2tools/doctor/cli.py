@@ -1,4 +1,4 @@
-"""`f2tools doctor`: one screen for who owns a card."""
+"""`f2tools doctor`: one screen for the owner of a card."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NEEDS_CARE = 1
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, image: str, devices: tuple[str, ...], as_json: bool) -> None:
-    """Say in plain words what IMAGE is, how it is, what is at risk, and what to do next.  Nothing is written.
+    """Say in plain words what IMAGE is, what state it is in, what is at risk, and what to do next.  Nothing is written.
 
-    The exit code is 1 where something must be done.  What exactly is wrong, f2tools fsck says.
+    The exit code is 1 where something must be done.  For what exactly is wrong, use f2tools fsck.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""A diagnosis: what the volume says of itself, what a check finds, and the steps that lose nothing."""
+"""A diagnosis: what the volume says about itself, what a check finds, and the steps that lose nothing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The evaluations of the papers, by command: what they claim, held against what is seen here."""
+"""The evaluations of the papers, by command: their claims compared with results here."""

@@ -115,7 +115,7 @@ def main() -> None:
 @click.command("list")
 @json_option
 def list_experiments(as_json: bool) -> None:
-    """The experiments, what of which paper they are, and where they can be run.
+    """List the experiments, their place in the papers, and where they can be run.
 
     \b
     Example:
@@ -142,7 +142,7 @@ def _run(
     store = Store(Path(output) if output is not None else None)
     if setting.place == "mounted":
         _may_be_overwritten(setting.on, overwrite)
-        jobs = 1  # what else goes on would be in the trace
+        jobs = 1  # everything else that runs would be in the trace
     store.begin(chosen, setting, force)
     reports: list[ExperimentReport] = []
     try:

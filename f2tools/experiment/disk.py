@@ -1,8 +1,8 @@
 """A simulated device: blocks in memory, and every request counted and traced.
 
-Memory goes only where there is something: blocks of zeros take none, and the experiments write nothing but zeros into
-files.  So a volume of many GiB costs what its metadata do.  The others lie in rows of a pool, side by side, wherever
-they are on the device: a log that goes all over it would touch all of its memory else.
+Blocks of zeros take no memory, and the experiments write only zeros into files, so a volume of many GiB costs what its
+metadata do.  Other blocks are rows of a pool, side by side wherever they are on the device: a log that moves all over
+it would otherwise touch all of its memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_ROWS = 1024
 
 
 class Disk(Device):
-    """See the module's docstring; `log` has what it was asked for."""
+    """See the module's docstring; `log` has the requests."""
 
     def __init__(self, size_bytes: int) -> None:
         self.name = "simulated device"
@@ -126,7 +126,7 @@ class Disk(Device):
         return taken
 
     def _give_back(self, blocks: NDArray[np.int64]) -> None:
-        """These blocks, which have rows, are zeros from now on."""
+        """Make blocks with rows zeros."""
         self._free += self._row[blocks].tolist()
         self._row[blocks] = 0
 

@@ -1,4 +1,4 @@
-"""The write engine on a simulated device: a fresh volume, its files as the loads want them, and what it counted."""
+"""The write engine on a simulated device: a fresh volume, its files for the loads, and its counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ZEROES = 4 << 20  # bytes that are written at once
 
 
 class Clock:
-    """A clock that goes on by a microsecond each time it is asked, and by more when it is told."""
+    """A clock that advances by a microsecond at each reading, and by more when told to."""
 
     def __init__(self) -> None:
         self.now = BIRTH * 1_000_000_000
@@ -33,7 +33,7 @@ class Clock:
 
 
 def fresh(size_bytes: int, policy: Policy, seed: int, overprovision: float = 0.0) -> tuple[WritableVolume, Disk]:
-    """An empty volume of this size on a device of its own, always the same one; 0 per cent leaves that to mkfs."""
+    """An empty volume of this size on a device of its own, always the same one; 0 percent leaves that to mkfs."""
     disk = Disk(size_bytes)
     options = Options(
         uuid=seed.to_bytes(16, "big"), timestamp=BIRTH, overprovision=overprovision, discard=False,
@@ -45,7 +45,7 @@ def fresh(size_bytes: int, policy: Policy, seed: int, overprovision: float = 0.0
 
 
 class Volume(Protocol):
-    """What the engines of all our file systems have alike."""
+    """What the engines of all our file systems have in common."""
 
     def lookup(self, parent: int, name: bytes) -> int: ...
     def create(self, parent: int, name: bytes, mode: int) -> int: ...
@@ -59,7 +59,7 @@ class Volume(Protocol):
 
 
 class VolumeFiles(Files):
-    """The files of a volume of ours.  Their content is zeros."""
+    """The files of a volume on our engine.  Their content is zeros."""
 
     def __init__(self, volume: Volume, root: int) -> None:
         super().__init__()

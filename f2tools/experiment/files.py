@@ -1,6 +1,6 @@
-"""What a load asks of a file system, and the one file system that needs nothing of ours: a directory of this machine.
+"""What a load asks of a file system, and the one that needs none of our code: a directory of this machine.
 
-The standard library's alone, as the guest runs it too.
+It uses the standard library alone, as the guest runs it too.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Files:
         raise NotImplementedError
 
     def open(self, path: str) -> int:
-        """A file that is there."""
+        """Open an existing file."""
         raise NotImplementedError
 
     def close(self, file: int) -> None:
-        """Nobody needs it now."""
+        """Close a file."""
         raise NotImplementedError
 
     def write(self, file: int, offset: int, size: int) -> None:
@@ -157,7 +157,7 @@ class Directory(Files):
 
 
 class Watch:
-    """Who wants to know how far a load is, and when a round of it has ended."""
+    """The receiver of a load's progress and of the ends of its rounds."""
 
     def advance(self, share: float) -> None:
         """So much of the run, of 1, is done besides."""

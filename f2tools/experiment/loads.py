@@ -1,10 +1,10 @@
 """The loads of the papers' evaluations, for any file system that has the few calls of `Files`.
 
-Everything here and in `files` is the standard library's: it is also run as a program, by the Python of a guest or of
-this machine, on a directory (`python -m f2tools.experiment.loads PREPARE|RUN LOAD FILE DIRECTORY`, parameters and seed
-in FILE).  Threads of the papers' tools are taken in turns, so that a load is the same calls in the same order for every
-file system and depends on nothing but its seed.  A load has two halves that may run in two processes: `prepare` makes
-what is there before, `run` is what is measured.
+Everything here and in `files` uses only the standard library: it is also run as a program, by the Python of a guest or
+of this machine, on a directory (`python -m f2tools.experiment.loads PREPARE|RUN LOAD FILE DIRECTORY`, parameters and
+seed in FILE).  Threads of the papers' tools are taken in turns, so that a load is the same calls in the same order for
+every file system and depends on nothing but its seed.  A load has two halves that may run in two processes: `prepare`
+makes what is there before, `run` is what is measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from f2tools.experiment.files import BLOCK, PIECE, Directory, Files, Rounds, Watch
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-BATCH = 64  # single blocks that are handed over together
+BATCH = 64  # single blocks that are passed together
 SYNC_EVERY = 4096  # blocks, where a load is said to be made safe now and then
 BIGGEST = 64 * MIB  # of the files that only fill the volume
 SLACK = 0.004  # of the room, left for directories and nodes when a volume is filled
@@ -43,10 +43,10 @@ class Load:
         return random.Random(f"{self.seed} {what}")
 
     def prepare(self, files: Files) -> None:
-        """What is there before the measurement."""
+        """Make the files that are there before the measurement."""
 
     def run(self, files: Files, watch: Watch) -> None:
-        """What is measured."""
+        """Do what is measured."""
         raise NotImplementedError
 
 
@@ -401,7 +401,7 @@ class AdaptiveFileserver(Fileserver):
         fill_up(files, whole, 1 - self.params["full"] / 100)
 
     def alive(self, which: int) -> list[int]:
-        """As the rounds before have left it: the same chance again."""
+        """Bring back the state after the earlier rounds, by the same random numbers."""
         alive = list(range(self.params["files"]))
         for earlier in range(which):
             chance = self.chance(f"round {earlier}")

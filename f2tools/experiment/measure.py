@@ -1,4 +1,4 @@
-"""One load on the write engine: prepared, run, and everything counted that the claims ask for."""
+"""One load on the write engine: prepared, run, and everything counted that the claims need."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class State:
         }  # fmt: skip
 
     def since(self, before: State) -> dict[str, int]:
-        """What was counted since then."""
+        """The difference from earlier counters."""
         return {name: value - before.numbers[name] for name, value in self.numbers.items()}
 
 
@@ -113,7 +113,7 @@ def segments_of(volume: WritableVolume) -> Numbers:
 
 
 def traced(path: str) -> Numbers:
-    """What a block trace says of the claims: bytes and requests, 512 KiB writes, sequential ones, discards."""
+    """What a block trace says about the claims: bytes and requests, 512 KiB writes, sequential ones, discards."""
     from f2tools.trace.analyze import AnalysisRequest, analyze
 
     report: dict[str, Any] = analyze(AnalysisRequest(path)).report

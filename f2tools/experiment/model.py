@@ -1,4 +1,4 @@
-"""What an experiment is: parts that are run, each to a dictionary of numbers, and claims that are judged from those."""
+"""What an experiment is: parts that yield dictionaries of numbers, and claims that are judged by those."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERDICTS = (REPRODUCED, DIRECTION, NOT_REPRODUCED, CANT_BE_TOLD)
 
 @dataclass(frozen=True)
 class Setting:
-    """What was asked for."""
+    """The options of a run."""
 
     scale: Fraction = Fraction(1, 64)
     on: str = "engine"  # engine, guest, or the path of a directory or a device
@@ -54,10 +54,10 @@ class Unfinished(F2fsError):
 
 @dataclass(frozen=True)
 class Work:
-    """What a part is given besides its own arguments."""
+    """The arguments of a part besides its own."""
 
     setting: Setting
-    directory: Path | None  # for its trace; None where nobody wants to keep it
+    directory: Path | None  # for its trace; None where it is not kept
     advance: Advance
 
 
@@ -90,7 +90,7 @@ class Claim:
 
 
 def verdict(holds: bool, direction: bool) -> str:
-    """Reproduced where the number is the paper's, within what is said; else whether it goes the same way."""
+    """Reproduced where the number is the paper's, within the tolerance; else whether it has the same direction."""
     return REPRODUCED if holds else DIRECTION if direction else NOT_REPRODUCED
 
 
@@ -111,7 +111,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an experiment."""
+    """The result of an experiment."""
 
     claims: list[Claim]
     rows: list[Row]
@@ -125,7 +125,7 @@ class Experiment:
     name: str
     title: str
     section: str
-    setup: str  # as the paper has it
+    setup: str  # as in the paper
     places: tuple[str, ...]  # of engine, guest, mounted
     parts: Callable[[Setting], list[Part]]
     judge: Callable[[Setting, dict[str, Numbers]], Outcome]

@@ -1,7 +1,7 @@
 """One load on this machine's own kernel: in a directory on F2FS, or on a spare device that is formatted for it.
 
 The measured half runs under `trace record`, so it takes root and a block device that can be traced.  In a directory the
-load has one of its own, which goes afterwards.  A device is overwritten; whoever calls has asked its owner.
+load has one of its own, which is removed afterwards.  A device is overwritten; the caller has asked its owner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from f2tools.options import human_size
 from f2tools.trace.record.capture import Recording, record
 
 LOADS = (sys.executable, "-m", "f2tools.experiment.loads")
-MOST = 4  # times what an experiment wants that a device may have: more is no share of the paper's
+MOST = 4  # times the wanted size that a device may have: more is no share of the paper's
 
 
 def is_device(path: str) -> bool:

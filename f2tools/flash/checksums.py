@@ -1,7 +1,7 @@
-"""CRC-32 of what lies on the flash, and what it can put right: one wrong bit.
+"""CRC-32 of data on the flash, which can also correct one wrong bit.
 
 Two different single bits never have the same effect on a CRC-32 over less than 8 KiB, and its distance there is four or
-more: a wrong bit is found and turned around, two are noticed and left alone.
+more: one wrong bit is found and corrected, two are noticed and left alone.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Winning erase blocks back, keeping their wear level, and checkpoints: what the layer appends of its own accord.
+"""Winning erase blocks back, keeping wear even, and checkpoints: what the layer appends by itself.
 
 The block that costs least to empty is cleaned first.  What still counts in it is appended again, the flash is told to
-make that durable, and only then is the block erased: a record says that it is dead, so that nothing is made of what a
-power cut leaves of it.
+make that durable, and only then is the block erased: a record says that it is dead, so that what a power cut leaves of
+it is ignored.
 
-A block that a power cut left half written is not wanted as such where room is scarce: what counts in it is appended
-again, as one, to the block that takes its place.  So losing power costs no erase block, however often it happens, and
-those that only cleaning may use are still there when it is needed.
+Where room is scarce, a block that a power cut left half written is replaced: what counts in it is appended, all or
+nothing, to the block that takes its place.  So losing power costs no erase block, however often it happens, and those
+that only cleaning may use are still there when it is needed.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Cleaner:
         self._records_per_page = log.medium.page_size // Record.size
 
     def suspect(self, block: int) -> None:
-        """A block had to be mended: empty it when there is an occasion."""
+        """Note that a block had to be corrected: empty it when there is an occasion."""
         self._suspects.add(block)
 
     def make_room(self, pages: int) -> None:
-        """See to it that so many pages can be appended, and cleaning can go on after that; Full."""
+        """Make sure that so many pages can be appended, and that cleaning can go on after that; Full."""
         self._replace_half_written()
         wanted = pages + RESERVE * self._pages
         barren = 0
@@ -151,7 +151,7 @@ class Cleaner:
         return chosen
 
     def _level_wear(self, wanted: int) -> None:
-        """Move what has long lain still off the least worn block, where the others are worn so much more."""
+        """Move old data off the least worn block, where the others are worn so much more."""
         if self.log.blocks_erased == self._levelled_at:
             return
         self._levelled_at = self.log.blocks_erased
@@ -274,7 +274,7 @@ class Cleaner:
         return vblocks[chosen], self._checked(block, slots[chosen], byte_view(data), crcs), crcs
 
     def _checked(self, block: int, slots: NDArray[np.intp], data: memoryview, crcs: list[int]) -> memoryview:
-        """Slots as they should be; one that is lost goes with its checksum, so that reading it stays an error."""
+        """Slots corrected; a lost one keeps its checksum, so that reading it stays an error."""
         for number, crc in enumerate(crcs):
             if crc32(data[number * BLOCK : (number + 1) * BLOCK]) == crc:
                 continue

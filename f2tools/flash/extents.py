@@ -1,4 +1,4 @@
-"""The ordered map from virtual blocks to where they lie: a B-tree of two levels, its leaves arrays.
+"""The ordered map from virtual blocks to their places: a B-tree of two levels, its leaves arrays.
 
 An extent is a run of virtual blocks that lie one after the other: (start, count, address).  Leaves hold at most `LEAF`
 extents in three arrays of 20 bytes an extent together, and are split in halves and joined with a neighbour, so that
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAF = 512
-LOADED = LEAF * 3 // 4  # so full are leaves that are made from arrays
+LOADED = LEAF * 3 // 4  # how full leaves are that are made from arrays
 
 Extent = tuple[int, int, int]  # start, count, address
 
@@ -34,7 +34,7 @@ class _Leaf:
 
 
 class ExtentMap:
-    """Which virtual blocks are mapped, and where to."""
+    """The mapped virtual blocks and their places."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = [0]  # the lowest start that belongs into each leaf
@@ -198,7 +198,7 @@ class ExtentMap:
         leaf.addresses.insert(at, address)
         self.extents += 1
         if len(leaf.starts) > LEAF:
-            # one that is only ever added to stays full behind
+            # a map that only grows at its end leaves full leaves behind
             half = LEAF * 15 // 16 if at == len(leaf.starts) - 1 and number == len(self._leaves) - 1 else LEAF // 2
             right = _Leaf(leaf.starts[half:], leaf.counts[half:], leaf.addresses[half:])
             self._leaves[number] = _Leaf(leaf.starts[:half], leaf.counts[:half], leaf.addresses[:half])

@@ -76,7 +76,7 @@ class PageTag(Layout):
 
 
 class Record(Layout):
-    """struct vsl_record: something else than data that happened; 1 trim, 2 a dead block, 3 the end of a block."""
+    """struct vsl_record: an event other than data; 1 trim, 2 a dead block, 3 the end of a block."""
 
     kind: u32 = field("1, 2 or 3")
     block: u32 = field("2, 3: the erase block")
@@ -96,7 +96,7 @@ class MapEntry(Layout):
 
 
 class BlockState(Layout):
-    """struct vsl_block_state: what a checkpoint knows of an erase block."""
+    """struct vsl_block_state: what a checkpoint knows about an erase block."""
 
     seq: u64 = field("number of the log block in it; 0 for none")
     erases: u32 = field("how often it was erased")
@@ -105,7 +105,7 @@ class BlockState(Layout):
 
 
 class Commit(Layout):
-    """struct vsl_commit: the last page of a checkpoint, which is one if all before it is there."""
+    """struct vsl_commit: the last page of a checkpoint, which counts if everything before it is there."""
 
     extents: u64 = field("extents of the map")
     mapped: u64 = field("virtual blocks mapped")

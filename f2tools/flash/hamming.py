@@ -1,6 +1,6 @@
 """The error correction that Linux computes in software for raw NAND: Hamming's code, 3 bytes for each 256.
 
-It puts one wrong bit of each 256 bytes right and notices two.  Where it lies in the spare area is the kernel's layout
+It corrects one wrong bit in each 256 bytes and notices two.  Where it lies in the spare area is the kernel's layout
 for large pages (nand_ooblayout_lp in drivers/mtd/nand/raw/nand_base.c): at its end, behind the two bytes of the bad
 block mark and whatever else there is; the order of the bytes is the kernel's own, not SmartMedia's.
 """
@@ -44,7 +44,7 @@ def code(data: bytes | memoryview) -> bytes:
 
 
 def mended(data: bytes, stored: bytes) -> bytes | None:
-    """A page with the bits put right that its stored code tells to be wrong; None where more are than it bears."""
+    """A page with the bits corrected that its stored code shows to be wrong; None where there are too many."""
     effects = np.frombuffer(code(data), np.uint8) ^ np.frombuffer(stored, np.uint8)
     if not effects.any():
         return data
@@ -60,5 +60,5 @@ def mended(data: bytes, stored: bytes) -> bytes | None:
             bit = sum((pairs[8 + k] >> 1) << k for k in range(3))
             right[step * STEP + byte] ^= 1 << bit
         elif bin(lines | column << 16).count("1") > 1:
-            return None  # one bit is a wrong bit of the code itself, more are more than one
+            return None  # one bit: a wrong bit of the code itself; more: several wrong bits
     return bytes(right)

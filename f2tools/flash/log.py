@@ -1,7 +1,7 @@
-"""The end of the log, where everything is appended, and what is known of each erase block.
+"""The end of the log, where everything is appended, and the state of each erase block.
 
-Data collect in a page in memory until it is full, or until a flush.  A block of the log is begun only when all before
-it is durable, so that a power cut can lose nothing but the end of the newest one.
+Data collect in a page in memory until it is full, or until a flush.  A block of the log is begun only when everything
+before it is durable, so that a power cut can lose only the end of the newest one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Full(DeviceError):
 
 
 class Placing(Protocol):
-    """Who is told where blocks have come to lie."""
+    """The receiver of the places that blocks get."""
 
     def placed(self, start: int, count: int, address: int) -> None:
         """A run of virtual blocks now lies there."""
@@ -65,7 +65,7 @@ class Identity:
 
 
 class BlockTable:
-    """What is known of each erase block."""
+    """The state of each erase block."""
 
     def __init__(self, blocks: int) -> None:
         self.state: NDArray[np.uint8] = np.zeros(blocks, np.uint8)
@@ -100,7 +100,7 @@ class BlockTable:
 
 
 class Log:
-    """Where the log is at; appends to it."""
+    """The end of the log; appends to it."""
 
     def __init__(self, medium: Medium, identity: Identity, table: BlockTable, placing: Placing) -> None:
         self.medium = medium
@@ -179,7 +179,7 @@ class Log:
             done += take
 
     def write_as_one(self, parts: list[tuple[int, memoryview]]) -> None:
-        """Append blocks of which a power cut leaves all or none; they must fit into one erase block."""
+        """Append blocks that survive a power cut all or not at all; they must fit into one erase block."""
         total = sum(len(data) for _, data in parts) // BLOCK
         pages = -(-total // self.slots_per_page)
         if pages > self.medium.pages_per_block - 1:
@@ -349,7 +349,7 @@ class Log:
             self.close_page()
 
     def _place(self, vblocks: NDArray[np.uint64], address: int) -> None:
-        """Tell where blocks have come to lie, run by run."""
+        """Report the places of blocks, run by run."""
         cuts = (np.flatnonzero(vblocks[1:] - vblocks[:-1] != 1) + 1).tolist()
         for at, to in pairwise([0, *cuts, len(vblocks)]):
             if to > at:
@@ -411,7 +411,7 @@ class Log:
         self.pages_written += took
         self.table.end[self.block] = self.page
         if took < pages:
-            self.page = self.medium.pages_per_block  # no more into this block
+            self.page = self.medium.pages_per_block  # nothing more goes into this block
         return took
 
     def _keep_living(self, old: int) -> None:
@@ -450,7 +450,7 @@ class Log:
             self._fill_other(rows[page], tags[page : page + 1], RECORDS, content, 0)
 
     def _fill_other(self, row: NDArray[np.uint8], tag: Any, kind: int, content: bytes, number: int) -> None:
-        """Put what is no data into one raw page, and say so in its tag."""
+        """Put something other than data into one raw page, and say so in its tag."""
         row[: len(content)] = np.frombuffer(content, np.uint8)
         slots = -(-len(content) // BLOCK)
         whole = memoryview(content.ljust(slots * BLOCK, b"\0"))

@@ -1,7 +1,7 @@
-"""What a log can be kept on: a NAND chip, or an image file that is treated like one.
+"""The media of a log: a NAND chip, or an image file that is treated like one.
 
 Both have erase blocks of pages, each page followed by its spare area, and are told to program pages in order and to
-erase blocks.  On a chip what is programmed stays; a file forgets, in any order, what came after the last flush.
+erase blocks.  On a chip what is programmed stays; a file may lose, in any order, what came after the last flush.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Not a `Device`: nothing can be overwritten.  The bytes live in memory or in a file in the order of nanddump, each page
 followed by its spare area; an erased byte is 0xFF.  Wear, faults and power cuts come from a seeded model, so that a run
-can be repeated; time comes from figures as data sheets have them, and is a model too: what the commands would have
-taken, one after the other, pages of several planes together.
+can be repeated; time comes from figures of data sheets, and is a model too: what the commands would have taken, one
+after the other, pages of several planes together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NandError(DeviceError):
 
 
 class ReadFailed(NandError):
-    """A page can't be read, this time at least: more bits are wrong than the chip's own correction bears."""
+    """A page can't be read, this time at least: more bits are wrong than the chip's own correction can handle."""
 
 
 class ProgramFailed(NandError):
@@ -47,7 +47,7 @@ class EraseFailed(NandError):
 
 
 class PowerCut(Exception):
-    """The power is gone, as a test asked; nothing works before `power_on`."""
+    """The power is gone, as a test wanted; nothing works before `power_on`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +315,12 @@ class Nand:
         return int(self._next[block])
 
     def flush(self) -> None:
-        """A programmed page is there to stay; only a dump in a file has to be told so."""
+        """Make programmed pages durable, which only a dump in a file needs."""
         self._check_power()
         self._store.flush()
 
     def close(self) -> None:
-        """Let the dump go."""
+        """Close the dump."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -332,15 +332,15 @@ class Nand:
     # -- what tests and simulations do to it
 
     def cut_power(self, after: int, *, torn: bool = True, seed: int = 0) -> None:
-        """After so many more programs and erases the next one is cut: PowerCut, and with `torn` it is half done."""
+        """Cut the power at the program or erase after so many more: PowerCut, and with `torn` it is half done."""
         self._power = _Power(after, torn, False, random.Random(seed))
 
     def power_on(self) -> None:
-        """The power is back; no further cut is planned."""
+        """Bring the power back, with no further cut planned."""
         self._power = _Power()
 
     def flip(self, page: int, bits: Iterable[int]) -> None:
-        """Turn stored bits around, counted from the first of the page on: what years in a drawer do."""
+        """Flip stored bits, counted from the first of the page on, as years in a drawer do."""
         self._check_pages(page, 1)
         raw = bytearray(self._store.load(page, 1))
         for bit in bits:
@@ -382,7 +382,7 @@ class Nand:
         return rate > 0 and self._chance.random() < rate
 
     def _disturbed(self, raw: bytes, page: int) -> bytes:
-        """What reading makes of stored bytes: a failure, or some bits wrong."""
+        """The result of reading stored bytes: a failure, or some wrong bits."""
         if self.faults.read_failure and self._chance.random() < self.faults.read_failure:
             self.counters.read_failures += 1
             raise ReadFailed(f"{self.name}: reading page {page} failed")
@@ -405,7 +405,7 @@ class Nand:
         return True
 
     def _torn(self, raw: bytes) -> bytes:
-        """A page that was being programmed: some bytes are there, in some only some bits, the rest is erased."""
+        """A page whose programming was cut: some bytes are there, some of them in part, the rest is erased."""
         chance = self._power.chance
         whole = chance.randrange(len(raw) + 1)
         partly = min(len(raw), whole + chance.randrange(64))
@@ -413,7 +413,7 @@ class Nand:
         return raw[:whole] + middle + bytes([ERASED]) * (len(raw) - partly)
 
     def _tear_erase(self, block: int) -> None:
-        """A block that was being erased: some pages are, of some some bits, others are as they were."""
+        """A block whose erasing was cut: some pages are erased, some in part, others are as they were."""
         if not self._power.torn:
             return
         chance, first = self._power.chance, block * self.geometry.pages_per_block

@@ -1,6 +1,6 @@
 """Reading the log's pages: tags that are whole, content that has the checksum it was written with.
 
-What is wrong in one bit is put right; what was misread is read again.
+One wrong bit is corrected; what was misread is read again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Scan:
     damaged: list[int] = field(default_factory=list)
     """Pages that should be there and are not."""
     junk: bool = False
-    """Whether something was written behind what counts."""
+    """Whether something was written after the last page that counts."""
 
 
 def page_in(medium: Medium, block: int, page: int) -> bytes | None:
@@ -131,9 +131,9 @@ def head_of(medium: Medium, block: int) -> BlockHead | None:
 
 
 def scan(medium: Medium, block: int, seq: int, upto: int, newest: bool, *, start: int = 0) -> tuple[Scan, bytes]:
-    """What of the first `upto` pages of a log block counts, and the raw pages; pages before `start` are not looked at.
+    """Which of the first `upto` pages of a log block count, and the raw pages; pages before `start` are not read.
 
-    In the newest block of all, what no flush is known to have come after counts only as far as there is no gap.
+    In the newest block, pages that no flush is known to follow count only up to the first gap.
     """
     raw = pages_in(medium, block, start, upto - start)
     stride = medium.page_size + medium.spare_size

@@ -1,7 +1,7 @@
-"""Opening a log: from its last checkpoint and what was appended since, or from every page that there is.
+"""Opening a log: from its last checkpoint and what was appended since, or from all pages.
 
-The log alone is the truth, a checkpoint saves reading it.  Of each virtual block the copy that was appended last
-counts, unless a trim is younger than that; so the order in which trims are met is of no importance.
+Only the log counts, a checkpoint saves reading it.  For each virtual block the copy that was appended last counts,
+unless a trim is younger; so trims may be met in any order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Opened:
     end: int
     """So many of its pages count."""
     clean: bool
-    """Whether the last thing in it is a whole checkpoint."""
+    """Whether it ends with a whole checkpoint."""
     checkpoint: tuple[int, int, int]
     """(seq, erase block, page) of the last commit; seq 0 for none."""
     from_checkpoint: bool
@@ -130,7 +130,7 @@ class _Replay:
         return Identity(newest.uuid, space, newest.capacity_blocks)
 
     def _head_from_pages(self, block: int) -> BlockHead | None:
-        """Of a block whose head can't be read, what its pages tell; None where they tell nothing.
+        """For a block whose head can't be read, what its pages tell; None where they tell nothing.
 
         Before a log block is erased a record says that it is dead, so pages without a head that nobody calls dead have
         lost it.
@@ -153,15 +153,15 @@ class _Replay:
         return BlockHead(seq=seq)
 
     def ends_at(self, block: int, seq: int, end: int) -> None:
-        """Of that log block, if it is still there, only so many pages count."""
+        """Count only so many pages of a log block, if it is still there."""
         if block < self.medium.blocks and seq and int(self.table.seq[block]) == seq:
             self.table.end[block] = min(int(self.table.end[block]), end)
 
     def find_newest(self) -> tuple[int, Scan, bytes]:
         """The newest block of the log, and what it holds.
 
-        One that was begun, and that the power went on before anything in it counted, is as if it had never been begun:
-        so it costs nothing, however often that happens.  The one before it ends where the head of that one says.
+        Where the power was cut before anything in it counted, it is as if it had never been begun: so that costs
+        nothing, however often it happens.  The block before it ends where its head says.
         """
         medium, told = self.medium, False
         while True:
@@ -180,7 +180,7 @@ class _Replay:
             self.table.release(newest, STALE)
 
     def collect(self, block: int, found: Scan, raw: bytes, start: int) -> None:
-        """Keep what a log block holds until it is known what of it counts."""
+        """Keep what a log block holds until it is known which part counts."""
         stride = self.medium.page_size + self.medium.spare_size
         view = memoryview(raw)
         kinds = found.tags["kind"]
@@ -197,7 +197,7 @@ class _Replay:
         self.blocks_read += 1
 
     def settle(self) -> None:
-        """Go through the records, newest block first: what says how much of a block counts lies in a newer one."""
+        """Go through the records, newest block first: a newer block says how much of an older one counts."""
         for block in sorted(self.kept, key=lambda one: -int(self.table.seq[one])):
             kept = self.kept[block]
             end = int(self.table.end[block])
@@ -247,7 +247,7 @@ class _Replay:
                 self._bury(record.block, record.version, record.count)
 
     def _bury(self, block: int, seq: int, erases: int) -> None:
-        """Whatever is left of that log block doesn't count: it was emptied, and perhaps erased."""
+        """Drop what is left of a log block that was emptied, and perhaps erased."""
         table = self.table
         if int(table.seq[block]) == seq:
             table.release(block, STALE)
@@ -404,7 +404,7 @@ def _last_commit(replay: _Replay, newest: int, tail: Scan) -> tuple[int, int, in
 
 
 def _behind(found: Scan, start: int) -> Scan:
-    """The same without the first pages."""
+    """A block's content without its first pages."""
     return Scan(
         found.end, found.tags[start:], found.valid[start:], [p for p in found.damaged if p >= start], found.junk
     )

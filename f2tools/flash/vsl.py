@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Vsl(Device):
-    """A layer that is open; see the module's docstring, and `create_vsl`, `open_vsl` for how one comes about."""
+    """A layer that is open; see the module's docstring; `create_vsl` and `open_vsl` make one."""
 
     def __init__(self, medium: Medium, opened: Opened, *, wear_spread: int = WEAR_SPREAD) -> None:
         self.medium = medium
@@ -144,7 +144,7 @@ class Vsl(Device):
 
     @property
     def atomic_bytes(self) -> int:
-        """The most that `write_atomic` takes."""
+        """The most blocks that `write_atomic` takes."""
         return (self.medium.pages_per_block - 1) * self.medium.page_size
 
     def trim_vblocks(self, start: int, count: int) -> int:
@@ -229,7 +229,7 @@ class Vsl(Device):
             self.log.flush()
 
     def close(self) -> None:
-        """Write a checkpoint where anything changed, and let the medium go."""
+        """Write a checkpoint where anything changed, and close the medium."""
         if self._closed:
             return
         self._closed = True
@@ -240,7 +240,7 @@ class Vsl(Device):
             self.medium.close()
 
     def abandon(self) -> None:
-        """Let the medium go without writing anything more, as a power cut would."""
+        """Close the medium without writing anything more, as a power cut would."""
         self._closed = True
         self.medium.close()
 
@@ -253,7 +253,7 @@ class Vsl(Device):
     # -- what the log tells
 
     def placed(self, start: int, count: int, address: int) -> None:
-        """Blocks now lie there."""
+        """Note the new places of blocks."""
         self._changed = True
         self._forget(self.map.set(start, count, address))
         self.table.live[address // self._spb] += count

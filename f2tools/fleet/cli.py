@@ -25,7 +25,7 @@ VERBS = {
 
 @click.group(cls=Group)
 def fleet() -> None:
-    """One question to many images or traces: a row each, in a Parquet file, by several processes or a dask cluster.
+    """Ask many images or traces one question: a row each, in a Parquet file, by several processes or a dask cluster.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What is done of a run, so that one that was cut off goes on: an object a line, and a first line that says of what.
+"""The finished part of a run, so that an interrupted one can go on: an object a line after a line that names the run.
 
 The file lies beside the output until that is whole.  A line that a crash tore counts as not written.
 """
@@ -77,7 +77,7 @@ class Journal:
         return _key(target) in self._places
 
     def add(self, target: str, result: Result) -> None:
-        """Keep what came of a target."""
+        """Keep the result of a target."""
         key = _key(target)
         self._places[key] = self._append({"name": key, "row": result.row, "findings": result.findings})
 
@@ -95,7 +95,7 @@ class Journal:
             yield Result(found["row"], found["findings"])
 
     def drop(self) -> None:
-        """The run is whole: the journal is not needed any more."""
+        """Remove the journal, as the run is complete."""
         os.unlink(self.path)
 
     def __enter__(self) -> Self:
@@ -106,7 +106,7 @@ class Journal:
 
 
 def _key(target: str) -> str:
-    """By what a target is known in the file: its name, with a hash for what must not be read there."""
+    """The key of a target in the file: its name, with a hash for the parts that must stay secret."""
     name = without_credentials(target)
     return name if name == target else f"{name} {hashlib.sha256(target.encode('utf-8', 'surrogateescape')).hexdigest()}"
 

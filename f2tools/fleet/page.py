@@ -1,4 +1,4 @@
-"""A run as one HTML page: what stands out, distributions, findings by code; no script, nothing fetched."""
+"""A run as one HTML page: outliers, distributions, findings by code; no script, nothing fetched."""
 
 from __future__ import annotations
 

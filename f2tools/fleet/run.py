@@ -17,7 +17,7 @@ from f2tools.fleet.work import failed, look_at
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """What to look at, with what, and where the tables go."""
+    """The targets, the verb with its options, and where the tables go."""
 
     verb: str
     targets: list[str]
@@ -34,7 +34,7 @@ def run(
     resumed: Callable[[int], None] = lambda count: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> Summary:
-    """Look at every target and write the tables; what all of it came to.
+    """Look at every target and write the tables; returns the summary.
 
     `resumed` is told how many targets an earlier run has done, `advance` when one is.
     """

@@ -1,4 +1,4 @@
-"""What a run came to: counts, distributions in fixed bins, and the targets that stand out; its size doesn't grow."""
+"""The summary of a run: counts, distributions in fixed bins, and the targets that stand out; its size is fixed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Summary:
     def _stands_out(self, row: dict[str, Any]) -> None:
         rank = (float(not row["ok"]), *(float(row.get(name) or 0) for name in STANDS_OUT[self.verb]))
         if any(rank):
-            entry = (rank, -self.targets, row)  # of equals the one that was named first
+            entry = (rank, -self.targets, row)  # among equals the one that was named first
             (heapq.heappush if len(self._outliers) < SHOWN else heapq.heappushpop)(self._outliers, entry)
 
     @property

@@ -1,7 +1,7 @@
 """The results of a run as two Parquet files: a row for each target, and beside it a row for each finding.
 
 The columns and their types are the verb's, whatever the rows hold, and the rows stand in the order of the targets: the
-same targets give the same bytes, however many workers were at it.
+same targets give the same bytes, however many workers there were.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fleet is: names of images and traces, from globs, lists and URLs, each once and in a fixed order.
+"""The targets of a fleet: names of images and traces, from globs, lists and URLs, each once and in a fixed order.
 
 Nothing is opened here.  A name that stands for no file is kept: its row will say what is wrong with it.
 """

@@ -1,4 +1,4 @@
-"""What is asked of each target: the columns of its row, those of its findings, and the function that fills them.
+"""The verbs: the columns of a target's row, those of its findings, and the function that fills them.
 
 A function gets a name and the options, and returns (row, findings); it raises what the library raises.  It gives a
 `reason` where something is wrong; `target`, `ok` and `looked_at` are added by `work`, `target` to each finding.
@@ -218,7 +218,7 @@ class _Hashed:
         self.sha256 = hashlib.sha256()
 
     def write(self, text: str) -> int:
-        """As of any text file."""
+        """As for any text file."""
         self.sha256.update(text.encode("utf-8", "surrogateescape"))
         return len(text)
 

@@ -15,7 +15,7 @@ from f2tools.text import printable
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of one target after the work on it."""
+    """The result of the work on one target."""
 
     row: Row
     findings: list[Row]
@@ -29,7 +29,7 @@ class Result:
 def look_at(verb: str, target: str, options: Options) -> Result:
     """The row of a target and its findings; a target that can't be looked at has a row that says why, and no findings.
 
-    What nobody has foreseen is told as that: one target must not end the run of all the others.
+    An unforeseen error is reported as one: a single target must not end the run of the others.
     """
     try:
         with cached_in(options.cache) if options.cache else nullcontext():

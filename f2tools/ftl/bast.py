@@ -62,7 +62,7 @@ def write(f: Flash, o: Logs, page: int, mark: int) -> None:
 
 @kernel
 def forget(f: Flash, o: Logs, log: int) -> None:
-    """A log block is none any more."""
+    """A log block is no longer one."""
     drop(o.first, 0, o.later, o.earlier, log)
     o.log[o.owner[log]] = -1
     f.n[LOGS] -= 1

@@ -1,4 +1,4 @@
-"""Block mapping: a logical block lies in one erase block, each page at its place; to write one again copies all."""
+"""Block mapping: a logical block lies in one erase block, each page at its place; writing one again copies all."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from f2tools.ftl.state import (
     Flash,
 )
 
-PATIENCE = 20  # so many times as there are blocks nothing may be won by cleaning before that is an error
+PATIENCE = 20  # times the number of blocks that cleaning may win nothing before that is an error
 
 
 @kernel
@@ -90,7 +90,7 @@ def unlink(f: Flash, block: int, which: int) -> None:
 
 @kernel
 def close(f: Flash, block: int) -> None:
-    """A block is full; it can be cleaned from now on."""
+    """Close a full block; it can be cleaned from now on."""
     n = f.n
     f.status[block] = CLOSED
     if n[POLICY] == GREEDY:
@@ -140,7 +140,7 @@ def program(f: Flash, at: int, mark: int) -> None:
 
 @kernel
 def age(f: Flash, at: int) -> None:
-    """What a page holds is not current any more."""
+    """Make what a page holds outdated."""
     n = f.n
     block = at // n[PER_BLOCK]
     left = f.valid[block] - 1
@@ -179,7 +179,7 @@ def choose(f: Flash) -> int:
         return -1
     n[VICTIMS] += 1
     f.victims[valid] += 1
-    f.status[block] = OPEN  # nobody else may choose it
+    f.status[block] = OPEN  # nothing else may choose it
     return block
 
 
@@ -191,7 +191,7 @@ def _fewest_valid(f: Flash) -> int:
     while which < per and f.head[which] < 0:
         which += 1
     n[LOWEST] = which
-    if which == per:  # all that there is is valid: cleaning wins nothing
+    if which == per:  # everything is valid: cleaning wins nothing
         return -1
     block = f.head[which]
     unlink(f, block, which)
@@ -200,7 +200,7 @@ def _fewest_valid(f: Flash) -> int:
 
 @kernel
 def _any(f: Flash) -> int:
-    """A closed block by chance (Park and Miller's generator); the first behind it that is closed."""
+    """A random closed block (Park and Miller's generator): the first closed one from a random place on."""
     n = f.n
     n[SEED] = n[SEED] * 48271 % 2147483647
     count = n[BLOCKS]

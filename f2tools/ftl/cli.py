@@ -18,7 +18,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, commands=COMMANDS)
 def ftl() -> None:
-    """What a load or a block trace costs the flash below, by model of the translation layer.
+    """Show what a load or a block trace costs the flash below, by model of the translation layer.
 
     \b
     Example:

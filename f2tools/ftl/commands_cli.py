@@ -32,7 +32,7 @@ TRACES = click.argument("traces", nargs=-1, metavar="[TRACE]...")
 @options(OP, DEVICE, WRITTEN, ZONES, HTML, SVG, PNG)
 @json_option
 def simulate(traces: tuple[str, ...], model: str, zones: str | None, as_json: bool, **given: Any) -> None:
-    """What a load or a trace costs the flash under one model.
+    """Show what a load or a trace costs the flash under one model.
 
     TRACE is what `f2tools trace` reads, or a text of MSR Cambridge, SPC, FIU, Alibaba, Tencent, fio (iolog) or MQSim;
     several are played one after the other.
@@ -69,7 +69,7 @@ def simulate(traces: tuple[str, ...], model: str, zones: str | None, as_json: bo
 def compare(
     traces: tuple[str, ...], models: tuple[str, ...], zones: tuple[str, ...], as_json: bool, **given: Any
 ) -> None:
-    """Models, traces or zones side by side: each model with each trace.
+    """Compare models, traces or zones: each model with each trace.
 
     \b
     Example:
@@ -107,7 +107,7 @@ def compare(
 @options(DEVICE, WRITTEN, HTML, SVG, PNG)
 @json_option
 def sweep(traces: tuple[str, ...], models: tuple[str, ...], ops: list[float], as_json: bool, **given: Any) -> None:
-    """WAF over over-provisioning, for uniform writes with theory beside it.
+    """Show the WAF over over-provisioning, for uniform writes with theory beside it.
 
     \b
     Example:

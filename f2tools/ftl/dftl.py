@@ -1,4 +1,4 @@
-"""DFTL: page mapping whose map lies in flash too, and of which so many entries are held in memory.
+"""DFTL: page mapping whose map lies in flash too, with some of its entries held in memory.
 
 A page of the host whose entry is not held costs a read of a page of the map, and, where a changed entry has to make
 room for it, a write of one.  Entries go by last use; with a changed one all others of its page of the map are written.
@@ -89,7 +89,7 @@ def run(f: Flash, c: Cache, kinds: Any, pages: Any, streams: Any, marks: Any) ->
 
 @kernel
 def hold(f: Flash, c: Cache, page: int) -> None:
-    """Have the entry of a page in memory, as the one used last."""
+    """Bring the entry of a page into memory, as the one used last."""
     n = f.n
     if c.state[page] != NOT_HELD:
         n[MAP_HITS] += 1
@@ -141,7 +141,7 @@ def evict(f: Flash, c: Cache) -> None:
 
 @kernel
 def set_dirty(f: Flash, c: Cache, page: int) -> None:
-    """An entry that is held was changed."""
+    """Note that a held entry was changed."""
     if c.state[page] == CLEAN:
         c.state[page] = DIRTY
         c.dirty[page // f.n[ENTRIES]] += 1
@@ -211,7 +211,7 @@ def put(f: Flash, c: Cache, page: int, stream: int, mark: int) -> None:
 
 @kernel
 def clean(f: Flash, c: Cache) -> int:
-    """Win a block back; what of the map is old by that is queued."""
+    """Win a block back; pages of the map that this makes old are queued."""
     n = f.n
     per, each = n[PER_BLOCK], n[ENTRIES]
     victim = choose(f)

@@ -26,7 +26,7 @@ from f2tools.errors import Usage
 ENGINES = ("auto", "numba", "python")
 DTYPES = {"b": np.int8, "i": np.int32, "q": np.int64}
 ENTRIES = ("run", "replace")  # the kernels that Python calls
-CACHE = "ftl-"  # machine code lies in directories that begin so, one for each version of the sources
+CACHE = "ftl-"  # directories of machine code begin like this, one for each version of the sources
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -1,4 +1,4 @@
-"""What one command asks for, as a list of runs that differ in model, size, zones or trace, each with a name."""
+"""The runs of one command, which differ in model, size, zones or trace, each with a name."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Job:
 
 
 def plan_for(source: Source, precondition: str | None, warm_up: float | None, times: float) -> ReplayPlan:
-    """What goes ahead: of a load by a model a filled device and the load itself; of a trace nothing."""
+    """The preparation: for a load by a model a filled device and the load itself; for a trace nothing."""
     if source.load is None:
         return ReplayPlan(precondition or "none")
     usual = TIMES * (DISCARDS_TAKE if source.load.discards else 1)

@@ -1,7 +1,7 @@
 """The virtualized flash storage layer as a model: the layer itself, on flash in memory, fed like the others.
 
 Its log has records of its own, a first page of each erase block is the block's header, and it cleans as it sees fit, so
-that the amplification is that of the real thing.
+that the amplification is that of the real layer.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def in_order(f: Flash, log: int) -> int:
 
 @kernel
 def replace_home(f: Flash, o: Logs, logical: int, block: int) -> None:
-    """A block becomes the home, the old one is erased."""
+    """Make a block the home, and erase the old one."""
     old = o.home[logical]
     if old >= 0:
         erase(f, old)

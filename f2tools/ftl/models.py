@@ -73,7 +73,7 @@ Run = Callable[[Flash, Any, Any, Any, Any, Any], None]
 
 @dataclass(frozen=True)
 class Model:
-    """What a model is, and how it is made; `make` gives its flash and arrays of its own."""
+    """A model, and how it is made; `make` gives its flash and arrays of its own."""
 
     name: str
     meaning: str
@@ -81,7 +81,7 @@ class Model:
     run: Callable[..., None]
     reserve: int = 1
     streams: bool = False
-    policies: bool = False  # whether --gc says anything to it
+    policies: bool = False  # whether --gc applies to it
 
 
 def _page(engine: Engine, setting: Setting, shape: Shape, content: bool) -> tuple[Flash, Any]:

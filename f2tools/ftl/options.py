@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MODEL_NAMES = ("page", "block", "bast", "set", "fast", "dftl", "streams", "vsl")
 POLICY_NAMES = ("greedy", "cost-benefit", "fifo", "random")
-SEGMENT_LOGS = "f2tools.segment-logs"  # in the context: who knows the logs of a volume
+SEGMENT_LOGS = "f2tools.segment-logs"  # in the context: the function that knows the logs of a volume
 
 
 class Share(click.ParamType):
@@ -151,7 +151,7 @@ def source_of(given: dict[str, Any], traces: tuple[str, ...], zones: int | None)
 
 
 def _segment_logs() -> Callable[[str], tuple[int, int, Any]] | None:
-    """Who knows F2FS is named by the command that all tools belong to: this package knows no file system."""
+    """The logs of a volume, by a function that the main command names, as this package knows no file system."""
     context = click.get_current_context(silent=True)
     known = context.find_root().meta.get(SEGMENT_LOGS) if context else None
     if known is None:

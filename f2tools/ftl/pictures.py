@@ -1,4 +1,4 @@
-"""What simulations found as pictures: plain data, which `pictures` draws."""
+"""The results of simulations as pictures: plain data, which `pictures` draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6
 
 
 def colour(number: int) -> str:
-    """One of few, again and again."""
+    """One of few colours, again and again."""
     return COLOURS[number % len(COLOURS)]
 
 

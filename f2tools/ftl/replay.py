@@ -1,4 +1,4 @@
-"""A load or a trace through a model: the device is prepared, the counters start, and what they say is summed up."""
+"""A load or a trace through a model: the device is prepared, the counters start, and their results are summed up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from f2tools.ftl.workload import NO_STREAMS, PIECE, Load, Piece
 
 PRECONDITIONS = ("none", "sequential", "random")
 WINDOWS = 100  # of the WAF over time
-TIMES = 4  # the logical size is overwritten so often before the counters start, and so often again
+TIMES = 4  # how often the logical size is overwritten before the counters start, and after
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ReplayPlan:
 
 @dataclass
 class Result:
-    """What came of it; `report` has the stable names of the JSON."""
+    """The result; `report` has the stable names of the JSON."""
 
     setting: Setting
     report: dict[str, Any]
@@ -45,7 +45,7 @@ Advance = Callable[[int], None]
 
 
 def prepare(device: Any, plan: ReplayPlan, load: Load | None, advance: Advance) -> None:
-    """Fill the device, and bring it to where a load has it after a while."""
+    """Fill the device, and bring it into the state that a load reaches after a while."""
     pages = device.shape.logical_pages
     if plan.precondition == "none":
         return
@@ -101,7 +101,7 @@ def simulate_load(setting: Setting, load: Load, plan: ReplayPlan, engine_name: s
 
 
 def _theory(load: Load, setting: Setting, shape: Shape) -> float | None:
-    """What is known in closed form of this load in one log."""
+    """The closed-form result for this load in one log."""
     if load.workload == "uniform":
         return theory.expected(setting.gc, shape.op, shape.pages_per_block, load.discards)
     if load.workload == "hot-cold" and setting.gc == "fifo" and not load.discards:
@@ -171,7 +171,7 @@ class Measure:
         self._windows.append(
             (now["host_writes"] - self._start["host_writes"], now["flash_writes"] - self._start["flash_writes"])
         )
-        if len(self._windows) > 2 * WINDOWS:  # every second one is enough from now on
+        if len(self._windows) > 2 * WINDOWS:  # from now on every second window is enough
             self._windows = self._windows[::2]
 
     @property
@@ -181,7 +181,7 @@ class Measure:
         return [(b[0], (b[1] - a[1]) / (b[0] - a[0])) for a, b in pairs if b[0] > a[0]]
 
     def report(self) -> dict[str, Any]:
-        """All that there is to say, with the names of docs/json.md."""
+        """The whole report, with the names of docs/json.md."""
         device, shape = self._device, self._device.shape
         now = device.counters()
         count = {name: now[name] - self._start[name] for name in now}

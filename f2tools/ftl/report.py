@@ -1,4 +1,4 @@
-"""What a simulation found, for a terminal."""
+"""The result of a simulation, for a terminal."""
 
 from __future__ import annotations
 

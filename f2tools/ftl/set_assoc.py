@@ -68,7 +68,7 @@ def win_back(f: Flash, o: Logs, log: int) -> None:
 
 @kernel
 def forget(f: Flash, o: Logs, log: int) -> None:
-    """A log block is none any more."""
+    """A log block is no longer one."""
     which = o.owner[log]
     drop(o.first, which, o.later, o.earlier, log)
     drop(f.head, 0, f.after, f.before, log)

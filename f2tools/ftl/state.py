@@ -1,4 +1,4 @@
-"""What a model remembers of its flash: where each logical page lies, what each physical page holds, and its counters.
+"""The state of a model's flash: where each logical page lies, what each physical page holds, and counters.
 
 Pages of flash are numbered through, erase block by erase block.  Everything is an array, so that kernels can be
 compiled; the numbers that change all the time are one array too, `n`, whose places have the names below.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from f2tools.ftl.engine import Engine
 
-READ, WRITE, DISCARD = range(3)  # what is asked for
+READ, WRITE, DISCARD = range(3)  # operations
 
 GREEDY, FIFO, RANDOM, COST_BENEFIT = range(4)
 POLICIES = {"greedy": GREEDY, "fifo": FIFO, "random": RANDOM, "cost-benefit": COST_BENEFIT}

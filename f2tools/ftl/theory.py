@@ -93,7 +93,7 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def expected(policy: str, op: float, pages_per_block: int, share: float = 0.0) -> float | None:
-    """What theory says of uniform writes under this policy; None where it says nothing."""
+    """The theory's value for uniform writes under this policy; None where it has none."""
     known: dict[str, Callable[[float], float]] = {
         "greedy": lambda o: greedy(o, pages_per_block), "fifo": fifo, "random": random,
     }  # fmt: skip

@@ -38,7 +38,7 @@ NO_STREAMS = np.zeros(0, np.int8)
 
 @dataclass(frozen=True)
 class Load:
-    """What is written where, how often."""
+    """Which pages are written, and how often."""
 
     workload: str = "uniform"
     hot_writes: float = 0.8  # hot-cold: this share of the writes goes to ...
@@ -120,7 +120,7 @@ def replace(kinds: Any, pages: Any, draws: Any, used: Any, at: Any, count: Any) 
             page = used[draws[i] * left >> 31]
             pages[i] = page
             left -= 1
-            new = left  # what is last of those in use takes its place
+            new = left  # the last of those in use takes its place
         else:
             kinds[i] = WRITE
             page = pages[i]

@@ -1,1 +1,1 @@
-"""A real kernel in QEMU, as anybody may run it: no root, no KVM, nothing installed."""
+"""A real kernel in QEMU that any user can run: no root, no KVM, nothing installed."""

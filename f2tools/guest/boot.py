@@ -1,7 +1,7 @@
 """The real kernel in QEMU: attach images, run a script as root, bring back what it said and wrote.
 
-Nothing here needs root or KVM.  A boot takes 4 to 15 s under emulation, so a test does well to attach many images
-and see to all of them in one script.
+Nothing here needs root or KVM.  A boot takes 4 to 15 s under emulation, so a test should attach many images and handle
+all of them in one script.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KERNEL_ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Result:
-    """What a script in the guest left behind."""
+    """The results of a script in the guest."""
 
     rc: int | None
     """Exit status of the script; None after a power cut."""
@@ -84,7 +84,7 @@ class Guest:
 
     @classmethod
     def ready(cls, work: Path) -> Self:
-        """Build what is missing; NoGuest says why it can't be had.  Shares and results lie under `work`."""
+        """Build what is missing; NoGuest says why it can't be built.  Shares and results lie under `work`."""
         return cls(build(), work)
 
     def run(
@@ -132,7 +132,7 @@ class Guest:
         raise (NotDone if late else GuestFailed)(f"{why}\n--- console\n{said}\n--- script so far\n{partial[-4000:]}")
 
     def _ahead(self, share: Path) -> tuple[str, list[tuple[str, Path]]]:
-        """What goes ahead of every script, and further disks by serial number, for who derives from this."""
+        """What goes ahead of every script, and further disks by serial number, for subclasses."""
         return "", []
 
     def _boot(

@@ -96,7 +96,7 @@ class Built:
 
 
 def default_cache() -> Path:
-    """Where the guest is kept unless somebody says otherwise."""
+    """Where the guest is kept by default."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "f2tools" / "guest"
 

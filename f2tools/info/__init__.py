@@ -1,1 +1,1 @@
-"""`f2tools info`: what an image holds, told by the tool that knows it."""
+"""`f2tools info`: what an image holds, by the tool that knows it."""

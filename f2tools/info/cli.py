@@ -1,4 +1,4 @@
-"""`f2tools info`: one command for whoever doesn't know yet what an image holds."""
+"""`f2tools info`: one command for an image of unknown content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from f2tools.text import printable
 @device_option
 @json_option
 def info(image: str, devices: tuple[str, ...], as_json: bool) -> None:
-    """What IMAGE holds: F2FS, DFS, DFFS, a virtualized storage layer or a foreign system; and one screen about it.
+    """Show what IMAGE holds: F2FS, DFS, DFFS, a virtualized storage layer or a foreign system; and one screen about it.
 
     What the tools for it say with `dump info` or `vsl info` follows.  Nothing is written.
 

@@ -98,7 +98,7 @@ def load_into(
 
 
 def is_empty(volume: Volume) -> bool:
-    """Whether a volume is as mkfs leaves it: no files but its own, and a root directory of one block."""
+    """Whether a volume is as mkfs leaves it: only its own files, and a root directory of one block."""
     root = volume.path("/").inode
     if root.has_inline_dentry or root.i_size != volume.geo.block_size:
         return False
@@ -228,7 +228,7 @@ class _Loader:
             vol.truncate(ino, entry.size)
 
     def _attributes(self, entry: SourceEntry, ino: int) -> None:
-        """Owner and mode as the source has them, not as the directory hands them down; attributes and ACLs."""
+        """Set owner and mode from the source, not inherited from the directory; attributes and ACLs."""
         vol = self._vol
         if entry.path:
             vol.setattr(ino, uid=entry.uid, gid=entry.gid)

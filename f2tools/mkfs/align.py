@@ -126,7 +126,7 @@ def plan_aligned(
 
 
 def _starts(plan: VolumePlan, erase_block: int) -> list[str]:
-    """What the alignment came to: where segment 0 and the main area lie on the medium."""
+    """The result of the alignment: where segment 0 and the main area lie on the medium."""
     geo, start = plan.geometry, plan.options.start_bytes
     said: list[str] = []
     if start:

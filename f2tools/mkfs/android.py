@@ -1,4 +1,4 @@
-"""What an Android build says of the files of an image: SELinux labels (file_contexts) and owners (fs_config).
+"""What an Android build says about the files of an image: SELinux labels (file_contexts) and owners (fs_config).
 
 Both name files by where they will be on the device: the mount point, then the path in the image.
 """
@@ -68,8 +68,8 @@ class _Rule:
 class FileContexts:
     """Labels by the regular expressions of a file_contexts file.
 
-    An expression is held against the whole path.  A path that is spelled out goes before expressions, and of several
-    the later line counts, as selabel_lookup() in libselinux has it; `<<none>>` leaves the file without a label.
+    An expression is matched against the whole path.  A path that is spelled out has precedence over expressions, and of
+    several the later line counts, as in selabel_lookup() of libselinux; `<<none>>` leaves the file without a label.
     """
 
     def __init__(self, lines: Sequence[bytes], name: str = "file_contexts") -> None:
@@ -287,7 +287,7 @@ def _python_regex(pattern: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Config:
-    """What a line of fs_config says of a file."""
+    """What a line of fs_config says about a file."""
 
     uid: int
     gid: int
@@ -340,7 +340,7 @@ def dress(
     contexts: FileContexts | None,
     configs: dict[bytes, Config] | None,
 ) -> list[str]:
-    """Give entries owners, modes, capabilities and labels; notes on what no line was there for."""
+    """Give entries owners, modes, capabilities and labels; returns notes on those without a line."""
     unlabelled = unlisted = 0
     for entry in entries:
         if entry.link_to is not None:

@@ -217,11 +217,11 @@ def _features(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 def mkfs(**given: Any) -> None:
     """Format an image or a device as F2FS, and fill it.
 
-    With --from the same files give the same bytes everywhere, and of their times the mtime counts.  A file that can't
+    With --from the same files give the same bytes everywhere; of their times only the mtime counts.  A file that can't
     be read, or changes meanwhile, is an error that leaves no image.
 
-    SECTORS limits the volume to that many sectors of the device.  What is there already, of whatever kind, is
-    overwritten only with -f.  The letters are those of mkfs.f2fs.
+    SECTORS limits the volume to that many sectors of the device.  Anything that is there already is overwritten only
+    with -f.  The letters are those of mkfs.f2fs.
 
     \b
     Examples:

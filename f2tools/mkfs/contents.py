@@ -1,6 +1,6 @@
 """The first blocks of the main area: root directory, quota files, lost+found, aliases; and who owns which block.
 
-`Contents` keeps what the checkpoint needs to know of them: how far each log is filled, NAT and SIT journal entries,
+`Contents` keeps what the checkpoint needs to know about them: how far each log is filled, NAT and SIT journal entries,
 summaries.  The order in which files take blocks is that of mkfs.f2fs.
 """
 
@@ -275,7 +275,7 @@ class Contents:
         return bytes(content)
 
     def _alias(self, index: int, ino: int) -> None:
-        """The file that stands for a whole device: one extent, no addresses."""
+        """The alias of a whole device: one extent, no addresses."""
         device = self.plan.devices[index]
         name = _name(device.spec.alias or "")
         blocks = device.total_segments * BLOCKS_PER_SEG

@@ -1,4 +1,4 @@
-"""What is said of the files that a volume is filled with: the options that `mkfs --from` and `load` share."""
+"""The options about the files that a volume is filled with, which `mkfs --from` and `load` share."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def fill_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def said_of_saving(how: CompressPolicy | None, block_size: int) -> list[str]:
-    """What compression saved, and what becomes of that; nothing where nothing was compressed."""
+    """What compression saved, and whether that can be used; nothing where nothing was compressed."""
     if how is None or not how.saving.files:
         return []
     saving = how.saving
@@ -159,5 +159,5 @@ def fill_of(given: dict[str, Any], owner: tuple[int, int] | None = None) -> Fill
 
 
 def words_of(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of lists that are divided by commas or blanks."""
+    """The words of lists that are separated by commas or blanks."""
     return tuple(word for text in texts for word in text.replace(",", " ").split())

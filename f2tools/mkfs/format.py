@@ -113,7 +113,7 @@ def write_superblocks(volume: Volume, device: Device) -> None:
 
 
 def hide_superblocks(volume: Volume, device: Device) -> None:
-    """Let a volume not look like one until `write_superblocks`."""
+    """Keep a volume from looking like one until `write_superblocks`."""
     device.write_zeroes(0, 2 * volume.plan.geometry.block_size)
     device.flush()
 
@@ -131,7 +131,7 @@ def volume_device(plan: VolumePlan, members: Sequence[Device]) -> Device:
 
 
 def _give_back(member: Device, zoned: bool) -> None:
-    """Tell a device that nothing on it counts any more; what must read as zeros is zeroed besides."""
+    """Discard everything on a device, and zero what must read as zeros."""
     if zoned:
         from f2tools.device.media.block import BlockDevice
         from f2tools.mkfs.zoned import reset_zones

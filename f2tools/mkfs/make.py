@@ -1,4 +1,4 @@
-"""From a request to a formatted volume: open or create the targets, look what is on them, plan, write, publish.
+"""From a request to a formatted volume: open or create the targets, see what is on them, plan, write, publish.
 
 An image that is made anew has no name until it is complete, so an interrupted format leaves nothing behind.
 """
@@ -58,12 +58,12 @@ class Extra:
 
 @dataclass(frozen=True)
 class MkfsRequest:
-    """What is asked of `f2tools mkfs`; `options` without what only the devices can tell."""
+    """A request to `f2tools mkfs`; `options` without what only the devices can tell."""
 
     image: str
     options: Options = field(default_factory=Options)
     extra: tuple[Extra, ...] = ()
-    uuid: bytes | None = None  # None makes one: random, or derived where the volume shall be reproducible
+    uuid: bytes | None = None  # None makes one: random, or derived for a reproducible volume
     timestamp: int | None = None
     root_owner: tuple[int, int] | None = None
     reproducible: bool = False  # -r
@@ -100,7 +100,7 @@ class MkfsReport:
 
 
 def android(options: Options, given_encoding_flags: bool) -> Options:
-    """The options that mkfs.f2fs -g android sets; features besides ro are none of a read-only image."""
+    """The options that mkfs.f2fs -g android sets; with ro it sets no others."""
     flags = options.encoding_flags if given_encoding_flags else options.encoding_flags | ENCODING_FLAGS["hashonly"]
     casefolded = options.encoding or options.features & FEATURES["casefold"]
     options = replace(options, nat_bits=False, encoding_flags=flags if casefolded else options.encoding_flags)
@@ -195,7 +195,7 @@ def _identified(request: MkfsRequest, options: Options, specs: tuple[DeviceSpec,
     if when is None:
         when = int(time.time()) if request.source_date_epoch is None else request.source_date_epoch
     owner = request.root_owner
-    if owner is None:  # who calls is no property of a reproducible volume
+    if owner is None:  # a reproducible volume doesn't depend on the caller
         owner = (0, 0) if fixed else (os.getuid(), os.getgid())
     options = replace(options, timestamp=when, root_uid=owner[0], root_gid=owner[1])
     uuid, version = request.uuid, FIXED_CHECKPOINT_VER
@@ -207,7 +207,7 @@ def _identified(request: MkfsRequest, options: Options, specs: tuple[DeviceSpec,
 
 
 def _digest(options: Options, specs: tuple[DeviceSpec, ...], epoch: int | None, more: bytes) -> bytes:
-    """A number that depends on what is asked for and on nothing else; where the image lies does not count."""
+    """A number that depends only on the request, not on where the image lies."""
     import hashlib
 
     sizes = [(spec.size_bytes, spec.sector_size, spec.alias) for spec in specs]
@@ -412,7 +412,7 @@ def _apart(paths: list[str]) -> None:
 
 @contextmanager
 def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], None]]]:
-    """A new image file, all hole, that gets its name when the function beside it is called, and else vanishes."""
+    """A new image file, all hole, that gets its name when the returned function is called, and otherwise vanishes."""
     directory = os.path.dirname(path) or "."
     temporary: str | None = None
     try:
@@ -429,7 +429,7 @@ def new_image(path: str, size: int) -> Iterator[tuple[ImageFile, Callable[[], No
     def publish() -> None:
         try:
             if temporary is None:
-                # a directory makes Python follow the link; where the path is absolute, it is of no account
+                # with a directory Python follows the link; it is ignored for an absolute path
                 os.link(f"/proc/self/fd/{image.fd}", path, src_dir_fd=image.fd, follow_symlinks=True)
             else:
                 os.link(temporary, path)

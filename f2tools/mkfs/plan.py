@@ -68,7 +68,7 @@ class VolumePlan:
     devices: tuple[PlannedDevice, ...]
     sector_size: int
     cursegs: tuple[int, ...]  # segno by CURSEG_* number
-    overprovision: float  # per cent
+    overprovision: float  # percent
     usable_segments: int  # of the main area
     rsvd_segment_count: int
     overprov_segment_count: int
@@ -258,7 +258,8 @@ class _Planner:
         unit = self.segment_bytes if self.options.zoned and len(self.specs) > 1 else self.zone_bytes
         offset = ceil_div(start + 2 * self.block_size, unit) * unit - start
         if self.feature & F2FS_FEATURE_RO:
-            # mkfs.f2fs says 8192 bytes whatever the block size is, which puts it upon the superblocks above 4096.
+            # mkfs.f2fs takes 8192 bytes whatever the block size, which overlaps the superblocks for blocks above 4096
+            # bytes.
             offset = 2 * self.block_size
         if start % self.block_size:
             said = f"the volume starts {start} bytes into its medium, which is no multiple of the block size"

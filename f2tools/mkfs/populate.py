@@ -1,6 +1,6 @@
-"""From a source to the files of a new volume: read, choose, dress, sort; then load, superblocks last.
+"""From a source to the files of a new volume: read, choose, set attributes, sort; then load, superblocks last.
 
-While a volume is being filled it has no superblock, so that nobody takes what an interrupted run left for a volume.
+While a volume is being filled it has no superblock, so that the rest of an interrupted run is not taken for a volume.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def needed_features(fill: Fill) -> int:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """No looking for cycles of objects, of which a hundred thousand files make none: a fifth of the time."""
+    """No garbage collection, which would find no cycles among a hundred thousand files: it is a fifth of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -110,9 +110,9 @@ def without_collector() -> Iterator[None]:
 
 
 def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | None = None) -> Tree:
-    """The files of the source as they are to be in the volume; `writing`: what of it is being written, left out.
+    """The files of the source as they will be in the volume; `writing`: files being written, which are left out.
 
-    SourceError naming what can't be read or can't be in a volume; Usage for options that can't be followed.
+    SourceError naming what can't be read or stored; Usage for options that can't be followed.
     """
     from f2tools.copyin.select import Excludes, OwnerMap, in_order, lines_of, parse_owner_rule
     from f2tools.copyin.source import checked, read_directory
@@ -148,7 +148,7 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | 
         if fill.root_owner is not None:
             for entry in (tree.entries[0], *tree.made_up):
                 entry.uid, entry.gid = fill.root_owner
-        for entry in tree.entries:  # an archive may know them, a directory that is read does not
+        for entry in tree.entries:  # an archive may have them, a directory does not
             entry.atime_ns = entry.ctime_ns = entry.crtime_ns = None
         checked(tree.entries)
         tree.entries = in_order(tree.entries, fill.sort)
@@ -188,7 +188,7 @@ def filling_of(fill: Fill, tree: Tree) -> Filling:
 
 
 def newest(entries: Iterable[SourceEntry]) -> int:
-    """Seconds since 1970 of the newest file: when a volume was made that is to be the same everywhere."""
+    """Seconds since 1970 of the newest file: the creation time of a reproducible volume."""
     return max(0, max((entry.mtime_ns for entry in entries), default=0) // 1_000_000_000)
 
 
@@ -204,7 +204,7 @@ def set_times(entries: Iterable[SourceEntry], timestamp: int | None, epoch: int 
 
 
 def digest_of(entries: Iterable[SourceEntry]) -> bytes:
-    """What tells sources apart, their contents aside."""
+    """What distinguishes sources, apart from contents."""
     digest = hashlib.sha256()
     for entry in entries:
         xattrs = sorted(entry.xattrs.items()) if entry.xattrs else ()

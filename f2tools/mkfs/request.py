@@ -1,4 +1,4 @@
-"""What can be asked of a new volume: the options, the devices, and what of it is a contradiction.  Pure."""
+"""What can be asked of a new volume: the options, the devices, and which of them contradict each other.  Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DeviceSpec:
 
 @dataclass(frozen=True)
 class Options:
-    """All that can be asked of a new volume; the defaults are those of mkfs.f2fs."""
+    """Everything that can be asked of a new volume; the defaults are those of mkfs.f2fs."""
 
     label: str = ""
     uuid: bytes = bytes(16)
@@ -73,7 +73,7 @@ class Options:
     quota_kinds: tuple[int, ...] = ()  # follows from features: 0 user, 1 group, 2 project
     encoding: int = 0
     encoding_flags: int = 0
-    overprovision: float = 0.0  # per cent; 0 lets the volume's size decide
+    overprovision: float = 0.0  # percent; 0 lets the volume's size decide
     segs_per_sec: int = 1
     secs_per_zone: int = 1
     reserved_sections: int = 0  # zoned volumes only; 0 lets the overprovision decide

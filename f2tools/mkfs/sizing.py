@@ -246,7 +246,7 @@ def holds(plan: VolumePlan, need: Need, free: Free) -> bool:
     if contents.valid_node_count + need.nodes > plan.geometry.max_nid - RESERVED_NIDS:
         return False
     if not plan.read_only:
-        return True  # overprovision is more than the open segments of all logs leave empty
+        return True  # overprovision exceeds what the open segments of all logs leave empty
     sections = 0
     for log, more in ((CURSEG_HOT_DATA, need.data), (CURSEG_HOT_NODE, need.nodes)):
         segments = (contents.used[log] + more) // BLOCKS_PER_SEG + 1  # when one is full the next is opened

@@ -41,7 +41,7 @@ def shell(
     same shorter.  Quotes are as in a shell, and Tab completes commands, options and paths.
 
     Nothing is changed without --write; with it each line is done as a whole or not at all.  Lines of -c or of a script
-    on the standard input are done up to the first that fails, whose exit code it is.
+    on the standard input are done up to the first that fails, whose exit code is returned.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What can be said at the prompt: the commands of f2tools, as they are, on the image that is open."""
+"""The commands at the prompt: those of f2tools, as they are, on the image that is open."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_THE_IMAGE = ("image", "offset", "backing", "cache")  # said once, when the s
 
 
 def command_of(name: str) -> tuple[click.Command, bool]:
-    """A command without what says which image, and whether it takes one."""
+    """A command without the parameters that name the image, and whether it takes one."""
     module, _, attribute = (READING.get(name) or CHANGING[name]).partition(":")
     command: click.Command = getattr(import_module(module), attribute)
     own = copy.copy(command)

@@ -1,7 +1,7 @@
 """The prompt: lines with a history, and with commands, options and paths completed.
 
 readline does the editing: it is part of Python, has the keys that its user has set for every other program, and costs
-nothing where it isn't used.
+nothing unless it is used.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _prepare(shell: Shell) -> None:
 
 
 def _history() -> str | None:
-    """The file with what was said before, None where there can be none: names in images are nobody else's business."""
+    """The private file of earlier lines, as names in images are private; None where there can be none."""
     directory = os.path.join(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "f2tools")
     path = os.path.join(directory, "shell_history")
     with suppress(OSError, F2fsError, RuntimeError):
@@ -96,7 +96,7 @@ def _keep(history: str) -> None:
 
 
 def completions(shell: Shell, line: str) -> list[str]:
-    """The lines that one can go on as; each ends where its last word does."""
+    """The possible completions of a line; each ends with its last word."""
     start, word, before = last_word(line)
     if not before:
         return [f"{line[:start]}{name} " for name in sorted(ALL) if name.startswith(word)]
@@ -128,7 +128,7 @@ def _options(name: str) -> list[str]:
 
 
 def _image_paths(shell: Shell, word: str) -> list[str]:
-    """Paths in the image that begin so, as they are written."""
+    """Paths in the image that begin like this, as they are written."""
     mark = ":" if word.startswith(":") else ""
     path = word[len(mark) :]
     typed = path.rpartition("/")

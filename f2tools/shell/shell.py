@@ -28,11 +28,11 @@ _MAGIC = re.compile(r"([*?[])")
 
 
 class Left(Exception):
-    """Somebody said exit."""
+    """The line `exit`."""
 
 
 class ReadingOnly(F2fsError):
-    """A change was asked for in a shell that may not."""
+    """A change was asked for in a read-only shell."""
 
     exit_code = 1
 
@@ -62,7 +62,7 @@ class Shell:
         return open_volume(self.image, self._devices, keys=self._keys)
 
     def run(self, line: str) -> int:
-        """Do what a line says, say what is wrong with it, and return the exit code; `Left` for `exit`."""
+        """Carry out a line, report its errors, and return the exit code; `Left` for `exit`."""
         try:
             words = words_of(line)
             return self._do(words) if words else 0
@@ -168,7 +168,7 @@ class Shell:
         return self.directory if default or value is None else self._path(value)
 
     def _path(self, text: str) -> str:
-        """A path as a command takes it; `ino:5`, and 5 where nothing is called so, are inodes."""
+        """A path as a command takes it; `ino:5`, and 5 if no file has that name, are inodes."""
         if text.startswith("ino:"):
             return text
         if text.isdecimal():
@@ -179,7 +179,7 @@ class Shell:
         return self.resolve(text)
 
     def _free_log(self) -> str | None:
-        """The name of the next undo log, one that nobody has."""
+        """An unused name for the next undo log."""
         if self._undo is None:
             return None
         names = (f"{self._undo}.{number}" if number > 1 else self._undo for number in itertools.count(1))

@@ -1,4 +1,4 @@
-"""A trace, and what is known beside it, to one report: a plain dictionary with the names of docs/trace.md."""
+"""From a trace, and what else is known, to one report: a plain dictionary with the names of docs/trace.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ISSUE_OPS = (D, C, R)
 
 @dataclass
 class AnalysisRequest:
-    """What to analyze, and what is known beside the trace."""
+    """What to analyze, and what is known besides the trace."""
 
     trace: str
     image: str | None = None
@@ -45,13 +45,13 @@ class AnalysisRequest:
     issue_only: bool = False
     top: int = 20
     jobs: int = 1  # processes at work on the trace
-    scheduler: str | None = None  # of a dask cluster, whose workers are at work on it instead
+    scheduler: str | None = None  # of a dask cluster, whose workers analyze it instead
     counters: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Analysis:
-    """A report and what its pictures are drawn from."""
+    """A report and the data of its pictures."""
 
     report: dict[str, Any]
     measures: Measures
@@ -178,7 +178,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
 
 
 def _analyze_in_pieces(request: AnalysisRequest, trace: Trace, cuts: Cuts, wanted: tuple[int, ...]) -> Analysis:
-    """The same by several processes, each of which counts a part of the trace; Whole where that can't be."""
+    """The same by several processes, each of which counts a part of the trace; Whole where that is impossible."""
     task = task_of(trace, cuts, wanted, not request.issue_only)
     piece = counted(task, request.jobs) if request.scheduler is None else counted_on(task, request.scheduler)
     piece.trace.files = trace.files
@@ -186,7 +186,7 @@ def _analyze_in_pieces(request: AnalysisRequest, trace: Trace, cuts: Cuts, wante
 
 
 def analysis_of(piece: Piece, request: AnalysisRequest) -> Analysis:
-    """What is known when all pieces are one."""
+    """The report when all pieces are joined."""
     pairer = Pairer(not request.issue_only)
     pairer.counts = piece.counts
     pairer.go_on(piece.end.pending)
@@ -213,7 +213,7 @@ class _WriteSpools:
             spool.add(events.time[rows], events.sector[rows], events.bytes[rows])
 
     def in_order_of_allocation(self) -> WriteSpool:
-        """Bios, if they are all that was issued: a log hands them out in order, the block layer reorders them."""
+        """Bios, if they cover all that was issued: a log hands them out in order, the block layer reorders them."""
         return self.queued if self.queued.bytes == self.issued.bytes else self.issued
 
 

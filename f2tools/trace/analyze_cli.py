@@ -96,7 +96,7 @@ def analyze(
     issue_only: bool, top: int, jobs: int, scheduler: str | None, as_json: bool, csv_directory: str | None,
     parquet_directory: str | None, html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
 ) -> None:  # fmt: skip
-    """Every metric of one trace.
+    """Show every metric of one trace.
 
     TRACE is the prefix of blktrace's files (`sdb` for sdb.blktrace.0 ...), a directory with them or one that `trace
     record` or `trace export` made, one file (also .gz and .zst, also the text of blkparse, ftrace or perf script), or
@@ -133,7 +133,7 @@ def analyze(
 
 
 def _have_what_is_needed(png: str | None, parquet: str | None) -> None:
-    """Usage now, and not when the work is done, where a package is missing."""
+    """Usage where a package is missing, before the work begins."""
     if png:
         from f2tools.pictures.png import need_matplotlib
 
@@ -196,7 +196,7 @@ def compare(
     traces: tuple[str, ...], baseline: str | None, app_bytes: int | None, every: bool, jobs: int, as_json: bool,
     html: str | None, svg: str | None, png: str | None, picture: str, strict: bool,
 ) -> None:  # fmt: skip
-    """Several traces side by side, as ratios to one of them.
+    """Show several traces side by side, as ratios to one of them.
 
     \b
     Example:
@@ -297,7 +297,7 @@ def events(
 def export(trace: str, output: str, strict: bool) -> None:
     """Write events and requests as Parquet, a directory a minute, for DuckDB, Polars or pandas.
 
-    What is written is a trace again: `trace analyze DIR` reports on it as on TRACE.
+    The result is a trace again: `trace analyze DIR` reports on it as on TRACE.
 
     \b
     Example:

@@ -38,7 +38,7 @@ UT = OP_NUMBERS["UT"]
 
 @dataclass(frozen=True)
 class EventFilter:
-    """What is wanted; empty means anything."""
+    """The events that are wanted; an empty field allows any."""
 
     since: float | None = None
     until: float | None = None
@@ -133,7 +133,7 @@ def stream(name: str, chosen: EventFilter, limit: int | None, as_json: bool, out
 
 
 def _ordered(events: Events) -> Events:
-    """What several CPUs did in one nanosecond comes in the order of their sequence numbers, as blkparse has it."""
+    """Events of several CPUs in one nanosecond, in the order of their sequence numbers, as in blkparse."""
     if not (events.time[1:] == events.time[:-1]).any():
         return events
     return events.take(np.lexsort((events.sequence, events.device, events.time)))

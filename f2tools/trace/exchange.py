@@ -51,7 +51,7 @@ def export(name: str, directory: str) -> Exported:
 
 @contextmanager
 def _filled(directory: str) -> Iterator[None]:
-    """A new or empty directory to be filled; where that fails, all of it goes again."""
+    """A new or empty directory to be filled; if that fails, everything in it is removed again."""
     before = os.path.isdir(directory)
     newfile.create_directory(directory)
     if os.listdir(directory):

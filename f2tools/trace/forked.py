@@ -1,7 +1,7 @@
-"""A value that a copy of this process makes meanwhile.
+"""A value that a copy of this process computes in parallel.
 
-It comes back through a file without a name: its arrays are mapped from there and not copied.  Nothing but the value
-comes back, so what makes it must not be needed for what else it does.
+It comes back through a file without a name: its arrays are mapped from there and not copied.  Only the value comes
+back, so the computation must have no other effect.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Forked(Generic[T]):
 
 
 def _be_other(make: Callable[[], T], file: Any, parent: int) -> NoReturn:
-    """All that the other process does.  It ends without what the first one has registered for its own end."""
+    """The whole work of the other process.  It ends without the exit handlers of the first one."""
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process says what is to be done
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # signals are for the first process
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() == parent:
@@ -73,7 +73,7 @@ def _be_other(make: Callable[[], T], file: Any, parent: int) -> NoReturn:
             _write(file, made)
             code = 0
     except Exception:
-        code = 1  # Lost, for whom it is
+        code = 1  # the first process sees Lost
     finally:
         os._exit(code)
 

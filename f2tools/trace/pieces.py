@@ -1,9 +1,9 @@
 """A trace counted in pieces: what a piece gives is a value, and values of neighbours are joined in any grouping.
 
 A piece doesn't know what was under way before it.  It assumes what the piece before it, read alone, leaves behind, and
-keeps that with its counts.  Where that was right, or makes no difference that can't be made up for, joining is adding;
-where it was wrong, the later piece is counted anew from what really was under way.  So the result is that of one
-process whatever is assumed, and how pieces are grouped decides only who does the work.
+keeps that with its counts.  Where that was right, or the difference can be corrected, joining is adding; where it was
+wrong, the later piece is counted anew from what really was under way.  So the result is that of one process whatever is
+assumed, and the grouping of pieces only decides who does the work.
 
 A trace that is damaged, not in order of time, or of several devices is read as a whole: `Whole` says so.
 """
@@ -31,8 +31,8 @@ from f2tools.trace.forked import Forked, Lost
 from f2tools.trace.measure.border import OtherStart
 from f2tools.trace.measure.measure import Measures
 
-STRETCHES = 4  # for each thread of a cluster, so that a slow worker keeps the others waiting for little
-LIGHTER = 5  # pieces that handing over the counts costs as much as, and reading the one before
+STRETCHES = 4  # for each thread of a cluster, so that the others wait little for a slow worker
+LIGHTER = 5  # pieces that cost as much as handing over the counts and reading the piece before
 SHORTEST = 16  # pieces of a stretch there, of which reading the one before it is a small part
 HEAD = 128 << 10  # bytes of each file in which the first issue is looked for
 NOTHING: Pending = ({}, {})
@@ -140,7 +140,7 @@ def _feed(events: Events, pairer: Pairer, measures: Measures) -> None:
 
 
 def merge(task: Task, earlier: Piece, later: Piece) -> Piece:
-    """Two neighbours as one; `later` is counted anew where it began with what wasn't so.  Both are used up."""
+    """Two neighbours as one; `later` is counted anew where it began with a wrong assumption.  Both are used up."""
     assert earlier.after == later.first
     _check_numbers(earlier, later.trace)
     if later.start != earlier.end:
@@ -203,7 +203,7 @@ def counted_on(task: Task, scheduler: str) -> Piece:
 
     files = tuple(name if is_url(name) else os.path.abspath(name) for name in task.cuts.files)
     task = replace(task, cuts=replace(task.cuts, files=files))
-    done: dict[int, Piece] = {}  # by where each begins; neighbours are one
+    done: dict[int, Piece] = {}  # by where each begins; neighbours are joined
     with cluster(0, scheduler) as client:
         threads = threads_of(client)
         stretches = max(threads, min(STRETCHES * threads, task.cuts.pieces // SHORTEST))
@@ -216,7 +216,7 @@ def counted_on(task: Task, scheduler: str) -> Piece:
 
 
 def _as_said(error: BaseException, scheduler: str) -> BaseException:
-    """What to raise for what a worker raised, or for its loss."""
+    """The error for one that a worker raised, or for its loss."""
     if isinstance(error, (Whole, F2fsError)):
         return error
     if isinstance(error, OSError) and error.filename is not None:

@@ -203,5 +203,5 @@ def _same(one: ExtentMap, two: ExtentMap) -> bool:
 
 
 def _tag_bytes(raw: memoryview, medium: Medium, tag: Any) -> bytes:
-    """A page's tag as it is stored."""
+    """A page's stored tag."""
     return bytes(raw[medium.page_size : medium.page_size + tag.dtype.itemsize])

@@ -87,7 +87,7 @@ def create(image: str, size: int, space: int | None, op: float, erase_block: int
 @click.argument("image", type=click.Path(path_type=str))
 @json_option
 def info(image: str, as_json: bool) -> None:
-    """What an image is made of, how full it is, and how evenly it is worn.
+    """Show the layout of an image, how full it is, and how evenly it is worn.
 
     \b
     Example:
@@ -110,7 +110,7 @@ def info(image: str, as_json: bool) -> None:
 @click.option("--length", type=Size(), metavar="BYTES", help="Only so much of the space.")
 @json_option
 def map_(image: str, start: int, length: int | None, as_json: bool) -> None:
-    """Which blocks are mapped, and where in the log they lie: block, count, erase block, page, slot.
+    """List the mapped blocks and their places in the log: block, count, erase block, page, slot.
 
     \b
     Example:
@@ -138,7 +138,7 @@ def map_(image: str, start: int, length: int | None, as_json: bool) -> None:
 @click.argument("image", type=click.Path(path_type=str))
 @json_option
 def check(image: str, as_json: bool) -> None:
-    """Read every page, compare every checksum, and hold the log against its checkpoint.  Nothing is written.
+    """Read every page, compare every checksum, and compare the log with its checkpoint.  Nothing is written.
 
     Exit codes are those of fsck(8): 0 for a sound image, also after a power cut; 4 for a damaged one; 8 where it can't
     be checked; 16 wrong usage; 32 interrupted.

@@ -1,4 +1,4 @@
-"""What there is to tell of a layer, and its space as a raw image."""
+"""The facts of a layer, and its space as a raw image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE = 4 << 20
 
 
 def facts(layer: Vsl) -> dict[str, Any]:
-    """What an image is made of, how full it is, how it was opened."""
+    """The layout of an image, how full it is, how it was opened."""
     table, medium = layer.table, layer.medium
     good = table.state != BAD
     return {

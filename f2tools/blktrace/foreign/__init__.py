@@ -1,1 +1,1 @@
-"""Traces in the forms that other tools and archives have: MSR, SPC, FIU, Alibaba, Tencent, fio, MQSim; as requests."""
+"""Traces in the formats of other tools and archives: MSR, SPC, FIU, Alibaba, Tencent, fio, MQSim; as requests."""

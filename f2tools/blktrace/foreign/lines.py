@@ -1,7 +1,7 @@
 """Traces with one request a line: which form a text has, and its lines as columns.
 
-A line that can't be read ends it with an error that names the line and the reason: a simulation of half a trace would
-look like one of all of it.  Texts are read in bounded pieces.
+A line that can't be read is an error that names the line and the reason: a simulation of half a trace would look like
+one of the whole.  Texts are read in bounded pieces.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class LineReader:
         self._read = read
         self._name = name
         self._form = form
-        self._device = device  # the only one that is wanted
+        self._device = device  # the only device that is wanted
         self._chosen = device is not None
         self._line = 0
         self._seen: set[str] = set()

@@ -26,7 +26,7 @@ PAUSE = 0.005
 FILES, FILE, WRITES = 100, 256 << 10, 2_000
 BEFORE, AFTER = 0.54, 1.37  # bytes to ext4's: with roll-forward, and with a checkpoint for each fsync
 LIBRARY = "-fdatasync"  # SQLite itself, as it is built today
-NEAR = 0.2  # so far from the paper's number is the same
+NEAR = 0.2  # the distance from the paper's number that still counts as equal
 
 
 def sqlite_parts(setting: Setting) -> list[Part]:

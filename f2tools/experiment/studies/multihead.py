@@ -92,7 +92,7 @@ def six_full(numbers: Numbers) -> float:
 
 
 def picture(found: list[Numbers]) -> Picture:
-    """Figure 6: segments by valid blocks, in per cent of those written to."""
+    """Figure 6: segments by valid blocks, in percent of those written to."""
     lines = []
     for logs, numbers, colour in zip(LOGS, found, COLOURS, strict=True):
         counts = [numbers["segments"]["emptied"], *numbers["segments"]["histogram"]]

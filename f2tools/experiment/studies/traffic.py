@@ -27,7 +27,7 @@ COLOURS = {"f2fs": "#0072b2", "ext4": "#d55e00", "btrfs": "#009e73", "nilfs2": "
 FIO = "-fio"  # the same calls, made by fio
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 # What the paper says of the file server: share of write requests with 512 KiB, share of what was written that is
-# discarded, share of discards below 256 KiB; per cent.
+# discarded, share of discards below 256 KiB; percent.
 SHARES_512K = {"nilfs2": 78.0, "f2fs": 6.9, "btrfs": 3.8, "ext4": 0.9}
 COVERAGE = {"ext4": 66.7, "btrfs": 47.0, "f2fs": 38.0}
 SMALL_DISCARDS = {"btrfs": 75.0, "ext4": 60.0, "f2fs": 0.0}

@@ -1,1 +1,1 @@
-"""Whose block a write was."""
+"""To which area, log and file each write belongs."""

@@ -22,7 +22,7 @@ OUTSIDE = len(AREA_NAMES)
 
 @dataclass(frozen=True)
 class Areas:
-    """Bounds of the areas in sectors of the traced device; what lies before the volume or behind it is outside."""
+    """Bounds of the areas in sectors of the traced device; what lies before or after the volume is outside."""
 
     bounds: NDArray[np.int64]  # 7 of them: where sb begins, ..., where main ends
     block_sectors: int

@@ -1,8 +1,8 @@
-"""Whose block a write was: its log by following the six logs through the trace, its inode and path by the images.
+"""The owner of each write: its log by following the six logs through the trace, its inode and path by the images.
 
-Nothing is guessed.  A log fills its segment in ascending order and moves on when it is full; where it was before the
-trace says the image from before, where it is afterwards and of which type every segment then is says the image from
-after.  So the log of a write is known where
+Nothing is guessed.  A log fills its segment in ascending order and moves on when it is full.  The image from before
+says where each log began, the image from after where it ended and which type every segment has then.  So the log of a
+write is known where
 
 - its segment was filled once, from free or from where a log stood, and never written again from the start;
 - or its log is the only one that can have opened the segment then, all others being elsewhere;
@@ -72,7 +72,7 @@ class SegmentFilling:
 
 @dataclass
 class SegmentReuse:
-    """What looks like a log that is threaded through a segment, among writes in place.
+    """Writes that look like a log threaded through a segment, among writes in place.
 
     A log goes upwards from free block to free block; single blocks out of its order are taken for writes in place.
     """
@@ -80,7 +80,7 @@ class SegmentReuse:
     blocks: int = 0
     next: int = -1
     gapless: bool = False  # from the segment's first block on, so the segment may have been free
-    _single: int = -1  # where the last write of one block ended that went on nothing
+    _single: int = -1  # where the last single block ended that continued no run
 
     def add(self, offset: int, count: int, per: int) -> None:
         """The next write."""
@@ -110,7 +110,7 @@ class SegmentHistory:
     again_since: int = 0  # time
     again_counts: NDArray[Any] | None = None
     reuse: SegmentReuse = field(default_factory=SegmentReuse)
-    known: int | None = None  # the type that it has as long as nobody opens it anew
+    known: int | None = None  # the type that it has until it is opened anew
     counts: NDArray[Any] | None = None  # writes of each block
 
 
@@ -126,7 +126,7 @@ def _counted(counts: NDArray[Any], offset: int, count: int) -> NDArray[Any]:
 
 @dataclass
 class ThreadedBlocks:
-    """Blocks that logs wrote into segments with valid blocks in them: what it looks like, and what is sure."""
+    """Blocks that logs wrote into segments with valid blocks in them: the likely number, and the certain one."""
 
     blocks: int = 0
     at_least: int = 0
@@ -251,7 +251,7 @@ class Attributor:
             return self._waiting.pop()
         ours = self._final_type(segno)
         if ours is not None and ours in self._waiting:
-            # perhaps it is that one; sure is only that one of those that wait has gone on
+            # perhaps it is that one; it is only certain that one of those that wait has gone on
             self._uncertain = len(self._waiting) > 1 or self._uncertain
         return None
 
@@ -385,8 +385,8 @@ class Attributor:
     def _threaded(self) -> ThreadedBlocks:
         """Blocks written into segments that held valid blocks when they were opened.
 
-        Sure are those that went to free places among what was valid before.  Whether a block was written in place or
-        given out anew to the same place no image tells; so the rest is between none and all of what was written again.
+        Blocks that went to free places among valid ones are certain.  No image tells whether a block was written in
+        place or handed out anew at the same place; so the rest is between none and all of what was written again.
         """
         found = ThreadedBlocks()
         for segno, state in self._segments.items():
@@ -463,7 +463,7 @@ class Attributor:
         log = self._open_after.get(segno)
         if log is None or log.alloc_type != LFS:
             return [(kind == SUM_TYPE_NODE, entries[offsets])]
-        # What an open log has not yet come to is in its buffer from an earlier segment; the SSA has what it was.
+        # x
         mine, older = offsets[offsets < log.next_blkoff], offsets[offsets >= log.next_blkoff]
         parts = [(kind == SUM_TYPE_NODE, entries[mine])]
         if len(older):
@@ -481,7 +481,7 @@ class Attributor:
         version, ino, address = (now[name].astype(np.int64) for name in ("version", "ino", "block_addr"))
         known = good & (ino > 0)
         if nodes:
-            # a node's summary has no version: sure are inodes, and nodes that did not change hands
+            # a node's summary has no version: only inodes, and nodes that kept their owner, are certain
             same = nid == ino
             if self._before is not None:
                 then = self._before.nat.lookup(nid)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RASTER_NAMES = (*CURSEG_NAMES, "metadata", "ambiguous")
 LOGS = len(CURSEG_NAMES)
-METADATA, UNKNOWN = LOGS, LOGS + 1  # behind the logs
+METADATA, UNKNOWN = LOGS, LOGS + 1  # numbers after those of the logs
 
 
 def by_log(

@@ -1,4 +1,4 @@
-"""Which log each segment of a volume belongs to, for whoever sorts the writes of a trace by log and knows no F2FS."""
+"""Which log each segment of a volume belongs to, for code that sorts the writes of a trace by log and knows no F2FS."""
 
 from __future__ import annotations
 

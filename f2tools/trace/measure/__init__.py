@@ -1,1 +1,1 @@
-"""What is counted while a trace goes by."""
+"""What is counted while a trace is read."""

@@ -1,6 +1,6 @@
-"""Counts whose values depend on what came before, made so that pieces of a trace that were counted apart can be joined.
+"""Counts that depend on what came before, made so that separately counted pieces of a trace can be joined.
 
-A piece counts as if nothing had come before it, and keeps what it would have counted otherwise.
+A piece counts as if nothing had come before it, and keeps what is needed to correct that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_DEPTH = 4096
 
 
 class OtherStart(Exception):
-    """Pieces can't be joined, since the later one would have gone another way; it must be counted anew."""
+    """Pieces can't be joined, since the later one would have come out differently; it must be counted anew."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class QueueDepth:
     def merge(self, later: QueueDepth, assumed: int) -> None:
         """Add what came after this, which was counted from a depth of `assumed` on.
 
-        OtherStart where another beginning is not just another height all along.
+        OtherStart where another start would change more than the level of the whole curve.
         """
         if later._begin is None or later._since is None:
             return

@@ -147,7 +147,7 @@ class SizeCounts:
         self.bytes += other.bytes
 
     def of_size(self, size: int) -> int:
-        """How many had so many bytes."""
+        """How many had this number of bytes."""
         sectors = size >> 9
         return int(self.counts[sectors]) if sectors <= self.EXACT else self.beyond[sectors]
 

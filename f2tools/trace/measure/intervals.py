@@ -30,7 +30,7 @@ class _Run:
 
     @property
     def bounds(self) -> NDArray[np.int64]:
-        """Starts and ends.  A file is mapped anew each time, so that what was looked at leaves memory again."""
+        """Starts and ends.  A file is mapped anew each time, so that what was read leaves memory again."""
         if self.held is not None:
             return self.held
         return np.memmap(self.file, np.int64, "r", self.offset, (2, self.count))
@@ -87,7 +87,7 @@ class IntervalSet:
             yield starts, ends
 
     def __getstate__(self) -> list[tuple[Ints, Ints]]:
-        """What another process needs to have the same set: temporary files stay here."""
+        """The state that another process needs for the same set: temporary files stay here."""
         return [(starts, ends) for starts, ends, _, _ in self._parts([self])]
 
     def __setstate__(self, parts: list[tuple[Ints, Ints]]) -> None:
@@ -152,7 +152,7 @@ def _united(runs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     runs = [run for run in runs if len(run[0])]
     if len(runs) < 2:
         return runs[0] if runs else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    # runs are merged faster than what is in no order is sorted, and what is stable merges them
+    # merging runs is faster than sorting, and a stable sort merges them
     starts, ends = (np.concatenate(columns) for columns in zip(*runs, strict=True))
     return _disjoint(*_sorted(starts, ends, "stable"))
 

@@ -1,4 +1,4 @@
-"""All that is counted while a trace goes by, window by window, in bounded memory.
+"""Everything that is counted while a trace is read, window by window, in bounded memory.
 
 W are issued file-system writes with data that are no discards; a request that was requeued counts once.
 """
@@ -58,7 +58,7 @@ SERIES_ROWS = (
     "d2c_count",
     "in_flight_ns",
 )
-BY = ("d2c", "q2c")  # latencies that are told by size and area
+BY = ("d2c", "q2c")  # latencies that are reported by size and area
 METRIC_OPS = (Q, M, F, D, C, R, A)
 
 
@@ -240,7 +240,8 @@ class Measures:
         empty = done[(size == 0) & (kind == OTHERS)]
         category = events.category[empty]
         # A flush without data ends as a write of nothing at sector 0; a write whose cache flush came after it ends so
-        # too, but behind its data, save for the first blocks of a device: the queue knows better, where it was traced.
+        # too, but behind its data, save for the first blocks of a device: the queue events know better, where they were
+        # traced.
         self.flush_ends += int(
             np.count_nonzero(((category & WRITE) != 0) & ((category & (FLUSH | PC)) == 0) & (events.sector[empty] == 0))
         )
@@ -374,7 +375,7 @@ class Measures:
                         raise OtherStart
 
     def begin(self, first: int | None, series: int | None) -> None:
-        """When time begins, where it isn't this that has the first event and the first issue."""
+        """Set when time begins, for a piece without the first event and the first issue."""
         self.first = self.raster.start = first
         self.series.start = series
 

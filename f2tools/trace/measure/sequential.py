@@ -85,7 +85,7 @@ class SequentialCounts:
 
 
 def share(part: float, whole: float) -> float | None:
-    """A quotient, None where there is nothing to divide by."""
+    """A quotient; None for a divisor of 0."""
     return part / whole if whole else None
 
 

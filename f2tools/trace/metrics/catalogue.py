@@ -1,4 +1,4 @@
-"""All metrics in the order of the report, and what can be asked of them: a report, a value for people, a meaning."""
+"""All metrics in the order of the report, and what can be made of them: a report, a value for people, a meaning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 
-# Labels of the reports that are no metric's own.
+# Labels of the reports that belong to no metric.
 PHRASES = {
     "read": Word("Reads; in a table of processes, the bytes that each has read."),
     "written": Word("Bytes written: by a process, to a file, to an area or log."),
@@ -63,7 +63,7 @@ def report_of(measured: Measured) -> dict[str, Any]:
 
 
 def _places(metric: Metric, path: str) -> Iterator[tuple[str, Word | None]]:
-    """The words of a path with what they mean; of several that fit the longest, as `p99.9` has a dot in it."""
+    """The words of a path with their meanings; the longest that fits, as `p99.9` has a dot in it."""
     parts = path.split(".") if path else []
     while parts:
         heads = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
@@ -106,7 +106,7 @@ def shown(report: dict[str, Any], path: str, missing: float | None = None) -> st
 
 
 def label(path: str) -> str:
-    """What tables call a number of the report."""
+    """The name of a number of the report in tables."""
     metric, rest = _split(path)
     return next(text for text, place in metric.labels.items() if place == rest)
 
@@ -144,7 +144,7 @@ def _of_path(path: str) -> list[str]:
 
 
 def explain(name: str) -> list[str]:
-    """What a metric, a number by its dotted name, or any label of a report means; Usage where nothing is called so."""
+    """The meaning of a metric, a number by its dotted name, or any label of a report; Usage for an unknown name."""
     found = _of_path(name)
     if not found:
         for metric in METRICS.values():
@@ -166,7 +166,7 @@ def explain(name: str) -> list[str]:
 
 
 def meaning_of(name: str) -> str:
-    """The same in one line; empty where nothing is called so."""
+    """The same in one line; empty for an unknown name."""
     try:
         return " ".join(line.strip() for line in explain(name))
     except Usage:

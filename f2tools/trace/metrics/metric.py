@@ -1,4 +1,4 @@
-"""What a metric is: a name, a unit, a definition, how its value is had from what was measured, and how it is shown.
+"""What a metric is: a name, a unit, a definition, how its value follows from the measurements, and how it is shown.
 
 A metric may be a number or a tree of them; the places in a tree are words, each with a meaning of its own, so that
 `latency.d2c.write.p99` is explained word by word.  Words that mean the same everywhere are here.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that was had from one trace and the images beside it: what the metrics are taken from."""
+    """Everything that was measured of one trace and its images: the source of the metrics."""
 
     trace: Trace
     measures: Measures
@@ -65,7 +65,7 @@ def duration(ns: float | None) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """What a number counts, and how such numbers are shown unless a metric has its own way."""
+    """What a number counts, and how such numbers are shown unless a metric says otherwise."""
 
     name: str
     text: Callable[[Any], str] = number
@@ -95,7 +95,7 @@ class Absent:
 
 
 ABSENT = Absent()
-OTHER = "*"  # among a metric's words: any other key with a digit in it, such as the number of an inode
+OTHER = "*"  # among a metric's words: any other key with a digit, such as the number of an inode
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Metric:
     rendering: Callable[[Any], str] | None = None
 
     def word(self, name: str) -> Word | None:
-        """What a place in this metric's tree is."""
+        """What a place in this metric's tree means."""
         if name in self.words or name in WORDS:
             return None if name == OTHER else self.words.get(name) or WORDS[name]
         return self.words.get(OTHER) if any(map(str.isdigit, name)) else None

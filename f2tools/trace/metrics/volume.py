@@ -44,7 +44,7 @@ def _by_area(which: int) -> Callable[[Measured], dict[str, int] | None]:
 
 
 def _attributed(value: Callable[[Attribution], Any], otherwise: Any = None) -> Callable[[Measured], Any]:
-    """What needs the images, and what there is without them."""
+    """The metrics that need the images, and those that exist without them."""
     return lambda it: otherwise if it.attribution is None else value(it.attribution)
 
 

@@ -1,1 +1,1 @@
-"""Capturing a trace, with everything beside it that analysis can use."""
+"""Capturing a trace, with everything else that analysis can use."""

@@ -1,4 +1,4 @@
-"""Capturing a trace while a command runs, with everything beside it that analysis can use, in one directory."""
+"""Capturing a trace while a command runs, with everything else that analysis can use, in one directory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NVME_UNIT = 512_000  # data units written are thousands of 512 bytes
 
 @dataclass
 class Recording:
-    """What was asked for, and what became of it."""
+    """A request to record, and its result."""
 
     device: str
     directory: Path
@@ -54,7 +54,7 @@ class Recording:
 
 
 def record(asked: Recording) -> int:
-    """Record; the command's exit status.  OSError and F2fsError where it can't even begin, and nothing is left then."""
+    """Record; the command's exit status.  OSError and F2fsError where it can't begin; then nothing is left behind."""
     device, directory = asked.device, asked.directory
     if not os.path.exists(device):
         raise FileNotFoundError(2, os.strerror(2), device)
@@ -81,7 +81,7 @@ def record(asked: Recording) -> int:
         try:
             counters = kept["counters"] = {"before": block_counters(device)}
             status_code, io, seconds = run_command(asked.command, signals)
-            os.sync()  # what the command left in memory belongs to it
+            os.sync()  # what the command left in memory was written by it, too
             counters["after"] = block_counters(device)
         finally:
             kept["tracer"] = tracer.stop()
@@ -101,7 +101,7 @@ def _keep(path: Path, text: str) -> None:
 
 
 def _empty(directory: Path, made: bool) -> None:
-    """Take away what a recording that did not begin has left."""
+    """Remove what a recording that did not begin has left."""
     for path in directory.iterdir():
         path.unlink()
     if made:
@@ -109,7 +109,7 @@ def _empty(directory: Path, made: bool) -> None:
 
 
 class Signals:
-    """What tells us to stop tells the command, while one runs; else it ends us, with everything cleaned up."""
+    """Pass signals to stop on to the command while one runs; else end, with everything cleaned up."""
 
     TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -136,7 +136,7 @@ class Signals:
 
 
 def _at_the_terminal() -> bool:
-    """Whether what is typed at the terminal goes to us and our children."""
+    """Whether this process and its children get what is typed at the terminal."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -160,7 +160,7 @@ def run_command(command: list[str], signals: Signals) -> tuple[int, dict[str, in
     """(exit status, /proc/PID/io, seconds) of a command; its counters have those of its children in them."""
     started = time.monotonic()
     process = signals.command = subprocess.Popen(command)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and still there to be asked
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, but not yet reaped
     signals.command = None
     seconds = time.monotonic() - started
     try:
@@ -213,7 +213,7 @@ def partition_sectors(device: str) -> int:
 
 
 def _told(device: str, name: str) -> int:
-    """A number that the kernel tells of a block device; 0 where it does not."""
+    """A number that the kernel has for a block device; 0 where it has none."""
     path = _sysfs(device)
     try:
         return int((path / name).read_text()) if path is not None else 0
@@ -350,7 +350,7 @@ def start_tracer(asked: Recording) -> Blktrace | Tracefs:
 
 
 class Blktrace:
-    """blktrace writing into the directory until it is told to stop."""
+    """Run blktrace, writing into the directory, until it is told to stop."""
 
     def __init__(self, asked: Recording) -> None:
         self._directory = asked.directory
@@ -420,7 +420,7 @@ class Blktrace:
             self._process.wait()
 
     def stop(self) -> dict[str, Any]:
-        """End it; what it says of events that it dropped."""
+        """End it; returns what it says about events that it dropped."""
         early = self._process.poll() is not None
         self._end()
         self._log.close()
@@ -494,7 +494,7 @@ class Tracefs:
                 time.sleep(0.01)
 
     def stop(self) -> dict[str, Any]:
-        """End it; what the kernel says of events that it lost."""
+        """End it; returns what the kernel says about events that it lost."""
         self._write("tracing_on", "0")
         self._stop.set()
         self._thread.join(STOP_SECONDS)
@@ -510,7 +510,7 @@ class Tracefs:
 
 
 def event_filter(device: str, number: tuple[int, int]) -> str:
-    """What an event must say to be of this device.  Events of requests name the disk, even where it is a partition."""
+    """The words in an event of this device.  Events of requests name the disk, even where it is a partition."""
     own = f"dev == {device_of(*number)}"
     path = _sysfs(device)
     if path is None or not (path / "partition").exists():
@@ -522,7 +522,7 @@ def event_filter(device: str, number: tuple[int, int]) -> str:
 
 
 def _remove_orphans(instances: Path) -> None:
-    """Take away what recordings left behind that were killed."""
+    """Remove what killed recordings left behind."""
     for path in instances.glob(f"{INSTANCE}-*"):
         pid = path.name.rpartition("-")[2]
         if not Path("/proc", pid).exists():

@@ -19,7 +19,7 @@ CHUNK = 4 << 20
 
 
 class _Tee(Wrapper):
-    """Whatever is read from a device is kept in a file, in its place."""
+    """A device that keeps what is read from it in a file, in its place."""
 
     def __init__(self, base: Device, fd: int) -> None:
         super().__init__(base)

@@ -124,7 +124,7 @@ def short_names(names: list[str]) -> list[str]:
 
 
 def named(traces: list[str], baseline: str | None) -> str:
-    """The trace that is meant: by its path, or by the name that the table has for it; Usage where it is none."""
+    """The trace that is meant: by its path, or by its name in the table; Usage where there is none."""
     if baseline is None:
         return traces[0]
     if baseline in traces:

@@ -40,7 +40,7 @@ def overlay(found: Comparison, name: str) -> Picture:
             lines.append(Line(label, COLOURS[number % len(COLOURS)], xs, ys))
     if not lines:
         raise Usage(f"none of the traces has anything for the picture {name!r}")
-    # a burst of a twentieth of a second, as mkfs makes one, would press all else flat
+    # a burst of a twentieth of a second, as mkfs makes one, would flatten everything else
     highest = max(max(line.y) for line in lines)
     usual = max(float(np.quantile([y for y in line.y if y], 0.99)) for line in lines)
     top = highest if highest < FAR_ABOVE * usual else usual

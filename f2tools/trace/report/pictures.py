@@ -1,4 +1,4 @@
-"""What a report shows as pictures, as plain data; SVG and PNG are drawn from it."""
+"""The pictures of a report as plain data; SVG and PNG are drawn from it."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def _discards(done: Analysis) -> Picture:
             xs += [at * scale, min(at + step, high) * scale]
             ys += [value, value]
         lines.append(Line(CLASS_NAMES[which], COLOURS[CLASS_NAMES[which]], xs, ys))
-    # discards of a whole device at mkfs would make all else invisible
+    # discards of a whole device at mkfs would make everything else invisible
     top = max(float(np.quantile(line.y, 0.98)) for line in lines) or max(max(line.y) for line in lines) or 1.0
     return Picture(
         "discards", "Discard map: bytes written and discarded by place", "lines", "address on the device", "bytes",

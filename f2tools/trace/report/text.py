@@ -61,7 +61,7 @@ def _ranked(rank: int, texts: list[str]) -> list[RankedLine]:
 
 
 def wrapped(text: str) -> list[str]:
-    """A line as several of at most 80 columns; what goes on is indented as what stands behind a heading."""
+    """A line as several of at most 80 columns; continued lines are indented like the text after a heading."""
     if len(text) <= WIDTH:
         return [text.replace(FIRM, " ")]
     heading = re.match(r"\S.*?  +", text)
