@@ -48,8 +48,8 @@ OPTIONS = (
     click.option("--scale", type=Scale(), default="1/64", show_default=True, metavar="1/N",
                  help="How large files, numbers of files and volume are, of the paper's."),
     click.option("--on", default="engine", show_default=True, metavar="engine|guest|DIR|DEVICE",
-                 help="Where: the write engine on a simulated device, a real kernel in QEMU, a directory on F2FS, or "
-                 "a spare block device, which is overwritten; for the last two be root."),
+                 help="Where: the write engine on a simulated device, a real kernel in QEMU, a directory of a "
+                 "mounted file system, or a spare block device, which is overwritten; for the last two be root."),
     click.option("--fs", default=",".join(FILE_SYSTEMS), show_default=True, metavar="NAMES",
                  help="In the guest and on a device: which file systems, with commas."),
     click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
@@ -141,6 +141,10 @@ def _run(
     chosen = _chosen(name, setting)
     store = Store(Path(output) if output is not None else None)
     if setting.place == "mounted":
+        from f2tools.experiment.mounted import check_place
+
+        check_place(setting.on, setting.fs)
+        chosen = _of_their_size(chosen, setting)
         _may_be_overwritten(setting.on, overwrite)
         jobs = 1  # everything else that runs would be in the trace
     store.begin(chosen, setting, force)
@@ -192,19 +196,38 @@ def _told_to_end() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def _of_their_size(chosen: list[Experiment], setting: Setting) -> list[Experiment]:
+    """Those that a device has the size for, and a note of the others; Usage where it fits none."""
+    from f2tools.experiment.mounted import check_size, is_device
+
+    if not is_device(setting.on):
+        return chosen
+    able: list[Experiment] = []
+    for one in chosen:
+        try:
+            for part in one.parts(setting):
+                if "mount" in part.given:
+                    check_size(setting.on, part.given["size"])
+        except Usage as error:
+            if len(chosen) == 1:
+                raise
+            click.echo(f"{one.name} is left out: {error}", err=True)
+            continue
+        able.append(one)
+    if not able:
+        raise Usage(f"{setting.on} has the size for none of them")
+    return able
+
+
 def _may_be_overwritten(on: str, overwrite: bool) -> None:
     """Ask before a device is overwritten; Usage where nobody can be asked, or the answer is no."""
     from f2tools.device import open_device
     from f2tools.device.known import describe, find_signatures
-    from f2tools.device.media.mounted import in_use
     from f2tools.experiment.mounted import is_device, source_of
 
     if not is_device(on):
-        source_of(on)
+        click.echo(f"all that is written to {source_of(on)[0]} meanwhile counts, by whomever", err=True)
         return
-    why = in_use(on)
-    if why:
-        raise DeviceError(f"{on}: {why}; it is not overwritten")
     with open_device(on) as device:
         held = describe(find_signatures(device)) or "nothing that is known"
     click.echo(f"{on} holds {held}.  It is formatted, again and again, and ALL THAT IS ON IT IS LOST.", err=True)

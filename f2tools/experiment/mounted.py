@@ -1,4 +1,4 @@
-"""One load on this machine's own kernel: in a directory on F2FS, or on a spare device that is formatted for it.
+"""One load on this machine's own kernel: in a directory that is mounted, or on a spare device formatted for it.
 
 The measured half runs under `trace record`, so it takes root and a block device that can be traced.  In a directory the
 load has one of its own, which is removed afterwards.  A device is overwritten; the caller has asked its owner.
@@ -25,7 +25,7 @@ from f2tools.experiment.model import Numbers, Work
 from f2tools.experiment.onguest import TOOLS, between
 from f2tools.guest.build import NoGuest, which
 from f2tools.options import human_size
-from f2tools.trace.record.capture import Recording, record
+from f2tools.trace.record.capture import Recording, record, start_tracer
 
 LOADS = (sys.executable, "-m", "f2tools.experiment.loads")
 MOST = 4  # times the wanted size that a device may have: more is no share of the paper's
@@ -43,7 +43,7 @@ def is_device(path: str) -> bool:
 
 
 def source_of(directory: str) -> tuple[str, str]:
-    """(device, file system) that a directory lies on; Usage where that is no block device with F2FS."""
+    """(device, file system) that a directory lies on; Usage where that is no file system on a block device."""
     number = os.stat(directory).st_dev
     device = os.path.realpath(f"/dev/block/{os.major(number)}:{os.minor(number)}")
     kind = ""
@@ -53,17 +53,46 @@ def source_of(directory: str) -> tuple[str, str]:
             if words[2] == f"{os.major(number)}:{os.minor(number)}":
                 kind = words[words.index("-") + 1]
                 device = words[words.index("-") + 2]
-    if kind != "f2fs" or not os.path.exists(device):
+    if kind not in TOOLS or not os.path.exists(device):
         found = kind or "no block device below it"
-        raise Usage(f"--on {directory}: {found}; a directory on F2FS is wanted, a spare device, or --on guest")
+        raise Usage(
+            f"--on {directory}: {found}; a directory on {', '.join(TOOLS)} is wanted, a spare device, or --on guest"
+        )
     return device, kind
 
 
-def check_device(device: str, size: int) -> None:
-    """Usage or DeviceError where a device is in use, or has not about the size that an experiment wants."""
-    why = in_use(device)
-    if why:
-        raise DeviceError(f"{device}: {why}; it is not overwritten")
+def check_place(on: str, file_systems: tuple[str, ...]) -> None:
+    """Usage, NoGuest or DeviceError where nothing can be run there; asked before anything is overwritten."""
+    device = on if is_device(on) else source_of(on)[0]
+    if os.geteuid():
+        raise Usage(f"--on {on}: only root can trace {device}; use sudo, or --on guest, which needs no root")
+    if device == on:
+        why = in_use(on)
+        if why:
+            raise DeviceError(f"{on}: {why}; it is not overwritten")
+        for fs in file_systems:
+            program, package, *_ = TOOLS[fs]
+            if which(program) is None:
+                raise NoGuest(f"{program} is not installed here; apt-get install {package}, or leave {fs} out of --fs")
+            if not _kernel_has(fs):
+                what = "" if fs == "f2fs" else f"leave {fs} out of --fs, or "
+                raise DeviceError(f"the kernel here has no {fs}; {what}take --on guest, which has a kernel of its own")
+    with tempfile.TemporaryDirectory() as name:  # a tracer begins, and is stopped
+        start_tracer(Recording(device, Path(name), ["true"])).stop()
+
+
+def _kernel_has(fs: str) -> bool:
+    with open("/proc/filesystems") as lines:
+        if fs in (line.split()[-1] for line in lines):
+            return True
+    try:
+        return subprocess.run(["modprobe", "-n", "-q", fs]).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def check_size(device: str, size: int) -> None:
+    """Usage where a device has not about the size that an experiment wants."""
     with open(device, "rb") as file:
         there = file.seek(0, os.SEEK_END)
     if not size <= there <= MOST * size:
@@ -128,10 +157,11 @@ def _place(on: str, fs: str, mount: str, size: int) -> Iterator[tuple[str, str]]
         finally:
             shutil.rmtree(root)
         return
-    check_device(on, size)
-    program, package, options, mounted = TOOLS[fs]
-    if which(program) is None:
-        raise NoGuest(f"{program} is not installed here; apt-get install {package}")
+    check_size(on, size)
+    program, _, options, mounted = TOOLS[fs]
+    why = in_use(on)
+    if why:
+        raise DeviceError(f"{on}: {why}; it is not overwritten")
     _do([program, *options.split(), on])
     root = tempfile.mkdtemp(prefix="f2tools-experiment-")
     try:

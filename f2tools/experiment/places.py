@@ -29,10 +29,12 @@ def load_parts(
     function = _on_guest
     names = (*setting.fs, *variants)
     if setting.place == "mounted":
-        from f2tools.experiment.mounted import is_device
+        from f2tools.experiment.mounted import is_device, source_of
 
         function = _on_mounted
-        names = names if is_device(setting.on) else ("f2fs",)
+        if not is_device(setting.on):  # which stays mounted as it is
+            kind = source_of(setting.on)[1]
+            names = (kind, *(name for name in variants if kind == "f2fs" and not VARIANTS[name][1]))
     parts = []
     for name in names:
         _, mount, more = VARIANTS.get(name, ({}, "", {}))

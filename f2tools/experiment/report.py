@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def lines_of(report: ExperimentReport) -> Iterator[str]:
 def said_of(report: ExperimentReport) -> str:
     """Where it was run, and how large."""
     setting = report.setting
-    fs = f", {', '.join(setting.fs)}" if setting.on != "engine" else ""
+    fs = "" if setting.on == "engine" or os.path.isdir(setting.on) else f", {', '.join(setting.fs)}"
     took = f"{report.cpu_seconds:.0f} s of processor time"
     return f"on {setting.on}{fs}, scale {setting.scale}, seed {setting.seed}, {took}"
 

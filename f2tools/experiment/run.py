@@ -36,6 +36,7 @@ from f2tools.experiment.model import (
     Work,
     cant_tell,
 )
+from f2tools.experiment.studies.traffic import rows_of
 from f2tools.version import __version__
 
 STEPS = 1000  # of the progress bar, for a part of weight 1
@@ -262,7 +263,13 @@ def _judged(
 ) -> Outcome:
     """What the parts say.  Another file system than F2FS may be missing among them; nothing is judged without F2FS."""
     needed = [part.name for part in parts if part.name in given_up and part.given.get("fs", "f2fs") == "f2fs"]
-    outcome = experiment.judge(setting, numbers) if not needed else Outcome([], [])
+    if needed:
+        outcome = Outcome([], [])
+    elif any(part.given.get("fs", "f2fs") == "f2fs" for part in parts):
+        outcome = experiment.judge(setting, numbers)
+    else:
+        outcome = Outcome([cant_tell("what F2FS does", "-", f"{setting.on} lies on another file system")],
+                          rows_of(numbers))  # fmt: skip
     claims = [cant_tell(f"what {name} does", "-", why) for name, why in given_up.items()]
     return replace(outcome, claims=[*outcome.claims, *claims], rows=[*outcome.rows, *_counters(numbers)])
 

@@ -78,7 +78,7 @@ def test_what_is_no_scale_or_no_place_is_refused_before_anything_is_done(tmp_pat
     assert refused.code == 2
     assert not (tmp_path / "out").exists()
     refused = f2("experiment", "iozone", "--on", "/proc", "-o", tmp_path / "out")
-    assert (refused.code, "a directory on F2FS is wanted" in refused.err) == (2, True)
+    assert (refused.code, "a directory on f2fs, ext3, ext4, btrfs, nilfs2 is wanted" in refused.err) == (2, True)
     refused = f2("experiment", "iozone", "--on", "guest", "--fs", "ext4")
     assert (refused.code, "f2fs, and beside it" in refused.err) == (2, True)
     (tmp_path / "letters").mkdir()

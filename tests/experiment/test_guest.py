@@ -73,13 +73,18 @@ def test_a_spare_device_is_overwritten_only_on_request_and_counts_what_is_traced
         f2tools experiment iozone --on /dev/vda --scale 1/512 < /dev/null; echo $? > $OUT/refused
         sha256sum -c -s /tmp/before || exit 3
         small="--scale 1/512 --json"
+        terminal="python3 -c 'import os,pty,sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))'"
+        (sleep 8; echo vda) | eval $terminal f2tools experiment iozone --on /dev/vda --scale 1/512 > $OUT/asked
+        echo $? >> $OUT/refused
+        sha256sum -c -s /tmp/before || exit 3
         f2tools experiment iozone --on /dev/vda --fs f2fs,ext4 $small --overwrite > $OUT/found.json || exit 4
         mkfs.f2fs -f /dev/vda > /dev/null && mount -t f2fs /dev/vda /mnt
         f2tools experiment iozone --on /mnt $small > $OUT/directory.json || exit 5
         ls /mnt > $OUT/left
     """
     result = guest.run(script, [disk], with_f2tools=True, timeout=600).must_succeed()
-    assert (result.out / "refused").read_text() == "2\n"
+    assert (result.out / "refused").read_text() == "2\n2\n"
+    assert "Type the name of the device to go on" in (result.out / "asked").read_text()
     assert "ALL THAT IS ON IT IS LOST" in result.stderr
     assert "holds ext4" in result.stderr
     assert (result.out / "left").read_text() == "", "the directory of the load is gone"
