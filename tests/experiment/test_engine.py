@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from f2tools.experiment.measure import on_engine
-from f2tools.experiment.model import REPRODUCED, Setting, Work
+from f2tools.experiment.model import DIRECTION, NOT_REPRODUCED, REPRODUCED, Setting, Work
 from f2tools.experiment.studies import cleaning, fsync
 
 MIB = 1 << 20
@@ -45,6 +45,18 @@ def test_append_only_logging_moves_blocks_where_adaptive_logging_fills_holes_wha
         assert append["run"]["threaded_blocks"] == 0
         assert append["run"]["moved_data"] > append["run"]["asked_bytes"] // 4096
         assert 0.97 < adaptive["full"] < 0.99
+
+
+def test_the_simulator_of_cleaning_is_held_against_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "SIMULATED", 160 * MIB)
+    work = Work(Setting(), None, lambda _: None)
+    found = {f"simulator-{name}": cleaning.simulator(work, adaptive) for adaptive, name in cleaning.NAMES.items()}
+    append = found["simulator-append"]
+    assert append["simulator"]["waf"] > 1.5 < append["engine"]["waf"]
+    claims = cleaning._simulated(found)
+    assert {claim.verdict for claim in claims} <= {REPRODUCED, DIRECTION}, claims  # a small volume is a coarse one
+    append["simulator"]["waf"] *= 2
+    assert cleaning._simulated(found)[1].verdict == NOT_REPRODUCED
 
 
 def test_a_checkpoint_for_each_fsync_costs_more_than_roll_forward() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from f2tools.experiment.loads import GIB
-from f2tools.experiment.measure import on_engine
+from f2tools.experiment.engine import EngineFiles, fresh
+from f2tools.experiment.loads import GIB, LOADS
+from f2tools.experiment.measure import EngineWatch, State, on_engine
 from f2tools.experiment.model import Claim, Experiment, Numbers, Outcome, Part, Row, Setting, Work, cant_tell, verdict
+from f2tools.f2fs.write.volume import Policy
 from f2tools.pictures.svg import Line, Picture
 
 FULL = (80.0, 90.0, 95.0, 97.5)  # per cent of what users may have
@@ -18,6 +20,8 @@ LABELS = {True: "adaptive logging", False: "append logging only"}
 COLOURS = ("#0072b2", "#009e73", "#e69f00", "#d55e00")
 MOST, LEAST = 1.025, 3.0  # the paper's bounds of the write amplification at 97.5 %
 NEARLY_ALL = 0.95
+# For the simulator: a volume of one region that is overwritten once; so far apart the two may be
+SIMULATED, SIMULATED_FULL, SAME, NEAR = 512 << 20, 85.0, 0.05, 0.15
 
 
 def part(work: Work, full: float, adaptive: bool) -> Numbers:
@@ -32,12 +36,40 @@ def part(work: Work, full: float, adaptive: bool) -> Numbers:
     )
 
 
+def simulator(work: Work, adaptive: bool) -> Numbers:
+    """What `clean --simulate` says of a volume and a load, and what the engine then does with both."""
+    from f2tools.clean.simulate import Load as Model
+    from f2tools.clean.simulate import Setting as Way
+    from f2tools.clean.simulate import simulate
+    from f2tools.f2fs.volume.volume import Volume
+
+    volume, disk = fresh(SIMULATED, Policy(adaptive=adaptive), work.setting.seed, OVERPROVISION)
+    files = EngineFiles(volume)
+    whole = int(files.free() * SIMULATED_FULL / 100)
+    load = LOADS["cleaning"]({"cold": 0.0, "hot": SIMULATED_FULL, "rounds": 1, "round_bytes": whole}, work.setting.seed)
+    load.prepare(files)
+    volume.sync()
+    (said,) = simulate(Volume(disk), Model(seed=work.setting.seed), [Way("greedy", 6, adaptive)])
+    watch = EngineWatch(files, disk, work.advance)
+    load.run(files, watch)
+    volume.sync()
+    did = State(volume, disk, 0).since(watch.states[0])
+    host = did["data_blocks"] - did["moved_data"]
+    return {
+        "simulator": {"waf": said.waf, "waf_all": said.waf_all, "data_blocks": said.data_blocks},
+        "engine": {"waf": did["data_blocks"] / host, "waf_all": did["main_blocks"] / host, "data_blocks": host},
+    }  # fmt: skip
+
+
 def parts(setting: Setting) -> list[Part]:
-    """Every share in use, both ways."""
-    return [
+    """Every share in use, both ways; the simulator beside the engine."""
+    found = [
         Part(f"{NAMES[adaptive]}-{full:g}", part, {"full": full, "adaptive": adaptive}, 1.0 if adaptive else 1.5)
         for full in FULL
         for adaptive in (True, False)
+    ]
+    return found + [
+        Part(f"simulator-{NAMES[adaptive]}", simulator, {"adaptive": adaptive}, 0.2) for adaptive in (True, False)
     ]
 
 
@@ -82,8 +114,25 @@ def judge(setting: Setting, found: dict[str, Numbers]) -> Outcome:
                   "the simulated device has no speed; the requests it got stand in the table"),
         cant_tell("10 minutes without load between runs give 10 % at 90 %", "10 %",
                   "the engine cleans when room runs out and has no background thread"),
+        *_simulated(found),
     ]  # fmt: skip
     return Outcome(claims, _rows(by), _pictures(by))
+
+
+def _simulated(found: dict[str, Numbers]) -> list[Claim]:
+    """Whether the simulator of cleaning says what the engine does."""
+    claims = []
+    for adaptive in (True, False):
+        one = found[f"simulator-{NAMES[adaptive]}"]
+        said, did = one["simulator"], one["engine"]
+        apart = max(abs(said[name] / did[name] - 1) for name in ("waf", "waf_all"))
+        claims.append(Claim(
+            f"The simulator of `clean --simulate` says what the engine does, {LABELS[adaptive]}", "of no paper",
+            f"WAF {said['waf']:.3f} and {did['waf']:.3f}, with nodes {said['waf_all']:.3f} and {did['waf_all']:.3f}",
+            verdict(apart <= SAME, apart <= NEAR),
+            f"{apart:.1%} apart, on a volume of {SIMULATED >> 20} MiB, {SIMULATED_FULL:g} % in use, overwritten once",
+        ))  # fmt: skip
+    return claims
 
 
 def _rows(by: dict[tuple[float, bool], Numbers]) -> list[Row]:
