@@ -1,4 +1,4 @@
-"""Whether a volume is sound.  Nothing is written, and nothing is believed that is not seen.
+"""Whether a volume is sound.  Nothing is written, and nothing is taken on trust.
 
 What was committed after the last checkpoint counts as it does for every reader; what the next opening puts in order
 (pages that were never committed, ids of what was deleted) is no damage.
@@ -41,8 +41,8 @@ class DffsReport:
     names: int = 0
     pages_used: int = 0
     committed_since: int = 0  # pages of the log behind the checkpoint that count
-    uncommitted: int = 0  # and that don't
-    bits_put_right: int = 0  # pages in which bits were
+    uncommitted: int = 0  # and pages that don't
+    bits_put_right: int = 0  # pages with wrong bits
 
     @property
     def sound(self) -> bool:
@@ -109,7 +109,7 @@ class _Check(Walk):
             self.found("DFF004", f"number {last[0]}, and number {volume.state.head.number} counts", page=last[1])
 
     def tables(self) -> None:
-        """Every page of the mapping table is there, and what it leads to is led to by names."""
+        """Every page of the mapping table is there, and names lead to everything that it lists."""
         for which in range(self.shape.table_pages):
             try:
                 page = self.volume.state.table[which]
@@ -147,7 +147,7 @@ class _Check(Walk):
         return alone
 
     def space(self, reached: Reached) -> None:
-        """Of a volume that was closed, the space table says exactly what is in use."""
+        """On a volume that was closed, the space table says exactly what is in use."""
         volume, state = self.volume, self.volume.state
         for page in state.space:
             if page:

@@ -1,6 +1,6 @@
 """Winning free blocks: what is in use in a block is marked as changed, so that the next commit writes it elsewhere.
 
-Who owns a page its tag says.  A file's pages remember the directory and the name under which they were written; where
+A page's tag names its owner.  A file's pages remember the directory and the name under which they were written; where
 the file has moved since, it is looked for in that directory, and then everywhere, once for all pages of a cleaning.
 """
 
@@ -86,7 +86,7 @@ class Mover:
                 self.page(page, tag)
 
     def page(self, page: int, tag: Tagged) -> None:
-        """Mark what a page is as changed."""
+        """Mark what a page holds as changed."""
         engine = self.engine
         if tag.kind == TABLE:
             engine.table_page(tag.offset)

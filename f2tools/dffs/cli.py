@@ -105,8 +105,8 @@ def fsck(flash: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_js
     """Check a volume, all content included; say what is wrong and where.
 
     Writes only with -y, and only a repair that was made in memory first and checked.  It is made from what is on the
-    flash twice; what has lost its name goes to /lost+found; what is lost is said.  It counts from its last page on: a
-    repair that was killed has changed nothing, and is made by the same command.
+    flash twice; files without a name go to /lost+found; losses are reported. It counts from its last page on: a repair
+    that was killed has changed nothing, and the same command makes it.
 
     Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 1 damage, and all of it repaired; 4
     damage is left; 8 where it can't be checked; 16 wrong usage; 32 interrupted.
@@ -155,7 +155,7 @@ def _say_report(flash: str, found: DffsReport) -> None:
 
 
 def _said_of(report: DffsReport) -> list[str]:
-    """What is no damage and good to know."""
+    """Notes on what is no damage but good to know."""
     lines: list[str] = []
     if not report.clean:
         lines.append("not closed; the next opening for writing puts it in order")

@@ -49,7 +49,7 @@ class Commits(Waiting):
         self._indexed.clear()
 
     def _append(self, kind: int, data: bytes, tag: Tagged, *, commit: bool = False) -> int:
-        """Write a page to the log; what was kept of its place is of a time before the block was erased."""
+        """Write a page to the log; what was cached of its place dates from before the block was erased."""
         page = self.log.append(kind, data, tag, commit=commit)
         self._index.pop(page, None)
         self._nodes.pop(page, None)

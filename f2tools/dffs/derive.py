@@ -1,8 +1,8 @@
-"""All that can be reached from the root, by a walk over directories, inodes and index pages; no content is read.
+"""Everything that can be reached from the root, by a walk over directories, inodes and index pages; no content is read.
 
-What is in use follows from it: an opening for writing after a power cut asks for that, and a check holds the space
-table against it.  Nothing is believed: a page that is reached twice, an id that has nothing, a list that is a circle
-is told to whoever asked for the walk, who decides whether it goes on.
+What is in use follows from it: an opening for writing after a power cut needs that, and a check compares the space
+table with it.  Nothing is trusted: a page that is reached twice, an id without a page, a circular list is reported to
+the caller, who decides whether the walk goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every change of a volume goes through: operations, room for them, checkpoints, what a cut left.
+"""What every change of a volume goes through: operations, room for them, checkpoints, recovery after a power cut.
 
 What changed collects in memory (`waiting`) and is written together (`commits`).  After an error of the flash nothing is
 written any more.
@@ -24,7 +24,7 @@ from f2tools.flash.nand import Nand
 
 MOST_FRESH = 512  # pages of content that wait in memory
 MOST_WAITING = 4096  # nodes
-SHARE_WON_IDLE = 8  # one part in so many of the blocks is won while nobody asks
+SHARE_WON_IDLE = 8  # one part in so many of the blocks is won while idle
 SHARE_KEPT_FREE = 6  # one part in so many, for cleaning to be cheap
 LEAST_TO_CLEAN, MOST_TO_CLEAN = 6, 16  # blocks that the log always has left, for cleaning to move much at once
 
@@ -59,7 +59,7 @@ class Engine(Commits):
     # -- files that are held
 
     def release(self, ino: int) -> None:
-        """One who knew it has forgotten it; without a name it goes."""
+        """Release an inode once; without a name it is then removed."""
         count = self._held.get(ino, 0) - 1
         if count > 0:
             self._held[ino] = count
@@ -76,7 +76,7 @@ class Engine(Commits):
     # -- making it safe
 
     def fsync(self, ino: int, datasync: bool = False) -> None:
-        """Make one file or directory safe, and all else with it."""
+        """Make one file or directory safe, and everything else with it."""
         self.sync()
 
     def sync(self) -> None:
@@ -107,7 +107,7 @@ class Engine(Commits):
         return True
 
     def close(self) -> None:
-        """Make everything safe, write a checkpoint that says so, and let go of the device."""
+        """Make everything safe, write a checkpoint that says so, and close the device."""
         if self._closed:
             return
         self._closed = True
@@ -122,7 +122,7 @@ class Engine(Commits):
             self.pages.close()
 
     def abandon(self) -> None:
-        """Let go without writing anything more, as a power cut would."""
+        """Close the device without writing anything more, as a power cut would."""
         self._closed = True
         self.pages.close()
 
@@ -130,7 +130,7 @@ class Engine(Commits):
 
     @contextmanager
     def _operation(self, pages: int) -> Iterator[None]:
-        """One change; room for so many pages more is seen to first."""
+        """One change; it first makes sure of room for so many pages more."""
         if self._broken is not None:
             raise fail(errno.EROFS)
         with self._guarded():
@@ -189,7 +189,7 @@ class Engine(Commits):
         return min(tables, self.shape.table_pages) + self.shape.space_pages
 
     def make_room(self, pages: int) -> None:
-        """See to it that so many pages can be written and be in use, and a checkpoint after them; ENOSPC."""
+        """Make sure that so many pages can be written and be in use, and a checkpoint after them; ENOSPC."""
         from f2tools.dffs.cleaning import clean, clean_once
 
         if self._fresh >= MOST_FRESH or self.waiting + pages > self.log.room // 3:
@@ -229,7 +229,7 @@ class Engine(Commits):
                 self.commit()
 
     def clean_idle(self) -> bool:
-        """Empty a block while nobody asks, where few are free; whether there may be more to do."""
+        """Empty a block while idle, where few are free; whether there may be more to do."""
         from f2tools.dffs.cleaning import clean_once
 
         if self._broken is not None or not self._loaded:
@@ -254,7 +254,7 @@ class Engine(Commits):
         self._loaded = True
 
     def forget_log(self, ids: dict[int, int], next_ino: int) -> None:
-        """What the log said after the checkpoint is in the mapping table from now on: these ids and no others."""
+        """Take over into the mapping table what the log said after the checkpoint: these ids and no others."""
         right = {which: right_table(self, which, ids) for which in range(self.shape.table_pages)}
         for which, numbers in right.items():
             if numbers is not None:
@@ -268,7 +268,7 @@ class Engine(Commits):
     # -- what goes
 
     def _evict(self, gone: Directory | File) -> None:
-        """A file or directory that has no name is gone: its pages are given back."""
+        """Give back the pages of a file or directory without a name."""
         self._nameless.pop(gone.ino, None)
         self._recent.pop(gone.ino, None)
         if isinstance(gone, File):

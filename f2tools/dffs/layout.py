@@ -1,10 +1,10 @@
-"""What the Direct Flash File System writes: its structures, all little-endian, and the arithmetic that follows from the
-shape of the chip.
+"""The format of the Direct Flash File System: its structures, all little-endian, and the arithmetic that follows from
+the shape of the chip.
 
 Everything is pages.  A page of a tree (inode, virtual inode, link) begins with a head that has a CRC-32 over the page;
-a page of numbers (index, mapping table, space) and a page of content are nothing but that, and are vouched for by the
-tag in the page's spare area.  Structures whose arrays fill a page are declared for pages of 4096 bytes and are had for
-others by `at(page_size)`.
+a page of numbers (index, mapping table, space) and a page of content have none, and are verified by the tag in the
+page's spare area.  Structures whose arrays fill a page are declared for pages of 4096 bytes; `at(page_size)` gives them
+for others.
 """
 
 from dataclasses import dataclass

@@ -134,7 +134,7 @@ class Log:
 
     def _write_space(self, spaces: array[int], named: list[int]) -> None:
         """Write the pages of the space table that are not on the flash as they are now."""
-        # what is written here changes the age of the log's block only; that much may be late
+        # writing here only changes the age of the log's block; that may be late
         for which, data in enumerate(self.space.build(named)):
             crc = crc32(data)
             if spaces[which] and self.space_crcs.get(which) == crc:
@@ -144,7 +144,7 @@ class Log:
             self.space_crcs[which] = crc
 
     def _retire_empty(self) -> None:
-        """Blocks that failed and hold nothing any more are marked bad."""
+        """Mark blocks bad that failed and hold nothing any more."""
         for block in [block for block in self.failing if not self.space.counts[block] and block != self.block]:
             self.failing.discard(block)
             self._mark(block)

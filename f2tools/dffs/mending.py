@@ -1,7 +1,7 @@
 """A damaged volume, opened to be repaired: what can't be read the usual way is looked for among all pages of the chip.
 
-Nothing is written before somebody says so, and then only into erase blocks of which neither the volume as it is nor
-the repair needs anything.  A checkpoint ends the repair; until it is written the volume is the damaged one.
+Nothing is written before the caller says so, and then only into erase blocks that neither the volume as it is nor the
+repair needs.  A checkpoint ends the repair; until it is written the volume is the damaged one.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Mending(WritableVolume):
         return found
 
     def look_for_id(self, number: int) -> Directory | File | Virtual | None:
-        """What has a logical id, where the mapping table leads to nothing that has: what counts, or an older page."""
+        """The node with a logical id that the mapping table does not lead to: one that counts, or an older page."""
         which = number // self.shape.pointers
         if not 0 < number < self.shape.ids or not (self.id_page(number) or which in self.remade_tables):
             return None

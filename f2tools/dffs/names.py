@@ -25,17 +25,17 @@ class Nodes(Protocol):
     def child(self, pointer: int) -> Directory | File | Link: ...
 
     def touch(self, node: Directory | Virtual) -> None:
-        """A node is about to change."""
+        """Note that a node is about to change."""
         ...
 
     def new_id(self) -> int: ...
 
     def drop_id(self, node: Virtual) -> None:
-        """A virtual inode is gone."""
+        """Note that a virtual inode is gone."""
         ...
 
     def adopt(self, node: Virtual) -> None:
-        """A virtual inode is new."""
+        """Note a new virtual inode."""
         ...
 
 

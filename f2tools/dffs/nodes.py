@@ -1,7 +1,8 @@
-"""Directories, files, virtual inodes and links in memory, and their pages: what the fields mean, and what can't be.
+"""Directories, files, virtual inodes and links in memory, and their pages: the meaning of fields, and which values are
+impossible.
 
-Reading a page believes nothing: a node that comes out of here has lengths that fit and a checksum that is right.  What
-it leads to is another matter.
+Reading a page takes nothing on trust: a node from here has lengths that fit and a right checksum.  What it leads to is
+not checked.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ def name_hash(name: bytes) -> int:
 
 
 def by_id(number: int) -> int:
-    """What leads to a directory, or to a file with several names."""
+    """The pointer to a directory, or to a file with several names."""
     return BY_ID << POINTER_BITS | number
 
 
 @dataclass(slots=True, eq=False)
 class Inode:
-    """What directories and files have in common; times are nanoseconds since 1970."""
+    """The common part of directories and files; times are nanoseconds since 1970."""
 
     ino: int
     mode: int

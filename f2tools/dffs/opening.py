@@ -24,7 +24,7 @@ def go_on(engine: Engine) -> None:
 
 
 def recover(engine: Engine) -> None:
-    """After a power cut: what can be reached is in use, the log goes on elsewhere, a checkpoint says so."""
+    """After a power cut: count what can be reached as in use, go on elsewhere with the log, and write a checkpoint."""
 
     def tell(code: str, detail: str, ino: int | None, page: int | None) -> None:
         raise Corrupt(Where(ino=ino), f"{code}: {detail}; `f2tools dffs fsck` says more")

@@ -1,7 +1,8 @@
-"""Pages of a volume: read, put right by the code in the spare area, held against their tags; and where the volume lies.
+"""Pages of a volume: read, corrected by the code in the spare area, compared with their tags; and where the volume
+lies.
 
-A dump may have come without spare areas.  Then there is nothing to put a wrong bit right with, and nothing that says
-what was written after the last checkpoint; all else is read as ever.
+A dump may lack spare areas.  Then wrong bits can't be corrected, and nothing says what was written after the last
+checkpoint; everything else is read as usual.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def shape_problem(shape: Shape) -> str | None:
 
 
 def find_super(device: Device) -> Superblock | None:
-    """The superblock of a volume on a chip whose shape nobody has said; None where there is none."""
+    """The superblock of a volume on a chip of unknown shape; None where there is none."""
     found = _super_at(device, 0)
     if found is not None:
         return found

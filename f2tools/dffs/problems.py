@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A kind of damage: its permanent code and what it says of a case, with the details of that filled in."""
+    """A kind of damage: its permanent code and its message, into which the details of a case are filled."""
 
     code: str
     text: str

@@ -19,7 +19,7 @@ def recover(flash: str, apply: bool, dry_run: bool, undo: str | None, as_json: b
     """Say what a power cut left; nothing is written without --apply.
 
     What was committed is there in any case.  What was written and never committed is given up: nothing ever led to it.
-    It is put in order by a checkpoint, which is one page: killed before that, nothing has changed.
+    A checkpoint of one page puts the volume in order: if the command is killed before that, nothing has changed.
 
     \b
     Examples:

@@ -34,7 +34,7 @@ Holder = Directory | File | Link
 LOST_AND_FOUND = b"lost+found"
 OWNER_ONLY = 0o600
 ELSEWHERE = -1
-"""The directory of what has lost its name, which may not be there yet."""
+"""The directory for nodes without a name, which may not exist yet."""
 
 
 class Regrown(RegrownFiles):
@@ -45,9 +45,9 @@ class Regrown(RegrownFiles):
         self.wrong: set[int] = set()
         """Directories whose tables are made anew."""
         self.tables: dict[int, dict[bytes, int]] = {}
-        """Of those: what each name leads to."""
+        """For those: what each name leads to."""
         self.added: dict[int, dict[bytes, int]] = {}
-        """What comes into other directories."""
+        """Names to be added to other directories."""
         self.sizes: dict[int, int] = {}
         self.made: dict[int, list[File]] = {}
         """Files whose inode is made anew, by directory."""
@@ -286,7 +286,7 @@ class Regrown(RegrownFiles):
     # -- what only one side says
 
     def settle_doubts(self) -> None:
-        """An entry leads to what says to be elsewhere: it is here, if nothing else leads to it."""
+        """An entry leads to a node that names another place: it belongs here, if nothing else leads to it."""
         doubtful, self._doubtful = self._doubtful, []
         for number, pointer in doubtful:
             try:
@@ -302,7 +302,7 @@ class Regrown(RegrownFiles):
                 self.walk()
 
     def is_taken(self, holder: Holder) -> bool:
-        """Whether somebody has a node."""
+        """Whether a node is taken."""
         if holder.id:
             return holder.id in self.reached.ids or holder.id in self._named
         return bool(self.reached.live[holder.page])

@@ -1,4 +1,4 @@
-"""The files of a damaged volume as they should be: where their content lies, and what has to change of an inode."""
+"""The files of a damaged volume as they should be: where their content lies, and the changes to their inodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from f2tools.text import printable
 
 @dataclass
 class Fix:
-    """What has to change of a node: nothing but its place, or what is not None."""
+    """The changes to a node: only its place, or the fields that are not None."""
 
     name: bytes | None = None
     parent: int | None = None
@@ -76,7 +76,7 @@ class RegrownFiles(Walk):
         return False
 
     def file_at(self, file: File, pointer: int) -> None:
-        """A file's pages; what is wrong of them is noted."""
+        """A file's pages; what is wrong with them is noted."""
         self.advance(1)
         self.reached.files += 1
         self.inos.add(file.ino)

@@ -1,4 +1,4 @@
-"""Making a damaged volume sound from what it still tells of itself, and saying what was lost.
+"""Making a damaged volume sound from what is left of it, and saying what was lost.
 
 What is on the flash twice tells it: the page of an inode has name and parent, so tables of names are made anew from the
 files; the tag of a page of content has inode and place, so its index is; the newest page of a logical id is in the
@@ -104,7 +104,7 @@ class _Repairer:
         return self.said
 
     def not_too_much(self) -> None:
-        """Write what waits where it is much; it doesn't count before the checkpoint."""
+        """Write what waits if it is much; it doesn't count before the checkpoint."""
         self.steps += 1
         if self.steps % LOOK_EACH and self.volume._fresh <= MOST_FRESH:
             return
@@ -200,7 +200,7 @@ class _Repairer:
     # -- inodes
 
     def mend(self, pointer: int, fix: Fix) -> None:
-        """Change what has to change of a node."""
+        """Carry out the changes to a node."""
         volume = self.volume
         node = self.opened.get(pointer)
         if node is None:
@@ -228,7 +228,7 @@ class _Repairer:
                 volume._indexed.add(node.ino)
 
     def say_counts(self, file: File, fix: Fix) -> None:
-        """Say what is counted anew of a file."""
+        """Report what is counted anew for a file."""
         if fix.links is not None and file.page:
             self.said.done.append(f"inode {file.ino}: {fix.links} names lead to it, instead of {file.links}")
         if fix.pages is not None:

@@ -330,7 +330,7 @@ def measured() -> dict[str, Any]:
 
 
 def models(shape: Shape) -> dict[str, Any]:
-    """What others would read and write, by what is known of them; not measured."""
+    """What others would read and write, from what is known about them; not measured."""
     return {
         "measured": False,
         "yaffs2": {

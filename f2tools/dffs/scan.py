@@ -1,7 +1,7 @@
 """Every page of a chip looked at once: what its tag says, what it holds, and which pages count.
 
-A page may be believed without its tag, since inodes, virtual inodes and links have a checksum of their own; where tag
-and page disagree on whose it is, the tag is believed.  What counts is what was in use at the last checkpoint or was
+A page can be trusted without its tag, since inodes, virtual inodes and links have a checksum of their own; where tag
+and page disagree on the owner, the tag is trusted.  What counts is what was in use at the last checkpoint or was
 committed since; where that can't be told, it is the newest page of its owner.
 """
 
@@ -212,12 +212,12 @@ class Scan:
         return (int(self.kind[page]), int(self.ino[page]), int(self.offset[page])) == (kind, ino, offset)
 
     def unowned(self, taken: NDArray[np.bool_], kinds: Iterable[int]) -> list[int]:
-        """Pages of these kinds that count and nobody has taken; the newest first."""
+        """Pages of these kinds that count and are not taken; the newest first."""
         found = np.flatnonzero(self.counts & ~taken & np.isin(self.kind, list(kinds)))
         return found[np.argsort(self.seq[found], kind="stable")[::-1]].tolist()
 
     def node(self, page: int) -> Node | None:
-        """The inode, virtual inode or link in a page, if it can be used; whose it is the tag says, if there is one."""
+        """The inode, virtual inode or link in a page, if it can be used; the tag names its owner, if there is one."""
         if not 0 < page < self.shape.pages or self.state[page] != WHOLE or self.kind[page] not in NODES:
             return None
         assert self.pages.chip is not None

@@ -1,4 +1,4 @@
-"""What there is to tell of a volume: facts as plain values, for people and for JSON."""
+"""The facts of a volume as plain values, for people and for JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which pages are in use, and how worn every erase block is: what decides where the log goes and what is cleaned.
 
-A block is free when none of its pages is in use; since that is asked right after a checkpoint only, nothing that a
+A block is free when none of its pages is in use; since that is only asked right after a checkpoint, nothing that a
 power cut might bring back is ever overwritten.
 """
 
@@ -38,7 +38,7 @@ class Space:
     # -- pages
 
     def take(self, page: int) -> None:
-        """A page is in use."""
+        """Note that a page is in use."""
         if self.live[page]:
             raise Corrupt(Where(area=f"page {page}"), f"it was written anew, and is in use; {SAYS_MORE}")
         self.live[page] = True
@@ -46,7 +46,7 @@ class Space:
         self.used += 1
 
     def give(self, page: int) -> None:
-        """A page is not in use any more; 0 is none."""
+        """Note that a page is no longer in use; 0 is none."""
         if not page:
             return
         if not (0 < page < self.shape.pages and self.live[page]):
@@ -106,11 +106,11 @@ class Space:
         return least if apart > WORN_APART and self.counts[least] else None
 
     def wear(self, block: int) -> None:
-        """A block was erased once more."""
+        """Count an erase of a block."""
         self.erases[block] = min(int(self.erases[block]) + 1, MOST_ERASES)
 
     def retire(self, block: int) -> None:
-        """A block is bad."""
+        """Note that a block is bad."""
         self.usable[block] = False
 
     # -- as pages of the flash

@@ -1,4 +1,4 @@
-"""Where a volume stands: its newest checkpoint, and what the log says was committed after it.
+"""The state of a volume: its newest checkpoint, and what the log says was committed after it.
 
 The log goes page by page through its block and then through the chain of blocks that the checkpoint names, and every
 page has the next number.  Where the next page of a block is not there (a cut, or a page that failed), it may go on with
@@ -29,7 +29,7 @@ from f2tools.errors import Corrupt, DeviceError, Where
 
 SEQ_STEP = 1 << 20
 """How far the numbers of the log go on behind what a power cut left; more than any chain has pages."""
-MOST_WRITTEN = 1 << 56  # pages and checkpoints that no flash lives to see
+MOST_WRITTEN = 1 << 56  # more pages and checkpoints than any flash survives
 _CRC_AT = Checkpoint.offset_of("crc")
 
 

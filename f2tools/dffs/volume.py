@@ -133,7 +133,7 @@ class Volume:
     # -- nodes
 
     def by_id(self, number: int) -> Directory | File | Virtual:
-        """What has a logical id; Corrupt where nothing that can be used has."""
+        """The node with a logical id; Corrupt where there is no usable one."""
         page = self.id_page(number)
         if not page:
             raise Corrupt(Where(area=f"logical id {number}"), "the id is free")
@@ -237,7 +237,7 @@ class Volume:
     def entries(self, directory: Directory, start: int = 0, problems: list[str] | None = None) -> Iterator[Entry]:
         """The entries of a directory from a position on: 0, or an entry's `after`.
 
-        What makes no sense is Corrupt, or with `problems` noted there and passed over.
+        Nonsense is Corrupt, or with `problems` noted there and passed over.
         """
         for number in range(start >> 40, self.shape.buckets):
             try:
@@ -330,7 +330,7 @@ class Volume:
         return data
 
     def mapped_pages(self, file: File) -> Iterator[tuple[int, int]]:
-        """(page of the file, where it lies) of what is no hole; 0 for what is only in memory."""
+        """(page of the file, where it lies) of what is not a hole; 0 for what is only in memory."""
         if file.inline is not None:
             return
         count = -(-file.size // self.shape.page_size)
@@ -362,7 +362,7 @@ class Volume:
         return min([after, count, *(first + (one - first) // per * per for one in later[:1])])
 
     def data_ranges(self, inode: Inode) -> Iterator[tuple[int, int]]:
-        """(offset, length) in a file of what is no hole."""
+        """(offset, length) of what is not a hole in a file."""
         if not isinstance(inode, File) or not inode.size:
             return
         if inode.inline is not None:

@@ -22,11 +22,11 @@ KEPT_PLACES = 16384
 
 
 class NoIds(OSError):
-    """The mapping table is full: no further directory, virtual inode or file with a second name can be."""
+    """The mapping table is full: no further directory, virtual inode or file with a second name is possible."""
 
 
 class Waiting(Volume):
-    """A volume and what has changed of it; see the module's docstring."""
+    """A volume and its changes; see the module's docstring."""
 
     def __init__(self, device: Device | Nand, *, keep_nodes: int) -> None:
         super().__init__(device, keep_nodes=keep_nodes)
@@ -81,7 +81,7 @@ class Waiting(Volume):
         )
 
     def drop_id(self, node: Directory | File | Virtual) -> None:
-        """What has this logical id is gone from the tree."""
+        """Note that the node with this logical id is gone from the tree."""
         self.space.give(node.page)
         self._nodes.pop(node.page, None)
         self._by_id.pop(node.id, None)
@@ -108,7 +108,7 @@ class Waiting(Volume):
             super()._keep(node)
 
     def touch(self, node: Node) -> None:
-        """A node is about to change: it is kept in memory until it is written."""
+        """Note that a node is about to change: it is kept in memory until it is written."""
         if node.dirty:
             return
         node.dirty = True
@@ -125,7 +125,7 @@ class Waiting(Volume):
         self.names.replace(parent, name_hash(node.name), BY_PAGE << POINTER_BITS | node.page, node.token)
 
     def adopt(self, node: Node) -> None:
-        """A node is new."""
+        """Note a new node."""
         node.dirty = True
         if node.id:
             assert not isinstance(node, Link)
@@ -140,7 +140,7 @@ class Waiting(Volume):
         self._tokens[node.token] = node
 
     def pointer_to(self, node: Directory | File | Link) -> int:
-        """What a bucket has to hold to lead to a node."""
+        """The value of a bucket that leads to a node."""
         if node.id:
             return by_id(node.id)
         assert not isinstance(node, Directory)
@@ -149,7 +149,7 @@ class Waiting(Volume):
     # -- files by number
 
     def file(self, ino: int) -> Directory | File:
-        """The inode with this number, which somebody found by its name before; Corrupt where nobody did."""
+        """The inode with this number, if it was found by its name before; else Corrupt."""
         found = self._nameless.get(ino)
         if found is not None:
             return found
@@ -191,7 +191,7 @@ class Waiting(Volume):
         return self._next_ino - 1
 
     def hold(self, ino: int) -> None:
-        """Somebody knows this inode: it stays when its last name goes."""
+        """Hold an inode: it stays when its last name goes."""
         self._held[ino] = self._held.get(ino, 0) + 1
         place = self._recent.pop(ino, None)
         if place is not None:

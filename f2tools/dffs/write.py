@@ -181,7 +181,7 @@ class WritableVolume(Content):
             if isinstance(source.inode, Directory) and self._is_inside(new, source.inode.id):
                 raise fail(errno.EINVAL, new_name)
             if found is not None and found.inode.ino == source.inode.ino:
-                return  # two names of one file both stay, says POSIX
+                return  # POSIX: two names of one file both stay
             if flags & RENAME_EXCHANGE:
                 assert found is not None
                 self._exchange(old, source, new, found)
@@ -286,7 +286,7 @@ class WritableVolume(Content):
         made.atime = made.mtime = made.ctime = made.crtime = self.clock()
 
     def _name(self, directory: Directory, made: Directory | File) -> None:
-        """Put something new into its directory; where that fails it was never there."""
+        """Put something new into its directory; where that fails, undo its making."""
         try:
             self.names.insert(directory, name_hash(made.name), self.pointer_to(made))
         except OSError:
@@ -303,7 +303,7 @@ class WritableVolume(Content):
         directory.mtime = directory.ctime = now
 
     def _give_id(self, file: File) -> None:
-        """A file gets a logical id, and its directory leads to it by that from now on."""
+        """Give a file a logical id, by which its directory leads to it from now on."""
         self.touch(file)
         number, token = self.new_id(), file.token
         file.id = number
@@ -314,7 +314,7 @@ class WritableVolume(Content):
         self.remember(file)
 
     def _remove(self, directory: Directory, found: Entry) -> None:
-        """A name goes, and with the last one what it leads to."""
+        """Remove a name, and with the last one what it leads to."""
         now = self.clock()
         self.names.remove(directory, name_hash(found.name), found.pointer)
         self._lost_name(directory, found, now)

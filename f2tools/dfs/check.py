@@ -1,7 +1,7 @@
-"""Whether a volume is sound.  Nothing is written, and nothing is believed that is not seen.
+"""Whether a volume is sound.  Nothing is written, and nothing is taken on trust.
 
-A volume that a power cut left is held against its write-ahead log: what is committed there counts as done, and what the
-next opening puts in order is no damage.
+A volume after a power cut is checked together with its write-ahead log: what is committed there counts as done, and
+what the next opening puts in order is no damage.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Check:
         self.report.findings.append(finding(code, ino, **details))
 
     def supers(self) -> None:
-        """Both copies of the superblock are whole and say the same of the layout."""
+        """Both copies of the superblock are whole and agree on the layout."""
         seen = []
         for place in SUPER_PLACES:
             try:

@@ -113,9 +113,9 @@ def mkfs(
 def fsck(image: str, no: bool, yes: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
     """Check a volume; say what is wrong and where.
 
-    Writes only with -y, and only a repair that was made in memory first and checked.  What has lost its name gets one
-    back that the log of the layer still knows, or goes to /lost+found; what is lost is said.  A repair that was killed
-    is done again by the same command.
+    Writes only with -y, and only a repair that was made in memory first and checked.  A file without a name gets one
+    back that the log of the layer still has, or goes to /lost+found; losses are reported.  A repair that was killed is
+    done again by the same command.
 
     Exit codes are those of fsck(8): 0 for a sound volume, also after a power cut; 1 damage, and all of it repaired; 4
     damage is left; 8 where it can't be checked; 16 wrong usage; 32 interrupted.  The layer below is checked by
@@ -163,7 +163,7 @@ def _say_report(image: str, report: DfsReport) -> None:
 
 
 def _said_of(report: DfsReport) -> list[str]:
-    """What the next opening for writing puts in order."""
+    """The changes that the next opening for writing will make."""
     if report.clean:
         return []
     lines = ["not closed; the next opening for writing puts it in order"]
@@ -183,10 +183,10 @@ def _said_of(report: DfsReport) -> list[str]:
 @undo_option
 @json_option
 def recover(image: str, apply: bool, dry_run: bool, undo: str | None, as_json: bool) -> None:
-    """Explain what a power cut left and what is made of it; with --apply, do it.
+    """Explain what a power cut left and how it is put in order; with --apply, do it.
 
-    The transaction in the write-ahead log counts as done; files that were open without a name go, and so does content
-    that never became part of a file.  The next opening for writing, such as a mount, does the same.
+    The transaction in the write-ahead log counts as done; files that were open without a name are removed, and so is
+    content that never became part of a file.  The next opening for writing, such as a mount, does the same.
 
     \b
     Examples:
@@ -235,7 +235,7 @@ def _path(path: str | None) -> str:
 @dfs.command()
 @json_option
 def report(as_json: bool) -> None:
-    """What the article claims, measured on small volumes that are made for it in a temporary directory.
+    """Measure what the article claims, on small volumes in a temporary directory.
 
     \b
     Example:

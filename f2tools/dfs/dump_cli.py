@@ -46,7 +46,7 @@ def dump() -> None:
 @image_argument
 @json_option
 def info(image: str, as_json: bool) -> None:
-    """What the volume is, how full, and in which state.
+    """Show what the volume is, how full, and in which state.
 
     \b
     Example:
@@ -95,7 +95,7 @@ def inode(image: str, path: str, as_json: bool) -> None:
 def map_(image: str, path: str, as_json: bool) -> None:
     """Where the content of a file lies: its base, and which of its blocks have content.
 
-    There is no index to be shown: a byte lies at base plus offset.
+    There is no index to show: a byte lies at base plus offset.
 
     \b
     Example:

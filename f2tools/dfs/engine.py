@@ -44,7 +44,7 @@ class Engine(Volume):
         self._inodes: OrderedDict[int, Inode] = OrderedDict()
         self._held: dict[int, int] = {}
         self._nameless: set[int] = set()
-        self._settling: set[int] = set()  # files that became shorter, or went, since the last commit
+        self._settling: set[int] = set()  # files that became shorter, or were removed, since the last commit
         self._cursor = ROOT_INO
         self._broken: str | None = None
         self._changed = False
@@ -86,11 +86,11 @@ class Engine(Volume):
     # -- inodes that are held
 
     def hold(self, ino: int) -> None:
-        """Somebody knows this inode: it stays when its last name goes."""
+        """Hold an inode: it stays when its last name goes."""
         self._held[ino] = self._held.get(ino, 0) + 1
 
     def release(self, ino: int) -> None:
-        """One who knew it has forgotten it; without a name it goes."""
+        """Release an inode once; without a name it is then removed."""
         count = self._held.get(ino, 0) - 1
         if count > 0:
             self._held[ino] = count
@@ -108,7 +108,7 @@ class Engine(Volume):
     # -- making it safe
 
     def fsync(self, ino: int, datasync: bool = False) -> None:
-        """Make one file or directory safe, and all else with it."""
+        """Make one file or directory safe, and everything else with it."""
         self.inode(ino)
         self.sync()
 
@@ -139,7 +139,7 @@ class Engine(Volume):
         return True
 
     def close(self) -> None:
-        """Make everything safe, mark the volume as closed, and let go of the layer."""
+        """Make everything safe, mark the volume as closed, and close the layer."""
         if self._closed:
             return
         self._closed = True
@@ -161,7 +161,7 @@ class Engine(Volume):
             self.layer.abandon()
 
     def abandon(self) -> None:
-        """Let go without writing anything more, as a power cut would."""
+        """Close the layer without writing anything more, as a power cut would."""
         self._closed = True
         self.layer.abandon()
 
@@ -169,7 +169,7 @@ class Engine(Volume):
 
     @contextmanager
     def _operation(self, blocks: int) -> Iterator[None]:
-        """One change, all of which becomes safe together; room for so many new blocks is seen to first."""
+        """One change, which becomes safe as a whole; it first makes sure of room for so many new blocks."""
         if self._broken is not None:
             raise fail(errno.EROFS)
         with self._guarded():
@@ -206,7 +206,7 @@ class Engine(Volume):
             raise
 
     def _commit(self) -> None:
-        """Make safe what has changed; within an operation what that goes on to change is not."""
+        """Make safe what has changed; within an operation, not what it changes later."""
         self.journal.commit()
         self._settling.clear()
 
@@ -223,7 +223,7 @@ class Engine(Volume):
             self.layer.write_vblocks(place, self.sb.build().ljust(BLOCK, b"\0"))
 
     def _sweep(self) -> None:
-        """After a power cut: files without a name go, and blocks that no file has."""
+        """After a power cut, remove files without a name, and blocks that belong to no file."""
         for ino in list(self.inode_numbers()):
             try:
                 inode = self.inode(ino)
@@ -248,7 +248,7 @@ class Engine(Volume):
             self._inodes.popitem(last=False)
 
     def _put(self, inode: Inode) -> None:
-        """An inode has changed."""
+        """Note that an inode has changed."""
         self.journal.write(self.geo.inode_block(inode.ino), inode.build())
         self._keep(inode)
 
@@ -275,7 +275,7 @@ class Engine(Volume):
         raise fail(errno.ENOSPC)
 
     def _evict(self, inode: Inode) -> None:
-        """A file is gone: its block and all of its place are given back."""
+        """Give back the inode block and the whole place of a file that is gone."""
         ino = inode.ino
         self._nameless.discard(ino)
         self._inodes.pop(ino, None)

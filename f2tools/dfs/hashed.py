@@ -1,4 +1,4 @@
-"""The entries of hashed directories, for whoever changes them.  Nothing of them is kept in memory.
+"""Changing the entries of hashed directories.  Nothing of them is kept in memory.
 
 Size counts a block for `.` and `..`, and one for each name, so that `fsck` knows of names that are lost.
 """

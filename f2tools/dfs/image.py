@@ -1,4 +1,4 @@
-"""The layer in an image file, opened by commands that change what is in it: to be rehearsed, or to be undone."""
+"""The layer in an image file, opened by commands that change its content, for a rehearsal or with an undo log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One inode in memory, and its block: what the fields mean, its checksum, the link or the attributes that it holds."""
+"""One inode in memory, and its block: its fields, its checksum, the link target or the attributes that it holds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What has changed and is not safe yet: blocks of inodes and directories, and ranges to be trimmed.
 
-All of it becomes safe at once: through the write-ahead log, or where there is none by one atomic write of the layer; or
-as what it is where it is one block.  What is trimmed stays where it is until the change that frees it is safe.  Room
-for all of it is promised beforehand, so that making it safe never fails for lack of it.
+All of it becomes safe at once: through the write-ahead log, or without one by one atomic write of the layer; a single
+block is simply written.  What is trimmed stays until the change that frees it is safe.  Room for all of it is reserved
+beforehand, so that making it safe never fails for lack of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Journal:
         self.through_log = 0
         self.as_one = 0
         self._fresh: set[int] = set()  # dirty blocks that are not mapped yet
-        self._buried: set[int] = set()  # dirty blocks that are trimmed once it is safe what they say
+        self._buried: set[int] = set()  # dirty blocks that are trimmed once their content is safe
 
     @property
     def free_blocks(self) -> int:
@@ -66,9 +66,9 @@ class Journal:
         self._buried.discard(block)
 
     def bury(self, block: int, data: bytes) -> None:
-        """Change a block for the last time: it is trimmed behind that, and may be found with this content before.
+        """Change a block for the last time: it is trimmed afterwards, and may be found with this content until then.
 
-        Trims are no part of an atomic write, so what it says must be as good as nothing.
+        Trims are not part of an atomic write, so this content must mean as much as none.
         """
         if block in self._fresh:
             self._forget(block)

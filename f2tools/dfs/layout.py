@@ -1,4 +1,4 @@
-"""What the Direct File System writes: its structures, all little-endian, and the arithmetic of addresses, once.
+"""The format of the Direct File System: its structures, all little-endian, and the arithmetic of addresses.
 
 Addresses are blocks of 512 bytes of the virtual space.  The space is cut into chunks of equal size.  Chunk 0 is the
 system file; some chunks after it are cut into slots for small files; of the others each is one file's.  Which slot and
@@ -43,7 +43,7 @@ SYSTEM, INODE, SLOT, CHUNK, NOBODY = "system", "inode", "slot", "chunk", "nobody
 
 
 class Superblock(Layout):
-    """struct dfs_super: what the volume is made of; two copies, of which the one with the higher seq counts."""
+    """struct dfs_super: the shape of the volume; two copies, of which the one with the higher seq counts."""
 
     magic: Annotated[bytes, Bytes(8)] = field("F2DFSIMG")
     version: u32 = field("of the format: 1, or 2 where directories are hashed and there is no log")
@@ -180,7 +180,7 @@ class Geometry:
         return self.chunk_blocks if base == self.own_chunk(ino) else 0
 
     def owner(self, block: int) -> tuple[str, int, int]:
-        """(what lies at an address, whose it is, the end of that place); the inode is 0 where it is nobody's."""
+        """(what lies at an address, its inode, the end of that place); the inode is 0 where there is none."""
         chunk = block >> self.chunk_bits
         if chunk == 0:
             if block < INODE_START:

@@ -1,7 +1,7 @@
 """What a power cut may leave behind besides what is safe: blocks written to files whose change never became safe.
 
-The owner of an address follows from the address, so they are found by holding the map of the layer against the inodes;
-no list of them is kept anywhere.
+The owner of an address follows from the address, so they are found by comparing the map of the layer with the inodes;
+no list of them is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Leftover:
 
 
 def leftovers(volume: Volume) -> Iterator[Leftover]:
-    """Content behind the end of its file, at the place that its file has left, or of an inode that is free.
+    """Content after the end of its file, at the place that its file has left, or of a free inode.
 
     What belongs to an inode that can't be read is not among them.
     """
@@ -73,7 +73,7 @@ def strays(volume: Volume) -> Iterator[tuple[int, int]]:
 
 
 class _Last:
-    """What is kept of a place, by its inode; the last one is remembered, as neighbours have the same."""
+    """The part of a place that its inode uses; the last one is remembered, as neighbours share it."""
 
     def __init__(self, volume: Volume) -> None:
         self.volume = volume

@@ -1,4 +1,4 @@
-"""The entries of directories, for whoever changes them: finding, adding, removing.
+"""Changing the entries of directories: finding, adding, removing.
 
 `Directories` is what both kinds have in common; of `ListedDirectories` the names are kept in memory.
 """
@@ -53,7 +53,7 @@ class Directories(ABC):
 
     @abstractmethod
     def add(self, directory: Inode, name: bytes, ino: int, kind: int) -> None:
-        """Add an entry; room for a block more was promised."""
+        """Add an entry; room for a block more was reserved."""
 
     @abstractmethod
     def remove(self, directory: Inode, entry: Dentry) -> None:
@@ -61,10 +61,10 @@ class Directories(ABC):
 
     @abstractmethod
     def forget(self, ino: int) -> None:
-        """A directory is gone, or was changed behind our back."""
+        """Forget a directory that is gone, or was changed elsewhere."""
 
     def check_name(self, name: bytes) -> None:
-        """ENAMETOOLONG, or EINVAL for what no file may be called; EEXIST for `.` and `..`."""
+        """ENAMETOOLONG, or EINVAL for an impossible name; EEXIST for `.` and `..`."""
         if len(name) > NAME_LEN:
             raise fail(errno.ENAMETOOLONG, name)
         if name in DOTS:

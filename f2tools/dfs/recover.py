@@ -1,4 +1,4 @@
-"""What a power cut left in a volume, and what the next opening for writing makes of it, explained."""
+"""What a power cut left in a volume, and what the next opening for writing does about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS = ("mode", "links", "size", "uid", "gid", "mtime", "base")
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is brought back or given up: what, of which inode, which path that has, and how it changes."""
+    """One thing that is brought back or given up: what, its inode and path, and how it changes."""
 
     what: str
     ino: int
@@ -67,7 +67,7 @@ def apply(image: str, undo: str | None = None, *, dry_run: bool = False) -> None
 
 
 def _transaction(volume: Volume, paths: dict[int, str]) -> Iterator[Change]:
-    """What the transaction in the write-ahead log changes, held against what is in place."""
+    """What the transaction in the write-ahead log changes, compared with what is in place."""
     assert volume.waiting is not None
     for block in sorted(volume.waiting.images):
         kind, ino, _ = volume.geo.owner(block)

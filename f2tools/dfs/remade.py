@@ -1,4 +1,4 @@
-"""An inode that can't be used, made anew: from what is mapped at its place, what entries say, what is left of it."""
+"""Making an unusable inode anew: from what is mapped at its place, what entries say, what is left of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def inode_from(volume: Volume, ino: int, said: Counter[int], now: int) -> tuple[
     made.generation = now // 1_000_000 & 0xFFFFFFFF
     if not mine:  # nothing in the block is believed
         return made, FROM_ITS_PLACE
-    # who gets it is not what a wrong bit says: no set-user-ID where the checksum is wrong
+    # a wrong bit must not give rights away: no set-user-ID where the checksum is wrong
     mode = kind | (stat.S_IMODE(old.i_mode) if whole else old.i_mode & 0o777)
     times = {
         name: time - (time >> 63 << 64)
@@ -72,7 +72,7 @@ def _one_bit(block: bytes) -> bytes | None:
 
 
 def _kind(volume: Volume, ino: int, old: InodeBlock, said: Counter[int], mine: bool) -> int | None:
-    """What kind of file it was: as its place shows, as entries say, as it says itself."""
+    """The kind of file that it was: by its place, by entries, by itself."""
     if ino == ROOT_INO or _is_directory(volume, ino):
         return stat.S_IFDIR
     for kind, _ in said.most_common():

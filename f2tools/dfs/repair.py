@@ -1,8 +1,8 @@
-"""Making a damaged volume sound from what it still tells of itself, and saying what was lost.
+"""Making a damaged volume sound from what is left of it, and saying what was lost.
 
 An inode's place follows from its number, so what is mapped there tells its base, and how far it reaches; entries tell
 its kind; names tell how many links it has.  What has lost its name gets one back that is still in the log of the layer,
-or goes to `lost+found`; what leads nowhere is removed, and last of all, what belongs to nobody is given back.
+or goes to `lost+found`; what leads nowhere is removed, and finally, what belongs to nothing is given back.
 
 Every step writes one block, and each leaves a volume that is nearer to a sound one: a repair that was killed is simply
 done again.
@@ -108,7 +108,7 @@ class _Repairer:
     # -- the system file
 
     def log(self) -> None:
-        """A transaction that waits is done; a log that can't be read is begun anew."""
+        """Complete a waiting transaction; begin anew a log that can't be read."""
         if self.geo.hashed:
             return
         try:
@@ -142,7 +142,7 @@ class _Repairer:
     # -- inodes
 
     def inodes(self) -> None:
-        """Every inode that is there or has content can be used, or is no more."""
+        """Make every inode that is there or has content usable, or remove it."""
         broken: set[int] = set()
         for ino in self.volume.inode_numbers():
             try:
@@ -208,7 +208,7 @@ class _Repairer:
     # -- directories
 
     def directories(self) -> None:
-        """Every directory is whole blocks of good entries, none of them twice."""
+        """Make every directory whole blocks of good entries, none of them twice."""
         directories = sorted(ino for ino, mode in self.modes.items() if stat.S_ISDIR(mode))
         said: dict[int, int] = {}
         for ino in directories:
@@ -276,7 +276,7 @@ class _Repairer:
         self.said.done.append(f"directory {directory.ino}: made of {len(blocks)} blocks without holes")
 
     def may_be(self, entry: Dentry) -> bool:
-        """Whether bytes that look like an entry are one: its inode is there, and of that kind."""
+        """Whether bytes that look like an entry are one: its inode exists, and is of that kind."""
         return entry_problem(self.geo, entry) is None and self.modes.get(entry.ino, 0) >> 12 == entry.type
 
     def in_its_bucket(self, entry: Dentry) -> bool:
@@ -492,7 +492,7 @@ class _Repairer:
                 self.put(inode)
 
     def space(self) -> None:
-        """Give back what nobody has."""
+        """Give back what belongs to nothing."""
         found = [(item.start, item.count) for item in leftovers(self.volume)] + list(strays(self.volume))
         for start, count in found:
             self.layer.trim_vblocks(start, count)
@@ -503,7 +503,7 @@ class _Repairer:
                 self.said.lost.append(f"the content of {count} blocks that no file has")
 
     def finish(self) -> None:
-        """The volume is closed, and all of it safe."""
+        """Close the volume, with all of it safe."""
         sb = self.volume.sb
         if not sb.clean:
             sb.seq, sb.clean = sb.seq + 1, 1

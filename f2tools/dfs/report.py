@@ -1,4 +1,4 @@
-"""What the article claims, measured here and now: on small volumes that are made for it, in a temporary directory.
+"""Measuring what the article claims, on small volumes in a temporary directory.
 
 Requests and bytes are those that reach the image file below the storage layer, its own records and cleaning included.
 """
@@ -53,7 +53,7 @@ class Load:
 
 @dataclass
 class Claims:
-    """All that was measured."""
+    """Everything that was measured."""
 
     reads_to_open: int = 0
     reads_to_open_in_large: dict[str, int] = field(default_factory=dict)

@@ -176,7 +176,7 @@ class Volume:
         return self.layer.pread(inode.base * BLOCK + offset, length)
 
     def data_ranges(self, inode: Inode) -> Iterator[tuple[int, int]]:
-        """(offset, length) in a file of what is no hole."""
+        """(offset, length) of what is not a hole in a file."""
         for start, count in self.content_extents(inode):
             offset = (start - inode.base) * BLOCK
             yield offset, min(count * BLOCK, inode.size - offset)
@@ -196,7 +196,7 @@ class Volume:
         return self.inode(ROOT_INO)
 
     def names_in(self, directory: Inode, problems: list[str]) -> Iterator[tuple[bytes, int]]:
-        """(name, inode number) of all but `.` and `..` in a directory; what can't be used is noted."""
+        """(name, inode number) of the entries of a directory except `.` and `..`; what can't be used is noted."""
         return (
             (one.name, one.ino) for one in self.dentries(directory, problems=problems) if one.name not in (b".", b"..")
         )
@@ -214,7 +214,7 @@ class Volume:
     def dentries(self, inode: Inode, start: int = 0, problems: list[str] | None = None) -> Iterator[Dentry]:
         """The entries of a directory that stand at byte `start` or behind it, `.` and `..` too.
 
-        What makes no sense is Corrupt, or with `problems` noted there and passed over.
+        Nonsense is Corrupt, or with `problems` noted there and passed over.
         """
         first = inode.base + start // BLOCK
         for block in self._mapped_in(first, inode.base + self.reach(inode)):

@@ -1,9 +1,9 @@
 """The write-ahead log: one transaction of whole blocks and trims, that counts from the moment its head is written.
 
-The layer keeps the order of what is written: a power cut leaves a beginning of it.  So the head needs no flush between
-it and what it describes, and whoever finds it finds all of that.  It is written again, as idle, when all is in its
-place.  Trims are kept for the layer's next flush, behind later writes: after a transaction with trims comes a flush
-before it is idle.
+The layer keeps the order of what is written: a power cut leaves a beginning of it.  So no flush is needed between the
+head and what it describes: where the head is found, all of that is.  The head is written again, as idle, when
+everything is in its place.  Trims are kept for the layer's next flush, behind later writes: after a transaction with
+trims comes a flush before it is idle.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class WritableVolume(Engine):
             if inode.is_dir and self._is_inside(new, inode.ino):
                 raise fail(errno.EINVAL, new_name)
             if found is not None and found.ino == entry.ino:
-                return  # two names of one file both stay, says POSIX
+                return  # POSIX: two names of one file both stay
             if flags & RENAME_EXCHANGE:
                 assert found is not None
                 self._exchange(old, entry, new, found)
@@ -354,7 +354,7 @@ class WritableVolume(Engine):
         self._stamp(directory, now, modified=True)
 
     def _unlinked(self, directory: Inode, inode: Inode, now: int) -> None:
-        """A file lost a name."""
+        """Note that a file lost a name."""
         if inode.is_dir:
             directory.links = max(directory.links - 1, 2)
             inode.links = 0
@@ -470,13 +470,13 @@ class WritableVolume(Engine):
         return end - first
 
     def _clear_tail(self, inode: Inode) -> None:
-        """A file grows: what its last block holds behind the end is not to be seen."""
+        """Clear what the last block holds after the end, as the file grows."""
         rest = -inode.size % BLOCK
         if rest and self.layer.extents(inode.base + inode.size // BLOCK, 1):
             self.layer.pwrite(inode.base * BLOCK + inode.size, bytes(rest))
 
     def _move_out(self, inode: Inode) -> None:
-        """A small file grows beyond its slot: its content moves into its own chunk, at the same offsets."""
+        """Move a small file that grows beyond its slot into a chunk of its own, at the same offsets."""
         old, new = inode.base, self.geo.own_chunk(inode.ino)
         found = self.layer.extents(old, inode.blocks) if inode.size else []
         wanted = sum(count for _, count in found)
