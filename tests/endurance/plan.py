@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.endurance import fsx, images
+from tests.endurance import fsx, images, injected
 from tests.endurance.campaign import Campaign
 
 CAMPAIGNS: tuple[Campaign, ...] = (
     images.READ,
     images.REPAIRED,
     fsx.FSX,
+    injected.INJECTED,
 )
 
 

@@ -108,12 +108,18 @@ def run_piece(piece: Piece, kept: Path, seconds: float, room: float) -> dict[str
     line["seconds"] = round(time.monotonic() - begun, 1)
     if code is None and seconds >= room:
         return None
-    report = next((text for text in reversed(said.splitlines()) if text.startswith(MARK)), None)
+    report = last_words(said)
     if report is not None:
-        return {**line, **json.loads(report.removeprefix(MARK))}
+        return {**line, **report}
     how = f"still running after {seconds:.0f} s" if code is None else f"ended with {code}"
     directory = keep(Found(f"the piece {how}\n{said[-TOLD:]}"), piece.campaign, seed, kept / f"{name}-{seed}")
     return {**line, "found": [{"what": f"the piece {how}", "where": directory}]}
+
+
+def last_words(said: str) -> dict[str, Any] | None:
+    """What a piece said at its end of what it did; None where it did not get there."""
+    _, mark, report = said.rpartition(MARK)
+    return json.loads(report) if mark and report.endswith("\n") else None
 
 
 def _fuse_mounts() -> Iterator[str]:

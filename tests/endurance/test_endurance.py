@@ -62,6 +62,14 @@ def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.glob("*/found/*"))
 
 
+def test_a_piece_says_at_its_end_what_it_did(tmp_path: Path) -> None:
+    outcome = Outcome(5, found=[Found("a line\nand another")])
+    line = runner.outcome_line(outcome, campaign("c", 1), 0, tmp_path / "c-0")
+    said = runner.last_words(f"a line\nand another\n{line}\n")
+    assert said == {"done": 5, "counts": {}, "found": [{"what": "a line\nand another", "where": "c-0"}]}
+    assert runner.last_words(f"a line\n{line[:-5]}") is None
+
+
 def test_a_piece_that_dies_is_something_found(tmp_path: Path) -> None:
     line = runner.run_piece(Piece(campaign("unknown", 1), 0), tmp_path, 60, 120)
     assert line is not None
