@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import tempfile
+import zlib
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from f2tools.experiment.loads import LOADS
 from f2tools.experiment.model import Advance, Numbers, Work
 from f2tools.f2fs.layout.constants import NR_CURSEG_DATA_TYPE
 from f2tools.f2fs.write.volume import Policy, WritableVolume
+from f2tools.pictures.svg import Line, Picture
 
 BINS = 16
 
@@ -93,7 +96,7 @@ def on_engine(
             "enospc_in_round": ended, "segments": segments_of(volume),
         }  # fmt: skip
         if analyzed and kept is not None:
-            found["trace"] = traced(str(kept))
+            found["trace"] = traced(str(kept), bool(params.get("map")))
         return found
 
 
@@ -112,12 +115,17 @@ def segments_of(volume: WritableVolume) -> Numbers:
     }  # fmt: skip
 
 
-def traced(path: str) -> Numbers:
-    """What a block trace says about the claims: bytes and requests, 512 KiB writes, sequential ones, discards."""
-    from f2tools.trace.analyze import AnalysisRequest, analyze
+def traced(path: str, drawn: bool = False) -> Numbers:
+    """What a block trace says of the claims: bytes and requests, 512 KiB writes, sequential ones, discards.
 
-    report: dict[str, Any] = analyze(AnalysisRequest(path)).report
-    return {
+    `drawn`: also, as `map`, where the requests were over time; `picture_of` makes a picture of it again.
+    """
+    from f2tools.trace.analyze import AnalysisRequest, analyze
+    from f2tools.trace.report.pictures import picture
+
+    done = analyze(AnalysisRequest(path))
+    report: dict[str, Any] = done.report
+    found: Numbers = {
         name: report[name]
         for name in ("reads", "writes", "discards", "flushes", "size_512k", "small_discards", "discard_coverage")
     } | {
@@ -126,3 +134,24 @@ def traced(path: str) -> Numbers:
         "sizes": report["sizes"]["write"]["issued"]["histogram"],
         "lost_events": report["lost_events"],
     }  # fmt: skip
+    if drawn:
+        at = picture(done, "address")
+        assert at.pixels is not None
+        found["map"] = {
+            "seconds": list(at.x_range), "bytes": list(at.y_range), "shape": list(at.pixels.shape),
+            "classes": {line.name: line.colour for line in at.lines},
+            "pixels": base64.b64encode(zlib.compress(at.pixels.tobytes())).decode(),
+        }  # fmt: skip
+    return found
+
+
+def picture_of(kept: Numbers, name: str, title: str) -> Picture:
+    """The picture that `traced` has put into numbers."""
+    pixels = np.frombuffer(zlib.decompress(base64.b64decode(kept["pixels"])), np.uint8).reshape(kept["shape"])
+    low, high = kept["seconds"]
+    bottom, top = kept["bytes"]
+    return Picture(
+        name, title, "raster", "seconds", "address on the device", (low, high), (bottom, top), y_size=True,
+        lines=[Line(each, colour, [], []) for each, colour in kept["classes"].items()], pixels=pixels,
+        note="Where several operations fall on one point, the rarer one is shown.",
+    )  # fmt: skip

@@ -129,7 +129,7 @@ def on_mounted(work: Work, fs: str, mount: str, load: str, params: Numbers, size
             "calls": run["calls"], "size_bytes": size, "full": prepared["full"], "kernel": os.uname().release,
             "run": between(before, after), "rounds": [between(a, b) for a, b in pairwise(rounds)],
             "enospc_in_round": 0 if prepared["enospc"] else run["enospc_in_round"],
-            "enospc_before": prepared["enospc"], "trace": traced(str(kept)),
+            "enospc_before": prepared["enospc"], "trace": traced(str(kept), bool(params.get("map"))),
         }  # fmt: skip
         if work.directory is not None:
             shutil.copytree(kept, work.directory, dirs_exist_ok=True)

@@ -137,7 +137,7 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
             why = EXIT_STATES.get(result.rc or 0, f"the script ended with {result.rc}")
             raise DeviceError(f"{fs} in the guest: {why}\n{result.stdout[-1500:]}{result.stderr[-1500:]}")
         work.advance(1.0)
-        return _numbers(work, result, size)
+        return _numbers(work, result, size, bool(params.get("map")))
 
 
 def _program(name: str) -> dict[str, bytes]:
@@ -153,7 +153,7 @@ def _sources() -> dict[str, str | bytes]:
     return {f"{module.__name__.rsplit('.')[-1]}.py": inspect.getsource(module) for module in (files, loads)}
 
 
-def _numbers(work: Work, result: Result, size: int) -> Numbers:
+def _numbers(work: Work, result: Result, size: int, drawn: bool) -> Numbers:
     """What the load said, the device's counters, the trace."""
     out = result.out
     prepared, run = result.json("prepare.json"), result.json("run.json")
@@ -165,7 +165,7 @@ def _numbers(work: Work, result: Result, size: int) -> Numbers:
         "rounds": [between(a, b) for a, b in pairwise(rounds)],
         "enospc_in_round": 0 if prepared["enospc"] else run["enospc_in_round"],
         "enospc_before": prepared["enospc"],
-        "trace": traced(str(out)),
+        "trace": traced(str(out), drawn),
     }  # fmt: skip
     if work.directory is not None:
         for path in sorted(out.glob("trace.blktrace.*")):

@@ -55,8 +55,8 @@ def page(reports: list[ExperimentReport], of_all: bool) -> str:
     body = [f"<h1>{markup(title)}</h1>"]
     if of_all:
         body.append(f"<h2>{SUM}</h2>" + _table(
-            ["experiment", "claim", "verdict"],
-            [[r.experiment.name, c.claim, (c.verdict,)] for r in reports for c in r.outcome.claims],
+            ["experiment", "claim", "paper", "here", "verdict"],
+            [[r.experiment.name, c.claim, c.paper, c.here, (c.verdict,)] for r in reports for c in r.outcome.claims],
         ))  # fmt: skip
     body += [_section(report) for report in reports]
     return html_document(title, f"<style>{STYLE}</style>{''.join(body)}")

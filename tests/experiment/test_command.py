@@ -239,3 +239,13 @@ def test_parts_that_are_stopped_leave_no_processes_and_no_files(number: int, tmp
     assert [pid for pid in workers if os.path.exists(f"/proc/{pid}")] == []
     assert len(workers) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["log"], "what they had made for themselves is gone"
+
+
+def test_the_file_server_comes_with_the_papers_figure_of_its_block_trace(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert f2("experiment", "fileserver", "--scale", "1/1024", "--jobs", "1", "-o", out).code == 0
+    assert "data:image/png;base64," in (out / "figures" / "fileserver-trace-f2fs.svg").read_text()
+    assert "Fig. 5: block trace of fileserver on f2fs" in (out / "report.html").read_text()
+    (row, _) = json.loads((out / "report.json").read_text())["rows"]
+    assert row["paper"].startswith("6.9 % of the requests of 512 KiB")
+    assert re.match(r"[\d.]+ MiB written of [\d.]+ MiB asked for; ", row["here"])

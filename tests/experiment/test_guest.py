@@ -73,6 +73,7 @@ def test_a_spare_device_is_overwritten_only_on_request_and_counts_what_is_traced
         f2tools experiment iozone --on /dev/vda --scale 1/512 < /dev/null; echo $? > $OUT/refused
         sha256sum -c -s /tmp/before || exit 3
         small="--scale 1/512 --json"
+        mkdir -p /dev/pts && mount -t devpts none /dev/pts
         terminal="python3 -c 'import os,pty,sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))'"
         (sleep 8; echo vda) | eval $terminal f2tools experiment iozone --on /dev/vda --scale 1/512 > $OUT/asked
         echo $? >> $OUT/refused

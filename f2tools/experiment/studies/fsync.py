@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from f2tools.experiment.loads import GIB, MIB
 from f2tools.experiment.model import (
     Claim,
@@ -15,7 +17,7 @@ from f2tools.experiment.model import (
     verdict,
 )
 from f2tools.experiment.places import CHECKPOINTS, load_parts, only_guest
-from f2tools.experiment.studies.traffic import PLACES, bars, bytes_written, relative
+from f2tools.experiment.studies.traffic import PLACES, bars, bytes_written, relative, rows_of
 from f2tools.pictures.svg import Picture
 
 VOLUME = 12 * GIB  # the paper's eMMC partition
@@ -25,6 +27,7 @@ RECORDS = 1_000  # few as they are, they are not scaled
 PAUSE = 0.005
 FILES, FILE, WRITES = 100, 256 << 10, 2_000
 BEFORE, AFTER = 0.54, 1.37  # bytes to ext4's: with roll-forward, and with a checkpoint for each fsync
+PAPER = {"f2fs": "0.54", CHECKPOINTS: "1.37", "btrfs": "3", "nilfs2": "about 1"}
 LIBRARY = "-fdatasync"  # SQLite itself, as it is built today
 NEAR = 0.2  # the distance from the paper's number that still counts as equal
 
@@ -78,7 +81,8 @@ def judge_sqlite(setting: Setting, found: dict[str, Numbers]) -> Outcome:
             "frames over old ones of the log change no metadata that fdatasync has to write, so ext4 writes no journal",
         ))  # fmt: skip
     claims.append(cant_tell("transactions per second, up to twice ext4's", "2", "no device here has a speed"))
-    return Outcome(claims, rows(found), [_picture("sqlite", found)])
+    paper = {name: f"{number} of ext4's bytes" for name, number in PAPER.items()}
+    return Outcome(claims, rows(found, paper), [_picture("sqlite", "Fig. 3b: bytes that SQLite writes", found)])
 
 
 def judge_fsync(setting: Setting, found: dict[str, Numbers]) -> Outcome:
@@ -91,7 +95,7 @@ def judge_fsync(setting: Setting, found: dict[str, Numbers]) -> Outcome:
             "an fsync of one block writes that block and its direct node", "2 blocks", f"{each:.2f} blocks",
             verdict(abs(each - 2) < 0.1, each < 4),
         ))  # fmt: skip
-    return Outcome(claims, rows(found), [_picture("fsync", found)])
+    return Outcome(claims, rows(found), [_picture("fsync", "Bytes that fsyncs of single blocks write", found)])
 
 
 def _between(found: dict[str, Numbers]) -> Claim:
@@ -120,26 +124,19 @@ def _pack(found: dict[str, Numbers]) -> float:
     return (bytes_written(found[CHECKPOINTS]) - bytes_written(found["f2fs"])) / 4096 / fsyncs
 
 
-def rows(found: dict[str, Numbers]) -> list[Row]:
-    """What each wrote."""
-    rows = []
-    for name, numbers in found.items():
-        ratio = relative(found, name)
-        rows.append(Row(
-            name, "-",
-            f"{bytes_written(numbers)} bytes, {numbers['trace']['writes']['requests_with_data']} write requests, "
-            f"{_blocks_each(numbers):.2f} blocks an fsync"
-            + (f", {ratio:.2f} of ext4's bytes" if ratio is not None else ""),
-            "a kernel ten years later, and another device" if len(found) > 2 else "",
-        ))  # fmt: skip
-    return rows
+def rows(found: dict[str, Numbers], paper: dict[str, str] | None = None) -> list[Row]:
+    """What each wrote, beside what the paper has of it."""
+    return [
+        replace(row, here=f"{row.here}; {_blocks_each(found[row.what]):.2f} blocks of 4 KiB an fsync")
+        for row in rows_of(found, paper)
+    ]
 
 
-def _picture(name: str, found: dict[str, Numbers]) -> Picture:
-    title = "Bytes written" if "ext4" not in found else "Bytes written, ext4 = 1"
+def _picture(name: str, title: str, found: dict[str, Numbers]) -> Picture:
     base = bytes_written(found["ext4"]) if "ext4" in found else 1 << 20
     values = [bytes_written(numbers) / base for numbers in found.values()]
-    return bars(name, f"Fig. 3: {title}", list(found), values, "of ext4" if "ext4" in found else "MiB")
+    unit = "of ext4's bytes" if "ext4" in found else "MiB written"
+    return bars(name, title, list(found), values, unit)
 
 
 EXPERIMENTS = {

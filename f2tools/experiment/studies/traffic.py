@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from f2tools.experiment.loads import GIB, KIB, MIB
+from f2tools.experiment.measure import picture_of
 from f2tools.experiment.model import (
     NOT_REPRODUCED,
     Claim,
@@ -19,18 +20,41 @@ from f2tools.experiment.model import (
 )
 from f2tools.experiment.places import load_parts, only_guest
 from f2tools.guest.build import which
+from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 
 EMMC, SATA = 12 * GIB, 120 * GIB
 NO_SPEED = "no device here has a speed; requests and bytes stand in the table"
-COLOURS = {"f2fs": "#0072b2", "ext4": "#d55e00", "btrfs": "#009e73", "nilfs2": "#cc79a7"}
 FIO = "-fio"  # the same calls, made by fio
+COLOURS = {
+    "f2fs": "#0072b2", "ext4": "#d55e00", "btrfs": "#009e73", "nilfs2": "#cc79a7", f"f2fs{FIO}": "#56b4e9",
+    f"ext4{FIO}": "#e69f00", "ext3": "#f0c040",
+}  # fmt: skip
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 # What the paper says of the file server: share of write requests with 512 KiB, share of what was written that is
 # discarded, share of discards below 256 KiB; percent.
 SHARES_512K = {"nilfs2": 78.0, "f2fs": 6.9, "btrfs": 3.8, "ext4": 0.9}
 COVERAGE = {"ext4": 66.7, "btrfs": 47.0, "f2fs": 38.0}
 SMALL_DISCARDS = {"btrfs": 75.0, "ext4": 60.0, "f2fs": 0.0}
+
+# What the paper's figures have of each file system, for the tables; and the number of the figure
+FIGURES = {"iozone": "3a", "apps": "3c", "videoserver": "4", "fileserver": "4", "varmail": "4", "oltp": "4"}
+PAPER: dict[str, dict[str, str]] = {
+    "iozone": {
+        "f2fs": "random writes 3.1 times as fast as ext4", "btrfs": "1.8 times as fast", "nilfs2": "1.1 times as fast",
+    },
+    "videoserver": dict.fromkeys(("f2fs", "btrfs", "nilfs2"), "as fast as ext4"),
+    "fileserver": {
+        "f2fs": "6.9 % of the requests of 512 KiB; 38 % discarded; 2.4 times as fast as ext4",
+        "ext4": "0.9 % of the requests of 512 KiB; two thirds discarded",
+        "btrfs": "3.8 % of the requests of 512 KiB; 47 % discarded; 0.92 times as fast",
+        "nilfs2": "78 % of the requests of 512 KiB; 1.8 times as fast",
+    },
+    "varmail": {"f2fs": "2.5 times as fast as ext4 on SATA, 1.8 on PCIe"},
+    "oltp": {"f2fs": "1.16 times as fast as ext4 on SATA, 1.13 on PCIe"},
+    "facebook": {"f2fs": "20 % less time than ext4"},
+    "twitter": {"f2fs": "40 % less time than ext4"},
+}  # fmt: skip
 
 Judge = Callable[[dict[str, Numbers]], list[Claim]]
 
@@ -52,23 +76,43 @@ def relative(found: dict[str, Numbers], name: str, of: Callable[[Numbers], int] 
     return of(found[name]) / of(found["ext4"])
 
 
-def rows_of(found: dict[str, Numbers]) -> list[Row]:
-    """What each file system sent to the device."""
+def rows_of(found: dict[str, Numbers], paper: dict[str, str] | None = None) -> list[Row]:
+    """What each file system sent to the device, beside what the paper has of it."""
     rows = []
     for name, numbers in found.items():
         trace = numbers["trace"]
         asked = numbers["calls"].get("write_bytes", 0)
         share = trace["size_512k"]["request_share"] or 0.0
         ratio = relative(found, name)
-        here = (
-            f"{bytes_written(numbers)} bytes of {asked} asked for, {requests(numbers)} write requests, {share:.1%} of "
-            f"them of 512 KiB; {trace['flushes']} flushes; {trace['discards']['bytes']} bytes discarded"
-        )
-        here += f"; {ratio:.2f} of ext4's bytes" if ratio is not None else ""
+        here = f"{human_size(bytes_written(numbers))} written of {human_size(asked)} asked for"
+        here += f" ({ratio:.2f} of ext4's)" if ratio is not None and name != "ext4" else ""
+        here += f"; {requests(numbers):,} requests, {share:.1%} of 512 KiB; {trace['flushes']:,} flushes"
+        discarded = trace["discards"]["bytes"]
+        here += f"; {human_size(discarded)} discarded" if discarded else ""
         if numbers.get("enospc_in_round") is not None:
             here += "; ended with ENOSPC"
-        rows.append(Row(name, "-", here, "kernel of today, virtual disk" if len(found) > 1 else "simulated device"))
+        rows.append(Row(name, (paper or {}).get(name, "-"), here, _why_other(numbers)))
     return rows
+
+
+def _why_other(numbers: Numbers) -> str:
+    kernel = numbers.get("kernel", "")
+    return f"kernel {kernel}; a disk without a speed of its own" if kernel else "the engine on a simulated device"
+
+
+def relative_picture(name: str, title: str, found: dict[str, Numbers]) -> list[Picture]:
+    """Figures 3 and 4: each file system beside ext4.  There are no speeds, but what they come from."""
+    if "ext4" not in found:
+        return []
+    lines = [
+        Line(what, colour, [], [relative(found, fs, of) or 0.0 for fs in found])
+        for what, colour, of in (("bytes", "#0072b2", bytes_written), ("requests", "#e69f00", requests))
+    ]
+    top = max(max(line.y) for line in lines)
+    return [Picture(
+        f"{name}-relative", f"{title}: what is written, ext4 = 1", "bars", "", "of ext4's", y_range=(0, top * 1.05),
+        lines=lines, names=list(found), note="The paper has speeds there. No device here has one.",
+    )]  # fmt: skip
 
 
 def bars(name: str, title: str, names: list[str], values: list[float], unit: str) -> Picture:
@@ -80,7 +124,7 @@ def bars(name: str, title: str, names: list[str], values: list[float], unit: str
 
 
 def sizes_picture(name: str, found: dict[str, Numbers]) -> Picture:
-    """Figure 5: write requests by size."""
+    """Write requests by size."""
     lines = []
     for fs, numbers in found.items():
         counts: dict[int, int] = dict.fromkeys(SIZES, 0)
@@ -90,16 +134,27 @@ def sizes_picture(name: str, found: dict[str, Numbers]) -> Picture:
         lines.append(Line(fs, COLOURS.get(fs, "#888888"), [], [count / whole * 100 for count in counts.values()]))
     top = max((max(line.y) for line in lines), default=1.0) or 1.0
     return Picture(
-        f"{name}-sizes", "Fig. 5: write requests by size", "bars", "KiB, up to", "% of write requests",
-        y_range=(0, top), lines=lines, names=[str(kib) for kib in SIZES],
+        f"{name}-sizes", f"{name}: write requests by size", "bars", "KiB, up to", "% of write requests",
+        y_range=(0, top * 1.05), lines=lines, names=[str(kib) for kib in SIZES],
     )  # fmt: skip
 
 
+def maps(name: str, found: dict[str, Numbers]) -> list[Picture]:
+    """Figure 5: the block trace of each file system, where it was kept as a picture."""
+    return [
+        picture_of(numbers["trace"]["map"], f"{name}-trace-{fs}", f"Fig. 5: block trace of {name} on {fs}")
+        for fs, numbers in found.items()
+        if "map" in numbers["trace"]
+    ]
+
+
 def judged(name: str, judge: Judge) -> Callable[[Setting, dict[str, Numbers]], Outcome]:
-    """A judge of a load: its claims, the table of traffic, the figure of sizes."""
+    """A judge of a load: its claims, the table of traffic, the paper's figures."""
 
     def outcome(_setting: Setting, found: dict[str, Numbers]) -> Outcome:
-        return Outcome(judge(found), rows_of(found), [sizes_picture(name, found)])
+        pictures = relative_picture(name, f"Fig. {FIGURES[name]}, {name}", found)
+        pictures += [sizes_picture(name, found), *maps(name, found)]
+        return Outcome(judge(found), rows_of(found, PAPER.get(name)), pictures)
 
     return outcome
 
@@ -228,8 +283,8 @@ def judge_apps(_setting: Setting, found: dict[str, Numbers]) -> Outcome:
     for name, less in (("facebook", "20 %"), ("twitter", "40 %")):
         mine = {key.removeprefix(f"{name}-"): one for key, one in found.items() if key.startswith(name)}
         claims += fewer_bytes(f"{name}: F2FS takes {less} less time than ext4", less)(mine)
-        rows += [Row(f"{name}, {row.what}", row.paper, row.here, row.why) for row in rows_of(mine)]
-        pictures.append(sizes_picture(f"apps-{name}", mine))
+        rows += [Row(f"{name}, {row.what}", row.paper, row.here, row.why) for row in rows_of(mine, PAPER[name])]
+        pictures += [*relative_picture(name, f"Fig. 3c, {name}", mine), sizes_picture(name, mine)]
     return Outcome(claims, rows, pictures)
 
 
@@ -247,7 +302,8 @@ def fileserver_params(setting: Setting) -> Numbers:
 
 def fileserver_parts(setting: Setting) -> list[Part]:
     """Numbers are scaled, sizes stay."""
-    return load_parts(setting, "fileserver", fileserver_params(setting), setting.bytes(SATA, 256 * MIB))
+    params = fileserver_params(setting)
+    return load_parts(setting, "fileserver", {**params, "map": True}, setting.bytes(SATA, 256 * MIB))
 
 
 def varmail_parts(setting: Setting) -> list[Part]:
