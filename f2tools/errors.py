@@ -51,6 +51,10 @@ class DeviceError(F2fsError):
     """The place where the blocks live can't be opened, read or written."""
 
 
+class Gone(F2fsError):
+    """The place where the blocks live is out of reach as a whole; unlike with DeviceError, reading on is of no use."""
+
+
 class Corrupt(F2fsError):
     """A structure contradicts the format."""
 

@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from f2tools.device.base import Data, Device, byte_view
-from f2tools.errors import DeviceError, Unsupported, Usage
+from f2tools.errors import DeviceError, Gone, Unsupported, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +37,7 @@ BLOCK = 64 << 10  # what is read and kept at once
 BLOCKS = 1024  # that are kept: 64 MiB
 LONGEST = 4 << 20  # bytes of one request
 TRIES = 4
+GIVEN_UP = 3  # requests in a row that fail, each after its tries; then the server has gone away
 PAUSE_SECONDS = 0.25  # before the second try; twice as long before each further one
 MOST_REQUESTS = 16  # at the same time
 
@@ -149,6 +150,7 @@ class RemoteDevice(Device):
         self._next = -1  # the block after what was asked for last
         self._ahead = 1  # blocks that a request in order takes
         self._ranges_work = False
+        self._failed = 0  # requests since the last one that was answered
         self._lock = threading.Lock()
 
     def pread_into(self, offset: int, buffer: Any) -> None:
@@ -209,7 +211,18 @@ class RemoteDevice(Device):
             self._blocks.popitem(last=False)
 
     def _ranges(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of several ranges."""
+        """The bytes of several ranges; Gone where one request after the other fails, which no bad place explains."""
+        try:
+            found = self._answered(spans)
+        except DeviceError as error:
+            self._failed += 1
+            if self._failed >= GIVEN_UP:
+                raise Gone(f"{error}; {self._failed} requests in a row failed, so it has gone away") from error
+            raise
+        self._failed = 0
+        return found
+
+    def _answered(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         found = self._at_once(spans) if len(spans) > 1 and self._ranges_work else [self._one(*span) for span in spans]
         self.requests += len(spans)
         for (start, end), data in zip(spans, found, strict=True):
@@ -217,6 +230,11 @@ class RemoteDevice(Device):
                 raise DeviceError(f"{self.name}: ends at offset {start + len(data):#x}; it changed while it was read")
             self.bytes_read += len(data)
         return found
+
+    @property
+    def _tries(self) -> int:
+        """Who reads on where nothing is answered any more waits for nothing."""
+        return 1 if self._failed else TRIES
 
     def _one(self, start: int, end: int) -> bytes:
         def read() -> bytes:
@@ -226,7 +244,7 @@ class RemoteDevice(Device):
                 data += more
             return bytes(data)
 
-        data = _tried(self.url, read)
+        data = _tried(self.url, read, self._tries)
         # a file refuses a server that sends all where a part is asked for; requests at a time would take it
         self._ranges_work = bool(getattr(self._system, "async_impl", False)) and start > 0
         return data
@@ -234,7 +252,7 @@ class RemoteDevice(Device):
     def _at_once(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         starts, ends = map(list, zip(*spans, strict=True))
         paths = [self._path] * len(spans)
-        return _tried(self.url, lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"))
+        return _tried(self.url, lambda: self._system.cat_ranges(paths, starts, ends, on_error="raise"), self._tries)
 
     def pwrite(self, offset: int, data: Data) -> None:
         raise DeviceError(f"{self.name}: opened read-only")
@@ -281,10 +299,10 @@ class DeviceFile(io.RawIOBase):
         super().close()
 
 
-def _tried(url: str, do: Callable[[], T]) -> T:
+def _tried(url: str, do: Callable[[], T], tries: int = TRIES) -> T:
     """What `do` returns, after several tries if need be; DeviceError where all fail."""
     name = without_credentials(url)
-    for left in range(TRIES - 1, -1, -1):
+    for left in range(tries - 1, -1, -1):
         try:
             return do()
         except FileNotFoundError as error:
