@@ -27,6 +27,7 @@ from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Unfinished, Work
 from f2tools.guest.boot import Guest, NotDone, Result
 from f2tools.guest.build import NoGuest, libraries, which
+from f2tools.options import human_size
 
 TIMEOUT = 1200  # seconds for a load; without KVM on a busy machine it takes many times as long as else
 MEMORY_MIB = 1536
@@ -52,6 +53,7 @@ STAT = {
     "reads": 0, "read_sectors": 2, "writes": 4, "write_sectors": 6, "discards": 11, "discard_sectors": 13,
     "flushes": 15,
 }  # fmt: skip
+WAYS = ("IPU", "SSR", "LFS")  # in place, threaded, appended
 EXIT_STATES = {7: "formatting or mounting failed", 8: "the load failed", 9: "the kernel has no module of that name"}
 
 # The disk takes requests of 512 KiB, as the papers' did; little is held in memory, as the load is a share of theirs.
@@ -89,9 +91,12 @@ blktrace -d /dev/vda -D /tmp/trace -o trace -b 2048 -n 8 -a queue -a issue -a co
 tracer=$!
 while ! [ -e /sys/kernel/debug/block/vda/trace0 ]; do sleep 0.1; done
 sleep 2
+blocks() { cat /sys/kernel/debug/f2fs/status > $OUT/$1 2> /dev/null; }
+blocks status-before
 cat $disk/stat > $OUT/before
 python3 -m f2tools.experiment.loads RUN $LOAD /share/given.json /mnt $disk/stat > $OUT/run.json; state=$?
 sync
+blocks status-after
 umount /mnt
 cat $disk/stat > $OUT/after
 sleep 1
@@ -115,6 +120,12 @@ def on_guest(work: Work, fs: str, mount: str, load: str, params: Numbers, size: 
     setting = work.setting
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="f2tools-experiment-")))
+        free = shutil.disk_usage(place).free
+        if free < size:
+            raise DeviceError(
+                f"{place.parent} has {human_size(free)} free, and the guest's disk may take {human_size(size)}; "
+                "$TMPDIR names another place for it"
+            )
         image = place / "disk"
         with image.open("wb") as file:
             file.truncate(size)
@@ -167,6 +178,9 @@ def _numbers(work: Work, result: Result, size: int, drawn: bool) -> Numbers:
         "enospc_before": prepared["enospc"],
         "trace": traced(str(out), drawn),
     }  # fmt: skip
+    was, now = (blocks_by_way((out / name).read_text()) for name in ("status-before", "status-after"))
+    if was and now:
+        found["blocks_by_way"] = {way: now[way] - was[way] for way in WAYS}
     if work.directory is not None:
         for path in sorted(out.glob("trace.blktrace.*")):
             with newfile.replacing(str(work.directory / f"{path.name}.zst")) as file, path.open("rb") as source:
@@ -174,6 +188,12 @@ def _numbers(work: Work, result: Result, size: int, drawn: bool) -> Numbers:
         for name in ("mkfs.txt", "blktrace.txt", "run.json"):
             shutil.copy(out / name, work.directory / name)
     return found
+
+
+def blocks_by_way(status: str) -> dict[str, int]:
+    """Blocks that F2FS has written since it was mounted, as its status in debugfs says; nothing where it says none."""
+    found = {way: re.search(rf"^{way}: (\d+) blocks", status, re.MULTILINE) for way in WAYS}
+    return {way: int(one[1]) for way, one in found.items() if one} if all(found.values()) else {}
 
 
 def _release(dmesg: str) -> str:

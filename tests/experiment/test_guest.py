@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from f2tools.errors import DeviceError
 from f2tools.experiment import onguest
 from f2tools.experiment.model import Setting, Unfinished, Work
 from f2tools.experiment.places import APPENDING, CHECKPOINTS, VARIANTS, load_parts
@@ -34,6 +35,12 @@ def test_what_the_host_lacks_is_named_before_anything_is_booted(monkeypatch: pyt
         onguest.on_guest(Work(SETTING, None, lambda _: None), "btrfs", "", "fsync", {}, 64 * MIB)
 
 
+def test_a_disk_that_may_not_have_room_is_said_before_anything_is_booted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onguest, "which", lambda program: Path("/bin/true"))
+    with pytest.raises(DeviceError, match=r"has .* free, and the guest's disk may take 1 PiB; \$TMPDIR names another"):
+        onguest.on_guest(Work(SETTING, None, lambda _: None), "f2fs", "", "fsync", {}, 1 << 50)
+
+
 def test_bytes_of_the_trace_are_those_that_the_disk_of_the_guest_counted(
     guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +52,8 @@ def test_bytes_of_the_trace_are_those_that_the_disk_of_the_guest_counted(
     assert found["run"]["writes"] == found["trace"]["writes"]["requests"]
     assert found["run"]["discard_bytes"] == found["trace"]["discards"]["bytes"]
     assert found["trace"]["lost_events"] == 0
+    assert found["blocks_by_way"]["IPU"] == 0
+    assert 100 <= found["blocks_by_way"]["LFS"] < 150, "50 blocks, each with its node"
     assert found["calls"] == {"write": 50, "write_bytes": 50 * 4096, "fsync": 50}
     assert 2 * 50 * 4096 <= found["trace"]["writes"]["bytes"] < 4 * 50 * 4096, "a block and its node, and a checkpoint"
     kept = analyze(AnalysisRequest(str(tmp_path))).report
