@@ -1,8 +1,9 @@
 """Requests that fail, in every command: each read, write and flush of an image or of what is written beside it.
 
 A request fails with EIO or ENOSPC, or is done in part, as the kernel may; then a command ends with a documented exit
-code and a word, a partial request changes nothing of the outcome, and what has read something wrong says so.  A change
-that failed leaves what a power cut may leave, and its undo log gives every byte back.
+code and a word, a partial request changes nothing of the outcome, and what has read something wrong says so.  Or the
+command is killed in its place.  A change that failed or was killed leaves what a power cut may leave, and its undo log
+gives every byte back.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ LINES = (*CHANGING, *NO_TRACE, "mkfs -f {i}", "mkfs -q {d}/filled --from {f} --s
 CASES = 12  # in a piece
 ROUNDS = 40  # pieces of a line
 READS, WRITES, FLUSHES = ("pread", "preadv"), ("pwrite", "pwritev", "write", "sendfile"), ("fsync", "fdatasync")
-WAYS = {**dict.fromkeys(READS, ("EIO", "short")), **dict.fromkeys(WRITES, ("EIO", "ENOSPC", "short")),
-        **dict.fromkeys(FLUSHES, ("EIO",)), "ftruncate": ("ENOSPC",)}  # fmt: skip
+WAYS = {**dict.fromkeys(READS, ("EIO", "short")), **dict.fromkeys(WRITES, ("EIO", "ENOSPC", "short", "killed")),
+        **dict.fromkeys(FLUSHES, ("EIO", "killed")), "ftruncate": ("ENOSPC", "killed")}  # fmt: skip
+KILLED = 137
 CODES = {"fsck": {0, 1, 4, 5, 8, 12}, "doctor": {0, 1, 8}, "recover": {0, 1, 2, 4, 8}}
 # what a power cut may leave that no mount minds: one copy of the superblock, a torn pack, the count of free segments
 AFTER_A_CUT = {"S001", "S002", "S003", "S004", "C001", "C007"}
@@ -82,6 +84,8 @@ class Requests:
                 return call(fd, *arguments)
             if self.way == "short":
                 return call(fd, *_half(name, arguments))
+            if self.way == "killed":
+                os._exit(KILLED)
             number = getattr(errno, self.way)
             raise OSError(number, os.strerror(number))
 
@@ -128,7 +132,10 @@ def in_a_child(words: list[str], work: Path, fails: int = -1, way: str = "") -> 
         ended = _run(words, work, Requests(work, fails, way))
         return [json.dumps([ended.code, ended.out, ended.err, ended.written, ended.requests])]
 
-    (said, *more) = in_child(task)
+    said, *more = [*in_child(task), ""]
+    if way == "killed":
+        return Ended(KILLED, "", "", "", [])
+    more.pop()
     assert said.startswith("["), said
     assert not more, more
     ended = Ended(*json.loads(said))
@@ -198,6 +205,8 @@ def _judged(line: str, words: list[str], work: Path, usual: Ended, case: tuple[i
     image = work / "image"
     old = hashlib.sha256(image.read_bytes()).hexdigest()
     ended = in_a_child(words, work, number, way)
+    if way == "killed":
+        return _after_a_kill(line, words, work, old)
     tool = named(line).split()[0]
     if ended.code not in CODES.get(tool, {0, 1, 2, 8}):
         return f"exit code {ended.code}\n{ended.err}"
@@ -217,6 +226,18 @@ def _judged(line: str, words: list[str], work: Path, usual: Ended, case: tuple[i
     return _afterwards(words, work, old, new) if changes and ended.code != usual.code else ""
 
 
+def _after_a_kill(line: str, words: list[str], work: Path, old: str) -> str:
+    image = work / "image"
+    new = hashlib.sha256(image.read_bytes()).hexdigest()
+    if line in CHANGING:
+        return _afterwards(words, work, old, new)
+    if line.startswith("mkfs"):
+        made = image if "{i}" in line else work / "d" / "filled"
+        codes = set(_codes(str(made))) - AFTER_A_CUT if made.exists() else set()
+        return f"what it made is there, with {sorted(codes)}" if codes else ""
+    return "the image was changed" if new != old else ""
+
+
 def _afterwards(words: list[str], work: Path, old: str, new: str) -> str:
     """What a change that failed leaves."""
     image = str(work / "image")
@@ -228,7 +249,7 @@ def _afterwards(words: list[str], work: Path, old: str, new: str) -> str:
     if words[0] == "undo":
         return ""
     checked = in_a_child(["fsck", "--json", image], work)
-    codes = set(_codes(work, image)) - AFTER_A_CUT
+    codes = set(_codes(image)) - AFTER_A_CUT
     if codes and words[0] != "fsck":
         return f"the image is left with {sorted(codes)}"
     if checked.code:
@@ -239,15 +260,19 @@ def _afterwards(words: list[str], work: Path, old: str, new: str) -> str:
     return ""
 
 
-def _codes(work: Path, image: str) -> list[str]:
+def _codes(image: str) -> list[str]:
+    """What our check finds; nothing where there is no volume."""
+
     def task() -> list[str]:
         from f2tools.device import open_device
+        from f2tools.errors import NotF2fs
         from f2tools.fsck.check import check
         from f2tools.fsck.facts.image import Image
         from f2tools.fsck.findings import Severity
 
-        with open_device(image) as device:
+        with open_device(image) as device, contextlib.suppress(NotF2fs):
             return sorted({f.code for f in check(Image(device)).findings if f.severity >= Severity.WARNING})
+        return []
 
     found = in_child(task)
     assert all(len(code) == 4 for code in found), found
@@ -256,7 +281,8 @@ def _codes(work: Path, image: str) -> list[str]:
 
 INJECTED = Campaign(
     "injected",
-    "a read, write, flush or growth of a file fails in one of the commands, by EIO, ENOSPC or done in part: it ends"
-    " with a word and a documented exit code, what was read wrong is told, what it leaves can be undone and repaired",
+    "a read, write, flush or growth of a file fails in one of the commands, by EIO, ENOSPC or done in part, or the"
+    " command is killed there: it ends with a word and a documented exit code, what was read wrong is told, what it"
+    " leaves can be undone and repaired",
     "failures", len(LINES) * ROUNDS * CASES, CASES, piece,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.endurance import fsx, images, injected
+from tests.endurance import fsx, images, injected, kernel, lost_blocks, machine, power
 from tests.endurance.campaign import Campaign
 
 CAMPAIGNS: tuple[Campaign, ...] = (
@@ -13,6 +13,11 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     images.REPAIRED,
     fsx.FSX,
     injected.INJECTED,
+    power.POWER,
+    kernel.KILLED,
+    kernel.CRASHED,
+    lost_blocks.LOST,
+    machine.MACHINE,
 )
 
 

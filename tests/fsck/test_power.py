@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.fsck.craft import Patient, examine, said
 from tests.fsck.test_repair import TABLE, tree_of
 from tests.images import reference
 
-CUTS = 6  # of each row, spread over all writes
+CUTS = int(os.environ.get("F2_FSCK_CUTS", "6"))  # of each row, spread over all writes
 
 
 @pytest.mark.parametrize("change", TABLE, ids=lambda change: change.__name__)
