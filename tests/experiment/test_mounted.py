@@ -13,6 +13,7 @@ from f2tools.errors import DeviceError, Usage
 from f2tools.experiment import cli, mounted, places, run
 from f2tools.experiment.model import CANT_BE_TOLD, Setting
 from f2tools.experiment.registry import EXPERIMENTS, experiment
+from f2tools.experiment.studies import fsync
 from f2tools.options import progress
 from tests.dump.craft import f2
 
@@ -86,3 +87,15 @@ def test_a_directory_is_judged_with_what_can_be_had_of_its_file_system(
     assert report.outcome.rows
     if kind == "ext4":
         assert [(claim.claim, claim.verdict) for claim in report.outcome.claims] == [("what F2FS does", CANT_BE_TOLD)]
+
+
+def test_a_load_that_ran_out_of_room_is_compared_by_its_fsyncs_and_not_as_a_whole() -> None:
+    found = {name: numbers_of(None, "sqlite") for name in ("f2fs", "ext4", "f2fs-checkpoint", "nilfs2")}
+    found["ext4"]["calls"]["fsync"] = 4
+    found["nilfs2"]["enospc_in_round"] = 0
+    outcome = fsync.judge_sqlite(Setting(on="guest"), found)
+    (claim,) = (one for one in outcome.claims if one.claim.startswith("nilfs2"))
+    assert (claim.here, "it ended with ENOSPC" in claim.reason) == ("4.00", True)
+    (row,) = (one for one in outcome.rows if one.what == "nilfs2")
+    assert "of ext4's" not in row.here
+    assert "ended with ENOSPC" in row.here

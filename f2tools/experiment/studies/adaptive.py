@@ -6,6 +6,7 @@ from f2tools.experiment.loads import GIB, MIB
 from f2tools.experiment.model import Claim, Experiment, Numbers, Outcome, Part, Row, Setting, cant_tell, verdict
 from f2tools.experiment.places import APPENDING, load_parts, only_guest
 from f2tools.experiment.studies.traffic import COLOURS, NO_SPEED, PLACES, SATA, fileserver_params
+from f2tools.options import human_size
 from f2tools.pictures.svg import Line, Picture
 
 FULL, ROUNDS = 94.0, 4
@@ -151,7 +152,8 @@ def _rows(found: dict[str, Numbers]) -> list[Row]:
         asked = numbers["calls"].get("write_bytes", 0)
         end = f"; {ended}" if (ended := ended_with(numbers)) else ""
         full = f"{numbers['full']:.1%} full at first; " if "full" in numbers else ""
-        rows.append(Row(name, "-", f"{full}{written(numbers)} bytes (calls of {asked}); MiB by round: {rounds}{end}",
+        rows.append(Row(name, "-", f"{full}{human_size(written(numbers))} written of "
+                        f"{human_size(asked)} asked for; MiB by round: {rounds or 'none'}{end}",
                         "the volume is smaller, its reserve is not"))  # fmt: skip
     return rows
 
