@@ -11,6 +11,7 @@ from f2tools.fleet.work import Result
 
 MOST_CODES = 10_000
 SHOWN = 20  # outliers, codes, reasons
+RARE = 20  # one target in so many; a sound one stands out where so few have as much
 
 # What is drawn of each verb: column, title, upper ends of the bins (the last one is open).
 SHARES = tuple(n / 10 for n in range(1, 11))
@@ -53,9 +54,11 @@ class Summary:
         self.targets = self.ok = self.not_looked_at = self.findings = 0
         self.codes: Counter[str] = Counter()
         self.targets_by_code: Counter[str] = Counter()
+        self.kinds: dict[str, str] = {}  # severity and name by code, where findings have them
         self.bins: dict[str, list[int]] = {
             name: [0] * (len(edges) + 1) for name, (_, edges) in DISTRIBUTIONS[verb].items()
         }
+        self.reasons: Counter[str] = Counter()  # why targets could not be looked at, without their names
         self._outliers: list[tuple[tuple[float, ...], int, dict[str, Any]]] = []
 
     def add(self, result: Result) -> Result:
@@ -68,10 +71,17 @@ class Summary:
         codes = [str(finding.get("code") or finding.get("grade")) for finding in result.findings]
         for counter, seen in ((self.codes, codes), (self.targets_by_code, set(codes))):
             counter.update(code if code in counter or len(counter) < MOST_CODES else "others" for code in seen)
+        for finding in result.findings:
+            code = str(finding.get("code"))
+            if code in self.codes and "severity" in finding:
+                self.kinds[code] = f"{finding['severity']}: {finding['name']}"
+        if not result.done:
+            reason = (row["reason"] or "").replace(f"{row['target']}: ", "").replace(row["target"] or "-", "TARGET")
+            self.reasons[reason if reason in self.reasons or len(self.reasons) < MOST_CODES else "others"] += 1
         for name, (_, edges) in DISTRIBUTIONS[self.verb].items():
             value = row.get(name)
             if value is not None:
-                self.bins[name][next((n for n, edge in enumerate(edges) if value <= edge), len(edges))] += 1
+                self.bins[name][_bin(value, edges)] += 1
         self._stands_out(row)
         return result
 
@@ -83,8 +93,17 @@ class Summary:
 
     @property
     def outliers(self) -> list[dict[str, Any]]:
-        """The rows that stand out most, the first first."""
-        return [row for _, _, row in sorted(self._outliers, key=lambda entry: entry[:2], reverse=True)]
+        """The rows that stand out most, the first first: what is not ok, and what has as much of something as few."""
+        ranked = (row for _, _, row in sorted(self._outliers, key=lambda entry: entry[:2], reverse=True))
+        return [row for row in ranked if not row["ok"] or any(self._is_rare(row, name) for name in self.bins)]
+
+    def _is_rare(self, row: dict[str, Any], name: str) -> bool:
+        value = row.get(name)
+        if name not in STANDS_OUT[self.verb] or value is None:
+            return False
+        bins = self.bins[name]
+        at = _bin(value, DISTRIBUTIONS[self.verb][name][1])
+        return at > 0 and sum(bins[at:]) * RARE <= sum(bins)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,6 +119,7 @@ class Summary:
                 name: {"upto": [*edges, None], "targets": self.bins[name]}
                 for name, (_, edges) in DISTRIBUTIONS[self.verb].items()
             },
+            "reasons": dict(self.reasons.most_common()),
             "outliers": self.outliers,
         }
 
@@ -118,3 +138,7 @@ class Summary:
         if self.not_looked_at:
             said += f", {self.not_looked_at:,} of them could not be looked at"
         yield said
+
+
+def _bin(value: float, edges: tuple[float, ...]) -> int:
+    return next((number for number, edge in enumerate(edges) if value <= edge), len(edges))

@@ -19,7 +19,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from f2tools import cluster as fleet_cluster
+from f2tools.fleet.page import page as page_of
 from f2tools.fleet.run import FleetRequest, run
+from f2tools.fleet.summary import Summary
 from f2tools.fleet.targets import targets_of
 from f2tools.fleet.verbs import VERBS, Options
 from f2tools.fleet.work import Result, look_at
@@ -239,9 +241,35 @@ def test_a_page_shows_what_stands_out(fleet: list[str], scheduler: str, tmp_path
     text = page.read_text()
     assert text.index("What stands out") < text.index("<svg")
     assert "Findings by code" in text
+    assert "error: " in text.split("Findings by code")[-1]
     for row in rows(out):
         assert row["ok"] or row["target"] in text
     assert done.text.splitlines()[-1].startswith(f"{len(fleet)} targets: ")
+
+
+def summary_of(verb: str, *given: tuple[dict[str, Any], bool]) -> Summary:
+    summary = Summary(verb)
+    for row, done in given:
+        summary.add(Result({"reason": None, **row, "looked_at": done}, []))
+    return summary
+
+
+def test_a_sound_target_stands_out_only_by_what_few_have() -> None:
+    usual = [({"target": f"{n}.img", "ok": True, "overwrites": 3.0, "utilization": 0.5}, True) for n in range(100)]
+    worn = {"target": "worn.img", "ok": True, "overwrites": 300.0, "utilization": 0.5}
+    broken = {"target": "broken.img", "ok": False, "reason": "broken.img: is no image"}
+    summary = summary_of("info", *usual, (worn, True), (broken, False))
+    assert [row["target"] for row in summary.outliers] == ["broken.img", "worn.img"]
+    assert summary_of("info", *usual).outliers == []
+
+
+def test_reasons_are_counted_without_the_names_of_targets() -> None:
+    gone = [({"target": f"{n}.img", "ok": False, "reason": f"{n}.img: No such file"}, False) for n in range(50)]
+    summary = summary_of("check", *gone)
+    assert summary.as_dict()["reasons"] == {"No such file": 50}
+    text = page_of(summary)
+    assert "<td>50</td>" in text.split("Why targets could not be looked at")[1]
+    assert "30 more are not ok" in text
 
 
 def test_targets_are_names_patterns_and_lists_each_once(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ body{font:15px/1.45 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padd
 h1{font-size:1.4em;overflow-wrap:anywhere}h2{font-size:1.1em;margin:1.8em 0 .4em}
 table{border-collapse:collapse;margin:.5em 0}th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #8884}
 th:first-child,td:first-child{text-align:left}th,td{white-space:nowrap}thead th{border-bottom:2px solid #8888}
+td.sentence,th.sentence{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:12em}
 .wide{overflow-x:auto}.damage{border-left:4px solid #d33;padding:.3em .8em;background:#d331}
 .note{color:#777;font-size:.9em}
 svg{width:100%;height:auto;margin:.6em 0}summary{cursor:pointer}dt{font-weight:600;margin-top:.6em}dd{margin-left:1.2em}
@@ -71,10 +72,14 @@ def _text(value: object) -> str:
     return markup(str(value))
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table; cells are texts, not markup."""
-    top = "".join(f"<th>{_cell_head(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def table(head: list[str], rows: list[list[str]], sentences: tuple[str, ...] = ()) -> str:
+    """A table; cells are texts, not markup.  Those in columns of `sentences` have lines as long as there is room."""
+    open_tags = ['<td class="sentence">' if name in sentences else "<td>" for name in head]
+    top = "".join(f"<th{tag[3:]}{_cell_head(name)}</th>" for name, tag in zip(head, open_tags, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"{tag}{_text(cell)}</td>" for tag, cell in zip(open_tags, row, strict=True)) + "</tr>"
+        for row in rows
+    )
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
