@@ -22,6 +22,34 @@ CIRCLES = (
     {"dffs.engine", "dffs.cleaning", "dffs.opening"},  # one engine in three files
     {"forensics.timeline", "forensics.dfxml"},  # one of the forms of a timeline, in a file of its own
 )
+# Where the command line begins: what it runs is loaded when it is run.
+COMMANDS = ("cli.py", "_cli.py", "f2tools/cli.py", "f2tools/options.py", "f2tools/groups.py", "f2tools/completion.py")
+COMMANDS += ("f2tools/__init__.py", "f2tools/library.py", "f2tools/compat/")
+# Other modules that load one of ours in a function, each with what that saves.
+LATE = {
+    "f2tools/codec.py": "construct, unless a single structure is parsed",
+    "f2tools/mkfs/": "numpy, which takes longer to load than a volume to format",
+    "f2tools/device/base.py": "numpy, where few blocks are read",
+    "f2tools/device/open.py": "the kinds of images that this one is not",
+    "f2tools/device/media/zones.py": "undo logs, where there are no zones",
+    "f2tools/fleet/verbs.py": "the tools that other verbs ask",
+    "f2tools/info/holds.py": "the file systems that this one is not",
+    "f2tools/experiment/": "the tools that only other experiments or places need",
+    "f2tools/ftl/options.py": "models, for help",
+    "f2tools/ftl/replay.py": "the storage layer, for all other models",
+    "f2tools/copyin/": "what only tar archives or changed owners need",
+    "f2tools/copyout/walk.py": "numpy, for the other things that it has",
+    "f2tools/dump/listing.py": "the engine, for help",
+    "f2tools/edit/": "what only some verbs need",
+    "f2tools/f2fs/volume/fscrypt.py": "ciphers, unless a key was given",
+    "f2tools/fuse/": "the other server, and all of them for help",
+    "f2tools/mount/session.py": "forensics, unless a mount shows the past",
+    "f2tools/pictures/files.py": "drawing, where there is no picture",
+    "f2tools/trace/": "the engine, for a trace without an image",
+    "f2tools/blktrace/sources.py": "one of the circles above",
+    "f2tools/dffs/engine.py": "one of the circles above",
+    "f2tools/forensics/timeline.py": "one of the circles above",
+}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -144,3 +172,62 @@ def test_modules_lead_to_one_another_in_no_circle_but_those_that_are_known() -> 
     edges = {name_of(module): imported(module, known) for module in MODULES}
     allowed = [{f"f2tools.{name}" for name in circle} for circle in CIRCLES]
     assert [sorted(group) for group in circles(edges) if not any(group <= circle for circle in allowed)] == []
+
+
+def named(node: ast.Import | ast.ImportFrom, known: set[str]) -> set[str]:
+    """The modules that an import loads, those of f2tools and others."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    inside = {f"{node.module}.{alias.name}" for alias in node.names}
+    return (inside & known) | {node.module or ""}
+
+
+def at_once(body: list[ast.stmt], known: set[str]) -> set[str]:
+    """The modules that are loaded when these statements of a module run, their packages included."""
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= named(node, known)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            found |= at_once(node.orelse, known)
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.ClassDef):
+            found |= at_once(node.body, known)
+    return {name.rsplit(".", depth)[0] for name in found for depth in range(name.count(".") + 1)}
+
+
+def late_imports(module: str) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+    """The imports in functions of a module, with the function's name."""
+    for function, _ in functions(tree_of(module)):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield function.name, node
+
+
+def test_an_import_in_a_function_loads_something_that_is_not_there_anyway() -> None:
+    known = {name_of(module): module for module in MODULES}
+    edges = {name: at_once(tree_of(module).body, set(known)) for name, module in known.items()}
+    useless = []
+    for name, module in known.items():
+        loaded, left = {"f2tools"}, [name, *(name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1))]
+        while left:
+            one = left.pop()
+            if one not in loaded or one == "f2tools":
+                loaded.add(one)
+                left += edges.get(one, set()) - loaded
+        for function, node in late_imports(module):
+            if named(node, set(known)) <= loaded - {name}:
+                useless.append(f"{module}: {function}: {ast.unparse(node)}")
+    assert useless == []
+
+
+def test_a_module_below_the_commands_imports_its_like_at_the_top_but_where_that_saves_much() -> None:
+    known = {name_of(module) for module in MODULES}
+    late = [
+        f"{module}: {function}: {ast.unparse(node)}"
+        for module in MODULES
+        if not module.endswith(COMMANDS) and not module.startswith(COMMANDS) and not module.startswith(tuple(LATE))
+        for function, node in late_imports(module)
+        if named(node, known) & known
+    ]
+    assert late == []
+    assert [path for path in LATE if not any(module.startswith(path) for module in MODULES)] == []

@@ -15,9 +15,9 @@ import numpy as np
 from f2tools import newfile
 from f2tools.compat.common import Program, Words, done_line, state_line, volume_lines
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT
+from f2tools.f2fs.layout.constants import OFFSET_BIT_SHIFT, SUM_TYPE_NODE
 from f2tools.f2fs.layout.footers import footers_of
-from f2tools.text import printable
+from f2tools.text import join, printable
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.inode import Inode
@@ -134,8 +134,6 @@ def _sit_lines(volume: Volume, start: int, end: int) -> Iterator[str]:
 
 def _ssa_lines(volume: Volume, start: int, end: int) -> Iterator[str]:
     """As ssa_dump() of fsck/dump.c."""
-    from f2tools.f2fs.layout.constants import SUM_TYPE_NODE
-
     main = volume.geo.main_blkaddr
     yield f"Note: dump.f2fs -b blkaddr = 0x{main:x} + segno *  0x200 + offset\n"
     open_logs = {log.segno for log in volume.summaries.cursegs}
@@ -174,7 +172,6 @@ def _things(program: Program, words: Words, volume: Volume) -> int:
 def _inode(words: Words, volume: Volume, ino: int) -> int:
     """An inode, and its content into files where that is wanted."""
     from f2tools.compat.tables import blocks_of_file, inode_lines
-    from f2tools.text import join
 
     file = volume.inode(ino)
     if words.has("-M"):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from f2tools.compat.common import Program, done_line, volume_lines
+from f2tools.device import open_for_change
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import DeviceError
 from f2tools.text import printable
@@ -22,7 +23,6 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
 
 def _main(program: Program, arguments: Sequence[str]) -> int:
-    from f2tools.device import open_for_change
     from f2tools.f2fs.volume.volume import Volume, open_volume
     from f2tools.tune.tune import TuneRequest, apply, described, plan
 

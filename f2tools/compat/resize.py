@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from f2tools.compat.common import Program, done_line, volume_lines
+from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
 from f2tools.errors import DeviceError, Unsupported
 
@@ -29,7 +30,6 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
 
 def _main(program: Program, arguments: Sequence[str]) -> int:
-    from f2tools.device import open_device
     from f2tools.device.media.block import BlockDevice
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.resize.cli import resize

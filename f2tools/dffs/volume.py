@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 from f2tools.device.base import Device
+from f2tools.device.open import open_device
 from f2tools.dffs.layout import (
     BY_ID,
     BY_PAGE,
@@ -454,8 +455,6 @@ class Volume:
 
 def open_volume(path: str, *, keep_nodes: int = KEPT_NODES) -> Volume:
     """The Direct Flash File System in a dump, for reading; NotDffs where there is none."""
-    from f2tools.device.open import open_device
-
     device = open_device(path, whole=True)
     try:
         return Volume(device, keep_nodes=keep_nodes)

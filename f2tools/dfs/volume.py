@@ -13,6 +13,7 @@ from functools import cached_property
 from uuid import UUID
 from zlib import crc32
 
+from f2tools.device.open import open_device
 from f2tools.dfs.buckets import BUCKET_BLOCKS, bucket_of
 from f2tools.dfs.dentries import Dentry, Malformed, entries_of, entry_problem
 from f2tools.dfs.inode import Inode, parse_inode
@@ -309,8 +310,6 @@ def _without(run: tuple[int, int], first: int, length: int) -> list[tuple[int, i
 
 def open_volume(path: str) -> Volume:
     """The Direct File System in an image, for reading; NotDfs where there is none."""
-    from f2tools.device.open import open_device
-
     device = open_device(path, whole=True)
     try:
         if not isinstance(device, Vsl):

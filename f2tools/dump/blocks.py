@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from f2tools.dump.directory import slots
 from f2tools.dump.nodes import node_block
 from f2tools.dump.owners import Owner, owner_of
@@ -265,6 +267,4 @@ def _looks_like_node(vol: Volume, footer: NodeFooter) -> bool:
 
 
 def _array(values: list[int]) -> Any:
-    import numpy as np
-
     return np.array(values, np.int64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.casefold import casefold
-from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES
+from f2tools.f2fs.layout.constants import F2FS_NAME_LEN, F2FS_SLOT_LEN, FT_NAMES, NEW_ADDR
 from f2tools.f2fs.layout.dentry import (
     DirEntry,
     dentry_shape,
@@ -63,8 +63,6 @@ def areas(vol: Volume, directory: Inode) -> Iterator[tuple[int, int, NDArray[np.
     if directory.has_inline_dentry:
         yield -1, directory.blkaddr, directory.inline_area
         return
-    from f2tools.f2fs.layout.constants import NEW_ADDR
-
     for extent in vol.data.extents(directory):
         if extent.blkaddr == NEW_ADDR:
             continue

@@ -5,6 +5,7 @@ Nothing of the engine is imported before a command runs.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+import f2tools
 from f2tools import newfile
 from f2tools.copyout.keep import Keep, keep_options
-from f2tools.copyout.walk import THERE_ALREADY
+from f2tools.copyout.walk import THERE_ALREADY, shown
 from f2tools.errors import F2fsError
 from f2tools.options import (
     as_of_option,
@@ -70,8 +72,6 @@ def _volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _open(image: str, opening: Opening) -> Volume:
-    import f2tools
-
     devices, checkpoint, recovered, keys, as_of = opening
     if as_of is not None:
         from f2tools.forensics.view import open_as_of
@@ -87,8 +87,6 @@ def _open(image: str, opening: Opening) -> Volume:
 
 
 def _say_lost(lost: Iterable[Lost], what: str = "") -> None:
-    from f2tools.copyout.walk import shown
-
     for index, item in enumerate(lost):
         if index == _SHOWN_LOSSES:
             click.echo("f2tools: ... and more; --json has all", err=True)
@@ -139,7 +137,6 @@ def ls(
       f2tools dump ls -l card.img /etc
       f2tools dump ls -R --json card.img
     """
-    from f2tools.copyout.walk import shown
     from f2tools.dump import listing
 
     lost: list[Lost] = []
@@ -206,9 +203,6 @@ def tree(
     Example:
       f2tools dump tree -s card.img /etc
     """
-    import json
-
-    from f2tools.copyout.walk import shown
     from f2tools.dump import listing
 
     lost: list[Lost] = []
@@ -437,7 +431,6 @@ def tar(
       f2tools dump tar card.img -o card.tar.zst
       f2tools dump tar card.img /etc | tar -tv
     """
-    from f2tools.copyout.walk import shown
     from f2tools.dump.listing import file_at
     from f2tools.dump.tar import open_archive, write_tar
 

@@ -9,6 +9,7 @@ from f2tools.dump.nodes import runs
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import CURSEG_NAMES, F2FS_DEVICE_ALIAS_FL, NEW_ADDR
 from f2tools.f2fs.layout.node_tree import max_blocks
+from f2tools.f2fs.volume.data import Cluster
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.data import Cluster, Extent
@@ -61,8 +62,6 @@ def _most(vol: Volume, inode: Inode) -> int:
 
 
 def _with_holes(vol: Volume, inode: Inode, items: list[Extent | Cluster]) -> Iterator[dict[str, Any]]:
-    from f2tools.f2fs.volume.data import Cluster
-
     end = -(-inode.i_size // vol.geo.block_size)
     at = 0
     for item in items:

@@ -9,6 +9,8 @@ import datetime
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from f2tools.dump.owners import first_file_block, paths_of
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import (
@@ -28,6 +30,9 @@ from f2tools.f2fs.layout.footers import body_of, footer_of
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import kind_of_node
+from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.xattr import xattrs_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,14 +79,10 @@ def node_block(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> dict[str,
     }
     body = block[: 4 * vol.geo.addrs_per_block].view("<u4")
     if kind == "inode":
-        from f2tools.f2fs.volume.inode import Inode
-
         found = inode_fields(vol, Inode(vol.geo, block, raw.nid, blkaddr))
         shown["problems"] += found.pop("problems")
         shown["inode"] = found
     elif kind == "xattr":
-        from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
-
         head = int(body[0])
         shown["xattr_magic"] = head == F2FS_XATTR_MAGIC
         shown["used_bytes"] = len(body_of(block).tobytes().rstrip(b"\0"))
@@ -176,8 +177,6 @@ def checksum(vol: Volume, found: Inode) -> dict[str, Any] | None:
 
 def xattrs(vol: Volume, found: Inode) -> list[dict[str, Any]]:
     """Every attribute as it lies on the disk, the kernel's own included; values in hex."""
-    from f2tools.f2fs.volume.xattr import xattrs_of
-
     return [
         {
             "index": item.index,
@@ -221,8 +220,6 @@ def _addresses(found: Inode) -> list[dict[str, Any]]:
 
 def runs(words: NDArray[Any]) -> list[dict[str, Any]]:
     """Addresses or nids as runs of consecutive numbers: `index`, `first`, `count`; zeros are left out."""
-    import numpy as np
-
     wide = words.astype(np.int64)
     if not wide.any():
         return []

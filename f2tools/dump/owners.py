@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
@@ -21,6 +23,8 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import footer_of
 from f2tools.f2fs.layout.node_tree import kind_of_node, number_of
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.text import join
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,8 +83,6 @@ def owner_of(vol: Volume, blkaddr: int) -> Owner | None:
 
 def _alias_of(vol: Volume, blkaddr: int) -> Owner | None:
     """The file in the root directory that stands for the device this block is on; its blocks have no summaries."""
-    from f2tools.f2fs.volume.inode import Inode
-
     if not vol.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         return None
     try:
@@ -130,8 +132,6 @@ def _judge_data(vol: Volume, owner: Owner, blkaddr: int, nat_version: int, addre
 
 def addresses_in(vol: Volume, block: NDArray[np.uint8], blkaddr: int) -> tuple[NDArray[Any], int | None]:
     """(data block addresses of a node block, file block of the first; None where it maps none or that isn't known)."""
-    from f2tools.f2fs.volume.inode import Inode
-
     footer = footer_of(block)
     if footer.nid == footer.ino:
         try:
@@ -212,8 +212,6 @@ def _name_in(vol: Volume, parent: Inode, child: Inode) -> bytes | None:
 
 def _search(vol: Volume, ino: int) -> list[str]:
     """Every path of an inode, from walking the whole tree."""
-    from f2tools.text import join
-
     found: list[str] = []
     try:
         for path, _, entries in vol.walk():
@@ -232,6 +230,4 @@ def _place(address: int) -> str:
 
 
 def _array(values: list[int]) -> Any:
-    import numpy as np
-
     return np.array(values, np.int64)

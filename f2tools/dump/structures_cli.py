@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ from f2tools.options import (
     key_option,
     path_in_image,
     print_json,
+    require,
     say_waiting,
 )
 
@@ -160,14 +162,11 @@ def print_table(
 ) -> None:
     """Rows as they come, in the form asked for; a JSON document is the summary with `rows` added."""
     from f2tools.dump import tables
-    from f2tools.options import require
 
     require(not (as_json and as_csv), "--json or --csv, not both")
     if as_csv:
         emit(tables.csv_lines(pieces, columns))
     elif as_json:
-        import json
-
         head = json.dumps(summary, indent=1)[:-2] if summary else "{"
         emit([f'{head}{"," if summary else ""}\n "rows": [\n'])
         emit(tables.json_lines(pieces))

@@ -18,6 +18,7 @@ from f2tools import newfile
 from f2tools.acl import acl_text, parse_xattr
 from f2tools.copyout.making import has_xattrs
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
+from f2tools.dump.listing import file_at
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import Extent
@@ -106,8 +107,6 @@ class _Writer:
         return self.report
 
     def _top(self, path: str) -> File:
-        from f2tools.dump.listing import file_at
-
         file = file_at(self.volume, path, follow=False)
         return file if file.path else File(self.volume, file.inode, b"/ino-%d" % file.inode.ino)
 

@@ -13,6 +13,7 @@ from f2tools.edit.errors import EditFailed
 from f2tools.edit.paths import Inside, Outside, parse_path
 from f2tools.edit.transaction import Edit
 from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.volume.glob import expand
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
@@ -48,8 +49,6 @@ class Session:
     def matching(self, paths: Sequence[Any]) -> tuple[Any, ...]:
         """The paths that patterns in this image mean, as a shell has it: one that matches nothing stays as it is, and
         so does what is on the host, in another image or no path."""
-        from f2tools.f2fs.volume.glob import expand
-
         found: list[Any] = []
         for path in paths:
             if not isinstance(path, Inside) or path.image not in ("", self.image):

@@ -33,7 +33,7 @@ from f2tools.edit.errors import EditFailed
 from f2tools.errors import DeviceError
 from f2tools.f2fs.write.segment import NoFreeSegment, Policy
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.options import source_date_epoch
+from f2tools.options import progress, source_date_epoch
 
 PIECE = 4 << 20
 LEAST_MEMORY = 1 << 20
@@ -242,8 +242,6 @@ class Edit:
 
     def bar(self, title: str, total: int | None) -> Any:
         """A progress bar as a context manager with `.advance(n)`."""
-        from f2tools.options import progress
-
         return (self._progress or progress)(title, total)
 
     def __enter__(self) -> Self:

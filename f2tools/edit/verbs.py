@@ -25,7 +25,7 @@ from f2tools.edit.modes import (
     parse_time,
     parse_value,
 )
-from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath
+from f2tools.edit.paths import AnyPath, CopyTarget, FlagsOrPath, Inside, InsidePath, parse_path
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.f2fs.layout.constants import (
     F2FS_CASEFOLD_FL,
@@ -185,8 +185,6 @@ def ln(session: Session, target: str, name: Inside, symbolic: bool, force: bool)
       f2tools ln -s ../bin/busybox card.img:/sbin/init
       f2tools ln card.img:/bin/busybox card.img:/bin/sh
     """
-    from f2tools.edit.paths import parse_path
-
     with session.doing(name):
         parent, last = session.parent(name)
         there = session.find_or_none(name, follow=False)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from f2tools import newfile
 from f2tools.experiment.model import VERDICTS, ExperimentReport
+from f2tools.pictures.png import write_png
 from f2tools.pictures.svg import Picture, svg
 from f2tools.pictures.svg import document as svg_document
 from f2tools.text import markup
@@ -123,14 +125,10 @@ def _draw(picture: Picture, figures: Path) -> None:
     with newfile.replacing(str(figures / f"{picture.name}.svg")) as file:
         file.write(svg_document(picture).encode())
     if have_matplotlib():
-        from f2tools.pictures.png import write_png
-
         with newfile.replacing(str(figures / f"{picture.name}.png")) as file:
             write_png(picture, file)
 
 
 def have_matplotlib() -> bool:
     """Whether figures can be drawn as PNG too."""
-    from importlib.util import find_spec
-
     return find_spec("matplotlib") is not None

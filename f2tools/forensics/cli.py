@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -316,8 +318,6 @@ def history(
 
 
 def _show_version(version: Version) -> None:
-    import stat
-
     from f2tools.copyout.walk import shown
     from f2tools.forensics.times import iso
 
@@ -331,8 +331,6 @@ def _show_version(version: Version) -> None:
 
 
 def _extract(found: History, version: Version, output: str | None) -> None:
-    import sys
-
     chosen = found.found(version)
     assert chosen.inode is not None
     click.echo(f"f2tools: {chosen.grade}: {'; '.join(chosen.reasons)}", err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import f2tools
 from f2tools import newfile
 from f2tools.options import (
     device_option,
@@ -157,7 +158,6 @@ def slack(
       f2tools slack card.img --kind tail -o slack
     """
     must_be_free(target, force)
-    import f2tools
     from f2tools.forensics.slack import find_slack
 
     count = 0

@@ -7,6 +7,7 @@ memory, and the set is read once.
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -49,8 +50,6 @@ class Hashed:
 
 def living(volume: Volume, problems: list[str]) -> Iterator[Hashed]:
     """The files that a mount shows, with their hashes; what can't be read is noted in `problems`."""
-    import hashlib
-
     lost: list[Any] = []
     for found in walk(volume, volume.root, lost):
         if not found.inode.is_file:

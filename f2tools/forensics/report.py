@@ -17,6 +17,7 @@ from typing import Any
 import f2tools
 from f2tools import newfile
 from f2tools.device import Device, open_device
+from f2tools.device.media.block import open_block
 from f2tools.device.media.image import FileDevice, kind_of, open_image
 from f2tools.device.media.remote import is_url, without_credentials
 from f2tools.device.open import file_and_part
@@ -158,8 +159,6 @@ def _file(name: str, hashes: bool) -> dict[str, Any]:
 def _as_it_lies(name: str) -> FileDevice:
     if kind_of(name) == stat.S_IFREG:
         return open_image(name)
-    from f2tools.device.media.block import open_block
-
     return open_block(name, False)
 
 

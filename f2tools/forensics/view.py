@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import f2tools
 from f2tools.copyout.walk import Found, Lost, walk
 from f2tools.device import Device
 from f2tools.device.base import Wrapper, byte_view
@@ -228,8 +229,6 @@ def open_as_of(
     path: str | os.PathLike[str], when: int | str, devices: Sequence[str | os.PathLike[str]] = (), **how: Any
 ) -> Volume:
     """Open an image as of a checkpoint version or a time; `how` as for `f2tools.open`."""
-    import f2tools
-
     volume = f2tools.open(path, devices, **how)
     try:
         return as_of(volume, when)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from f2tools.copyout.keep import NOTHING, Keep, keep_options
+from f2tools.device import open_device
 from f2tools.device.media.mounted import mounted_by_the_kernel
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import F2fsError, NotF2fs, Usage
 from f2tools.options import (
     FINDINGS_LEFT,
     FINE,
@@ -28,6 +29,7 @@ from f2tools.options import (
     human_size,
     image_argument,
     layout_option,
+    print_json,
     progress,
     say_waiting,
 )
@@ -241,7 +243,6 @@ def _checked(
     path: str, devices: tuple[str, ...], memory: int, data: bool, wanted: Callable[[str], bool], rescue: bool
 ) -> tuple[CheckReport, Any, str]:
     """(report of a check, geometry, what was made over the volume); empty where it can't be opened and is rescued."""
-    from f2tools.errors import NotF2fs
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import CheckReport, check
     from f2tools.fsck.facts.image import open_image
@@ -301,7 +302,6 @@ class Way(NamedTuple):
 
 def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: int, way: Way) -> int:
     """Repair and say so; the exit code."""
-    from f2tools.device import open_device
     from f2tools.fsck.fates import fates_of
     from f2tools.fsck.losses import Losses
     from f2tools.fsck.repair.rounds import Repairer
@@ -481,7 +481,6 @@ def _salvaged(
     path: str, devices: tuple[str, ...], target: str, keep: Keep, memory: int, preparation: Preparation
 ) -> Salvage:
     """Copy out what is readable."""
-    from f2tools.device import open_device
     from f2tools.fsck.salvage import salvage
 
     with open_device(path, extra=list(devices)) as device:
@@ -492,7 +491,6 @@ def _salvaged(
 def _say_salvaged(result: Salvage, as_json: bool, verbose: bool) -> int:
     """What was copied out; the exit code: 0 when nothing is missing, else 4."""
     from f2tools.fsck.salvage import lines_of
-    from f2tools.options import print_json
 
     if as_json:
         print_json(result.as_dict())

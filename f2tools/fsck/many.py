@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from f2tools.device.media.remote import without_credentials
@@ -56,9 +59,5 @@ def check_many(images: Sequence[str], jobs: int | None = None, memory: int = DEF
     if jobs < 2:
         yield from (check_one(image, memory, content) for image in images)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from itertools import repeat
-    from multiprocessing import get_context
-
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         yield from pool.map(check_one, images, repeat(memory), repeat(content))

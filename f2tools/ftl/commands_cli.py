@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 
 from f2tools.ftl.options import DEVICE, MODEL_NAMES, OP, WRITTEN, Shares, options, setting_of, source_of
 from f2tools.options import force_option, json_option, must_be_free, print_json, progress
-from f2tools.pictures.files import unfinished
+from f2tools.pictures.files import pictures, unfinished
 
 if TYPE_CHECKING:
     from f2tools.ftl.jobs import Job
@@ -149,8 +150,6 @@ def export(trace: str, form: str, name: str, device: str | None, output: str | N
       f2tools ftl export sdb --to fio3 --file /dev/nvme0n1 -o sdb.iolog
       f2tools ftl export sdb --to mqsim -o sdb.trace
     """
-    import io
-
     from f2tools.ftl.export import export as write
 
     must_be_free(output, force)
@@ -189,7 +188,6 @@ def _write(found: list[Result], given: dict[str, Any], more: list[Picture]) -> N
         return
     from f2tools.ftl.html import page
     from f2tools.ftl.pictures import every
-    from f2tools.pictures.files import pictures
 
     if given["html"]:
         with unfinished(given["html"]) as file:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import F2fsError, Usage
-from f2tools.fuse.options import SERVERS, with_server_word
+from f2tools.fuse.options import CHOICES, SERVERS, SWITCHES, ServeOptions, parse_words, with_server_word
 from f2tools.text import printable
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def _mount(
 ) -> None:
     from f2tools.fuse.daemon import in_background
     from f2tools.fuse.needed import require_fuse, with_server
-    from f2tools.fuse.options import CHOICES, SWITCHES, ServeOptions, parse_words
 
     switches = {name: value for name, value in SWITCHES.items() if "discard" not in name}  # trims are not put off here
     options = ServeOptions(**parse_words(words, switches, {"server": CHOICES["server"]}))  # type: ignore[arg-type]

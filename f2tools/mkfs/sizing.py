@@ -18,8 +18,10 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_QUOTA_INO,
 )
+from f2tools.f2fs.layout.node import InodeExtra
 from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size
+from f2tools.sizes import parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,8 +61,6 @@ class Need:
 
 def parse_free(text: str) -> Free:
     """Room to leave, of `10%` or `64M`; Usage otherwise."""
-    from f2tools.sizes import parse_size
-
     try:
         if text.endswith("%"):
             percent = float(text[:-1])
@@ -80,8 +80,6 @@ class Counter:
     """Counts what the loader would write into a volume of this geometry."""
 
     def __init__(self, geo: Geometry, compress: CompressPolicy | None) -> None:
-        from f2tools.f2fs.layout.node import InodeExtra
-
         extra = InodeExtra.size if geo.feature & F2FS_FEATURE_EXTRA_ATTR else 0
         self.geo = geo
         self.compress = compress

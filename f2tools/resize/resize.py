@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.changes.overlay import Overlay
 from f2tools.device.wrappers import NotClosed
 from f2tools.errors import DeviceError, F2fsError, Unsupported
 from f2tools.f2fs.layout.constants import (
@@ -102,8 +103,6 @@ def _usage_dict(usage: Usage) -> dict[str, Any]:
 
 def state_of(device: Device) -> State:
     """What a plan has to know about the volume on a device, recovered if it was not unmounted; nothing is changed."""
-    from f2tools.device.changes.overlay import Overlay
-
     with WritableVolume(Overlay(NotClosed(device))) as volume:
         return _state(volume)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from contextlib import suppress
@@ -16,6 +17,7 @@ from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.ranges import Cuts, cuts_of, in_pieces
 from f2tools.blktrace.records import WRITES, C, D, Q, R, X, classes
 from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.device import open_device
 from f2tools.device.media.remote import is_url
 from f2tools.errors import Corrupt, Usage, Where
 from f2tools.trace.attribute.areas import Areas, offset_of
@@ -112,7 +114,6 @@ def analyze(request: AnalysisRequest) -> Analysis:
 def _volume(path: str | None) -> Volume | None:
     if path is None:
         return None
-    from f2tools.device import open_device
     from f2tools.f2fs.volume.volume import Volume
 
     if not is_url(path) and not os.path.exists(path):
@@ -122,8 +123,6 @@ def _volume(path: str | None) -> Volume | None:
 
 def _keep_freed_memory() -> None:
     """Let glibc keep what windows of arrays give back, instead of asking the kernel for it anew each time: a tenth."""
-    import ctypes
-
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD

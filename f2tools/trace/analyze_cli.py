@@ -11,7 +11,7 @@ import click
 from f2tools import newfile
 from f2tools.errors import Usage
 from f2tools.options import Size, cache_option, json_option, print_json
-from f2tools.pictures.files import picture_options
+from f2tools.pictures.files import picture_options, pictures
 from f2tools.sizes import SIZE_UNITS
 from f2tools.text import printable
 
@@ -216,7 +216,6 @@ def compare(
         with newfile.text_output(html) as file:
             file.write(comparison_page(found))
     if svg or png:
-        from f2tools.pictures.files import pictures
         from f2tools.trace.report.overlay import overlay
 
         with pictures(svg, png) as draw:

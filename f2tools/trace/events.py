@@ -29,6 +29,7 @@ from f2tools.blktrace.records import (
     rwbs,
 )
 from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.device import open_device
 from f2tools.errors import Usage
 from f2tools.text import printable
 from f2tools.trace.attribute.areas import AREA_NAMES, Areas, offset_of
@@ -70,7 +71,6 @@ class EventFilter:
             raise Usage("--area needs --image, as the areas' bounds are in the superblock")
         bounds = None
         if image is not None:
-            from f2tools.device import open_device
             from f2tools.f2fs.volume.volume import Volume
 
             with Volume(open_device(image)) as volume:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from f2tools.device.base import Data, Device, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.containers.kept import LruCache
+from f2tools.device.media.image import kind_of, open_source
 from f2tools.errors import DeviceError, Unsupported
 
 MAGIC = b"QFI\xfb"
@@ -192,8 +193,6 @@ class _Header:
 
 
 def _is_qcow2(path: str) -> bool:
-    from f2tools.device.media.image import open_source
-
     with open_source(path) as file:
         return file.size_bytes >= 4 and file.pread(0, 4) == MAGIC
 
@@ -203,8 +202,6 @@ def open_qcow2(path: str | Path, opened: Callable[[str], Device], behind: tuple[
 
     `opened` opens what it builds on where that is no qcow2 image.
     """
-    from f2tools.device.media.image import kind_of, open_source
-
     name = os.fspath(path)
     file = open_source(name)
     backing: Device | None = None

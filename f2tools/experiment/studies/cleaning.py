@@ -8,6 +8,7 @@ from f2tools.experiment.engine import EngineFiles, fresh
 from f2tools.experiment.loads import GIB, LOADS
 from f2tools.experiment.measure import EngineWatch, State, on_engine
 from f2tools.experiment.model import Claim, Experiment, Numbers, Outcome, Part, Row, Setting, Work, cant_tell, verdict
+from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import Policy
 from f2tools.pictures.svg import Line, Picture
 
@@ -41,7 +42,6 @@ def simulator(work: Work, adaptive: bool) -> Numbers:
     from f2tools.clean.simulate import Load as Model
     from f2tools.clean.simulate import Setting as Way
     from f2tools.clean.simulate import simulate
-    from f2tools.f2fs.volume.volume import Volume
 
     volume, disk = fresh(SIMULATED, Policy(adaptive=adaptive), work.setting.seed, OVERPROVISION)
     files = EngineFiles(volume)

@@ -23,6 +23,7 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
 )
 from f2tools.f2fs.layout.node_tree import branches, max_blocks
+from f2tools.f2fs.volume.compress import decompress_cluster
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import BATCH, NodeReader
@@ -312,8 +313,6 @@ class DataReader:
             yield (extent.fofs + first) * size, memoryview(flat)
 
     def _cluster(self, inode: Inode, cluster: Cluster) -> Iterator[tuple[int, memoryview]]:
-        from f2tools.f2fs.volume.compress import decompress_cluster
-
         size = self._geo.block_size
         for blkaddr in cluster.blkaddrs.tolist():
             self._check(inode, cluster.fofs, blkaddr, 1)

@@ -15,6 +15,7 @@ from f2tools.f2fs.layout.xattr import (
     has_xattrs,
     xattr_places,
 )
+from f2tools.f2fs.volume.acl import acl_to_xattr
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
 
@@ -67,8 +68,6 @@ def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
 
 def visible_xattrs(nodes: NodeReader, inode: Inode) -> dict[str, bytes]:
     """name -> value as listxattr and getxattr show them to root; ACLs in the system call's form."""
-    from f2tools.f2fs.volume.acl import acl_to_xattr
-
     shown: dict[str, bytes] = {}
     for item in xattrs_of(nodes, inode):
         name = item.full_name

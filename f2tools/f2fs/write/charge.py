@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.write.quota import Quotas
 
 from f2tools.f2fs.write.parts import fail
+from f2tools.f2fs.write.quota import open_quotas
 from f2tools.f2fs.write.zoned import Zoned
 
 
@@ -39,8 +40,6 @@ class Charging(Zoned):
         """Who is charged for files; None where the volume has no quota files, or one of them is not sound."""
         if not quota_inos(self.sb):
             return None
-        from f2tools.f2fs.write.quota import open_quotas
-
         try:
             return open_quotas(self.sb, self.nodes, self.data, lambda: self.clock() / 1e9)
         except Corrupt:

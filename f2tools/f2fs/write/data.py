@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
 )
 from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.compress import compress_cluster
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
@@ -204,8 +205,6 @@ class FileData:
         return np.concatenate(left) if left else fofs[:0]
 
     def _write_cluster(self, inode: LiveInode, fofs: NDArray[np.int64], rows: list[NDArray[np.uint8]]) -> bool:
-        from f2tools.f2fs.volume.compress import compress_cluster
-
         flag = inode.extra["i_compress_flag"]
         raw = compress_cluster(
             b"".join(row.tobytes() for row in rows),

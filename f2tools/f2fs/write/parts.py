@@ -13,6 +13,7 @@ from f2tools.device import Device
 from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
 )
+from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
 from f2tools.f2fs.volume.checkpoint import Which, choose_pack
 from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
@@ -146,8 +147,6 @@ class Parts(Volume):
 
     def _kbytes_written(self) -> int:
         """KiB written in the volume's life, from the summary of the hot node log; 0 where it is not kept."""
-        from f2tools.f2fs.layout.summary import ExtraInfo, SummaryBlock
-
         curseg = next(c for c in self.summaries.cursegs if c.kind == CURSEG_HOT_NODE)
         if curseg.blkaddr is None:
             return 0
@@ -156,8 +155,6 @@ class Parts(Volume):
         return ExtraInfo.at(size).parse(row["journal"].tobytes()).kbytes_written
 
     def _extra_info(self) -> bytes:
-        from f2tools.f2fs.layout.summary import ExtraInfo
-
         written = self._written_kib + self.segments.written_blocks * self.geo.block_size // 1024
         return ExtraInfo.at(self.geo.sum_block_size)(kbytes_written=written).build()
 

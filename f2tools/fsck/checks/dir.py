@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.f2fs.layout.casefold import casefold
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_CASEFOLD,
     F2FS_FT_DIR,
@@ -23,6 +24,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_DIR_HASH_DEPTH,
 )
 from f2tools.f2fs.layout.file_type import FILE_TYPE_OF_MODE, S_IFMTS
+from f2tools.f2fs.layout.hashes import dentry_hash
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
@@ -149,9 +151,6 @@ def check_hashes(tree: Tree) -> Iterator[Finding]:
 
 def _hashed_by_old_kernel(tree: Tree, i: int) -> bool:
     """Kernels of a short time in 2024 kept ignorable code points; the kernel finds such names by a linear search."""
-    from f2tools.f2fs.layout.casefold import casefold
-    from f2tools.f2fs.layout.hashes import dentry_hash
-
     name = tree.name(i)
     return int(tree.entries["hash"][i]) == dentry_hash(casefold(name, keep_ignorable=True) or name)
 

@@ -29,6 +29,7 @@ from f2tools.f2fs.layout.node_tree import direct_nodes
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.f2fs.volume.super import devices_of
 from f2tools.fsck import problems
+from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
 from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
 from f2tools.fsck.facts.scan import Scan
@@ -181,8 +182,6 @@ def _sealed(scan: Scan, row: int) -> bool:
 
 def _summary_owners(scan: Scan, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(nids, ofs_in_node) that the summaries name for these blocks."""
-    from f2tools.fsck.checks.summary import summaries_of
-
     segno, at = np.divmod(blkaddrs - scan.geo.main_blkaddr, scan.geo.blocks_per_seg)
     segnos, inverse = np.unique(segno, return_inverse=True)
     named = np.zeros((2, blkaddrs.size), np.int64)

@@ -12,6 +12,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_ROOT_INO,
 )
 from f2tools.f2fs.layout.file_type import file_type
+from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.facts.leaks import OldName
 from f2tools.fsck.findings import Finding
@@ -115,8 +116,6 @@ class NameRepairs:
 
     def rearrange(self, ino: int) -> None:
         """Move the entries of a directory that stand in wrong buckets; rename those whose name stands twice."""
-        from f2tools.f2fs.volume.dentries import bucket_blocks, level_start
-
         vol = self._vol
         directory = vol.live(ino)
         entries = [entry for entry in vol.dirs.entries(directory) if entry.name not in (b".", b"..")]

@@ -10,6 +10,8 @@ from f2tools.text import markup
 from f2tools.trace.analyze import Analysis
 from f2tools.trace.metrics.catalogue import METRICS, label, meaning_of, shown
 from f2tools.trace.metrics.metric import duration, percent
+from f2tools.trace.report.compare import cell, rows_of, short_names
+from f2tools.trace.report.overlay import overlays
 from f2tools.trace.report.pictures import every
 from f2tools.trace.report.text import where
 
@@ -200,9 +202,6 @@ def _definitions() -> str:
 
 def comparison_page(found: Comparison) -> str:
     """Several traces as one file."""
-    from f2tools.trace.report.compare import cell, rows_of, short_names
-    from f2tools.trace.report.overlay import overlays
-
     names = list(found.reports)
     shown = short_names(names)
     at = names.index(found.baseline)

@@ -23,6 +23,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.file_type import file_type
 from f2tools.f2fs.layout.node_tree import node_path
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_ADVISE
+from f2tools.f2fs.volume.compress import compress_cluster
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
@@ -231,8 +232,6 @@ def read_content(entry: SourceEntry, fofs: NDArray[np.int64], rows: NDArray[np.u
 
 def saved_blocks(entry: SourceEntry, fofs: NDArray[np.int64], how: CompressPolicy, block_size: int) -> int:
     """Blocks that compression saves in a file whose clusters have these blocks, found out by compressing it."""
-    from f2tools.f2fs.volume.compress import compress_cluster
-
     cluster = 1 << how.log_cluster_size
     saved = 0
     for bounds in cluster_batches(cluster_bounds(fofs, how.log_cluster_size), how.log_cluster_size):

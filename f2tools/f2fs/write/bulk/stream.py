@@ -16,6 +16,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.footers import inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.summary import Summary
+from f2tools.f2fs.volume.compress import compress_cluster
 from f2tools.f2fs.write.bulk.nodes import LargeFile, remember_extent
 from f2tools.f2fs.write.bulk.plan import (
     BLOCKS_AT_ONCE,
@@ -116,8 +117,6 @@ class DataStream:
         self, tree: LargeFile, bounds: NDArray[np.int64], plain: NDArray[np.uint8], how: CompressPolicy, kind: int
     ) -> int:
         """Place some clusters: how many blocks were saved."""
-        from f2tools.f2fs.volume.compress import compress_cluster
-
         cluster, size = 1 << how.log_cluster_size, self._geo.block_size
         indices: list[NDArray[np.int64]] = []
         rows: list[NDArray[np.uint8]] = []
