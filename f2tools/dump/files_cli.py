@@ -145,8 +145,9 @@ def ls(
     def show(found: list[listing.Row]) -> None:
         chosen = found if everything else [row for row in found if not row.name.startswith(b".")]
         lines = listing.long_lines(chosen, inodes=inodes, human=human) if long else None
-        for line in lines or listing.short_lines(chosen, inodes=inodes):
-            click.echo(line)
+        text = "\n".join(lines or listing.short_lines(chosen, inodes=inodes))
+        if chosen:  # all at once: click looks at the terminal for each line
+            click.echo(text)
 
     from f2tools.f2fs.volume.glob import expand_all
 

@@ -6,22 +6,22 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from f2tools.copyout.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import File
 from f2tools.options import human_size
 from f2tools.text import join, printable
 
 if TYPE_CHECKING:
-    from f2tools.f2fs.volume.inode import Inode
-    from f2tools.f2fs.volume.volume import File, Volume
+    from f2tools.f2fs.volume.volume import Volume
 
 _ZEROS = bytes(1 << 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One name in a directory; `mode` has the type in it; `error` says why the inode can't be read."""
 
     name: bytes
@@ -74,9 +74,6 @@ def file_at(volume: Volume, path: str, *, follow: bool) -> File:
 
 def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:
     """One row; it says what can't be read."""
-    from f2tools.f2fs.volume.inode import Inode
-    from f2tools.f2fs.volume.volume import File
-
     if not isinstance(inode, Inode):
         return Row(name, ino, error=str(inode))
     file = File(volume, inode)
@@ -85,7 +82,6 @@ def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> R
     try:
         if kind == "symlink":
             target = file.readlink()
-        status = file.stat()
         return Row(
             name,
             inode.ino,
@@ -94,8 +90,8 @@ def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> R
             inode.i_links,
             inode.i_uid,
             inode.i_gid,
-            status.st_size,
-            status.st_blocks,
+            file.st_size,
+            inode.st_blocks,
             inode.mtime_ns,
             inode.rdev if kind in ("char", "block") else None,
             target,
@@ -163,9 +159,12 @@ def _to_enter(found: Iterable[Row], path: bytes, met: set[int], lost: list[Lost]
 
 def short_lines(found: list[Row], *, inodes: bool) -> Iterator[str]:
     """Names, one a line."""
+    if not inodes:
+        yield from (printable(shown(row.name)) for row in found)
+        return
     width = max((len(str(row.ino)) for row in found), default=0)
     for row in found:
-        yield (f"{row.ino:>{width}} " if inodes else "") + printable(shown(row.name))
+        yield f"{row.ino:>{width}} {printable(shown(row.name))}"
 
 
 def long_lines(found: list[Row], *, inodes: bool, human: bool = False) -> Iterator[str]:

@@ -106,28 +106,30 @@ def entry_of(file: File, *, content: bool = True) -> dict[str, Any]:
     """What lstat, statx, the ioctls and, with `content`, the mapping and the bytes of one file say."""
     inode = file.inode
     volume = file.volume
+    kind = inode.kind
     entry: dict[str, Any] = {
-        "type": inode.kind,
+        "type": kind,
         "mode": f"{inode.i_mode & 0o7777:04o}",
         "uid": inode.i_uid,
         "gid": inode.i_gid,
         "size": inode.i_size,
         "nlink": inode.i_links,
         "ino": inode.ino,
-        "blocks": file.stat().st_blocks,
+        "blocks": inode.st_blocks,
         "mtime_ns": inode.mtime_ns,
         "ctime_ns": inode.ctime_ns,
         "atime_ns": inode.atime_ns,
     }
     try:
-        if inode.crtime_ns is not None:
-            entry["btime_ns"] = inode.crtime_ns
+        birth = inode.crtime_ns
+        if birth is not None:
+            entry["btime_ns"] = birth
         attributes = statx_attributes(inode)
         if attributes:
             entry["statx_attributes"] = attributes
-        if inode.kind in ("char", "block"):
+        if kind in ("char", "block"):
             entry["rdev"] = list(inode.rdev)
-        if inode.kind == "symlink":
+        if kind == "symlink":
             target = file.readlink()
             entry["target"] = shown(target)
             if inode.encrypted:
@@ -159,7 +161,8 @@ def errno_of(error: F2fsError) -> str:
 
 def statx_attributes(inode: Inode) -> int:
     """stx_attributes; the root is where a volume is mounted."""
-    found = sum(value for flag, value in _STATX_OF_FLAG.items() if inode.i_flags & flag)
+    flags = inode.i_flags
+    found = sum(value for flag, value in _STATX_OF_FLAG.items() if flags & flag) if flags else 0
     if inode.encrypted:
         found |= STATX_ATTR_ENCRYPTED
     if inode.verity:
@@ -182,7 +185,8 @@ def encryption_policy(context: bytes) -> dict[str, str]:
 def _content(file: File, entry: dict[str, Any]) -> None:
     inode = file.inode
     try:
-        extents = fiemap(file)
+        few = file.volume.data.few(inode)
+        extents = fiemap(file, few=few)
         entry["extents"] = [list(item) for item in extents]
         if inode.compressed:
             entry["compress"] = {
@@ -190,10 +194,9 @@ def _content(file: File, entry: dict[str, Any]) -> None:
                 "log_cluster_size": inode.extra["i_log_cluster_size"],
                 "saved_blocks": inode.extra["i_compr_blocks"],
             }
-        verity = read_verity(file.volume.nodes, file.volume.data, inode)
-        if verity:
+        if inode.verity and (verity := read_verity(file.volume.nodes, file.volume.data, inode)):
             entry["verity"] = {"algorithm": verity.algorithm, "digest": verity.digest.hex()}
-        found = segments(file)
+        found = segments(file, few)
         if found != ([(0, inode.i_size)] if inode.i_size else []):
             entry["segments"] = [list(item) for item in found]
         if inode.i_size <= WHOLE_HASH_LIMIT:
@@ -243,9 +246,10 @@ def _hash_zeros(hashing: Any, count: int) -> None:
 # -- SEEK_DATA and SEEK_HOLE ------------------------------------------------------------------------------------------
 
 
-def segments(file: File) -> list[tuple[int, int]]:
+def segments(file: File, few: list[Extent] | None = None) -> list[tuple[int, int]]:
     """(offset, length) of what is not a hole, as lseek tells; see f2fs_seek_block() in fs/f2fs/file.c of Linux 6.1.
 
+    `few`: what `DataReader.few` says of the file, where it was asked before.
     Data starts at a written block and ends at an unmapped one.  What is neither, a reserved block or the head of a
     compressed cluster, starts nothing and ends nothing.
     """
@@ -257,7 +261,7 @@ def segments(file: File) -> list[tuple[int, int]]:
     size = file.volume.geo.block_size
     found: list[tuple[int, int]] = []
     begin = end = -1  # of the data met last, in blocks
-    for fofs, count, written in _not_null(file):
+    for fofs, count, written in _not_null(file, few):
         if fofs != end:
             if begin >= 0:
                 found.append((begin * size, (end - begin) * size))
@@ -272,10 +276,15 @@ def segments(file: File) -> list[tuple[int, int]]:
     return found
 
 
-def _not_null(file: File) -> Iterator[tuple[int, int, bool]]:
+def _not_null(file: File, few: list[Extent] | None) -> Iterator[tuple[int, int, bool]]:
     """(file block, blocks, whether they were written) of the mapped runs up to i_size."""
     inode, data = file.inode, file.volume.data
     count = data.block_count(inode)
+    if few is not None:
+        for item in few:
+            if item.fofs < count:
+                yield item.fofs, min(item.count, count - item.fofs), item.blkaddr != NEW_ADDR
+        return
     if not inode.compressed:
         for item in data.layout(inode, 0, count):
             assert isinstance(item, Extent)
@@ -302,8 +311,8 @@ class FiemapExtent(NamedTuple):
     flags: int
 
 
-def fiemap(file: File, limit: int = MAX_EXTENTS) -> list[FiemapExtent]:
-    """The first extents of a file as f2fs_fiemap() in fs/f2fs/data.c reports them."""
+def fiemap(file: File, limit: int = MAX_EXTENTS, few: list[Extent] | None = None) -> list[FiemapExtent]:
+    """The first extents of a file as f2fs_fiemap() in fs/f2fs/data.c reports them; `few` as for `segments`."""
     inode = file.inode
     size = file.volume.geo.block_size
     if inode.has_inline_data:
@@ -314,7 +323,7 @@ def fiemap(file: File, limit: int = MAX_EXTENTS) -> list[FiemapExtent]:
     extents: list[FiemapExtent] = []
     # who says that data is encrypted says that it can't be read from the device, see fiemap_fill_next_extent()
     common = FIEMAP_EXTENT_MERGED | (FIEMAP_EXTENT_ENCRYPTED | FIEMAP_EXTENT_ENCODED if inode.encrypted else 0)
-    for fofs, blkaddr, count, flags in _mapped(file):
+    for fofs, blkaddr, count, flags in _mapped(file, few):
         if len(extents) == limit:
             return extents
         physical = 0 if blkaddr in (NEW_ADDR, NULL_ADDR, COMPRESS_ADDR) else blkaddr * size
@@ -325,7 +334,7 @@ def fiemap(file: File, limit: int = MAX_EXTENTS) -> list[FiemapExtent]:
     return extents
 
 
-def _mapped(file: File) -> Iterator[tuple[int, int, int, int]]:
+def _mapped(file: File, few: list[Extent] | None) -> Iterator[tuple[int, int, int, int]]:
     """(file block, address, blocks, flags) of the pieces that the kernel's mapping yields one after the other.
 
     Verity and fallocate put blocks beyond i_size, which count too, compressed or not.
@@ -333,8 +342,8 @@ def _mapped(file: File) -> Iterator[tuple[int, int, int, int]]:
     inode = file.inode
     data = file.volume.data
     alias = bool(inode.i_flags & F2FS_DEVICE_ALIAS_FL)
-    stop = None if alias else _furthest(inode)
-    for item in data.layout(inode, 0, stop):
+    stop = None if alias or few is not None else _furthest(inode)
+    for item in data.layout(inode, 0, stop) if few is None else few:
         if isinstance(item, Extent):
             flags = FIEMAP_EXTENT_UNWRITTEN if item.blkaddr == NEW_ADDR else 0
             for piece in _cut_at_cache(inode, item):

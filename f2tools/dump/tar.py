@@ -7,11 +7,13 @@ SCHILY.xattr.* for attributes, SCHILY.acl.* for ACLs, GNU.sparse.* 1.0 for holes
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import IO, Any, NamedTuple
 
 from f2tools import newfile
@@ -33,6 +35,7 @@ MAX_RUNS = 1 << 20  # of data in a sparse file; holes beyond are written as zero
 
 _TYPES = {"file": b"0", "symlink": b"2", "char": b"3", "block": b"4", "dir": b"5", "fifo": b"6"}
 _LINK = b"1"
+_TO_ASCII = bytes(c if 32 < c < 127 else 95 for c in range(256))
 _ACL_RECORDS = {
     "system.posix_acl_access": b"SCHILY.acl.access",
     "system.posix_acl_default": b"SCHILY.acl.default",
@@ -149,8 +152,7 @@ class _Writer:
             raise Unsupported(f"the content is {self.volume.secrets.why_locked(inode)}")
         if inode.has_inline_data:
             content = inode.inline_data()
-            self._header(name, inode, b"0", size=len(content))
-            self._content(content)
+            self._header(name, inode, b"0", size=len(content), content=content)
             return True
         reasons: list[str] = []
         runs, blocks = self._runs(inode, reasons)
@@ -223,10 +225,6 @@ class _Writer:
                     step *= 2
         return reasons
 
-    def _content(self, content: bytes) -> None:
-        self._write(content)
-        self._write(bytes(-len(content) % BLOCK))
-
     def _zeros(self, count: int) -> None:
         while count > 0:
             self._write(ZEROS[: min(count, len(ZEROS))])
@@ -248,7 +246,9 @@ class _Writer:
         link: bytes = b"",
         records: dict[bytes, bytes] | None = None,
         attributes: bool = True,
+        content: bytes = b"",
     ) -> None:
+        """Write what stands before a file's content, and the content where it is small and known."""
         pax: dict[bytes, bytes] = dict(records or {})
         for key, value in ((b"mtime", inode.mtime_ns), (b"atime", inode.atime_ns), (b"ctime", inode.ctime_ns)):
             pax[key] = _time(value)
@@ -272,23 +272,22 @@ class _Writer:
         body = b"".join(_record(key, value) for key, value in pax.items())
         if (b"path" in pax and not _is_utf8(pax[b"path"])) or (b"linkpath" in pax and not _is_utf8(pax[b"linkpath"])):
             body = _record(b"hdrcharset", b"BINARY") + body  # with this record POSIX takes names as bytes
-        self._write(_Ustar(b"./PaxHeaders/" + _ascii(name)[-80:], b"x", len(body)).build())
-        self._content(body)
         rdev = inode.rdev if kind in (b"3", b"4") else (0, 0)
-        self._write(
-            _Ustar(
-                short if short is not None else name[:100],
-                kind,
-                size,
-                prefix if short is not None else b"",
-                inode.i_mode & 0o7777,
-                inode.i_uid,
-                inode.i_gid,
-                inode.mtime_ns // 1_000_000_000,
-                link[:100],
-                rdev,
-            ).build()
+        head = _Ustar(
+            short if short is not None else name[:100],
+            kind,
+            size,
+            prefix if short is not None else b"",
+            inode.i_mode & 0o7777,
+            inode.i_uid,
+            inode.i_gid,
+            inode.mtime_ns // 1_000_000_000,
+            link[:100],
+            rdev,
         )
+        extended = _Ustar(b"./PaxHeaders/" + _ascii(name)[-80:], b"x", len(body))
+        parts = (extended.build(), body, ZEROS[: -len(body) % BLOCK], head.build())
+        self._write(b"".join((*parts, content, ZEROS[: -len(content) % BLOCK])))
 
 
 def _sparse_map(runs: Any, size: int) -> bytes:
@@ -318,15 +317,17 @@ def _split(name: bytes) -> tuple[bytes, bytes | None]:
 def _record(key: bytes, value: bytes) -> bytes:
     """One pax record; its length counts itself."""
     rest = len(key) + len(value) + 3
-    length = rest + len(str(rest))
-    length = rest + len(str(length))
-    return b"%d %s=%s\n" % (length, key, value)
+    length = rest + (1 if rest < 9 else 2 if rest < 98 else 3 if rest < 997 else 0)
+    if length == rest:
+        length = rest + len(str(rest))
+        length = rest + len(str(length))
+    return b"%d %b=%b\n" % (length, key, value)
 
 
 def _time(ns: int) -> bytes:
     seconds, rest = divmod(abs(ns), 1_000_000_000)
-    sign = "-" if ns < 0 else ""
-    return (f"{sign}{seconds}.{rest:09d}".rstrip("0") if rest else f"{sign}{seconds}").encode()
+    sign = b"-" if ns < 0 else b""
+    return (b"%b%d.%09d" % (sign, seconds, rest)).rstrip(b"0") if rest else b"%b%d" % (sign, seconds)
 
 
 def _keyword(name: bytes) -> bytes:
@@ -343,12 +344,16 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def _ascii(name: bytes) -> bytes:
-    return bytes(c if 32 < c < 127 else 95 for c in name.strip(b"/").rpartition(b"/")[2])
+    return name.strip(b"/").rpartition(b"/")[2].translate(_TO_ASCII)
 
 
+@lru_cache(1 << 12)  # modes, owners and small sizes come again and again
 def _octal(value: int, width: int) -> bytes:
     """A number for a header; what doesn't fit stands in the pax record."""
     return b"%0*o\0" % (width - 1, value) if 0 <= value < 8 ** (width - 1) else b"0" * (width - 1) + b"\0"
+
+
+_HEADER = struct.Struct("<100s8s8s8s12s12s8s1s100s8s64x8s8s155s12x")
 
 
 class _Ustar(NamedTuple):
@@ -367,22 +372,12 @@ class _Ustar(NamedTuple):
 
     def build(self) -> bytes:
         """The header's block."""
-        head = bytearray(
-            self.name.ljust(100, b"\0")
-            + _octal(self.mode, 8)
-            + _octal(self.uid, 8)
-            + _octal(self.gid, 8)
-            + _octal(self.size, 12)
-            + _octal(self.mtime, 12)
-            + b" " * 8
-            + self.kind
-            + self.link.ljust(100, b"\0")
-            + b"ustar\x0000"
-            + bytes(64)
-            + _octal(self.rdev[0], 8)
-            + _octal(self.rdev[1], 8)
-            + self.prefix.ljust(155, b"\0")
-            + bytes(12)
+        numbers = (_octal(self.mode, 8), _octal(self.uid, 8), _octal(self.gid, 8))
+        numbers += (_octal(self.size, 12), _octal(self.mtime, 12))
+        devices = (_octal(self.rdev[0], 8), _octal(self.rdev[1], 8))
+        fields = (*numbers, self.kind, self.link, *devices, self.prefix)
+        # without the zeros that fill the block, and with its own checksum as blanks
+        total = sum(self.name + b"        ustar00" + b"".join(fields))
+        return _HEADER.pack(
+            self.name, *numbers, b"%06o\0 " % total, self.kind, self.link, b"ustar\x0000", *devices, self.prefix
         )
-        head[148:156] = b"%06o\0 " % sum(head)
-        return bytes(head)

@@ -38,4 +38,4 @@ def mode_of_type(file_type: int) -> int | None:
 
 def kind_of_mode(mode: int) -> str:
     """The word for a mode's type: "file", "dir", "symlink" ...; "unknown" where it has none of these."""
-    return _WORDS.get(stat.S_IFMT(mode), "unknown")
+    return _WORDS.get(mode & 0o170000, "unknown")

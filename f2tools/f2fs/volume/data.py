@@ -226,12 +226,21 @@ class DataReader:
         if pending:
             yield pending
 
+    def few(self, inode: Inode) -> list[Extent] | None:
+        """All mapped runs, beyond i_size too, of a file that its inode alone maps, in a few addresses; else None.
+
+        What `layout` yields, at once, for whoever asks for it several times.
+        """
+        if inode.has_inline_data or inode.i_flags & F2FS_DEVICE_ALIAS_FL or not inode.maps_alone:
+            return None
+        return self._few(inode, 0, inode.addrs_per_inode)
+
     def _few(self, inode: Inode, start: int, stop: int) -> list[Extent] | None:
         """The layout of a file that the inode maps alone, in a few addresses, as most do; None for others."""
         if inode.compressed or inode.has_inline_data or inode.has_inline_dentry:
             return None
         own = inode.addrs_per_inode
-        if stop > own and inode.nids.any():
+        if stop > own and not inode.maps_alone:
             return None
         mapped = inode.addrs[start : min(stop, own)].tobytes().rstrip(b"\0")
         count = -(-len(mapped) // 4)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from functools import cached_property
+import struct
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,14 @@ from f2tools.f2fs.layout.file_type import kind_of_mode
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.once import once
 
 _HEAD, _HEAD_NAMES = InodeLayout.unpacker(until="i_addr")
 _EXTRA, _EXTRA_NAMES = InodeExtra.unpacker()
 _FOOTER, _FOOTER_NAMES = NodeFooter.unpacker()
+_TYPE = 0o170000  # what S_IFMT() leaves of a mode; these are asked for many times a file
+_EXTRA_ISIZE = struct.Struct("<H")
+_NIDS = struct.Struct("<5I")
 _EXT, _ = InodeLayout.fields[_HEAD_NAMES.index("i_ext")].kind.unpacker()
 
 
@@ -85,11 +89,11 @@ class Inode:
 
     @property
     def is_dir(self) -> bool:
-        return stat.S_ISDIR(self.i_mode)
+        return self.i_mode & _TYPE == stat.S_IFDIR
 
     @property
     def is_file(self) -> bool:
-        return stat.S_ISREG(self.i_mode)
+        return self.i_mode & _TYPE == stat.S_IFREG
 
     @property
     def encrypted(self) -> bool:
@@ -109,7 +113,7 @@ class Inode:
         """The last name that the inode was known by."""
         return self.i_name[: min(self.i_namelen, len(self.i_name))]
 
-    @cached_property
+    @once
     def extra(self) -> dict[str, int]:
         """The extra attributes that fit in i_extra_isize, by name; empty without F2FS_EXTRA_ATTR."""
         if not self.i_inline & F2FS_EXTRA_ATTR:
@@ -118,17 +122,17 @@ class Inode:
         size = values["i_extra_isize"]
         return {item.name: values[item.name] for item in InodeExtra.fields if item.offset + item.size <= size}
 
-    @cached_property
+    @once
     def extra_isize(self) -> int:
         """Bytes that extra attributes take from i_addr; Corrupt where the size is impossible."""
         if not self.i_inline & F2FS_EXTRA_ATTR:
             return 0
-        size = int.from_bytes(self.block[INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].tobytes(), "little")
+        (size,) = _EXTRA_ISIZE.unpack_from(self._buffer, INODE_ADDR_OFFSET)
         if size % 4 or not 4 <= size <= 4 * self.geo.addrs_per_inode:
             raise Corrupt(self._where(), f"i_extra_isize is {size}")
         return size
 
-    @cached_property
+    @once
     def inline_xattr_addrs(self) -> int:
         """Words of i_addr kept for inline xattrs; see do_read_inode() in fs/f2fs/inode.c."""
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR and self.i_inline & F2FS_EXTRA_ATTR:
@@ -140,20 +144,28 @@ class Inode:
             return DEFAULT_INLINE_XATTR_ADDRS
         return 0
 
-    @cached_property
+    @once
     def footer(self) -> dict[str, int]:
         """The node footer's fields."""
         at = len(self.block) - NodeFooter.size
         return dict(zip(_FOOTER_NAMES, _FOOTER.unpack_from(self._buffer, at), strict=True))
 
-    @cached_property
+    @once
     def cached_extent(self) -> tuple[int, int, int]:
         """(fofs, blk_addr, len) of the longest extent, as the inode remembers it."""
         return _EXT.unpack(vars(self)["i_ext"])
 
+    @property
+    def st_blocks(self) -> int:
+        """Blocks of 512 bytes, as stat(2) counts them; see f2fs_getattr()."""
+        blocks = max(0, self.i_blocks - 1) * (self.geo.block_size // 512)
+        if (self.is_file and self.has_inline_data) or self.has_inline_dentry:
+            blocks += -(-self.i_size // 512)  # what lies in the inode
+        return blocks
+
     # -- compression --------------------------------------------------------------------------------------------
 
-    @cached_property
+    @once
     def compressed(self) -> bool:
         """Whether clusters of this file may be compressed."""
         return bool(
@@ -163,7 +175,7 @@ class Inode:
             and "i_compress_flag" in self.extra
         )
 
-    @cached_property
+    @once
     def cluster_size(self) -> int:
         """Blocks in a cluster of a compressed file; 1 for others."""
         if not self.compressed:
@@ -175,7 +187,7 @@ class Inode:
 
     # -- addresses ----------------------------------------------------------------------------------------------
 
-    @cached_property
+    @once
     def addrs_per_inode(self) -> int:
         """How many addresses this inode holds itself."""
         count = self.geo.addrs_per_inode - self.extra_isize // 4 - self.inline_xattr_addrs
@@ -183,7 +195,7 @@ class Inode:
             raise Corrupt(self._where(), "extra attributes and inline xattrs overlap")
         return count - count % self.cluster_size
 
-    @cached_property
+    @once
     def addrs_per_block(self) -> int:
         """How many addresses each of its direct nodes holds."""
         count = self.geo.addrs_per_block
@@ -200,6 +212,11 @@ class Inode:
         """i_nid: two direct, two indirect nodes, the double indirect one."""
         start = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
         return self.block[start : start + 20].view("<u4")
+
+    @property
+    def maps_alone(self) -> bool:
+        """Whether no further node maps blocks of the file."""
+        return not any(_NIDS.unpack_from(self._buffer, INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode))
 
     @property
     def rdev(self) -> tuple[int, int]:

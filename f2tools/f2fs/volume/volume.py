@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +50,7 @@ SYMLINKS_FOLLOWED = 40
 SCAN_ENTRIES = 1024  # of a directory, whose inodes are held at a time
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A name in a directory and the inode behind it, or what is wrong with that."""
 
     dentry: Dentry
@@ -384,16 +383,17 @@ class File:
         size = self.volume.geo.block_size
         times = (inode.atime_ns, inode.mtime_ns, inode.ctime_ns)
         rdev = os.makedev(*inode.rdev) if inode.kind in ("char", "block") else 0
-        length = inode.i_size
-        if inode.kind == "symlink" and inode.encrypted:  # as fscrypt_symlink_getattr() counts it
-            length = len(self.readlink())
-        head = (inode.i_mode, inode.ino, 0, inode.i_links, inode.i_uid, inode.i_gid, length)
+        head = (inode.i_mode, inode.ino, 0, inode.i_links, inode.i_uid, inode.i_gid, self.st_size)
         seconds = tuple(t // 1_000_000_000 for t in times)
         floats = tuple(t / 1e9 for t in times)
-        blocks = max(0, inode.i_blocks - 1) * (size // 512)
-        if (inode.is_file and inode.has_inline_data) or inode.has_inline_dentry:
-            blocks += -(-inode.i_size // 512)  # as f2fs_getattr() counts what lies in the inode
-        return os.stat_result((*head, *seconds, *floats, *times, size, blocks, rdev))
+        return os.stat_result((*head, *seconds, *floats, *times, size, inode.st_blocks, rdev))
+
+    @property
+    def st_size(self) -> int:
+        """The size as stat(2) tells it: of an encrypted symbolic link, that of what it shows."""
+        if self.inode.encrypted and self.inode.kind == "symlink":  # as fscrypt_symlink_getattr() counts it
+            return len(self.readlink())
+        return self.inode.i_size
 
     def encryption_context(self) -> bytes | None:
         """The fscrypt context; None where the file is not encrypted."""

@@ -63,7 +63,8 @@ def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
     """All attributes of an inode as they lie on the disk."""
     if not inode.i_xattr_nid and not inode.inline_xattr_area.size:
         return []
-    return list(parse_xattrs(raw_xattrs(nodes, inode), Where(ino=inode.ino)))
+    area = raw_xattrs(nodes, inode)
+    return list(parse_xattrs(area, Where(ino=inode.ino))) if has_xattrs(area) else []
 
 
 def visible_xattrs(nodes: NodeReader, inode: Inode) -> dict[str, bytes]:
