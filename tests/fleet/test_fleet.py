@@ -127,6 +127,10 @@ def test_processes_of_its_own_give_the_same_bytes(
     assert (done.returncode, done.stderr) == (1, "")
     assert f"{len(fleet)} targets" in done.stdout
     assert both_tables(out) == expected
+    schema = pq.read_schema(out)
+    wanted = {"target": "string", "ok": "bool", "errors": "int64", "warnings": "int64", "reason": "string"}
+    assert {name: str(schema.field(name).type) for name in wanted} == wanted
+    assert len(rows(out)) == len(fleet)
 
 
 def worker_pids(address: str) -> list[int]:

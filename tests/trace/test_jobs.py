@@ -8,9 +8,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from f2tools.blktrace.ahead import StreamAhead
+from f2tools.blktrace.ranges import PIECE, cuts_of
 from f2tools.blktrace.sources import open_trace
 from f2tools.errors import DeviceError
 from f2tools.trace.analyze import AnalysisRequest, analyze
@@ -95,3 +97,51 @@ def test_who_stops_reading_leaves_no_process(tmp_path: Path) -> None:
     next(windows)
     windows.close()  # type: ignore[attr-defined]
     assert not StreamAhead._open
+
+
+RECORD = np.dtype([
+    ("magic", "<u4"), ("sequence", "<u4"), ("time", "<u8"), ("sector", "<u8"), ("bytes", "<u4"), ("action", "<u4"),
+    ("pid", "<u4"), ("device", "<u4"), ("cpu", "<u4"), ("error", "<u2"), ("pdu_len", "<u2"),
+])  # fmt: skip
+
+
+def long_enough_to_be_cut(directory: Path) -> Path:
+    """Writes of 4 KiB on two CPUs, each queued, issued and completed; as long as a trace that is cut."""
+    count = 3 * PIECE // (3 * RECORD.itemsize)
+    random = np.random.default_rng(3)
+    start, sector = np.arange(count) * 20_000 + 1_000, random.integers(0, 1 << 20, count) * 8
+    for cpu in range(2):
+        mine = np.flatnonzero(np.arange(count) % 2 == cpu)
+        parts = []
+        for op, shift, later in ((1, 4, 0), (7, 6, 3_000), (8, 7, 90_000)):  # Q, D, C and their categories
+            part = np.zeros(len(mine), RECORD)
+            part["action"] = (WRITE | 1 << shift) << 16 | op
+            part["time"], part["sector"] = start[mine] + later, sector[mine]
+            parts.append(part)
+        every = np.concatenate(parts)
+        every = every[np.argsort(every["time"], kind="stable")]
+        every["magic"], every["bytes"], every["pid"], every["device"], every["cpu"] = 0x65617407, 4096, 77, 8 << 20, cpu
+        every["sequence"] = np.arange(1, len(every) + 1)
+        every.tofile(directory / f"long.blktrace.{cpu}")
+    return directory / "long"
+
+
+def printed(path: Path, *words: str) -> bytes:
+    """What `trace analyze --json` prints; it has no field of time taken or memory used."""
+    command = ["f2tools", "trace", "analyze", path, "--json", *words]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout
+
+
+def test_two_calls_print_the_same_with_jobs_and_without(tmp_path: Path) -> None:
+    cut = long_enough_to_be_cut(tmp_path)
+    cuts = cuts_of(open_trace(str(cut)).files)
+    assert cuts is not None
+    assert cuts.pieces > 1
+    alone = printed(cut)
+    assert json.loads(alone)["writes"]["requests"] == 3 * PIECE // (3 * RECORD.itemsize)
+    assert printed(cut, "--jobs", "2") == alone
+    for name in ("f2fs-varmail", "nilfs2-randwrite"):
+        prefix = traces.unpacked(name, tmp_path)
+        assert printed(prefix, "--jobs", "2") == printed(prefix)
