@@ -55,7 +55,7 @@ OPTIONS = (
     click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
                  help="The chance in the load; the same seed gives the same numbers on the engine."),
     click.option("--overwrite", is_flag=True, help="Don't ask before DEVICE is overwritten."),
-    click.option("--force", is_flag=True, help="Remove the report of another run from OUT."),
+    click.option("-f", "--force", is_flag=True, help="Remove the report of another run from OUT."),
     click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts at a time.  [one a processor]"),
     click.option("-o", "--output", metavar="OUT",
                  help="A directory for report, figures, numbers and traces; an interrupted run goes on there."),
