@@ -6,17 +6,15 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from f2tools.copyout.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
+from f2tools.f2fs.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.f2fs.volume.volume import File
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.options import human_size
 from f2tools.text import join, printable
-
-if TYPE_CHECKING:
-    from f2tools.f2fs.volume.volume import Volume
 
 _ZEROS = bytes(1 << 16)
 
@@ -272,7 +270,6 @@ def branches(
 def facts(file: File) -> dict[str, Any]:
     """Everything about a file except its content: what the system calls say, and what only the disk knows."""
     from f2tools.dump.manifest import entry_of, errno_of
-    from f2tools.f2fs.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
     from f2tools.f2fs.volume.verity import read_verity
 
     inode = file.inode
