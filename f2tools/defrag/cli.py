@@ -57,7 +57,7 @@ class Where:
     help="Lay the files down one behind the other: by path, small ones first, or as --access-list has them.",
 )
 @click.option("--access-list", metavar="FILE", help="Paths in the order in which they are read at boot, one a line.")
-@click.option("--pinned", is_flag=True, help="Move pinned files too; whoever knows their block addresses must not.")
+@click.option("--pinned", is_flag=True, help="Move pinned files too; not if something knows their block addresses.")
 @click.option("--report", "only_report", is_flag=True, help="Only say how fragmented files and free space are.")
 @click.option("-s", "--start", type=Address(), metavar="BLOCK", help="Move a range of blocks: the first of them.")
 @click.option("-l", "--length", type=Address(), metavar="COUNT", help="How many; 512 if not said.")

@@ -355,7 +355,7 @@ class _Copying:
     # -- directories, links, quota ----------------------------------------------------------------------------------
 
     def _contents(self) -> None:
-        """Copy the blocks that were pointed to: whoever damaged a pointer made it no permission to copy a file."""
+        """Copy the blocks that were pointed to: a damaged pointer must not make it copy a file's content."""
         seen: set[int] = set()
         chosen: list[tuple[int, int, int]] = []
         for ino, place, nid, live in sorted(self._pointed, key=lambda one: not one[3]):

@@ -399,7 +399,7 @@ def timeline(
 @click.option("--format", "form", type=click.Choice(["hashdeep", "md5", "sha1", "sha256", "nsrl"]), default="hashdeep",
               show_default=True, help="md5, sha1 and sha256 are what md5sum and its kin check.")  # fmt: skip
 @click.option("--living", "which", flag_value="live", help="Files that a mount shows only.")
-@click.option("--deleted", "which", flag_value="deleted", help="Deleted files only, of which all is left.")
+@click.option("--deleted", "which", flag_value="deleted", help="Only deleted files whose content is complete.")
 @click.option("-o", "--output", metavar="FILE", help="Write here.  [default: stdout]")
 @known_options
 @click.option("--only-known", is_flag=True, help="Known files only.")

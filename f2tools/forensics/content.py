@@ -136,12 +136,12 @@ class Contents:
         rows = np.concatenate(parts)
         rows = rows[rows["fofs"] < stop]
         written = rows["blkaddr"] != NEW_ADDR
-        promised = rows["fofs"][~written]
+        reserved = rows["fofs"][~written]
         if inode.cluster_size > 1:  # a compressed cluster keeps what it has saved
             heads = rows["fofs"][rows["blkaddr"] == COMPRESS_ADDR]
-            promised = promised[~np.isin(promised // inode.cluster_size, heads // inode.cluster_size)]
+            reserved = reserved[~np.isin(reserved // inode.cluster_size, heads // inode.cluster_size)]
         ranges = [(first, min(count, stop - first)) for first, count in missing]
-        return FileMap(rows[written], ranges, promised.size)
+        return FileMap(rows[written], ranges, reserved.size)
 
     def _rows(self, addrs: NDArray[Any], fofs: int, nid: int) -> NDArray[Any]:
         used = np.flatnonzero(addrs != NULL_ADDR)
@@ -384,7 +384,7 @@ class Contents:
         if over_ns is not None and over_ns >= written + RESTED_NS and not content.map.reserved:
             return None
         if content.map.reserved:
-            return "some blocks were promised and not written yet"
+            return "some blocks were reserved and not written yet"
         return self._written_at_once(life, versions[at], content)
 
     def _written_at_once(self, life: Life, version: InodeVersion, content: Content) -> str | None:

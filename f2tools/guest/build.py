@@ -263,7 +263,7 @@ def _lay_out(root: Path, more: Path | None) -> None:
 def _install(source: Path, target: Path, mode: int | None = None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    # Without the set-uid bit: the files belong to whoever builds, and mount is to stay root's.
+    # Without the set-uid bit: the files belong to the user who builds, and mount must stay root's.
     target.chmod(source.stat().st_mode & 0o777 if mode is None else mode)
 
 

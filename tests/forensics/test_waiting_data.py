@@ -63,7 +63,7 @@ def test_a_file_whose_data_waited_when_its_directory_went(
 ) -> None:
     found = lost_data(tmp_path, before, after)
     assert found.grade == "probable"
-    assert found.reasons == ["some blocks were promised and not written yet"]
+    assert found.reasons == ["some blocks were reserved and not written yet"]
 
 
 def test_an_fdatasync_that_leaves_the_mtime_as_it_was(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ class _Chunks:
 
 
 def unpacked(method: str, raw: bytes, most: int) -> bytes:
-    """A chunk by the compression that is named; ValueError, zlib.error, IndexError where it can't be."""
+    """A chunk by the compression that is named; ValueError, zlib.error, IndexError where it is damaged."""
     name = method.lower()
     if "snappy" in name:
         return snappy(raw, most)

@@ -50,7 +50,7 @@ class Quotas:
     def __init__(self, trees: Mapping[str, QuotaTree], block_size: int, exempt: Iterable[int] = ()) -> None:
         """Trees by kind ("user", "group", "project"); `exempt` are the inodes that nobody is charged for."""
         self.trees = dict(trees)
-        self.privileged = False  # whoever has CAP_SYS_RESOURCE is let through limits
+        self.privileged = False  # limits don't bind a caller with CAP_SYS_RESOURCE
         self._block_size = block_size
         self._exempt = frozenset(exempt)
         self._limited: dict[tuple[str, int], bool] = {}

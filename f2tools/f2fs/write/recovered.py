@@ -1,6 +1,6 @@
 """A volume as a mount would leave it after a crash, for reading: what recovery writes stays in memory.
 
-Whoever looks through this sees one state, whatever the disk holds: files that were open without a name are gone, and
+Through this a reader sees one state, whatever the disk holds: files that were open without a name are gone, and
 what was fsync'ed after the checkpoint is there.
 """
 

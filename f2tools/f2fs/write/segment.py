@@ -2,7 +2,7 @@
 
 Blocks are handed out in two ways (section 2.4 and 2.6 of the paper).  Append logging fills clean segments from start to
 end.  Threaded logging (SSR) fills the holes of dirty segments, and takes over for data when free sections run low.
-Whoever allocates says who will own the blocks, so that nothing here needs to know of nodes or files.
+The caller who allocates says who will own the blocks, so that nothing here needs to know of nodes or files.
 
 Nothing that the last checkpoint still refers to is handed out again before the next one: a block that became invalid
 stays taken until `committed`, and a segment that became empty stays out of the free ones (it is *prefree*).

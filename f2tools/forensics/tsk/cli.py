@@ -167,7 +167,7 @@ def fls(
 @click.option("-h", "skip_holes", is_flag=True, help="Leave holes out, instead of zeros.")
 @click.option("-r", "recover", is_flag=True, help="Taken: what was deleted is brought back anyhow.")
 @click.option("-R", "recover_quietly", is_flag=True, help="The same, and nothing is said of what is missing.")
-@click.option("-s", "slack", is_flag=True, help="Also what stands behind the end in the last block.")
+@click.option("-s", "slack", is_flag=True, help="Also what is after the end in the last block.")
 @_index_option
 def icat(
     image: str, inode: str, skip_holes: bool, recover: bool, recover_quietly: bool, slack: bool,

@@ -531,7 +531,7 @@ def _extra_in(block: NDArray[np.uint8]) -> Any:
 
 
 def _extra_size(block: NDArray[np.uint8]) -> int:
-    """Bytes of extra attributes that an inode's block has; 0 where it says what can't be."""
+    """Bytes of extra attributes that an inode's block has; 0 where the size is impossible."""
     size = int(_extra_in(block)["i_extra_isize"])
     return size if inode_in(block)["i_inline"] & F2FS_EXTRA_ATTR and size <= InodeExtra.size else 0
 
