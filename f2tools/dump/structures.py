@@ -147,8 +147,7 @@ def why_live(packs: tuple[Pack, Pack]) -> str:
     live = choose_pack(packs)
     other = packs[1 - live.index]
     if len(sound) == 1:
-        empty = not other.head.strip(b"\0")
-        reason = "empty, as mkfs leaves it" if empty else "not usable: " + ", ".join(other.problems)
+        reason = "empty, as mkfs leaves it" if other.empty else "not usable: " + ", ".join(other.problems)
         return f"pack {live.index + 1} is the only sound one; pack {other.index + 1} is {reason}"
     if live.cp.checkpoint_ver == other.cp.checkpoint_ver:
         return f"both packs are sound and of version {live.cp.checkpoint_ver:#x}; the first counts"

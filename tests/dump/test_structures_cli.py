@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -15,10 +16,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import f2tools
 from f2tools.cli import main
 from f2tools.dump.cli import COMMANDS
 from f2tools.f2fs.layout import structures
 from tests import images
+from tests.dump.craft import f2
 
 Reference = Callable[[str], images.Reference]
 STRUCTURE_COMMANDS = [name for name, (where, _) in COMMANDS.items() if "structures_cli" in where]
@@ -214,3 +217,22 @@ def test_layout_lists_all_structures_and_explains_each() -> None:
     assert text.startswith("NatEntry (f2fs_nat_entry), 9 bytes: where the node with this nid lives")
     assert json.loads(dump("layout", "inode", "--block-size", "16384", "--json").stdout)["size"] == 16384
     assert "close to it: Summary" in run("layout", "f2fs_summry").stderr
+
+
+def test_a_checkpoint_pack_that_cannot_be_read_is_told_and_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = images.reference("plain").path
+    with f2tools.open(path) as volume:
+        lost = volume.pack.blkaddr * volume.geo.block_size  # the newest state of all
+    real = os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        if offset == lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    done = f2("dump", "info", path)
+    assert "is not usable: can't be read: " in done.err
+    assert "empty, as mkfs leaves it" not in done.text
+    assert f"reading at offset {lost:#x} failed: Input/output error" in done.err
+    assert "not usable: can't be read" in done.text

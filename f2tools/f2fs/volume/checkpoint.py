@@ -35,7 +35,7 @@ class Pack:
     index: int
     blkaddr: int
     cp: Checkpoint
-    head: bytes  # head block and payload blocks, one after the other
+    head: bytes  # head block and payload blocks, one after the other; nothing where they can't be read
     crc: int
     problems: tuple[str, ...]
     sit_bitmap: NDArray[np.bool_] = field(repr=False)  # a bit per SIT block: True where the second copy is live
@@ -44,6 +44,11 @@ class Pack:
     @property
     def valid(self) -> bool:
         return not self.problems
+
+    @property
+    def empty(self) -> bool:
+        """Whether it was read and nothing is there, as mkfs leaves the second one."""
+        return bool(self.head) and not self.head.strip(b"\0")
 
     @property
     def unmounted(self) -> bool:

@@ -95,7 +95,7 @@ class Volume:
             missing = end - self.device.size_bytes
             self.warnings.append(f"the image is cut off: {missing} bytes of the volume are missing at its end")
         for pack in self.packs:
-            if not pack.valid and pack.cp.checkpoint_ver:
+            if not pack.valid and (pack.cp.checkpoint_ver or not pack.head):
                 self.warnings.append(f"checkpoint pack {pack.index + 1} is not usable: {', '.join(pack.problems)}")
         if self.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):
             self.warnings.append("the volume was marked as in need of a check")
