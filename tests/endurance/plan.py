@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.endurance import fsx, images, injected, kernel, lost_blocks, machine, power
+from tests.endurance import fsx, images, injected, kernel, lost_blocks, machine, parsers, power
 from tests.endurance.campaign import Campaign
 
 CAMPAIGNS: tuple[Campaign, ...] = (
@@ -18,6 +18,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     kernel.CRASHED,
     lost_blocks.LOST,
     machine.MACHINE,
+    parsers.PARSERS,
 )
 
 

@@ -144,14 +144,19 @@ def grown_bytes() -> int:
     return _peak_bytes() - _before_bytes
 
 
+def measure_from_here() -> None:
+    """Count memory from what this process has had until now."""
+    global _before_bytes
+    _before_bytes = _peak_bytes()
+
+
 def in_child(task: Callable[[], list[str]]) -> list[str]:
     """Run a task in a forked process, so that its memory is measured alone; its lines come back."""
-    global _before_bytes
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(reader)
-        _before_bytes = _peak_bytes()
+        measure_from_here()
         lines = ["died"]
         try:
             lines = task()
