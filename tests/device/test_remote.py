@@ -190,9 +190,7 @@ def test_an_export_behind_a_url_gives_the_same_report(name: str, base: str, dire
     assert numbers(done.out) == analysis(directory / "x")
 
 
-def test_a_trace_behind_a_url_is_cut_as_files_are(
-    base: str, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_behind_a_url_is_cut_as_files_are(base: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_analysis, "cuts_of", lambda files: cuts_of(files, 40 << 10))
     joined: list[int] = []
     real = pieces.joined
@@ -233,6 +231,17 @@ def test_a_cache_serves_the_next_command(base: str, directory: Path, log: Path, 
     before = requests(log)
     assert f2("fsck", url, "--cache", tmp_path / "cache", "--json").out == first.out
     assert [answer for answer in requests(log)[len(before) :] if answer[0] == "GET"] == []
+
+
+def test_a_cache_is_not_used_for_a_file_that_has_changed(base: str, directory: Path, tmp_path: Path) -> None:
+    name = directory / "changing.img"
+    said = []
+    for label in ("ONE", "OTHER"):
+        assert f2("mkfs", "-q", name, "--size", "64M", "--label", label, "--force").code == 0
+        os.utime(name, (1_700_000_000 + len(label),) * 2)
+        done = f2("dump", "info", f"{base}/changing.img", "--cache", tmp_path, "--json")
+        said.append(json.loads(done.out)["label"])
+    assert said == ["ONE", "OTHER"]
 
 
 def test_nothing_is_written_to_a_url(base: str, directory: Path) -> None:

@@ -8,6 +8,7 @@ the servers' own files); those in a URL are never shown.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -111,12 +112,22 @@ def open_remote(url: str) -> RemoteDevice:
     """A file that a URL names, for reading; DeviceError where it can't be read."""
     chain, settings = url, {}
     directory = _CACHE.get()
+    fsspec = needed()
     if directory is not None:
         chain = f"blockcache::{url}"
+        if url.startswith(("http://", "https://")):  # of which fsspec thinks that they never change
+            directory = os.path.join(directory, _tried(url, lambda: _state_of(fsspec, url)))
         settings = {"blockcache": {"cache_storage": directory, "check_files": True}}
-    fsspec = needed()
     opened = _tried(url, lambda: _open(fsspec, chain, settings))
     return RemoteDevice(url, *opened)
+
+
+def _state_of(fsspec: Any, url: str) -> str:
+    """A name for the state of a file, by what its server says of it."""
+    system, path = fsspec.core.url_to_fs(url)
+    info = system.info(path)
+    said = [str(info.get(name)) for name in ("size", "ETag", "Last-Modified", "Content-MD5", "Digest")]
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
 def _open(fsspec: Any, url: str, settings: dict[str, Any]) -> tuple[Any, str, Any]:
