@@ -39,13 +39,7 @@ def command_line(*words: str) -> str:
 
 def csv_line(values: Iterable[object]) -> str:
     """A row of a table, without its end: texts in quotes and on one line, none of them a formula; None is empty."""
-    import csv
-
-    row = StringIO()
-    csv.writer(row, lineterminator="", quoting=csv.QUOTE_NONNUMERIC).writerow(
-        _cell(value) if isinstance(value, str) else value for value in values
-    )
-    return row.getvalue()
+    return ",".join(str(value) if isinstance(value, int | float) else _quoted(value) for value in values)
 
 
 def bodyfile_field(text: str) -> str:
@@ -104,6 +98,19 @@ def bar(count: float, most: float, width: int) -> str:
 def _cell(text: str) -> str:
     text = printable(text)
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _quoted(value: object) -> str:
+    """What csv.QUOTE_NONNUMERIC makes of a value that is no plain number, without its state for each row."""
+    if value is None:
+        return '""'
+    if isinstance(value, str):
+        return '"' + _cell(value).replace('"', '""') + '"'
+    import csv
+
+    row = StringIO()
+    csv.writer(row, lineterminator="", quoting=csv.QUOTE_NONNUMERIC).writerow((value,))
+    return row.getvalue()
 
 
 def _ansi(word: str) -> str:

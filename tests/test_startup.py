@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -67,6 +68,12 @@ def test_help_of_the_whole_brings_nothing_heavy() -> None:
     assert ours == {"f2tools", *(f"f2tools.{name}" for name in light)}
     more = loaded - modules_of("--nothing")
     assert len(more) <= MORE_THAN_CLICK, sorted(more)
+
+
+def test_a_check_of_a_sound_volume_loads_no_masked_arrays(tmp_path: Path) -> None:
+    image = str(tmp_path / "small.img")
+    modules_of("mkfs", "-q", image, "--size", "64M")
+    assert "numpy.ma" not in modules_of("fsck", image)
 
 
 @pytest.mark.parametrize("path", [path for path, _ in COMMANDS if path], ids=NAMES[1:])

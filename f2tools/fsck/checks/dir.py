@@ -218,7 +218,8 @@ def _too_deep(tree: Tree, but: list[int]) -> Iterator[Finding]:
     table, geo = tree.scan.inodes, tree.scan.geo
     inline = table["inline"] & F2FS_INLINE_DENTRY != 0
     rows = np.flatnonzero(tree.is_dir & ~inline & (table["depth"] > 1) & (table["last"] >= 0))
-    rows = rows[~np.isin(rows, but)]
+    if but:
+        rows = rows[~np.isin(rows, but)]
     sizes = np.minimum(table["size"][rows] // np.uint64(geo.block_size), np.uint64(1 << 40)).astype(np.int64)
     last = np.maximum(sizes - 1, table["last"][rows])
     level, _ = _level_and_fit(last, np.zeros(rows.size, np.int64), table["dir_level"][rows].astype(np.int64))

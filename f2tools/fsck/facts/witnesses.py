@@ -40,6 +40,8 @@ def outvoted_kinds(tree: Reach) -> dict[int, int]:
     doubted |= {row for row in (tree.root,) if row >= 0 and not tree.is_dir[row]}
     doubted |= {int(row) for row in tree.quota if kinds[row] != stat.S_IFREG}
     some = np.array(sorted(row for row in doubted if not blank[row])[:MOST_JUDGED], np.int64)
+    if not some.size:  # nearly always; what follows loads numpy's masked arrays
+        return {}
     parents = set(np.intersect1d(scan.inode_nids[some], scan.inodes["pino"]).tolist())
     found: dict[int, int] = {}
     for row in some.tolist():
