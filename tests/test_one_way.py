@@ -267,3 +267,9 @@ def test_n_f_and_h_mean_the_same_in_every_command_and_its_help_says_so() -> None
                 assert re.search(rf"^  {letter}, {long} ", page, re.M), name
             else:
                 assert letter not in options, (name, letter)
+
+
+def test_a_server_that_is_named_twice_is_named_alike(image: Path, tmp_path: Path) -> None:
+    with pytest.raises(F2fsError, match="contradict each other") as told:
+        raised(run("mount", image, tmp_path, "--server", "direct", "-o", "ro,server=pyfuse3"))
+    assert told.value.exit_code == 2

@@ -55,7 +55,11 @@ CHOICES: dict[str, dict[str, object]] = {
 
 
 def with_server_word(words: Iterable[str], server: str | None) -> list[str]:
-    """The words of every -o, and with them what --server says."""
+    """The words of every -o, and with them what --server says; Usage where the two contradict each other."""
+    words = list(words)
+    said = {word for text in words for word in text.split(",") if word.startswith("server=")}
+    if server is not None and said - {f"server={server}"}:
+        raise Usage(f"--server {server} and -o {','.join(sorted(said))} contradict each other")
     return [*words, *([] if server is None else [f"server={server}"])]
 
 

@@ -72,7 +72,7 @@ def test_what_is_no_volume_ends_with_8_and_the_commands_of_f2fs_name_what_they_m
         done = f2(*words, image)
         assert done.code != 0
         assert "Direct Flash File System" in done.err, words
-    assert "f2tools dffs dump info" in f2("dump", "info", image).err
+    assert "f2tools dffs fsck" in f2("dump", "info", image).err
 
 
 def test_what_a_power_cut_left_is_told_put_in_order_on_request_and_taken_back(tmp_path: Path) -> None:

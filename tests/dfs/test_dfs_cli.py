@@ -197,7 +197,7 @@ def test_the_commands_of_f2fs_name_what_they_met_and_leave_it_alone(tmp_path: Pa
         done = f2(*words, f"{image}:/a" if words == ["rm"] else image)
         assert done.code != 0
         assert "DFS (Direct File System)" in done.err, words
-    assert "f2tools dfs dump info" in f2("dump", "info", image).err
+    assert "f2tools dfs fsck" in f2("dump", "info", image).err
     assert image.read_bytes() == before
 
 
