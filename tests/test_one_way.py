@@ -273,3 +273,10 @@ def test_a_server_that_is_named_twice_is_named_alike(image: Path, tmp_path: Path
     with pytest.raises(F2fsError, match="contradict each other") as told:
         raised(run("mount", image, tmp_path, "--server", "direct", "-o", "ro,server=pyfuse3"))
     assert told.value.exit_code == 2
+
+
+def test_a_scheduler_that_is_no_address_is_refused_for_small_traces_too(tmp_path: Path) -> None:
+    (tmp_path / "trace.blktrace.0").write_bytes(b"")
+    with pytest.raises(F2fsError, match="is no address") as told:
+        raised(run("trace", "analyze", tmp_path / "trace", "--scheduler", "nonsense"))
+    assert told.value.exit_code == 2
