@@ -184,7 +184,7 @@ class Mapper:
         """Reserve a block for each of these file blocks that has none: how many; ENOSPC or EDQUOT before anything."""
         holes = fofs[self.get(inode, fofs) == NULL_ADDR]
         if holes.size:
-            needed = self.nodes_needed(inode, int(holes[0]), int(holes[-1]) + 1)
+            needed = self._nodes_for(inode, holes)
             self._space.require(holes.size + needed)
             made: list[NodePlace] = []
             try:
@@ -200,6 +200,15 @@ class Mapper:
             self.put(inode, holes, NEW_ADDR)
             self._nodes.touch(inode)
         return holes.size
+
+    def _nodes_for(self, inode: LiveInode, fofs: NDArray[np.int64]) -> int:
+        """At most so many nodes are needed for these file blocks; those of the widest gap between two don't count."""
+        needed = self.nodes_needed(inode, int(fofs[0]), int(fofs[-1]) + 1)
+        if needed and fofs.size > 1:
+            after = int(np.argmax(np.diff(fofs))) + 1
+            parts = (fofs[:after], fofs[after:])
+            needed = min(needed, sum(self.nodes_needed(inode, int(p[0]), int(p[-1]) + 1) for p in parts))
+        return needed
 
     # -- giving back ----------------------------------------------------------------------------------------------
 
