@@ -15,12 +15,13 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.copyout.making import byte_ranges
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError
-from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, NULL_ADDR
 from f2tools.f2fs.layout.file_type import kind_of_mode, mode_of_type
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
@@ -298,16 +299,24 @@ class _Judge:
         """(first file block, count) of the holes within a span of a file."""
         if inode.has_inline_data or inode.has_inline_dentry:
             return
-        first, end = span[0], min(sum(span), -(-inode.i_size // self._size))
-        for at in range(first, end, _SPAN):
-            count = min(_SPAN, end - at)
+        at, end = span[0], min(sum(span), -(-inode.i_size // self._size))
+        with suppress(*DEFECTS):
+            for first, addresses in self._volume.data.spans(inode, at, end):
+                start, stop = max(first, at), min(first + addresses.size, end)
+                if start > at:
+                    yield at, start - at
+                yield from _zeros(start, addresses[start - first : stop - first])
+                at = max(stop, at)
+            if at < end:
+                yield at, end - at
+            return
+        for start in range(at, end, _SPAN):  # a node is damaged: what lies beside it is there all the same
+            count = min(_SPAN, end - start)
             try:
-                missing = self._volume.data.addresses(inode, at, count) == 0
+                addresses = self._volume.data.addresses(inode, start, count)
             except DEFECTS:
-                missing = np.ones(count, np.bool_)
-            edges = np.flatnonzero(np.diff(np.concatenate(([False], missing, [False])).astype(np.int8)))
-            for low, high in edges.reshape(-1, 2).tolist():
-                yield at + low, high - low
+                addresses = np.zeros(count, np.uint32)
+            yield from _zeros(start, addresses)
 
     def _bytes_there(self, inode: Inode, cut_off: int) -> int:
         """Bytes of a file that are mapped to blocks of the image."""
@@ -342,6 +351,13 @@ class _Judge:
     def _path(self, ino: int) -> str | None:
         """The path of an inode now."""
         return self._last.path_of(ino)
+
+
+def _zeros(first: int, addresses: NDArray[np.uint32]) -> Iterator[tuple[int, int]]:
+    """(first file block, count) of the runs of blocks without an address; `first` is the block of the first address."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], addresses == NULL_ADDR, [False])).astype(np.int8)))
+    for low, high in edges.reshape(-1, 2).tolist():
+        yield first + low, high - low
 
 
 def _type_of(file_type: int) -> str:

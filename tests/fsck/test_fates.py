@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from f2tools.f2fs.volume.node import NodeReader
 from tests.dump.craft import f2
 from tests.fsck.craft import Patient
 from tests.fsck.test_salvage import contents
@@ -175,3 +176,17 @@ def _main() -> None:
 
 if __name__ == "__main__":
     _main()
+
+
+def test_the_holes_of_a_file_of_terabytes_are_found_in_one_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = Patient("base", tmp_path)
+    nid = int(p.vol.path("/sparse/last").inode.nids[-1])
+    p.write(p.vol.nodes.address(nid) * p.size, bytes(p.size))
+    p.close()
+    read, reads = NodeReader.read, []
+    monkeypatch.setattr(NodeReader, "read", lambda *given: reads.append(given) or read(*given))
+    done = f2("fsck", "--salvage", tmp_path / "out", p.path)
+    assert "only partly: /sparse/last: " in done.text
+    assert len(reads) < 1000, "each 256 MiB of the hole were looked for from the inode on"
