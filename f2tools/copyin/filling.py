@@ -12,6 +12,7 @@ from typing import Protocol
 from f2tools.copyin.source import SourceEntry, SourceError, Tree, checked, read_directory, shown
 from f2tools.copyin.source_tar import read_tar
 from f2tools.errors import Usage
+from f2tools.text import printable
 
 PIECE = 1 << 20
 
@@ -103,11 +104,6 @@ class _Filling:
             do(entry)
         except OSError as error:
             name = shown(entry.path)
-            if error.errno == errno.ENOSPC and entry.xattrs:
-                raise Usage(
-                    f"{name}: the volume is full, or the inode has no room for its extended attributes; a larger "
-                    "--size, or --no-xattrs, helps"
-                ) from None
             if error.errno == errno.ENOSPC:
                 raise Usage(f"{name}: the volume is full; choose a larger --size") from None
             if error.errno == errno.EFBIG:
@@ -139,7 +135,15 @@ class _Filling:
     def describe(self, ino: int, entry: SourceEntry) -> None:
         """Set the attributes of a file."""
         for name, value in entry.xattrs.items():
-            self.volume.setxattr(ino, name, value)
+            try:
+                self.volume.setxattr(ino, name, value)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                what = f"the attribute {printable(name)} of {len(value)} bytes"
+                raise Usage(
+                    f"{shown(entry.path)}: its inode has no room for {what}; --no-xattrs leaves extended attributes out"
+                ) from None
         atime = entry.mtime_ns if entry.atime_ns is None else entry.atime_ns
         self.volume.setattr(ino, stat.S_IMODE(entry.mode), entry.uid, entry.gid, atime, entry.mtime_ns, entry.ctime_ns)
 
