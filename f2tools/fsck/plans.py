@@ -48,7 +48,6 @@ class SetFeature(RepairPlan):
     extra_attr: bool
 
 
-@dataclass(frozen=True, slots=True)
 class SetEncoding(RepairPlan):
     """Set the encoding of casefolded names to the only one in use."""
 
@@ -61,14 +60,12 @@ class ClearQuotaIno(RepairPlan):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
 class ClearRecords(RepairPlan):
     """Forget the errors that a kernel recorded."""
 
     name: ClassVar[str] = "clear-records"
 
 
-@dataclass(frozen=True, slots=True)
 class Lengthen(RepairPlan):
     """Make a file as long as the volume again, with zeros at its end."""
 
@@ -148,7 +145,6 @@ class MoveLog(RepairPlan):
     kind: int
 
 
-@dataclass(frozen=True, slots=True)
 class MoveLogs(RepairPlan):
     """Let all logs go on where their zones allow it."""
 
@@ -182,7 +178,6 @@ class FindNode(RepairPlan):
     nid: int
 
 
-@dataclass(frozen=True, slots=True)
 class JudgeFooter(FindNode):
     """Correct the footer of a node whose summary still names it; else look for the node elsewhere."""
 
@@ -205,7 +200,6 @@ class SetFooter(RepairPlan):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
 class SetFooterOwner(SetFooter):
     """Set a field of a node's footer that says whose the node is."""
 
@@ -249,47 +243,38 @@ class SetField(RepairPlan):
     value: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class SetFieldEarly(SetField):
     """Set a field of an inode that makes readers misread the others."""
 
 
-@dataclass(frozen=True, slots=True)
 class SetFieldLast(SetField):
     """Set a field of an inode that follows from what the volume holds once all else is right."""
 
 
-@dataclass(frozen=True, slots=True)
 class SetLinks(SetField):
     """Look for the names that a file lacks; then set the number of links."""
 
 
-@dataclass(frozen=True, slots=True)
 class SetBlocks(SetField):
     """Look for the blocks that a file lacks; then set i_blocks."""
 
 
-@dataclass(frozen=True, slots=True)
 class ClearFirstAddress(SetField):
     """Clear the address that is reserved in an inode with content of its own."""
 
 
-@dataclass(frozen=True, slots=True)
 class ClearExtent(SetField):
     """Clear the extent that an inode remembers."""
 
 
-@dataclass(frozen=True, slots=True)
 class ClearNodePointers(SetField):
     """Clear the pointers of an inode to nodes that it can't have."""
 
 
-@dataclass(frozen=True, slots=True)
 class ClearClusters(SetField):
     """Clear the addresses of impossible clusters."""
 
 
-@dataclass(frozen=True, slots=True)
 class SetParentName(SetField):
     """Let a file remember its name and directory."""
 
@@ -330,7 +315,6 @@ class Reseal(RepairPlan):
     ino: int
 
 
-@dataclass(frozen=True, slots=True)
 class ReplaceBlank(RepairPlan):
     """Look for an older copy of an inode that is blank; else make it anew from what is left of it, or free it."""
 
@@ -393,7 +377,6 @@ class RebuildMerkleTree(RepairPlan):
     ino: int
 
 
-@dataclass(frozen=True, slots=True)
 class RewriteBlock(RepairPlan):
     """Write a block that can't be read."""
 
@@ -412,14 +395,12 @@ class EntryPlan(RepairPlan):
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
 class FindName(EntryPlan):
     """Look for the name that has the entry's hash; else remove the entry."""
 
     name: ClassVar[str] = "dentry"
 
 
-@dataclass(frozen=True, slots=True)
 class MendName(EntryPlan):
     """Look for the name that has the entry's hash; else change the bytes that a name can't have."""
 
@@ -434,14 +415,12 @@ class SetHash(EntryPlan):
     hash: int
 
 
-@dataclass(frozen=True, slots=True)
 class MarkSlots(EntryPlan):
     """Mark all slots of a name."""
 
     name: ClassVar[str] = "dentry-bits"
 
 
-@dataclass(frozen=True, slots=True)
 class RemoveEntry(EntryPlan):
     """Remove an entry."""
 
@@ -481,14 +460,12 @@ class SetTarget(EntryPlan):
     type: int
 
 
-@dataclass(frozen=True, slots=True)
 class MoveEntry(EntryPlan):
     """Move an entry to the bucket that its hash leads to."""
 
     name: ClassVar[str] = "move-dentry"
 
 
-@dataclass(frozen=True, slots=True)
 class RenameTwin(EntryPlan):
     """Rename the second of two entries with one name, or remove it where both lead to one inode."""
 
@@ -515,12 +492,10 @@ class DropDots(RepairPlan):
     value: int = 1
 
 
-@dataclass(frozen=True, slots=True)
 class FillDirectory(RepairPlan):
     """Look for the blocks of a directory that has none; else give it one with `.` and `..`."""
 
 
-@dataclass(frozen=True, slots=True)
 class RebuildRoot(RepairPlan):
     """Look for an older copy of the root; else make one for all that remember it."""
 

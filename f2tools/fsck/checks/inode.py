@@ -191,8 +191,12 @@ def _bytes_behind_the_end(batch: InodeBatch, files: NDArray[np.bool_]) -> Iterat
     shapes = np.stack([batch.inline_at[rows], batch.inline_size[rows]], axis=1)
     for at, size in np.unique(shapes, axis=0).tolist():
         some = rows[(shapes == (at, size)).all(axis=1)]
-        written = batch.blocks[some, at : at + size] != 0
-        end = np.where(written.any(axis=1), size - np.argmax(written[:, ::-1], axis=1), 0).astype(np.uint64)
+        words = batch.blocks[some, at : at + size].view("<u4")
+        last = words.shape[1] - 1 - np.argmax(words[:, ::-1] != 0, axis=1)
+        word = words[np.arange(some.size), last]
+        # the bytes of the last word that is not zero, up to the last that is not
+        filled = np.sum([word >> shift != 0 for shift in (0, 8, 16, 24)], axis=0)
+        end = np.where(filled != 0, 4 * last + filled, 0).astype(np.uint64)
         length[some] = np.maximum(length[some], end)
     size = batch.head["i_size"]
     yield from _each(batch, length != size, problems.SIZE_BEFORE_BLOCKS, size, length, "i_size", "inside its inode")
