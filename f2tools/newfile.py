@@ -24,6 +24,7 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = _LOOK | os.O_DIRECTORY
 _MOST_LINKS = 40  # as the kernel has it
 _CALLERS = ("SUDO_UID", "PKEXEC_UID")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BEGINNINGS = {"page": b"<!DOCTYPE html>", "svg": b"<?xml", "png": b"\x89PNG", "parquet": b"PAR1"}
 
 
@@ -95,9 +96,11 @@ def replacing(path: str, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
         with open(fd, "w+b") as file:
             yield file
         os.replace(new, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(new)
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            error.filename = path
         raise
 
 

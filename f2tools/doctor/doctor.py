@@ -92,6 +92,8 @@ def _for_files(volume: Volume) -> int:
 
 def _risks(volume: Volume, waiting: int) -> list[str]:
     found: list[str] = []
+    if volume.device.size_bytes < volume.geo.end_blkaddr * volume.geo.block_size:
+        found.append("If what it was copied from still exists, copy it again: no repair brings back what is not there.")
     if waiting:
         found.append(f"{waiting:,} files were saved after the last checkpoint; the next mount brings them back.")
     if volume.cp.ckpt_flags & (CP_ERROR_FLAG | CP_FSCK_FLAG):

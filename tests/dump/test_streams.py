@@ -42,6 +42,12 @@ def test_a_full_disk_is_said_in_a_line(command: str) -> None:
     assert done.stderr == "f2tools: No space left on device: what this command was writing is not whole\n"
 
 
+def test_a_full_disk_is_said_with_the_file_that_has_no_room_there_and_leaves_nothing(tmp_path: Path) -> None:
+    done = shell(f"ulimit -f 64; {{}} -o '{tmp_path}/all files.tar'", "tar")
+    assert (done.returncode, done.stderr) == (1, f"f2tools: {tmp_path}/all files.tar: File too large\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_the_locale_cannot_write_is_written_in_ascii() -> None:
     image = reference("history-a").path
     environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
