@@ -162,7 +162,7 @@ def test_a_copy_is_never_written_over_something(secret: Path, tmp_path: Path) ->
     assert "--force" in done.err
     assert (tmp_path / "copy").read_text() == "precious"
     before = secret.read_bytes()
-    assert f2("dump", "metadata", secret, secret, "--force").code == 2
+    assert f2("dump", "metadata", secret, secret, "--force").code == 1
     assert secret.read_bytes() == before
 
 
