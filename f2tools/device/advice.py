@@ -5,6 +5,9 @@ Nothing that is advised here writes to the device.
 
 from __future__ import annotations
 
+import os
+import stat
+
 from f2tools.device.base import Device
 from f2tools.device.containers.partition import Partition, Slice, holds_f2fs, read_partitions
 from f2tools.device.known import DFFS, DFS, Signature, find_signatures
@@ -102,8 +105,9 @@ def steps(device: Device) -> list[tuple[str, str]]:
         if other.name in UNPACK:
             return [(UNPACK[other.name].format(command_line(name)), "unpacks it; then look at what was in it")]
         is_other = True
-        if other.name in READ_BY:
-            found.append((f"{READ_BY[other.name]} {command_line(name)}", "checks what is there, and writes nothing"))
+        command = _reader(device, other.name)
+        if command:
+            found.append((command, "checks what is there, and writes nothing"))
         if other.name in EXTRACTED_BY:
             found.append((f"{EXTRACTED_BY[other.name]} {command_line(name, '-o', 'DIR')}", "copies all files out"))
     mistake = "if it was made over a volume by mistake: " if is_other else ""
@@ -119,8 +123,29 @@ def _named(device: Device, name: str) -> str:
     lost = f"if it was made over a volume by mistake: {_rescue(device)}"
     if name in OPEN_FIRST:
         return f"it holds {name}; {OPEN_FIRST[name]}; {lost}"
-    look = f"; `{READ_BY[name]} {command_line(device.name)}` looks at it" if name in READ_BY else ""
+    command = _reader(device, name)
+    look = f"; `{command}` looks at it" if command else f"; {READ_BY[name]} looks at it" if name in READ_BY else ""
     return f"it holds {name}{look}; {lost}"
+
+
+def _reader(device: Device, name: str) -> str:
+    """The command that looks at another system; empty where its program can't open what f2tools can.
+
+    Programs of others know neither partitions behind an @ nor URLs nor containers.
+    """
+    program = READ_BY.get(name, "")
+    if program and (program.startswith("f2tools ") or _is_raw(device)):
+        return f"{program} {command_line(device.name)}"
+    return ""
+
+
+def _is_raw(device: Device) -> bool:
+    """Whether the device's name is that of a file with the same bytes, or of a block device."""
+    try:
+        status = os.stat(device.name)
+    except OSError:
+        return False
+    return stat.S_ISBLK(status.st_mode) or status.st_size == device.size_bytes
 
 
 def _rescue(device: Device) -> str:

@@ -88,3 +88,18 @@ def test_a_disk_is_sent_to_its_partitions_and_zeros_to_nothing(tmp_path: Path) -
     assert "nothing but zeros" in f2("doctor", f"{disk}@2").out.decode()
     (tmp_path / "zeros").write_bytes(bytes(1 << 20))
     assert json.loads(f2("doctor", "--json", tmp_path / "zeros").out)["steps"] == []
+
+
+def test_a_program_of_others_is_not_sent_to_a_partition_that_it_cannot_name(tmp_path: Path) -> None:
+    ext4 = bytearray(4 << 20)
+    ext4[1024 + 56 : 1024 + 58] = b"\x53\xef"
+    ext4[1024 + 96] = 0x40  # extents
+    part = struct.pack("<B3xB3xII", 0, 0x83, 1 << 11, 4 << 11)
+    disk, alone = tmp_path / "disk", tmp_path / "alone"
+    disk.write_bytes((bytes(446) + part + bytes(48) + b"\x55\xaa").ljust(1 << 20, b"\0") + ext4)
+    alone.write_bytes(ext4)
+    there = json.loads(f2("doctor", "--json", alone).out)
+    assert there["steps"][0]["command"] == f"e2fsck -fn {alone}"
+    there = json.loads(f2("doctor", "--json", f"{disk}@1").out)
+    assert "e2fsck -fn looks at it" in there["what"][0]
+    assert all(step["command"].startswith("f2tools ") for step in there["steps"])
