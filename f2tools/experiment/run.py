@@ -42,6 +42,7 @@ from f2tools.version import __version__
 STEPS = 1000  # of the progress bar, for a part of weight 1
 LOOK_SECONDS = 0.5
 ASKED = "asked.json"
+_MORE = ("experiments", "fs")  # of what is asked, lists that a later run may make longer
 OURS = (ASKED, "parts", "traces", "figures", "report.html", "report.json")
 STOP_SECONDS = 20  # that a worker may take to clear up
 PR_SET_PDEATHSIG = 1
@@ -78,7 +79,9 @@ class Store:
             raise Usage(f"{directory}: {strange[0]} in it is not of a report; a report has a directory of its own")
 
     def begin(self, experiments: list[Experiment], setting: Setting, force: bool = False) -> None:
-        """Taken where the directory has what was found when something else was asked for; `force` removes that."""
+        """Taken where the directory has what was found when something else was asked for; `force` removes that, but
+        nothing that isn't known to be a report.
+        """
         if self.directory is None:
             return
         self._lock = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -113,19 +116,25 @@ class Store:
             self._lock = None
 
     def _asked_before(self) -> Numbers | None:
-        """What was asked for when the directory was written to; an empty one where that can't be told."""
+        """What was asked for when the directory was written to; None for an empty one, Taken where it doesn't say."""
         assert self.directory is not None
         if not os.listdir(self.directory):
             return None
         try:
             kept = json.loads((self.directory / ASKED).read_text())
-        except (OSError, ValueError):
-            return {}
-        return kept if isinstance(kept, dict) else {}
+            told = all(all(isinstance(one, str) for one in kept[name]) for name in _MORE)
+        except (OSError, ValueError, LookupError, TypeError):
+            kept, told = {}, False
+        if not told:
+            raise Taken(
+                f"{self.directory}: no {ASKED} in it says that it is a report, so nothing in it is replaced;"
+                " give another directory"
+            )
+        return kept
 
     def _remove(self) -> None:
         assert self.directory is not None
-        for name in OURS:
+        for name in reversed(OURS):  # what says that it is a report goes last
             path = self.directory / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -169,16 +178,13 @@ class Store:
 
 def _goes_on(before: Numbers, asked: Numbers) -> bool:
     """Whether a report of what was asked for before becomes one of what is asked now: of the same, or of more."""
-    more = ("experiments", "fs")
-    return {name for name in asked if before.get(name) != asked[name]} <= set(more) and all(
-        set(before[name]) <= set(asked[name]) for name in more
+    return {name for name in asked if before.get(name) != asked[name]} <= set(_MORE) and all(
+        set(before[name]) <= set(asked[name]) for name in _MORE
     )
 
 
 def _in_words(asked: Numbers) -> str:
     """What was asked for, as in the options."""
-    if not asked:
-        return "a run that can't be told"
     names = asked.get("experiments", [])
     what = names[0] if len(names) == 1 else f"{len(names)} experiments"
     said = f"{what} --scale {asked.get('scale')} --on {asked.get('on')} --seed {asked.get('seed')}"

@@ -168,6 +168,20 @@ def test_a_report_is_not_replaced_by_that_of_another_run_unless_forced(tmp_path:
     assert sorted(path.name for path in (out / "traces").iterdir()) == ["fsync"], "the other run is gone"
 
 
+@pytest.mark.parametrize("asked", [None, "", "[]", '{"scale": "1/512"}', '{"experiments": [[]], "fs": [{}]}'])
+def test_what_is_not_known_to_be_a_report_is_never_removed(asked: str | None, tmp_path: Path) -> None:
+    mine = tmp_path / "out" / "traces" / "sdb.blktrace.0"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"precious")
+    if asked is not None:
+        (tmp_path / "out" / "asked.json").write_text(asked)
+    words = ("experiment", "iozone", "--scale", "1/512", "-o", tmp_path / "out")
+    for force in ((), ("--force",)):
+        refused = f2(*words, *force)
+        assert (refused.code, "no asked.json in it says that it is a report" in refused.err) == (1, True)
+    assert mine.read_bytes() == b"precious"
+
+
 def test_a_run_of_more_goes_on_from_one_of_less_and_two_do_not_write_at_once(tmp_path: Path) -> None:
     def begin(names: str, fs: tuple[str, ...]) -> running.Store:
         store = running.Store(tmp_path / "out")
