@@ -11,6 +11,7 @@ import click
 
 from f2tools.groups import LazyGroup
 from f2tools.options import say_error
+from f2tools.process import settle
 
 TOOLS = {
     "mkfs": ("f2tools.mkfs.cli:mkfs", "Format an image or a device as F2FS."),
@@ -118,6 +119,7 @@ def main() -> None:
 
 def run() -> None:
     """Run the command line; the exit code tells who must act: docs/cli.md begins with what each of them means."""
+    settle()
     _open_what_is_closed()
     _write_what_the_terminal_can()
     _run_as_called()

@@ -30,6 +30,16 @@ else:
     import click
 print(json.dumps(sorted(sys.modules)))
 """
+THREADS = """
+import os, sys
+sys.argv[0] = "f2tools"
+from f2tools.cli import run
+try:
+    run()
+finally:
+    assert "numpy" in sys.modules
+    print(len(os.listdir("/proc/self/task")), file=sys.stderr)
+"""
 
 
 def modules_of(*command: str) -> set[str]:
@@ -64,7 +74,7 @@ def test_help_of_the_whole_brings_nothing_heavy() -> None:
     loaded = modules_of("--help")
     assert not loaded & HEAVY
     ours = {name for name in loaded if name.split(".")[0] == "f2tools"}
-    light = ("cli", "errors", "groups", "options", "sizes", "text", "version")
+    light = ("cli", "errors", "groups", "options", "process", "sizes", "text", "version")
     assert ours == {"f2tools", *(f"f2tools.{name}" for name in light)}
     more = loaded - modules_of("--nothing")
     assert len(more) <= MORE_THAN_CLICK, sorted(more)
@@ -74,6 +84,30 @@ def test_a_check_of_a_sound_volume_loads_no_masked_arrays(tmp_path: Path) -> Non
     image = str(tmp_path / "small.img")
     modules_of("mkfs", "-q", image, "--size", "64M")
     assert "numpy.ma" not in modules_of("fsck", image)
+
+
+def without_a_number_of_threads() -> dict[str, str]:
+    """The environment of somebody who never heard of OpenBLAS."""
+    return {name: value for name, value in os.environ.items() if "_NUM_THREADS" not in name}
+
+
+def test_a_command_starts_no_threads_for_matrices_that_it_has_not(tmp_path: Path) -> None:
+    image = str(tmp_path / "small.img")
+    modules_of("mkfs", "-q", image, "--size", "64M")
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, "fsck", image],
+        capture_output=True, text=True, check=True, env=without_a_number_of_threads(),
+    )  # fmt: skip
+    assert done.stderr == "1\n"
+
+
+def test_the_library_leaves_its_host_its_environment_and_its_collector() -> None:
+    code = "import gc, os; before = dict(os.environ), gc.get_threshold(); import f2tools.cli, f2tools.library; "
+    code += "import f2tools.f2fs.volume.volume; print((dict(os.environ), gc.get_threshold()) == before)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=without_a_number_of_threads()
+    )
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize("path", [path for path, _ in COMMANDS if path], ids=NAMES[1:])

@@ -90,6 +90,21 @@ def test_a_command_that_fails_is_recorded_all_the_same(tmp_path: Path, tools: Pa
     assert "not empty" in again.stderr
 
 
+@pytest.mark.parametrize("given", [None, "3"])
+def test_the_command_that_is_recorded_has_the_threads_that_it_would_have(
+    given: str | None, tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if given:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    said = tmp_path / "said"
+    done = record(tools, device, "-o", tmp_path / "run", "--", "sh", "-c", f"echo $OPENBLAS_NUM_THREADS > {said}")
+    assert done.returncode == 0, done.stderr
+    assert said.read_text() == f"{given or ''}\n"
+
+
 def test_dropped_events_are_said(tmp_path: Path, tools: Path) -> None:
     script = tools / "blktrace"
     script.write_text(script.read_text().replace("dropped 0", "dropped 17"))

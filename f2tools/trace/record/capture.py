@@ -22,6 +22,7 @@ from typing import Any
 from f2tools import newfile
 from f2tools.blktrace.numbers import device_of
 from f2tools.errors import DeviceError, F2fsError, Taken
+from f2tools.process import environment_of_others
 
 STAT_NAMES = (
     "reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms",
@@ -159,7 +160,7 @@ def application_bytes(io: dict[str, int]) -> int | None:
 def run_command(command: list[str], signals: Signals) -> tuple[int, dict[str, int], float]:
     """(exit status, /proc/PID/io, seconds) of a command; its counters have those of its children in them."""
     started = time.monotonic()
-    process = signals.command = subprocess.Popen(command)
+    process = signals.command = subprocess.Popen(command, env=environment_of_others())
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, but not yet reaped
     signals.command = None
     seconds = time.monotonic() - started

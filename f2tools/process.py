@@ -1,0 +1,32 @@
+"""What the command line decides for its own process, and what of that the programs of others don't get.
+
+Nothing here is done by importing f2tools: a program that uses the library keeps its environment and its collector.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+
+# numpy's OpenBLAS starts a thread per core when it is loaded, which costs more than loading numpy; nothing of ours
+# multiplies matrices.  OMP_NUM_THREADS is left alone: pyarrow and numba go by it, and they have work for threads.
+_SETTINGS = {"OPENBLAS_NUM_THREADS": "1"}
+_ours: set[str] = set()
+
+
+def settle() -> None:
+    """Make this process one of a command: no threads for matrices, the collector seldom, a quick end."""
+    for name, value in _SETTINGS.items():
+        if name not in os.environ:
+            os.environ[name] = value
+            _ours.add(name)
+    # A start makes some 50,000 objects that stay; with 700, the collector goes through them some fifty times.
+    gc.set_threshold(100_000)
+    # The interpreter looks twice for cycles when it ends, among all that is gone in a moment anyway.
+    atexit.register(gc.freeze)
+
+
+def environment_of_others() -> dict[str, str]:
+    """The environment for a program that the user named: the user's own."""
+    return {name: value for name, value in os.environ.items() if name not in _ours}
