@@ -306,6 +306,9 @@ def _copy_python(root: Path) -> None:
     for extension in (stdlib / "lib-dynload").glob("*.so"):
         for library in libraries(extension):
             _copy_elf(library, root)
+    # The root disk is read-only: what isn't compiled here is compiled at each start of a program, a second of it.
+    compiling = ["-m", "compileall", "-q", "-s", str(root), "--invalidation-mode", "unchecked-hash"]
+    subprocess.run([PYTHON, *compiling, str(root / str(stdlib)[1:])], check=False, stdout=subprocess.DEVNULL)
 
 
 # ---- modules and initramfs ----------------------------------------------
