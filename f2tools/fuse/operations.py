@@ -189,7 +189,7 @@ class Handlers(Answers):
             # the write itself must take the bits away, not the kernel's writing back later
             direct = bool(ctx.uid and privileged(self.files.attributes(ino).mode))
         handle = pyfuse3.FileHandleT(self.opened(ino, flags, ctx.uid))
-        return FileInfo(fh=handle, keep_cache=not direct, direct_io=direct)
+        return FileInfo(fh=handle, keep_cache=self.keeps_pages and not direct, direct_io=direct)
 
     @answering
     def read(self, fh: int, off: int, size: int) -> bytes:

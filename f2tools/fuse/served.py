@@ -48,6 +48,8 @@ class Served:
         self._running: dict[int, int] = {}  # ino -> how often it was opened to be run
         self._updates_atime = files.writable and options.atime != "noatime"
         self._relatime = options.atime == "relatime"
+        # of a read from pages that it has kept, the kernel tells nothing
+        self.keeps_pages = not (self._updates_atime and options.atime == "strictatime")
         self._plain = options.uid is None and options.gid is None and not options.umask
         self._said: set[str] = set()
         self.when_connected: Callable[[], None] | None = None

@@ -219,6 +219,19 @@ def test_times_stay_what_they_were_when_a_cache_is_written_back_later(tmp_path: 
 
 
 @both_servers
+def test_with_strictatime_each_reading_of_a_file_is_noted(tmp_path: Path, server: str) -> None:
+    image = fresh(tmp_path, "--size 64M")
+    with mounted(image, tmp_path / "m", "-o", "strictatime", server=server) as mount:
+        path = mount.directory / "file"
+        path.write_bytes(b"x" * 5000)
+        for _ in range(2):  # the second time the kernel has its pages
+            os.utime(path, ns=(10**18, 10**18))
+            path.read_bytes()
+            assert path.stat().st_atime_ns > 10**18
+    judge(image)
+
+
+@both_servers
 def test_flags_that_the_kernel_can_not_see_are_obeyed(tmp_path: Path, server: str) -> None:
     image = fresh(tmp_path)
     with writable(image) as volume:

@@ -41,7 +41,7 @@ class Content(Answers):
                 refuse(errno.ETXTBSY)
             self.files.truncate(ino, 0)
             self.strip(ino, bool(how & FUSE_OPEN_KILL_SUIDGID))
-        return OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE)
+        return OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE if self.keeps_pages else 0)
 
     def release(self, asked: Asked) -> bytes:
         self.closed(RELEASE_IN.unpack_from(asked.body)[0])
