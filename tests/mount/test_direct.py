@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import hashlib
+import mmap
 import os
 import shutil
 import stat
@@ -327,6 +328,46 @@ def test_a_request_carries_a_mebibyte(tmp_path: Path) -> None:
             os.close(fd)
         assert hashlib.sha256((mount.directory / "file").read_bytes()).digest() == hashlib.sha256(data).digest()
     judge(image)
+
+
+class Aio(ctypes.Structure):
+    """struct iocb of linux/aio_abi.h."""
+
+    _fields_ = [("data", ctypes.c_uint64), ("key", ctypes.c_uint32), ("rw_flags", ctypes.c_uint32),
+                ("opcode", ctypes.c_uint16), ("prio", ctypes.c_int16), ("fd", ctypes.c_uint32),
+                ("buf", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("offset", ctypes.c_int64),
+                ("reserved", ctypes.c_uint64), ("flags", ctypes.c_uint32), ("resfd", ctypes.c_uint32)]  # fmt: skip
+
+
+def test_pages_that_are_read_beside_an_asynchronous_direct_write_do_not_stay_old(tmp_path: Path) -> None:
+    size, system = 640 << 10, ctypes.CDLL(None, use_errno=True).syscall
+    setup, destroy, get_events, submit = 206, 207, 208, 209  # numbers of system calls of x86-64
+    buffer = mmap.mmap(-1, size)
+    with direct(fresh(tmp_path, "--size 64M"), tmp_path) as mount:
+        path = mount.directory / "file"
+        path.write_bytes(bytes(size))
+        fd, reading = os.open(path, os.O_RDWR | os.O_DIRECT), os.open(path, os.O_RDONLY)
+        program = f"import os, sys\nwhile True: os.pread(os.open(sys.argv[1], 0), {size}, 0); os.close(3)"
+        readers = [subprocess.Popen([sys.executable, "-S", "-c", program, path]) for _ in range(2)]
+        context = ctypes.c_ulong()
+        assert system(setup, 4, ctypes.byref(context)) == 0
+        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        request = Aio(opcode=1, fd=fd, buf=address, bytes=size)
+        event = ctypes.create_string_buffer(32)
+        try:
+            for number in range(1, 200):
+                wanted = bytes([number]) * size
+                buffer[:] = wanted
+                assert system(submit, context, 1, ctypes.byref(ctypes.pointer(request))) == 1
+                assert system(get_events, context, 1, 1, event, None) == 1
+                assert os.pread(reading, size, 0) == wanted, f"old bytes after write {number}"
+        finally:
+            for reader in readers:
+                reader.kill()
+                reader.wait()
+            system(destroy, context)
+            os.close(fd)
+            os.close(reading)
 
 
 def test_extended_attributes_are_created_and_replaced_as_asked(tmp_path: Path) -> None:

@@ -46,9 +46,10 @@ MOST_BYTES = 1 << 20  # of one read or write
 PLAIN_BYTES = 32 * PAGE  # where the kernel can't be told how much
 FIRST_SECONDS = 10.0  # a kernel that says nothing for so long after the mount says nothing at all
 IN_BACKGROUND = 64  # requests of the kernel's own, such as reading ahead
+# Not ASYNC_DIO: with that the kernel leaves old pages where a file is read while it is written by O_DIRECT and AIO.
 WANTED = (
     Init.ASYNC_READ | Init.ATOMIC_O_TRUNC | Init.EXPORT_SUPPORT | Init.BIG_WRITES | Init.DONT_MASK | Init.HAS_IOCTL_DIR
-    | Init.DO_READDIRPLUS | Init.READDIRPLUS_AUTO | Init.ASYNC_DIO | Init.PARALLEL_DIROPS | Init.POSIX_ACL
+    | Init.DO_READDIRPLUS | Init.READDIRPLUS_AUTO | Init.PARALLEL_DIROPS | Init.POSIX_ACL
     | Init.MAX_PAGES | Init.CACHE_SYMLINKS | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT | Init.INIT_EXT
 )  # fmt: skip
 NEEDED = Init.ATOMIC_O_TRUNC | Init.POSIX_ACL | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT
