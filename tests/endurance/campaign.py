@@ -32,6 +32,7 @@ class Outcome:
     done: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
+    said: dict[str, str] = field(default_factory=dict)  # how each case with a name of its own ended
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tests.images import ROOT
 
 HERE = Path(__file__).parent
 RESULTS, FINDINGS = HERE / "results.json", HERE / "findings.json"
+CASES = HERE / "cases.json"  # campaign -> case -> how it ended the last time, and on which commit
 PAGE = ROOT / "docs" / "endurance.md"
 HEAD = """# Endurance
 
@@ -53,7 +54,8 @@ def numbers(text: str) -> set[int]:
 def add_results(directory: Path) -> None:
     """Add what lies in .cache/endurance to results.json; what is known there of a commit is not counted twice."""
     rows = {(row["campaign"], row["commit"]): row for row in json.loads(RESULTS.read_text())}
-    for where in sorted(directory.iterdir()):
+    cases = json.loads(CASES.read_text())
+    for where in sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime):
         if where.name.endswith("-changed") or not where.is_dir():
             continue
         for line in records(where):
@@ -70,21 +72,30 @@ def add_results(directory: Path) -> None:
             row["done"] += line["done"]
             row["counts"] = dict(sorted((Counter(row["counts"]) + Counter(line["counts"])).items()))
             row["minutes"] = round(row["minutes"] + line["seconds"] / 60, 2)
+            for case, said in line.get("said", {}).items():
+                cases.setdefault(line["campaign"], {})[case] = [said, where.name]
             if line["found"]:
                 row["found"] = ranges(numbers(row["found"]) | {line["seed"]})
     order = [campaign.name for campaign in CAMPAIGNS]
     kept = sorted(rows.values(), key=lambda row: (order.index(row["campaign"]), row["commit"]))
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+    rows_of = {name: ",\n".join(f"  {json.dumps(case)}: {json.dumps(own[case])}" for case in sorted(own))
+               for name, own in sorted(cases.items())}  # fmt: skip
+    CASES.write_text(
+        "{\n" + ",\n".join(f" {json.dumps(name)}: {{\n{text}\n }}" for name, text in rows_of.items()) + "\n}\n"
+    )
 
 
 def page() -> str:
     """docs/endurance.md."""
     rows = json.loads(RESULTS.read_text())
     notes = json.loads(FINDINGS.read_text())
+    cases = json.loads(CASES.read_text())
     parts = [HEAD, "## What was run\n\n", *_overview(rows), "\n"]
     for campaign in CAMPAIGNS:
         own = [row for row in rows if row["campaign"] == campaign.name]
         parts += _campaign(campaign, own, [note for note in notes["found"] if note["campaign"] == campaign.name])
+        parts += _cases(cases.get(campaign.name, {}))
     parts += ["## What was not reached\n\n", *(f"- {text}\n" for text in notes["not reached"])]
     return "".join(parts)
 
@@ -115,6 +126,20 @@ def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[s
         yield f"- Found ({note['seeds']}): {note['what']} {note['became']}\n"
     if notes:
         yield "\n"
+
+
+def _cases(own: dict[str, tuple[str, str]]) -> Iterable[str]:
+    """How each case ended the last time, those that ended alike together."""
+    if not own:
+        return
+    alike: dict[str, list[str]] = {}
+    for case in sorted(own):
+        alike.setdefault(own[case][0], []).append(case)
+    yield "| how they ended the last time | how many | which |\n| --- | --- | --- |\n"
+    for said in sorted(alike, key=lambda said: (said.partition(":")[0] != "failed", said)):
+        words = said.replace("|", "\\|").replace("<", "&lt;")
+        yield f"| {words} | {len(alike[said])} | {', '.join(alike[said])} |\n"
+    yield "\n"
 
 
 def write_page() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.endurance import fsx, images, injected, kernel, lost_blocks, machine, parsers, power
+from tests.endurance import fsx, images, injected, kernel, lost_blocks, machine, parsers, power, xfstests
 from tests.endurance.campaign import Campaign
 
 CAMPAIGNS: tuple[Campaign, ...] = (
@@ -19,6 +19,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     lost_blocks.LOST,
     machine.MACHINE,
     parsers.PARSERS,
+    xfstests.XFSTESTS,
 )
 
 

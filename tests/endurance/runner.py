@@ -145,7 +145,8 @@ def outcome_line(outcome: Outcome, campaign: Campaign, seed: int, kept: Path) ->
         {"what": one.what[:TOLD], "where": keep(one, campaign, seed, kept if not n else Path(f"{kept}.{n}"))}
         for n, one in enumerate(outcome.found)
     ]
-    return MARK + json.dumps({"done": outcome.done, "counts": dict(outcome.counts), "found": found})
+    line = {"done": outcome.done, "counts": dict(outcome.counts), "found": found}
+    return MARK + json.dumps(line | ({"said": outcome.said} if outcome.said else {}))
 
 
 def keep(found: Found, campaign: Campaign, seed: int, directory: Path) -> str:

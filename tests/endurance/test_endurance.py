@@ -89,6 +89,29 @@ def test_a_write_outside_is_told_of(tmp_path: Path) -> None:
     assert watch.said == [f"open {tmp_path}/bad", f"os.mkdir {tmp_path}/also"]
 
 
+def test_each_case_is_told_as_it_ended_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (
+        ("RESULTS", "[]"),
+        ("CASES", '{"xfstests": {"a": ["failed: 1 | 2", "0"], "b": ["passed", "0"]}}'),
+    ):
+        monkeypatch.setattr(ledger, name, tmp_path / name)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "runs/1").mkdir(parents=True)
+    line = {
+        "campaign": "xfstests",
+        "seed": 0,
+        "done": 1,
+        "counts": {},
+        "found": [],
+        "seconds": 1,
+        "said": {"c": "passed"},
+    }
+    (tmp_path / "runs/1/results-a.jsonl").write_text(json.dumps(line) + "\n")
+    ledger.add_results(tmp_path / "runs")
+    page = ledger.page()
+    assert "| failed: 1 \\| 2 | 1 | a |\n| passed | 2 | b, c |" in page
+
+
 def test_seeds_are_written_as_ranges() -> None:
     assert ledger.ranges([4, 1, 2, 3, 9]) == "1-4, 9"
     assert ledger.numbers("1-4, 9") == {1, 2, 3, 4, 9}

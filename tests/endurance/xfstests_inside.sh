@@ -1,0 +1,39 @@
+#!/bin/sh
+# xfstests_inside.sh TEST: one test, in mount and process namespaces of its own (unshare).  All that it can reach of this
+# machine is as it was afterwards: its users, mount helper, /tmp and images lie in $WORK, which is mounted on /mnt.
+set -eu
+mkdir -p "$WORK/sbin" "$WORK/tmp" "$WORK/test" "$WORK/scratch" "$WORK/results"
+chmod 1777 "$WORK/tmp"
+cp /etc/passwd /etc/group "$WORK"
+for user in fsgqa fsgqa2 123456-fsgqa; do
+    number=$((7000 + ${#user}))
+    echo "$user:x:$number:$number::/tmp:/bin/bash" >> "$WORK/passwd"
+    echo "$user:x:$number:" >> "$WORK/group"
+done
+ln -sf "$(command -v mount.fuse.f2tools)" "$WORK/sbin"
+touch "$WORK/drop_caches"
+mount --bind /proc/sys/vm/drop_caches "$WORK/drop_caches"
+mount --bind "$WORK/passwd" /etc/passwd
+mount --bind "$WORK/group" /etc/group
+mount -t overlay over -o "lowerdir=$WORK/sbin:/usr/sbin" /usr/sbin
+# Of the settings of the machine only the caches can be touched.
+mount --bind /proc/sys /proc/sys
+mount -o remount,ro,bind /proc/sys
+mount --bind "$WORK/drop_caches" /proc/sys/vm/drop_caches
+mount -o remount,ro,bind /sys
+mount --bind "$WORK" /mnt
+mount --bind "$WORK/tmp" /tmp
+unset TMPDIR
+export HOST_OPTIONS=/mnt/local.config XFSTESTS_BYTES
+cat > $HOST_OPTIONS <<END
+export FSTYP=fuse FUSE_SUBTYP=.f2tools RESULT_BASE=/mnt/results
+export TEST_DEV=/mnt/test.img TEST_DIR=/mnt/test SCRATCH_DEV=/mnt/scratch.img SCRATCH_MNT=/mnt/scratch
+export MOUNT_OPTIONS="-o $OPTIONS" TEST_FS_MOUNT_OPTS="-o $OPTIONS"
+END
+for image in test scratch; do
+    f2tools mkfs -q --size "$XFSTESTS_BYTES" /mnt/$image.img
+done
+./check "$1" || true
+for image in test scratch; do
+    ! mountpoint -q /mnt/$image || f2tools umount /mnt/$image
+done
