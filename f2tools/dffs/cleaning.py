@@ -7,8 +7,8 @@ the file has moved since, it is looked for in that directory, and then everywher
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from f2tools.dffs.checkpoints import Checkpoints
 from f2tools.dffs.layout import (
     BY_PAGE,
     DATA,
@@ -28,15 +28,12 @@ from f2tools.dffs.nodes import Directory, File, Link
 from f2tools.dffs.pages import Tagged
 from f2tools.errors import Corrupt, F2fsError, Where
 
-if TYPE_CHECKING:
-    from f2tools.dffs.engine import Engine
-
 LEAST_ROUNDS = 16
 PAGES_EACH = 3
 """What moving one page may take: itself, the file's inode, the directory."""
 
 
-def clean(engine: Engine, enough: Callable[[], bool]) -> int:
+def clean(engine: Checkpoints, enough: Callable[[], bool]) -> int:
     """Empty blocks until it is enough or nothing more can be won; how many were emptied."""
     emptied = 0
     for _ in range(LEAST_ROUNDS + engine.shape.blocks // 4):
@@ -47,7 +44,7 @@ def clean(engine: Engine, enough: Callable[[], bool]) -> int:
     return emptied
 
 
-def clean_once(engine: Engine, most: int | None = None) -> int:
+def clean_once(engine: Checkpoints, most: int | None = None) -> int:
     """Empty the best blocks, as many as there is room to move; how many.  Ends with a checkpoint."""
     log, space = engine.log, engine.space
     budget = log.room - engine._checkpoint_cost(all_of_it=True) - engine.shape.pages_per_block
@@ -71,7 +68,7 @@ def clean_once(engine: Engine, most: int | None = None) -> int:
 class Mover:
     """One cleaning; see the module's docstring."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Checkpoints) -> None:
         self.engine = engine
         self.space = engine.space
         self._moved: dict[int, File] | None = None

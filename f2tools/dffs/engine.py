@@ -1,7 +1,7 @@
-"""What every change of a volume goes through: operations, room for them, checkpoints, recovery after a power cut.
+"""What every change of a volume goes through: operations, room for them, recovery after a power cut.
 
-What changed collects in memory (`waiting`) and is written together (`commits`).  After an error of the flash nothing is
-written any more.
+What changed collects in memory (`waiting`) and is written together (`commits`, `checkpoints`).  After an error of the
+flash nothing is written any more.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from f2tools.device.base import Device
-from f2tools.dffs.commits import Commits
-from f2tools.dffs.layout import ROOT_ID, SPACE
+from f2tools.dffs.checkpoints import Checkpoints
+from f2tools.dffs.cleaning import clean, clean_once
+from f2tools.dffs.layout import SPACE
 from f2tools.dffs.nodes import Directory, File
-from f2tools.dffs.opening import go_on, recover, right_table
+from f2tools.dffs.opening import go_on, recover
 from f2tools.dffs.space import Policy
-from f2tools.dffs.state import Rolled
 from f2tools.dffs.volume import KEPT_NODES, fail
 from f2tools.errors import Corrupt, F2fsError
 from f2tools.flash.nand import Nand
@@ -25,11 +25,9 @@ from f2tools.flash.nand import Nand
 MOST_FRESH = 512  # pages of content that wait in memory
 MOST_WAITING = 4096  # nodes
 SHARE_WON_IDLE = 8  # one part in so many of the blocks is won while idle
-SHARE_KEPT_FREE = 6  # one part in so many, for cleaning to be cheap
-LEAST_TO_CLEAN, MOST_TO_CLEAN = 6, 16  # blocks that the log always has left, for cleaning to move much at once
 
 
-class Engine(Commits):
+class Engine(Checkpoints):
     """A volume that is open for writing; see the module's docstring."""
 
     def __init__(
@@ -40,10 +38,7 @@ class Engine(Commits):
         keep_nodes: int = KEPT_NODES,
         policy: Policy = "greedy",
     ) -> None:
-        super().__init__(device, keep_nodes=keep_nodes)
-        self.clock = clock
-        self.policy: Policy = policy
-        self._loaded = False
+        super().__init__(device, clock=clock, keep_nodes=keep_nodes, policy=policy)
         self._broken: str | None = None
         self._changed = False
         self._closed = False
@@ -160,38 +155,8 @@ class Engine(Commits):
             self._broken = self._broken or str(error)
             raise
 
-    @property
-    def waiting(self) -> int:
-        """Pages that a commit would write at most."""
-        return self._fresh + len(self._tokens) + len(self._by_id) + self._index_waiting()
-
-    def _index_waiting(self) -> int:
-        return 4 * len(self._indexed) + self._fresh // self.shape.pointers
-
-    @property
-    def capacity(self) -> int:
-        """Pages that can be in use; the rest is for cleaning and checkpoints."""
-        return max(0, self.space.log_pages - self._reserve())
-
-    def _left_to_clean(self) -> int:
-        blocks = min(max(self.shape.blocks // 16, LEAST_TO_CLEAN), MOST_TO_CLEAN)
-        return blocks * self.shape.pages_per_block
-
-    def _reserve(self) -> int:
-        return (
-            2 * self._left_to_clean()
-            + 2 * self._checkpoint_cost(all_of_it=True)
-            + self.space.log_pages // SHARE_KEPT_FREE
-        )
-
-    def _checkpoint_cost(self, all_of_it: bool = False) -> int:
-        tables = self.shape.table_pages if all_of_it else len(self._tables_changed) + 2
-        return min(tables, self.shape.table_pages) + self.shape.space_pages
-
     def make_room(self, pages: int) -> None:
         """Make sure that so many pages can be written and be in use, and a checkpoint after them; ENOSPC."""
-        from f2tools.dffs.cleaning import clean, clean_once
-
         if self._fresh >= MOST_FRESH or self.waiting + pages > self.log.room // 3:
             self.commit()
         if self.space.used + self.waiting + pages > self.capacity:
@@ -208,20 +173,6 @@ class Engine(Commits):
             if pages and not self._fits(pages):
                 raise fail(errno.ENOSPC)
 
-    def _fits(self, pages: int) -> bool:
-        """Whether the log has room for what waits, so much more, a checkpoint, and cleaning after that."""
-        need = self.waiting + pages + self._checkpoint_cost() + self._left_to_clean()
-        return self.log.room >= need
-
-    def checkpoint(self, clean: bool = False) -> None:
-        """Write a checkpoint; what is not in use after it can be written over."""
-        self.commit()
-        self.state = self.log.checkpoint(
-            self.state, self._table, self.id_page(ROOT_ID), changed=self._tables_changed, clean=clean,
-            next_ino=self._next_ino, ids=self._ids_used, now=self.clock(),
-        )  # fmt: skip
-        self._tables_changed.clear()
-
     def balance(self) -> None:
         """Write what waits where it is much."""
         if self._fresh >= MOST_FRESH or self.waiting > MOST_WAITING:
@@ -230,8 +181,6 @@ class Engine(Commits):
 
     def clean_idle(self) -> bool:
         """Empty a block while idle, where few are free; whether there may be more to do."""
-        from f2tools.dffs.cleaning import clean_once
-
         if self._broken is not None or not self._loaded:
             return False
         free = len(self.space.free(self.log.busy)) + len(self.log.chain)
@@ -251,18 +200,6 @@ class Engine(Commits):
         ]
         self.space.load(pages, [*self.state.table, *self.state.space])
         go_on(self)
-        self._loaded = True
-
-    def forget_log(self, ids: dict[int, int], next_ino: int) -> None:
-        """Take over into the mapping table what the log said after the checkpoint: these ids and no others."""
-        right = {which: right_table(self, which, ids) for which in range(self.shape.table_pages)}
-        for which, numbers in right.items():
-            if numbers is not None:
-                self._table[which] = numbers
-                self._tables_changed.add(which)
-        self.rolled = Rolled(seq=self.rolled.seq)
-        self._ids_used = len(ids)
-        self._next_ino = max(self._next_ino, next_ino)
         self._loaded = True
 
     # -- what goes

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
-from typing import TYPE_CHECKING
-
+from f2tools.dffs.checkpoints import Checkpoints
 from f2tools.dffs.derive import Walk
 from f2tools.dffs.layout import SPACE
 from f2tools.dffs.state import SEQ_STEP, behind_the_end
 from f2tools.errors import Corrupt, DeviceError, Where
 
-if TYPE_CHECKING:
-    from f2tools.dffs.engine import Engine
 
-
-def go_on(engine: Engine) -> None:
+def go_on(engine: Checkpoints) -> None:
     """Let the log go on, but not on a page that a cut may have begun to write."""
     log, chip = engine.log, engine.log.chip
     if chip.next_page(log.block) != log.next:
@@ -23,7 +18,7 @@ def go_on(engine: Engine) -> None:
         log.cp_page = engine.shape.pages_per_block
 
 
-def recover(engine: Engine) -> None:
+def recover(engine: Checkpoints) -> None:
     """After a power cut: count what can be reached as in use, go on elsewhere with the log, and write a checkpoint."""
 
     def tell(code: str, detail: str, ino: int | None, page: int | None) -> None:
@@ -50,10 +45,3 @@ def recover(engine: Engine) -> None:
     log.chain = space.chain(space.free([log.block, *rolled.blocks]))
     log.next = log.cp_page = engine.shape.pages_per_block
     engine.checkpoint()
-
-
-def right_table(engine: Engine, which: int, ids: dict[int, int]) -> array[int] | None:
-    """A page of the mapping table with the ids that are in use; None where it is that already."""
-    per = engine.shape.pointers
-    right = array("I", [ids.get(number, 0) for number in range(which * per, (which + 1) * per)])
-    return None if right == engine.table_page(which) else right
