@@ -16,7 +16,7 @@ from f2tools.device.media.image import FileDevice
 from f2tools.f2fs.volume.data import Extent
 from f2tools.forensics.known import HASHES
 from f2tools.forensics.past import InodeVersion
-from f2tools.forensics.timeline import Line, lines
+from f2tools.forensics.states import Line, lines
 from f2tools.forensics.times import iso, utc
 from f2tools.forensics.undelete import Found, Undelete
 from f2tools.text import markup

@@ -25,7 +25,7 @@ from f2tools.errors import Unsupported
 from f2tools.forensics.index import open_index
 from f2tools.forensics.others import ask
 from f2tools.forensics.picture import histogram, timeline_svg
-from f2tools.forensics.timeline import lines
+from f2tools.forensics.states import lines
 from f2tools.forensics.times import iso, local_time
 from f2tools.forensics.undelete import CERTAIN, GRADES, PROBABLE, Undelete, as_dict
 from f2tools.options import human_size

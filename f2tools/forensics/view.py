@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 import f2tools
 from f2tools.copyout.walk import Found, Lost, walk
 from f2tools.device import Device
-from f2tools.device.base import Wrapper, byte_view
+from f2tools.device.base import Wrapper
+from f2tools.device.buffers import byte_view
 from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.f2fs.layout.constants import SUM_TYPE_DATA
 from f2tools.f2fs.volume.volume import Volume

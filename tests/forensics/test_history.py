@@ -134,7 +134,7 @@ def test_csv_and_json_lines_say_the_same(timelines: dict[str, str]) -> None:
 def test_deletions_are_dated_by_the_directory() -> None:
     """A deletion that the timeline dates happened no later than that, and after the last checkpoint before."""
     truth = {(e["ino"], e["gen"]): e for e in load(CASES / "history-a" / "recoverable.json.gz")["deleted"]}
-    from f2tools.forensics.timeline import lines
+    from f2tools.forensics.states import lines
 
     with f2tools.open(image_of("history-a")) as volume, open_index(volume) as index:
         dated = [line for line in lines(Undelete(volume, index)) if line.deleted_ns and line.inode]

@@ -21,7 +21,7 @@ from f2tools.f2fs.layout.constants import F2FS_SUPER_OFFSET
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.forensics.index import open_index
 from f2tools.forensics.names import MAX_PATH, LinkHistory
-from f2tools.forensics.timeline import lines
+from f2tools.forensics.states import lines
 from f2tools.forensics.undelete import Undelete
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image

@@ -14,7 +14,7 @@ import pytest
 import f2tools
 from f2tools.errors import F2fsError, Usage
 from f2tools.forensics.index import build_index, open_index
-from f2tools.forensics.timeline import lines
+from f2tools.forensics.states import lines
 from f2tools.forensics.undelete import Undelete
 from tests.forensics.history_cases import image_of
 from tests.hostile.limits import limited
