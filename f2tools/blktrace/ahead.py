@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from f2tools.blktrace.damage import Damage
 from f2tools.blktrace.records import COLUMNS, Events
 from f2tools.blktrace.scan import Note
-from f2tools.blktrace.sources import Stream, Trace
+from f2tools.blktrace.streams import Gathered, Stream
 from f2tools.errors import DeviceError, F2fsError
 
 FORK = multiprocessing.get_context("fork")  # standard input and its place come along
 END_SECONDS = 10
 
 
-class _NoteKeeper(Trace):
+class _NoteKeeper(Gathered):
     """Keeps notes as they come; their order among those of other streams is the reader's business."""
 
     def add_notes(self, notes: list[Note]) -> None:
@@ -40,12 +40,12 @@ class StreamAhead(Stream):
     _open: list[Any] = []  # noqa: RUF012 - ends that this process reads from; no child may hold one open
 
     def __init__(
-        self, trace: Trace, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool, lean: bool
+        self, trace: Gathered, path: str, window: int, wanted: NDArray[np.bool_] | None, payloads: bool, lean: bool
     ) -> None:
         self.trace = trace
         self._path = path
         self._events: Events | None = None
-        self._end: Trace | None = None
+        self._end: Gathered | None = None
         self.done = False
         self._pipe, sending = FORK.Pipe(duplex=False)
         self._open.append(self._pipe)

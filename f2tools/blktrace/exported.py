@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from f2tools.blktrace.damage import KINDS, Damage, Gap, Problem
 from f2tools.blktrace.records import CLASS_NAMES, COLUMNS, DTYPES, MAX_SECTOR, OP_NAMES, Events
 from f2tools.blktrace.scan import MAX_TIME, PAYLOAD_OPS, Note
-from f2tools.blktrace.sources import Trace
 from f2tools.blktrace.text import PageWrites
+from f2tools.blktrace.trace import Trace
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote, without_credentials
 from f2tools.errors import Corrupt, DeviceError, Unsupported, Usage, Where
 

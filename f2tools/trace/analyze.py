@@ -16,7 +16,8 @@ import numpy as np
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.ranges import Cuts, cuts_of, in_pieces
 from f2tools.blktrace.records import WRITES, C, D, Q, R, X, classes
-from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.blktrace.sources import open_trace
+from f2tools.blktrace.trace import Trace
 from f2tools.device import open_device
 from f2tools.device.media.remote import is_url
 from f2tools.errors import Corrupt, Usage, Where

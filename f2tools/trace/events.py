@@ -28,7 +28,8 @@ from f2tools.blktrace.records import (
     classes,
     rwbs,
 )
-from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.blktrace.sources import open_trace
+from f2tools.blktrace.trace import Trace
 from f2tools.device import open_device
 from f2tools.errors import Usage
 from f2tools.text import printable

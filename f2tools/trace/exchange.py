@@ -25,7 +25,8 @@ from f2tools.blktrace.paired import Requests
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.ranges import cuts_of
 from f2tools.blktrace.records import classes
-from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.blktrace.sources import open_trace
+from f2tools.blktrace.trace import Trace
 from f2tools.errors import Taken
 
 MINUTE = 60 * 10**9

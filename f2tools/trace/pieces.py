@@ -24,7 +24,8 @@ from f2tools.blktrace.damage import SequenceCheck
 from f2tools.blktrace.pairing import Pairer, PairingCounts, Pending
 from f2tools.blktrace.ranges import Cuts, FileRange, in_pieces
 from f2tools.blktrace.records import Events, classes
-from f2tools.blktrace.sources import MAX_NOTES, Trace
+from f2tools.blktrace.streams import MAX_NOTES
+from f2tools.blktrace.trace import Trace
 from f2tools.cluster import cluster, mapped, threads_of
 from f2tools.device.media.remote import is_url, without_credentials
 from f2tools.errors import DeviceError, F2fsError

@@ -18,7 +18,8 @@ import zstandard
 from click.testing import CliRunner
 
 from f2tools.blktrace.records import COLUMNS, Events
-from f2tools.blktrace.sources import Trace, open_trace
+from f2tools.blktrace.sources import open_trace
+from f2tools.blktrace.trace import Trace
 from f2tools.cli import main
 from f2tools.errors import Unsupported
 from f2tools.trace.analyze import AnalysisRequest, analyze
@@ -128,10 +129,10 @@ def test_standard_input_is_read_as_it_comes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_cpus_that_write_in_turns_are_put_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     """`blktrace -o -` writes what one CPU has gathered, then that of another, whatever lies between in time."""
-    from f2tools.blktrace import sources
+    from f2tools.blktrace import trace
 
-    monkeypatch.setattr(sources, "WINDOW", 1)
-    monkeypatch.setattr(sources, "MIN_WINDOW", 1)
+    monkeypatch.setattr(trace, "WINDOW", 1)
+    monkeypatch.setattr(trace, "MIN_WINDOW", 1)
     events = [e for n in range(3_000) for e in request(1_000 + n * 10_000_000, n * 64, took=5_000_000)]
     events = [replace(e, cpu=n % 3 % 2) for n, e in enumerate(sorted(events, key=lambda e: e.time))]
     prefix = traces.write(tmp_path / "apart", events)

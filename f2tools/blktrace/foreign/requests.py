@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.foreign.lines import Form, LineReader, form_of
 from f2tools.blktrace.records import DISCARDS, READS, SECTOR, WRITES, D, classes
-from f2tools.blktrace.sources import Trace, open_stream, open_trace
+from f2tools.blktrace.sources import open_trace
+from f2tools.blktrace.trace import Trace
 from f2tools.errors import Unsupported
 
 READ, WRITE, DISCARD = range(3)

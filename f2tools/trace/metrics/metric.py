@@ -16,7 +16,7 @@ from f2tools.trace.attribute.areas import AREA_NAMES
 
 if TYPE_CHECKING:
     from f2tools.blktrace.pairing import Pairer
-    from f2tools.blktrace.sources import Trace
+    from f2tools.blktrace.trace import Trace
     from f2tools.f2fs.volume.volume import Volume
     from f2tools.trace.attribute.areas import Areas
     from f2tools.trace.attribute.attribution import Attribution
