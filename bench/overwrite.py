@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from f2tools.cli import main as cli
 from f2tools.device import Device, open_device
-from f2tools.device.base import Wrapper, byte_view
+from f2tools.device.base import Wrapper
+from f2tools.device.buffers import byte_view
 from f2tools.f2fs.write.volume import Policy, WritableVolume
 
 BLOCK = 4096

@@ -15,13 +15,6 @@ TABLES = {"f2tools/fsck/problems.py"}  # as long as they have rows
 STRICT = {"f2tools/f2fs", "f2tools/device", "f2tools/blktrace", "f2tools/codec.py", "f2tools/vfs.py"}
 MOST_FUNCTION_LINES = 70
 LONGER = {"f2tools/ftl/page.py: run": 75}  # compiled as one loop
-# Modules that name each other, if only in types or when a function is called: each group with its reason.
-CIRCLES = (
-    {"device.base", "device.vectors"},  # numpy is loaded by the first that reads many blocks
-    {"blktrace.sources", "blktrace.ahead", "blktrace.exported"},  # a trace whose streams are traces' streams elsewhere
-    {"dffs.engine", "dffs.cleaning", "dffs.opening"},  # one engine in three files
-    {"forensics.timeline", "forensics.dfxml"},  # one of the forms of a timeline, in a file of its own
-)
 # Where the command line begins: what it runs is loaded when it is run.
 COMMANDS = ("cli.py", "_cli.py", "f2tools/cli.py", "f2tools/options.py", "f2tools/groups.py", "f2tools/completion.py")
 COMMANDS += ("f2tools/__init__.py", "f2tools/library.py", "f2tools/compat/")
@@ -46,9 +39,7 @@ LATE = {
     "f2tools/mount/session.py": "forensics, unless a mount shows the past",
     "f2tools/pictures/files.py": "drawing, where there is no picture",
     "f2tools/trace/": "the engine, for a trace without an image",
-    "f2tools/blktrace/sources.py": "one of the circles above",
-    "f2tools/dffs/engine.py": "one of the circles above",
-    "f2tools/forensics/timeline.py": "one of the circles above",
+    "f2tools/blktrace/trace.py": "multiprocessing, for a trace that one process reads",
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -167,11 +158,10 @@ def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
     return groups
 
 
-def test_modules_lead_to_one_another_in_no_circle_but_those_that_are_known() -> None:
+def test_no_module_leads_back_to_itself_not_even_by_types_or_in_functions() -> None:
     known = {name_of(module) for module in MODULES}
     edges = {name_of(module): imported(module, known) for module in MODULES}
-    allowed = [{f"f2tools.{name}" for name in circle} for circle in CIRCLES]
-    assert [sorted(group) for group in circles(edges) if not any(group <= circle for circle in allowed)] == []
+    assert [sorted(group) for group in circles(edges)] == []
 
 
 def named(node: ast.Import | ast.ImportFrom, known: set[str]) -> set[str]:

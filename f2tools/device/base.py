@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
+from f2tools.device.buffers import Data
 from f2tools.errors import DeviceError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Data = bytes | bytearray | memoryview | NDArray[Any]
-else:
-    Data = Any
 ZEROES = 1 << 20
 
 
@@ -197,12 +195,6 @@ class Wrapper(Device):
 
     def close(self) -> None:
         self.base.close()
-
-
-def byte_view(data: Any) -> memoryview:
-    """The bytes of a contiguous buffer or array of any shape; an empty one is fine."""
-    view = memoryview(data)
-    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 @cache

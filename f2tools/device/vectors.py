@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import Device, byte_view
+from f2tools.device.buffers import Data, byte_view
 from f2tools.errors import DeviceError
 
 WRITE_RUN = 16 << 20
 SCRATCH = 8 << 20  # bounds what read_blocks() needs beside its result
 
 
-def read_range(device: Device, blkaddr: int, count: int, block_size: int) -> NDArray[np.uint8]:
+class Bytes(Protocol):
+    """What holds the blocks: of a device, the three calls that are needed here."""
+
+    def check_range(self, offset: int, length: int) -> None: ...
+
+    def pread_into(self, offset: int, buffer: Any) -> None: ...
+
+    def pwrite(self, offset: int, data: Data) -> None: ...
+
+
+def read_range(device: Bytes, blkaddr: int, count: int, block_size: int) -> NDArray[np.uint8]:
     """`count` blocks from `blkaddr`, shape (count, block_size)."""
     device.check_range(blkaddr * block_size, count * block_size)
     blocks = np.empty((count, block_size), np.uint8)
@@ -25,7 +35,7 @@ def read_range(device: Device, blkaddr: int, count: int, block_size: int) -> NDA
     return blocks
 
 
-def read_blocks(device: Device, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
+def read_blocks(device: Bytes, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
     """These blocks in the order asked, shape (n, block_size); duplicates are fine.
 
     The device sees one read per run of adjacent addresses, in address order.  With `max_gap`, up to that many
@@ -44,14 +54,14 @@ def read_blocks(device: Device, blkaddrs: NDArray[Any], block_size: int, max_gap
     return blocks
 
 
-def _read_rising(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
+def _read_rising(device: Bytes, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
     """Straight into the result."""
     flat, size = byte_view(blocks), blocks.shape[1]
     for begin, end in _runs(wanted):
         device.pread_into(int(wanted[begin]) * size, flat[begin * size : end * size])
 
 
-def _read_in_any_order(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
+def _read_in_any_order(device: Bytes, wanted: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
     """Read runs that are runs of the result too straight into it, the others through a window."""
     order = np.argsort(wanted, kind="stable")
     rising = wanted[order]
@@ -70,7 +80,7 @@ def _read_in_any_order(device: Device, wanted: NDArray[np.int64], blocks: NDArra
         blocks[order[at : at + step]] = scratch[inverse]
 
 
-def _read_over_gaps(device: Device, wanted: NDArray[np.int64], blocks: NDArray[np.uint8], max_gap: int) -> None:
+def _read_over_gaps(device: Bytes, wanted: NDArray[np.int64], blocks: NDArray[np.uint8], max_gap: int) -> None:
     order = np.argsort(wanted, kind="stable")
     rising = wanted[order]
     size = blocks.shape[1]
@@ -89,7 +99,7 @@ def _read_over_gaps(device: Device, wanted: NDArray[np.int64], blocks: NDArray[n
             blocks[rows] = scratch[rising[begin:end] - first]
 
 
-def write_blocks(device: Device, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
+def write_blocks(device: Bytes, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
     """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
     wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
     rows = np.asarray(data, np.uint8).reshape(wanted.size, block_size)

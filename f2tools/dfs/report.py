@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import f2tools
-from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media.image import open_image
 from f2tools.dfs.layout import BLOCK, ROOT_INO
 from f2tools.dfs.mkfs import make_image

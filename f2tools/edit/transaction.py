@@ -25,7 +25,8 @@ from typing import Any, Self
 import numpy as np
 
 from f2tools.device import Device, open_device
-from f2tools.device.base import Data, Wrapper, byte_view
+from f2tools.device.base import Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.blockmap import BlockMap
 from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.changes.undo import UndoLog

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.device.base import Data, byte_view
+from f2tools.device.buffers import Data, byte_view
 from f2tools.experiment.requests import READS, WRITES, RequestLog
 
 BLOCK = 4096

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import byte_view
+from f2tools.device.buffers import byte_view
 from f2tools.flash.checksums import crc32
 from f2tools.flash.extents import ExtentMap
 from f2tools.flash.format import (

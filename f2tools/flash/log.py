@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import byte_view
+from f2tools.device.buffers import byte_view
 from f2tools.errors import DeviceError
 from f2tools.flash.checksums import crc32
 from f2tools.flash.format import (

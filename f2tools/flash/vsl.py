@@ -20,7 +20,8 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media.image import create_image
 from f2tools.errors import DeviceError, Usage
 from f2tools.flash.checksums import crc32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from f2tools.device import Device
-from f2tools.device.base import Data, byte_view
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.wrappers import NotClosed
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import (

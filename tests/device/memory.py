@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 
 
 class Memory(Device):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.overlay import Overlay
 from f2tools.device.changes.undo import UndoLog
 from f2tools.device.media.zones import ZoneOrder, in_order

@@ -16,7 +16,8 @@ with atheris.instrument_imports(include=["f2tools"]):
     import numpy as np
 
     import f2tools
-    from f2tools.device.base import Data, Device
+    from f2tools.device.base import Device
+    from f2tools.device.buffers import Data
     from f2tools.errors import DeviceError, F2fsError
     from f2tools.f2fs.layout.checkpoint import Checkpoint
     from f2tools.f2fs.layout.hashes import f2fs_crc32

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.blockmap import BlockMap, merged, runs_of
 from f2tools.device.changes.overlay_log import DATA, SIZE, OverlayLog
 from f2tools.errors import DeviceError

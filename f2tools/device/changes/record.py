@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.buffers import Data, byte_view
 
 WRITE, DISCARD, ZEROES, RESIZE, FLUSH, MARK = "write", "discard", "zeroes", "resize", "flush", "mark"
 

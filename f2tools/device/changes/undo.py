@@ -43,7 +43,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools import newfile
-from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.appended import is_whole, is_whole_in, sealed
 from f2tools.device.media.image import FileDevice, lock, open_image
 from f2tools.device.ranges import RangeSet

@@ -20,7 +20,8 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.kept import LruCache
 from f2tools.device.media.image import open_source
 from f2tools.device.media.remote import DeviceFile

@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.media.image import kind_of, open_fd, open_source
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote

@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.errors import DeviceError, Usage
 from f2tools.sizes import parse_size
 

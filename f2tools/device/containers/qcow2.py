@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.containers.kept import LruCache
 from f2tools.device.media.image import kind_of, open_source

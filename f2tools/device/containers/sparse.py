@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools import newfile
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media.image import open_source
 from f2tools.errors import DeviceError, Unsupported, Usage
 

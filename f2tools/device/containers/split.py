@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.media.image import ImageFile, open_image
 from f2tools.errors import DeviceError, Unsupported

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from f2tools.device.base import Data, byte_view
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media.image import FileDevice, lock, open_fd, punch_hole
 from f2tools.device.media.mounted import wait_for_last_checkpoint
 from f2tools.errors import DeviceError

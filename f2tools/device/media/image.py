@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.device.media import mounted
 from f2tools.device.media.remote import is_url, open_remote, refuse_writing
 from f2tools.errors import DeviceError, Taken

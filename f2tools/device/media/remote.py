@@ -22,7 +22,8 @@ from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from f2tools.device.base import Data, Device, byte_view
+from f2tools.device.base import Device
+from f2tools.device.buffers import Data, byte_view
 from f2tools.errors import DeviceError, Gone, Unsupported, Usage
 
 if TYPE_CHECKING:

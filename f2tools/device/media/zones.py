@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from f2tools.device.base import Data, Device, Wrapper, byte_view
+from f2tools.device.base import Device, Wrapper
+from f2tools.device.buffers import Data, byte_view
 from f2tools.errors import DeviceError, Unsupported
 
 UNIT = 4096  # in which writes are held back

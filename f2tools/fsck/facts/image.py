@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device, open_device
-from f2tools.device.base import Wrapper, byte_view
+from f2tools.device.base import Wrapper
+from f2tools.device.buffers import byte_view
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, NotF2fs
 from f2tools.f2fs.layout.checkpoint import Checkpoint
