@@ -21,13 +21,14 @@ from f2tools.dffs.space import Policy
 from f2tools.dffs.volume import KEPT_NODES, fail
 from f2tools.errors import Corrupt, F2fsError
 from f2tools.flash.nand import Nand
+from f2tools.volumes import StopsAtErrors
 
 MOST_FRESH = 512  # pages of content that wait in memory
 MOST_WAITING = 4096  # nodes
 SHARE_WON_IDLE = 8  # one part in so many of the blocks is won while idle
 
 
-class Engine(Checkpoints):
+class Engine(StopsAtErrors, Checkpoints):
     """A volume that is open for writing; see the module's docstring."""
 
     def __init__(
@@ -39,7 +40,6 @@ class Engine(Checkpoints):
         policy: Policy = "greedy",
     ) -> None:
         super().__init__(device, clock=clock, keep_nodes=keep_nodes, policy=policy)
-        self._broken: str | None = None
         self._changed = False
         self._closed = False
         self._generation = self.clock() // 1_000_000
@@ -88,18 +88,6 @@ class Engine(Checkpoints):
     def unsaved(self) -> bool:
         """Whether anything has changed since the last sync."""
         return self._changed
-
-    @property
-    def broken(self) -> str | None:
-        """Why nothing is written any more, if that is so."""
-        return self._broken
-
-    def stop_writing(self, why: str) -> bool:
-        """Change nothing on the flash any more, what is not safe is lost; False where that was so already."""
-        if self._broken is not None:
-            return False
-        self._broken = why
-        return True
 
     def close(self) -> None:
         """Make everything safe, write a checkpoint that says so, and close the device."""

@@ -14,6 +14,7 @@ from f2tools.dffs.nodes import Directory, File
 from f2tools.dffs.volume import Volume, fail
 from f2tools.dffs.write import DOTS, WritableVolume
 from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
+from f2tools.volumes import HandedOn
 
 AnyVolume = TypeVar("AnyVolume", bound=Volume)
 DOT_POSITIONS = 2  # `.` and `..` come before all entries, whose positions begin behind theirs
@@ -127,26 +128,14 @@ class Files(ReadOnly, Generic[AnyVolume]):
         self.volume.close()
 
 
-class LiveFiles(Files[WritableVolume]):
-    """A volume that can change."""
+class LiveFiles(HandedOn[WritableVolume], Files[WritableVolume]):
+    """A volume that can change; what is not here is handed on to it as it is."""
 
     def inode(self, ino: int) -> Directory | File:
         return self.volume.file(ino)
 
     def _seen(self, inode: Directory | File, parent: int, name: bytes) -> None:
         self.volume.remember(inode)
-
-    @property
-    def writable(self) -> bool:
-        return True
-
-    @property
-    def broken(self) -> str | None:
-        return self.volume.broken
-
-    @property
-    def unsaved(self) -> bool:
-        return self.volume.unsaved
 
     def statfs(self) -> Statistics:
         return Statistics(**self.volume.statfs())
@@ -165,27 +154,6 @@ class LiveFiles(Files[WritableVolume]):
         except FileNotFoundError:
             return None
 
-    def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> int:
-        return self.volume.create(parent, name, mode, uid, gid, (os.major(rdev), os.minor(rdev)))
-
-    def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
-        return self.volume.mkdir(parent, name, mode, uid, gid)
-
-    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
-        return self.volume.symlink(parent, name, target, uid, gid)
-
-    def link(self, ino: int, parent: int, name: bytes) -> None:
-        self.volume.link(ino, parent, name)
-
-    def unlink(self, parent: int, name: bytes) -> None:
-        self.volume.unlink(parent, name)
-
-    def rmdir(self, parent: int, name: bytes) -> None:
-        self.volume.rmdir(parent, name)
-
-    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
-        self.volume.rename(parent, name, new_parent, new_name, flags)
-
     def check_open(self, ino: int, flags: int) -> None:
         self.inode(ino)
         if self.broken is not None and flags & os.O_ACCMODE != os.O_RDONLY:
@@ -193,21 +161,6 @@ class LiveFiles(Files[WritableVolume]):
 
     def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
         return self.volume.write(ino, offset, data, stamp)
-
-    def truncate(self, ino: int, size: int) -> None:
-        self.volume.truncate(ino, size)
-
-    def setattr(
-        self,
-        ino: int,
-        mode: int | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-        atime_ns: int | None = None,
-        mtime_ns: int | None = None,
-        ctime_ns: int | None = None,
-    ) -> None:
-        self.volume.setattr(ino, mode, uid, gid, atime_ns, mtime_ns, ctime_ns)
 
     def accessed(self, ino: int, relative: bool) -> None:
         inode, now = self.volume.file(ino), self.volume.clock()
@@ -217,37 +170,12 @@ class LiveFiles(Files[WritableVolume]):
     def getxattr(self, ino: int, name: bytes) -> bytes | None:
         return self.volume.file(ino).xattrs.get(os.fsdecode(name))
 
-    def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        self.volume.setxattr(ino, os.fsdecode(name), value)
-
-    def removexattr(self, ino: int, name: bytes) -> None:
-        self.volume.removexattr(ino, os.fsdecode(name))
-
-    def hold(self, ino: int) -> None:
-        self.volume.hold(ino)
-
-    def release(self, ino: int) -> None:
-        self.volume.release(ino)
-
-    @property
-    def nameless(self) -> list[int]:
-        return self.volume.nameless
-
     def give_back(self, ino: int) -> bool:
         inode = self.volume.file(ino)
         if inode.links or not inode.is_file or not inode.size:
             return False
         self.volume.truncate(ino, 0)
         return True
-
-    def fsync(self, ino: int, datasync: bool = False) -> None:
-        self.volume.fsync(ino, datasync)
-
-    def sync(self) -> None:
-        self.volume.sync()
-
-    def stop_writing(self, why: str) -> bool:
-        return self.volume.stop_writing(why)
 
     def balance(self) -> None:
         if self.volume.broken is None:

@@ -35,11 +35,8 @@ from f2tools.dffs.layout import (
     VirtualHead,
     XattrRecord,
 )
+from f2tools.volumes import KINDS, Typed
 
-KINDS = {
-    stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFCHR: "char", stat.S_IFBLK: "block",
-    stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket",
-}  # fmt: skip
 _HEAD = InodeHead.unpacker()[0]
 _VIRTUAL = VirtualHead.unpacker()[0]
 _LINK = LinkPage.unpacker()[0]
@@ -65,7 +62,7 @@ def by_id(number: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Inode:
+class Inode(Typed):
     """The common part of directories and files; times are nanoseconds since 1970."""
 
     ino: int
@@ -88,23 +85,6 @@ class Inode:
     page: int = 0
     """Where it lies; 0 for nowhere yet."""
     dirty: bool = False
-
-    @property
-    def kind(self) -> str:
-        """file, dir, symlink, char, block, fifo or socket."""
-        return KINDS[stat.S_IFMT(self.mode)]
-
-    @property
-    def is_dir(self) -> bool:
-        return stat.S_ISDIR(self.mode)
-
-    @property
-    def is_file(self) -> bool:
-        return stat.S_ISREG(self.mode)
-
-    @property
-    def is_link(self) -> bool:
-        return stat.S_ISLNK(self.mode)
 
     def text(self) -> bytes:
         """Name and extended attributes, as they stand in the page."""

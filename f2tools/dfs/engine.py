@@ -23,12 +23,13 @@ from f2tools.dfs.volume import Volume, fail, joined
 from f2tools.dfs.wal import put_in_place, read_head
 from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.flash.vsl import Full, Vsl
+from f2tools.volumes import StopsAtErrors
 
 KEPT_INODES = 4096
 SEARCH = 4096  # inodes looked at together for a free one
 
 
-class Engine(Volume):
+class Engine(StopsAtErrors, Volume):
     """A volume that is open for writing; see the module's docstring."""
 
     def __init__(self, layer: Vsl, *, clock: Callable[[], int] = time.time_ns) -> None:
@@ -46,7 +47,6 @@ class Engine(Volume):
         self._nameless: set[int] = set()
         self._settling: set[int] = set()  # files that became shorter, or were removed, since the last commit
         self._cursor = ROOT_INO
-        self._broken: str | None = None
         self._changed = False
         self._closed = False
         self._marked = False
@@ -125,18 +125,6 @@ class Engine(Volume):
     def unsaved(self) -> bool:
         """Whether anything has changed since the last sync."""
         return self._changed
-
-    @property
-    def broken(self) -> str | None:
-        """Why nothing is written any more, if that is so."""
-        return self._broken
-
-    def stop_writing(self, why: str) -> bool:
-        """Change nothing on the device any more, what is not safe is lost; False where that was so already."""
-        if self._broken is not None:
-            return False
-        self._broken = why
-        return True
 
     def close(self) -> None:
         """Make everything safe, mark the volume as closed, and close the layer."""

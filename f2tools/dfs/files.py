@@ -13,6 +13,7 @@ from f2tools.dfs.layout import BLOCK, DOTS, INODE_START, NAME_LEN, ROOT_INO
 from f2tools.dfs.volume import Volume, fail
 from f2tools.dfs.write import WritableVolume
 from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
+from f2tools.volumes import HandedOn
 
 BEST_READ = 4096  # bytes
 AnyVolume = TypeVar("AnyVolume", bound=Volume)
@@ -90,20 +91,8 @@ class Files(ReadOnly, Generic[AnyVolume]):
         return inode
 
 
-class LiveFiles(Files[WritableVolume]):
-    """A volume that can change."""
-
-    @property
-    def writable(self) -> bool:
-        return True
-
-    @property
-    def broken(self) -> str | None:
-        return self.volume.broken
-
-    @property
-    def unsaved(self) -> bool:
-        return self.volume.unsaved
+class LiveFiles(HandedOn[WritableVolume], Files[WritableVolume]):
+    """A volume that can change; what is not here is handed on to it as it is."""
 
     def statfs(self) -> Statistics:
         return Statistics(**self.volume.statfs())
@@ -118,34 +107,9 @@ class LiveFiles(Files[WritableVolume]):
             "pages_programmed": layer.log.pages_written, "blocks_erased": layer.log.blocks_erased,
         }  # fmt: skip
 
-    # -- names
-
     def lookup(self, parent: int, name: bytes) -> int | None:
         found = self.volume.names.find(self.volume.inode(parent), name)
         return None if found is None else found.ino
-
-    def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> int:
-        return self.volume.create(parent, name, mode, uid, gid, (os.major(rdev), os.minor(rdev)))
-
-    def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
-        return self.volume.mkdir(parent, name, mode, uid, gid)
-
-    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
-        return self.volume.symlink(parent, name, target, uid, gid)
-
-    def link(self, ino: int, parent: int, name: bytes) -> None:
-        self.volume.link(ino, parent, name)
-
-    def unlink(self, parent: int, name: bytes) -> None:
-        self.volume.unlink(parent, name)
-
-    def rmdir(self, parent: int, name: bytes) -> None:
-        self.volume.rmdir(parent, name)
-
-    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
-        self.volume.rename(parent, name, new_parent, new_name, flags)
-
-    # -- content and attributes
 
     def check_open(self, ino: int, flags: int) -> None:
         self.volume.inode(ino)
@@ -153,43 +117,10 @@ class LiveFiles(Files[WritableVolume]):
     def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
         return self.volume.write(ino, offset, data, stamp)
 
-    def truncate(self, ino: int, size: int) -> None:
-        self.volume.truncate(ino, size)
-
-    def setattr(
-        self,
-        ino: int,
-        mode: int | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-        atime_ns: int | None = None,
-        mtime_ns: int | None = None,
-        ctime_ns: int | None = None,
-    ) -> None:
-        self.volume.setattr(ino, mode, uid, gid, atime_ns, mtime_ns, ctime_ns)
-
     def accessed(self, ino: int, relative: bool) -> None:
         inode, now = self.volume.inode(ino), self.volume.clock()
         if not relative or atime_is_due(inode.atime, inode.mtime, inode.ctime, now):
             self.volume.setattr(ino, atime_ns=now, ctime_ns=inode.ctime)
-
-    def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        self.volume.setxattr(ino, os.fsdecode(name), value)
-
-    def removexattr(self, ino: int, name: bytes) -> None:
-        self.volume.removexattr(ino, os.fsdecode(name))
-
-    # -- inodes that the kernel knows
-
-    def hold(self, ino: int) -> None:
-        self.volume.hold(ino)
-
-    def release(self, ino: int) -> None:
-        self.volume.release(ino)
-
-    @property
-    def nameless(self) -> list[int]:
-        return self.volume.nameless
 
     def give_back(self, ino: int) -> bool:
         inode = self.volume.inode(ino)
@@ -197,14 +128,3 @@ class LiveFiles(Files[WritableVolume]):
             return False
         self.volume.truncate(ino, 0)
         return True
-
-    # -- making it safe
-
-    def fsync(self, ino: int, datasync: bool = False) -> None:
-        self.volume.fsync(ino, datasync)
-
-    def sync(self) -> None:
-        self.volume.sync()
-
-    def stop_writing(self, why: str) -> bool:
-        return self.volume.stop_writing(why)

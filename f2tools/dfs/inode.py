@@ -9,6 +9,7 @@ from zlib import crc32
 
 from f2tools.dfs.layout import BLOCK, Geometry, InodeBlock, XattrRecord
 from f2tools.errors import Corrupt, Where
+from f2tools.volumes import KINDS, Typed
 
 _FORM = InodeBlock.unpacker()[0]
 _NAMES = tuple(item.name.removeprefix("i_") for item in InodeBlock.fields)
@@ -17,14 +18,10 @@ _SPARE_AT = InodeBlock.offset_of("i_spare")
 SPARE = BLOCK - _SPARE_AT
 _MASK = (1 << 64) - 1  # times before 1970 are stored as two's complement
 _XATTR = XattrRecord.unpacker()[0]
-KINDS = {
-    stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFCHR: "char", stat.S_IFBLK: "block",
-    stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
-class Inode:
+class Inode(Typed):
     """See the module's docstring; times are nanoseconds since 1970."""
 
     ino: int
@@ -43,23 +40,6 @@ class Inode:
     rdev: int = 0
     inline: bytes = b""
     xattrs: dict[str, bytes] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        """file, dir, symlink, char, block, fifo or socket."""
-        return KINDS[stat.S_IFMT(self.mode)]
-
-    @property
-    def is_dir(self) -> bool:
-        return stat.S_ISDIR(self.mode)
-
-    @property
-    def is_file(self) -> bool:
-        return stat.S_ISREG(self.mode)
-
-    @property
-    def is_link(self) -> bool:
-        return stat.S_ISLNK(self.mode)
 
     @property
     def blocks(self) -> int:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from zlib import crc32
 
 from f2tools.dfs.dentries import Malformed, entries_of
-from f2tools.dfs.inode import KINDS, SPARE, Inode, inode_problem, parse_inode, xattrs_in
+from f2tools.dfs.inode import SPARE, Inode, inode_problem, parse_inode, xattrs_in
 from f2tools.dfs.layout import BLOCK, ROOT_INO, InodeBlock
 from f2tools.dfs.volume import Volume
 from f2tools.errors import F2fsError
 from f2tools.flash.checksums import mended
+from f2tools.volumes import KINDS
 
 _CRC_AT = InodeBlock.offset_of("i_crc")
 FROM_ITS_PLACE = "from its place and the entries that lead to it"

@@ -34,6 +34,7 @@ from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount.background import Upkeep
 from f2tools.mount.status import numbers_of_mount
 from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
+from f2tools.volumes import HandedOn
 
 INODES_HELD = 16384  # of a volume that can't change
 KINDS = tuple(mode_of_type(file_type) or 0 for file_type in range(256))  # S_IF* by the byte of an entry
@@ -240,55 +241,18 @@ class RecoveredTree(Tree[WritableVolume]):
         self.volume.abandon()
 
 
-class LiveTree(RecoveredTree):
-    """A volume that can change."""
+class LiveTree(HandedOn[WritableVolume], RecoveredTree):
+    """A volume that can change; what is not here is handed on to it as it is."""
 
     def __init__(self, volume: WritableVolume) -> None:
         super().__init__(volume)
         self._upkeep = Upkeep(volume)
 
-    @property
-    def writable(self) -> bool:
-        return True
-
-    @property
-    def broken(self) -> str | None:
-        return self.volume.broken
-
-    @property
-    def unsaved(self) -> bool:
-        return self.volume.unsaved
-
     def numbers(self, bytes_given: int, checkpoints: int) -> dict[str, object]:
         return numbers_of_mount(self.volume, self._upkeep, bytes_given, checkpoints)
 
-    # -- names ----------------------------------------------------------------------------------------------------
-
-    def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> int:
-        return self.volume.create(parent, name, mode, uid, gid, (os.major(rdev), os.minor(rdev)))
-
-    def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
-        return self.volume.mkdir(parent, name, mode, uid, gid)
-
     def tmpfile(self, parent: int, mode: int, uid: int, gid: int) -> int:
         return self.volume.tmpfile(parent, mode, uid, gid)
-
-    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
-        return self.volume.symlink(parent, name, target, uid, gid)
-
-    def link(self, ino: int, parent: int, name: bytes) -> None:
-        self.volume.link(ino, parent, name)
-
-    def unlink(self, parent: int, name: bytes) -> None:
-        self.volume.unlink(parent, name)
-
-    def rmdir(self, parent: int, name: bytes) -> None:
-        self.volume.rmdir(parent, name)
-
-    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
-        self.volume.rename(parent, name, new_parent, new_name, flags)
-
-    # -- content --------------------------------------------------------------------------------------------------
 
     def check_open(self, ino: int, flags: int) -> None:
         inode = self.volume.live(ino)
@@ -306,13 +270,8 @@ class LiveTree(RecoveredTree):
     def write(self, ino: int, offset: int, data: bytes, stamp: bool = True) -> int:
         return self.volume.write_pages(ino, offset, data, stamp)
 
-    def truncate(self, ino: int, size: int) -> None:
-        self.volume.truncate(ino, size)
-
     def fallocate(self, ino: int, mode: int, offset: int, length: int) -> None:
         self.volume.fallocate(ino, mode, offset, length)
-
-    # -- attributes -----------------------------------------------------------------------------------------------
 
     def setattr(
         self,
@@ -337,12 +296,6 @@ class LiveTree(RecoveredTree):
         if not relative or atime_is_due(inode.atime_ns, inode.mtime_ns, inode.ctime_ns, now):
             self.volume.accessed(inode, now)
 
-    def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        self.volume.setxattr(ino, os.fsdecode(name), value)
-
-    def removexattr(self, ino: int, name: bytes) -> None:
-        self.volume.removexattr(ino, os.fsdecode(name))
-
     def set_flags(self, ino: int, flags: int) -> None:
         if flags & ~(GETTABLE_FLAGS | ADDED_FLAGS):
             _fail(errno.EOPNOTSUPP)
@@ -351,31 +304,10 @@ class LiveTree(RecoveredTree):
     def set_project(self, ino: int, project: int) -> None:
         self.volume.set_projid(ino, project)
 
-    # -- inodes that the kernel knows -----------------------------------------------------------------------------
-
-    def hold(self, ino: int) -> None:
-        self.volume.hold(ino)
-
-    def release(self, ino: int) -> None:
-        self.volume.release(ino)
-
-    @property
-    def nameless(self) -> list[int]:
-        return self.volume.nameless
-
     def give_back(self, ino: int) -> bool:
         return self.volume.give_back(ino)
 
     # -- making it safe, and what is done between requests --------------------------------------------------------
-
-    def fsync(self, ino: int, datasync: bool = False) -> None:
-        self.volume.fsync(ino, datasync)
-
-    def sync(self) -> None:
-        self.volume.sync()
-
-    def stop_writing(self, why: str) -> bool:
-        return self.volume.stop_writing(why)
 
     def balance(self) -> None:
         if self.volume.broken:

@@ -6,20 +6,12 @@ import stat
 
 import numpy as np
 
+from f2tools.volumes import KINDS
+
 S_IFMT = np.uint16(0o170000)  # the bits of a mode that are its type, for arrays of modes
 # In the order of F2FS_FT_REG_FILE (1) to F2FS_FT_SYMLINK (7); 0 is F2FS_FT_UNKNOWN.
-FILE_KINDS = (
-    (stat.S_IFREG, "file"),
-    (stat.S_IFDIR, "dir"),
-    (stat.S_IFCHR, "char"),
-    (stat.S_IFBLK, "block"),
-    (stat.S_IFIFO, "fifo"),
-    (stat.S_IFSOCK, "socket"),
-    (stat.S_IFLNK, "symlink"),
-)
-S_IFMTS = tuple(kind for kind, _ in FILE_KINDS)
-_FILE_TYPES = {kind: number for number, (kind, _) in enumerate(FILE_KINDS, 1)}
-_WORDS = dict(FILE_KINDS)
+S_IFMTS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFLNK)
+_FILE_TYPES = {kind: number for number, kind in enumerate(S_IFMTS, 1)}
 # F2FS_FT_* by mode >> 12; 0 where the mode has no known type.
 FILE_TYPE_OF_MODE = np.zeros(16, np.uint8)
 for _kind, _number in _FILE_TYPES.items():
@@ -38,4 +30,4 @@ def mode_of_type(file_type: int) -> int | None:
 
 def kind_of_mode(mode: int) -> str:
     """The word for a mode's type: "file", "dir", "symlink" ...; "unknown" where it has none of these."""
-    return _WORDS.get(mode & 0o170000, "unknown")
+    return KINDS.get(mode & 0o170000, "unknown")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 from collections.abc import Callable
@@ -27,9 +26,10 @@ from f2tools.f2fs.write.mapping import Mapper
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import Policy, SegmentManager
 from f2tools.f2fs.write.space import Space
+from f2tools.volumes import StopsAtErrors
 
 
-class Parts(Volume):
+class Parts(StopsAtErrors, Volume):
     """A volume whose readers are replaced by parts that can change."""
 
     def __init__(
@@ -46,7 +46,6 @@ class Parts(Volume):
         self._need_checkpoint = False  # what fsync can't bring back has changed
         self._changed = False
         self._busy = False  # the cleaner or a checkpoint is at work
-        self._broken: str | None = None
 
     def _start(self) -> None:
         """Read what writing needs, once it is known that the volume may be written."""
@@ -114,23 +113,6 @@ class Parts(Volume):
     def new_generation(self) -> int:
         """The generation of a new inode, which tells it from an older one of the same number."""
         return self._random.getrandbits(32)
-
-    @property
-    def broken(self) -> str | None:
-        """Why nothing is written any more, if that is so."""
-        return self._broken
-
-    def stop_writing(self, why: str) -> bool:
-        """Change nothing on the device from now on; False if that was so already."""
-        if self._broken is not None:
-            return False
-        self._broken = why
-        return True
-
-    def usable(self) -> None:
-        """OSError EROFS where nothing is written any more."""
-        if self._broken is not None:
-            raise OSError(errno.EROFS, f"the volume is read-only since an error: {self._broken}")
 
     def stamp(self, inode: LiveInode, modified: bool = False) -> None:
         """The inode changes now, and with `modified` its content."""
