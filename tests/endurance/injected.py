@@ -233,7 +233,7 @@ def _after_a_kill(line: str, words: list[str], work: Path, old: str) -> str:
         return _afterwards(words, work, old, new)
     if line.startswith("mkfs"):
         made = image if "{i}" in line else work / "d" / "filled"
-        codes = set(_codes(str(made))) - AFTER_A_CUT if made.exists() else set()
+        codes = set(codes_of(str(made))) - AFTER_A_CUT if made.exists() else set()
         return f"what it made is there, with {sorted(codes)}" if codes else ""
     return "the image was changed" if new != old else ""
 
@@ -249,7 +249,7 @@ def _afterwards(words: list[str], work: Path, old: str, new: str) -> str:
     if words[0] == "undo":
         return ""
     checked = in_a_child(["fsck", "--json", image], work)
-    codes = set(_codes(image)) - AFTER_A_CUT
+    codes = set(codes_of(image)) - AFTER_A_CUT
     if codes and words[0] != "fsck":
         return f"the image is left with {sorted(codes)}"
     if checked.code:
@@ -260,7 +260,7 @@ def _afterwards(words: list[str], work: Path, old: str, new: str) -> str:
     return ""
 
 
-def _codes(image: str) -> list[str]:
+def codes_of(image: str) -> list[str]:
     """What our check finds; nothing where there is no volume."""
 
     def task() -> list[str]:

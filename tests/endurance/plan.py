@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.endurance import fsx, images, injected, kernel, lost_blocks, machine, parsers, power, xfstests
+from tests.endurance import audit, fsx, images, injected, kernel, lost_blocks, machine, parsers, power, xfstests
 from tests.endurance.campaign import Campaign
 
 CAMPAIGNS: tuple[Campaign, ...] = (
@@ -20,6 +20,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     machine.MACHINE,
     parsers.PARSERS,
     xfstests.XFSTESTS,
+    audit.AUDITED,
 )
 
 
