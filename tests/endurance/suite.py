@@ -21,7 +21,8 @@ TAG = "v2026.01.27"
 COMMIT = "69cd20bd0498f8d112623be88ce855c063091f19"
 SHA256 = "a77a9e707fb9f1b714f45af456e8398cd4a99090b875bbd3d26962e21ed2d39e"  # of what `git archive` makes of it
 PLACE = ROOT / ".cache" / "xfstests"
-# common/rc ends so: what the environment names may say things anew
+# these end so: what the environment names may say things anew
+HOOKED = "common/rc", "common/dmflakey"
 HOOK = '\n[ -z "$XFSTESTS_MORE" ] || . "$XFSTESTS_MORE"\n/bin/true\n'
 
 
@@ -62,8 +63,9 @@ def _build() -> None:
     subprocess.run(["tar", "x", "-C", PLACE], input=archive, check=True)
     shutil.rmtree(repository)
     _do(["make", "-C", str(PLACE), f"-j{os.cpu_count()}"])
-    with (PLACE / "common" / "rc").open("a") as file:
-        file.write(HOOK)
+    for name in HOOKED:
+        with (PLACE / name).open("a") as file:
+            file.write(HOOK)
 
 
 def _do(command: list[str]) -> None:

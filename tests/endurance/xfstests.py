@@ -51,6 +51,8 @@ LEFT_OUT = {
 # Tests that fail for what the kernel's FUSE does, whatever serves it; with `pyfuse3 `, for what that lacks.
 EXPLAINED = {
     "generic/020": "asks for 1,000 attributes of a file; F2FS has one block for them",
+    "generic/066": "expects, as of a journal, that fsync of one file makes the changes of others safe; F2FS is given"
+    " fastboot there",
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",
 }

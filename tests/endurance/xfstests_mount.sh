@@ -1,5 +1,5 @@
-# What xfstests can't know of a volume that is mounted by FUSE: it can be made anew, at any size, and checked.
-# common/rc reads this at its end.
+# What xfstests can't know of a volume that is mounted by FUSE: it can be made anew, at any size, be checked, and lose its
+# power.  common/rc and common/dmflakey read this at their ends.
 
 _fs_type() { _df_device "$1" | $AWK_PROG '{ sub(/^fuse\.f2tools$/, "fuse", $2); print $2 }'; }
 
@@ -35,4 +35,47 @@ _check_image() {
     [ -z "$was" ] || $3 || bad=1
     [ $bad = 0 ] || status=1
     return $bad
+}
+
+# The kernel does not hand sync(2) and syncfs(2) on to a server; fsync of a directory makes all safe.
+sync() {
+    command sync "$@"
+    [ $# != 0 ] || _sync_fs "$SCRATCH_MNT"
+    [ $# != 0 ] || _sync_fs "$TEST_DIR"
+}
+
+_sync_fs() { [ -z "$(_is_dir_mountpoint "$1")" ] || command sync "$1"; }
+
+# Power is lost by killing the server, where the kernel's file systems are shut down or their device drops what is
+# written.
+_lose_power() {
+    local server
+    for server in $(pgrep -f "mount.fuse.f2tools $SCRATCH_DEV "); do
+        kill -9 "$server"
+        while kill -0 "$server" 2> /dev/null; do sleep 0.1; done
+    done
+}
+
+_require_scratch_shutdown() { :; }
+
+_require_scratch_shutdown_and_syncfs() { _notrun "a server that was killed does not answer syncfs"; }
+
+_scratch_shutdown() {
+    [ "$1" != -f ] || _sync_fs "$SCRATCH_MNT"
+    _lose_power
+}
+
+_require_dm_target() { [ "$1" = flakey ] || _notrun "needs dm-$1 below a block device"; }
+
+_require_flakey_with_error_writes() { _notrun "needs dm-flakey below a block device"; }
+
+_init_flakey() { FLAKEY_DEV=$SCRATCH_DEV; }
+
+_cleanup_flakey() { _unmount "$SCRATCH_MNT" > /dev/null 2>&1; }
+
+_load_flakey_table() {
+    case $1 in
+        "$FLAKEY_DROP_WRITES") _lose_power ;;
+        "$FLAKEY_ERROR_WRITES") _notrun "needs dm-flakey below a block device" ;;
+    esac
 }
