@@ -1,4 +1,4 @@
-"""How a `Layout` becomes a construct `Struct`; imported only when a single structure is parsed or built."""
+"""How a `Layout` becomes a construct `Struct`; imported only when somebody asks for it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """One declaration of an on-disk structure; from it everything that reads or writes the structure.
 
-A structure is a subclass of `Layout` whose annotated fields stand in disk order.  From that list come a construct
-parser and builder (`parse`, `build`: one structure at a time), a packed little-endian numpy dtype (`table`: a whole
-area at once), the size, the offsets, and typed attributes.  Every `Layout` has a fixed size.  Where the kernel sizes an
-array by the block size, the count is a function of it: the class itself is the 4096-byte version and `X.at(16384)`
-another.  A union is declared as bytes (or as its largest member) and reinterpreted where it is known what it holds.
+A structure is a subclass of `Layout` whose annotated fields stand in disk order.  From that list come a parser and a
+builder (`parse`, `build`: one structure at a time), a packed little-endian numpy dtype (`table`: a whole area at once),
+a construct `Struct`, the size, the offsets, and typed attributes.  Every `Layout` has a fixed size.  Where the kernel
+sizes an array by the block size, the count is a function of it: the class itself is the 4096-byte version and
+`X.at(16384)` another.  A union is declared as bytes (or as its largest member) and reinterpreted where it is known what
+it holds.
 
 Modules that declare structures don't postpone the evaluation of annotations: the declarations are data.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, cast, get_args
 
@@ -27,6 +28,7 @@ else:
     Ints = Rows = Any
 
 DEFAULT_BLOCK_SIZE = 4096
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of struct, by size
 
 Count = int | Callable[[int], int]  # a number, or a function of the block size
 
@@ -86,6 +88,11 @@ class Field:
     kind: Any
     count: int | None
     meaning: str
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one integer."""
+        return self.count is None and isinstance(self.kind, Int)
 
     @property
     def type_name(self) -> str:
@@ -189,8 +196,23 @@ class LayoutType(type):
         return np.dtype(columns)
 
     @_once
+    def form(cls) -> struct.Struct:
+        """All fields in one call; arrays and nested structures are bytes in it."""
+        return _form(cls.fields)
+
+    @_once
+    def names(cls) -> tuple[str, ...]:
+        """The names of all fields."""
+        return tuple(item.name for item in cls.fields)
+
+    @_once
+    def composed(cls) -> tuple[Field, ...]:
+        """The fields of which `form` has bytes and the attribute is more: arrays and nested structures."""
+        return tuple(item for item in cls.fields if not item.is_number and not isinstance(item.kind, Bytes))
+
+    @_once
     def construct(cls) -> Construct:
-        """The construct parser and builder of one structure."""
+        """The same structure for construct, for who declares more with that; slower than `parse` and `build`."""
         from f2tools import _construct
 
         return _construct.struct_of([_member(item) for item in cls.fields])
@@ -245,13 +267,10 @@ class Layout(metaclass=LayoutType):
 
         Arrays and nested structures come as bytes.
         """
-        chosen = [item for item in cls.fields if until is None or item.offset < cls.offset_of(until)]
-        codes = {1: "B", 2: "H", 4: "I", 8: "Q"}
-        form = "<" + "".join(
-            codes[item.size] if isinstance(item.kind, Int) and item.count is None else f"{item.size}s"
-            for item in chosen
-        )
-        return struct.Struct(form), tuple(item.name for item in chosen)
+        if until is None:
+            return cls.form, cls.names
+        chosen = [item for item in cls.fields if item.offset < cls.offset_of(until)]
+        return _form(chosen), tuple(item.name for item in chosen)
 
     @classmethod
     def parse(cls, data: bytes | memoryview | NDArray[np.uint8]) -> Self:
@@ -259,11 +278,22 @@ class Layout(metaclass=LayoutType):
         raw = bytes(data[: cls.size])
         if len(raw) < cls.size:
             raise ValueError(f"{cls.__name__} takes {cls.size} bytes, {len(raw)} given")
-        return cls._from(cls.construct.parse(raw))
+        made = cls.__new__(cls)
+        values = vars(made)
+        for name, value in zip(cls.names, cls.form.unpack(raw), strict=True):
+            values[name] = value
+        for item in cls.composed:
+            values[item.name] = _parsed(item, values[item.name])
+        return made
 
     def build(self) -> bytes:
-        """The bytes of this structure."""
-        return type(self).construct.build(vars(self))
+        """The bytes of this structure; ValueError where a value doesn't fit its field."""
+        values = vars(self)
+        made = [values[item.name] if item.is_number else _built(item, values[item.name]) for item in type(self).fields]
+        try:
+            return type(self).form.pack(*made)
+        except struct.error as error:
+            raise ValueError(f"{type(self).__name__}: {_unfit(type(self).fields, values) or error}") from None
 
     @classmethod
     def table(cls, data: bytes | memoryview | NDArray[np.uint8]) -> Rows:
@@ -273,17 +303,6 @@ class Layout(metaclass=LayoutType):
         flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1)
         count = flat.size // cls.size
         return flat[: count * cls.size].view(cls.dtype)
-
-    @classmethod
-    def _from(cls, container: Any) -> Self:
-        made = cls.__new__(cls)
-        for item in cls.fields:
-            value = container[item.name]
-            if isinstance(item.kind, LayoutType):
-                kind: Any = item.kind
-                value = kind._from(value) if item.count is None else [kind._from(one) for one in value]
-            vars(made)[item.name] = value
-        return made
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain Python values, nested structures as dictionaries; bytes stay bytes."""
@@ -297,6 +316,45 @@ class Layout(metaclass=LayoutType):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
         return f"{type(self).__name__}({shown})"
+
+
+def _form(items: Iterable[Field]) -> struct.Struct:
+    return struct.Struct("<" + "".join(_CODES[item.size] if item.is_number else f"{item.size}s" for item in items))
+
+
+def _parsed(item: Field, raw: bytes) -> Any:
+    """The attribute of an array or a nested structure."""
+    if isinstance(item.kind, Int):
+        import numpy as np
+
+        return np.frombuffer(raw, f"<u{item.kind.size}").copy()
+    kind: Any = item.kind
+    if item.count is None:
+        return kind.parse(raw)
+    return [kind.parse(raw[at : at + kind.size]) for at in range(0, item.size, kind.size)]
+
+
+def _built(item: Field, value: Any) -> bytes:
+    """The bytes of a field that is not one integer; ValueError where they are not as many as it takes."""
+    if isinstance(item.kind, Int):
+        import numpy as np
+
+        raw = np.asarray(value).astype(f"<u{item.kind.size}").tobytes()
+    elif isinstance(item.kind, Bytes):
+        raw = bytes(memoryview(value))
+    else:
+        raw = value.build() if item.count is None else b"".join(one.build() for one in value)
+    if len(raw) != item.size:
+        raise ValueError(f"{item.name} takes {item.size} bytes, {len(raw)} given")
+    return raw
+
+
+def _unfit(fields: Iterable[Field], values: dict[str, Any]) -> str:
+    """Which integer its field has no room for."""
+    for item in fields:
+        if item.is_number and not 0 <= values[item.name] < 1 << 8 * item.size:
+            return f"{item.name} has {item.size} bytes, too few for {values[item.name]}"
+    return ""
 
 
 def _member(item: Field) -> tuple[str, str, int, int | None, Construct | None]:

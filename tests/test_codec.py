@@ -96,6 +96,27 @@ def test_too_few_bytes_are_refused() -> None:
         Outer.parse(RAW[:-1])
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("magic", 1 << 16, "Outer: magic has 2 bytes, too few for 65536"),
+        ("magic", -1, "Outer: magic has 2 bytes, too few for -1"),
+        ("raw", b"", "raw takes 1 bytes, 0 given"),
+        ("raw", b"ab", "raw takes 1 bytes, 2 given"),
+        ("numbers", [1, 2, 3], "numbers takes 4 bytes, 6 given"),
+        ("many", [Inner()], "many takes 15 bytes, 5 given"),
+    ],
+)
+def test_a_value_that_its_field_has_no_room_for_is_refused(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Outer(**{name: value}).build()
+
+
+def test_a_number_where_bytes_belong_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Outer(raw=1).build()
+
+
 def test_a_field_may_not_hide_a_part_of_the_codec() -> None:
     with pytest.raises(TypeError, match="the codec uses this name itself"):
         type("Bad", (Layout,), {"__annotations__": {"parse": u8}, "parse": field("hides the parser")})

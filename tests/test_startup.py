@@ -83,7 +83,7 @@ def test_help_of_the_whole_brings_nothing_heavy() -> None:
 def test_a_check_of_a_sound_volume_loads_no_masked_arrays(tmp_path: Path) -> None:
     image = str(tmp_path / "small.img")
     modules_of("mkfs", "-q", image, "--size", "64M")
-    assert "numpy.ma" not in modules_of("fsck", image)
+    assert not modules_of("fsck", image) & {"numpy.ma", "construct"}
 
 
 def without_a_number_of_threads() -> dict[str, str]:

@@ -61,7 +61,7 @@ SIT_WRITE_BLOCKS = 4096
 def packed(layout: LayoutType, **values: Any) -> bytes:
     """The bytes of a structure with these fields, the rest zero; arrays and nested structures are given as bytes.
 
-    Without construct and numpy, which take longer to import than formatting takes.
+    Without numpy, which takes longer to import than formatting takes.
     """
     kind: Any = layout
     form, names = kind.unpacker()

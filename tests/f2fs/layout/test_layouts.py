@@ -17,16 +17,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from f2tools.codec import Bytes, Int, Layout
+from f2tools.dffs import layout as dffs
+from f2tools.dfs import layout as dfs
 from f2tools.f2fs.layout import structures
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.dentry import DentryBlock
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Inode, InodeExtra
 from f2tools.f2fs.layout.summary import SummaryBlock, entries_in_sum, nat_journal_entries, sit_journal_entries
+from f2tools.flash import format as flash
 
 FACTS = json.loads((Path(__file__).parent / "kernel_facts.json").read_text())
 KERNEL: dict[str, Any] = FACTS["kernel"]["structures"]
 TOOLS: dict[str, Any] = FACTS["f2fs-tools"]["structures"]
 ALL = list(structures())
+DIRECT = [
+    value
+    for module in (dfs, dffs, flash)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, Layout) and value.__module__ == module.__name__
+]  # of the other two file systems, and of what they stand on
 BLOCK_SIZES = (4096, 8192, 16384)
 
 # What we declare and the kernel doesn't, or under another name; everything else must be found as it is.
@@ -101,6 +110,33 @@ def test_what_is_parsed_is_built_again_byte_for_byte(layout: type[Layout], block
     sized = layout.at(block_size)
     raw = random_bytes(sized, seed)
     assert sized.parse(raw).build() == raw
+
+
+@pytest.mark.parametrize("layout", [*ALL, *DIRECT], ids=lambda s: s.__name__)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 1 << 32), block_size=st.sampled_from(BLOCK_SIZES))
+def test_construct_parses_and_builds_the_same(layout: type[Layout], block_size: int, seed: int) -> None:
+    sized = layout.at(block_size)
+    raw = random_bytes(sized, seed)
+    parsed = sized.parse(raw)
+    assert_same(parsed, sized.construct.parse(raw))
+    assert sized.construct.build(vars(parsed)) == parsed.build() == raw
+
+
+def assert_same(ours: Layout, theirs: Any) -> None:
+    """All of a structure as construct has it, to the types of its attributes."""
+    assert [name for name in theirs if not name.startswith("_")] == list(vars(ours))
+    for name, value in vars(ours).items():
+        if isinstance(value, Layout):
+            assert_same(value, theirs[name])
+        elif isinstance(value, list):
+            assert len(value) == len(theirs[name])
+            for one, other in zip(value, theirs[name], strict=True):
+                assert_same(one, other)
+        else:
+            assert type(value) is type(theirs[name])
+            assert np.array_equal(value, theirs[name])
+            assert not isinstance(value, np.ndarray) or (value.dtype == theirs[name].dtype and value.flags.writeable)
 
 
 @pytest.mark.parametrize("block_size", BLOCK_SIZES)
