@@ -21,8 +21,8 @@ def settle() -> None:
         if name not in os.environ:
             os.environ[name] = value
             _ours.add(name)
-    # A start makes some 50,000 objects that stay; with 700, the collector comes some seventy times.  Not much rarer than
-    # this, and through all of them as often as ever: a ring of few objects may hold an image's worth of arrays.
+    # A start makes some 50,000 objects that stay; with 700, the collector comes some seventy times.  Not rarer than
+    # this, and through all objects as often as ever: a ring of a few may hold an image's worth of arrays.
     gc.set_threshold(10_000, 5, 2)
     # The interpreter looks twice for cycles when it ends, among all that is gone in a moment anyway.
     atexit.register(gc.freeze)
