@@ -17,6 +17,7 @@ from f2tools.f2fs.layout.hashes import f2fs_crc32
 LZO, LZ4, ZSTD, LZORLE = range(4)  # i_compress_algorithm
 ALGORITHMS = ("lzo", "lz4", "zstd", "lzo-rle")
 F2FS_ZSTD_DEFAULT_CLEVEL = 1
+_HEADER = CompressData.unpacker()[0]  # a file has one for every four blocks, too many for `CompressData.parse`
 
 _LZO_BITSTREAM = 17  # first byte of a stream that names its version in the second
 _LZO_VERSIONED_MIN = 5  # the kernel treats shorter ones as unversioned
@@ -28,25 +29,25 @@ class _BadStream(Exception):
     """The compressed bytes can't be decoded; says why."""
 
 
-def read_header(raw: bytes, where: Where | None = None) -> tuple[CompressData, bytes]:
-    """Header and compressed bytes of a cluster; Corrupt when its clen doesn't fit into the blocks that are there."""
+def read_header(raw: bytes, where: Where | None = None) -> tuple[int, bytes]:
+    """Checksum and compressed bytes of a cluster; Corrupt when its clen doesn't fit into the blocks that are there."""
     where = where or Where()
     if len(raw) < COMPRESS_HEADER_SIZE:
         raise Corrupt(where, "compressed cluster without blocks")
-    header = CompressData.parse(raw[:COMPRESS_HEADER_SIZE])
+    clen, chksum, _ = _HEADER.unpack_from(raw)
     room = len(raw) - COMPRESS_HEADER_SIZE
-    if not 0 < header.clen <= room:
-        raise Corrupt(where, f"compressed cluster claims {header.clen} bytes, its blocks have room for {room}")
-    return header, raw[COMPRESS_HEADER_SIZE : COMPRESS_HEADER_SIZE + header.clen]
+    if not 0 < clen <= room:
+        raise Corrupt(where, f"compressed cluster claims {clen} bytes, its blocks have room for {room}")
+    return chksum, raw[COMPRESS_HEADER_SIZE : COMPRESS_HEADER_SIZE + clen]
 
 
 def chksum_error(raw: bytes, where: Where | None = None) -> str | None:
     """What is wrong with the checksum of a cluster whose file has them (i_compress_flag bit 0); None if it is right."""
-    header, cdata = read_header(raw, where)
+    chksum, cdata = read_header(raw, where)
     found = f2fs_crc32(cdata)
-    if found == header.chksum:
+    if found == chksum:
         return None
-    return f"checksum of the compressed cluster is {found:#010x}, its header says {header.chksum:#010x}"
+    return f"checksum of the compressed cluster is {found:#010x}, its header says {chksum:#010x}"
 
 
 def decompress_cluster(
