@@ -38,6 +38,7 @@ from f2tools.volumes import HandedOn
 
 INODES_HELD = 16384  # of a volume that can't change
 KINDS = tuple(mode_of_type(file_type) or 0 for file_type in range(256))  # S_IF* by the byte of an entry
+MOST = (1 << 63) - 1  # st_size and st_blocks are signed, i_size and i_blocks are not
 SLOT_BITS = 16  # of a position in a directory: block + 2, then slot
 AnyVolume = TypeVar("AnyVolume", bound=Volume)
 
@@ -85,9 +86,9 @@ class Tree(ReadOnly, Generic[AnyVolume]):
             inode.i_uid,
             inode.i_gid,
             0 if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else rdev_of(inode),
-            size,
+            min(size, MOST),
             self._block_size,
-            blocks_of(inode, self._block_size),
+            min(inode.st_blocks, MOST),
             inode.atime_ns,
             inode.mtime_ns,
             inode.ctime_ns,
@@ -329,14 +330,6 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
 
 
 AnyTree = Tree[Volume] | RecoveredTree
-
-
-def blocks_of(inode: Inode, block_size: int) -> int:
-    """st_blocks; what lies in the inode counts as f2fs_getattr() counts it."""
-    blocks = max(0, inode.i_blocks - 1) * (block_size // 512)
-    if inode.has_inline_dentry or (inode.has_inline_data and inode.is_file):
-        blocks += -(-inode.i_size // 512)
-    return blocks
 
 
 def rdev_of(inode: Inode) -> int:

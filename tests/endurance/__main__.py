@@ -56,7 +56,7 @@ def run_one_piece(given: argparse.Namespace) -> int:
     faulthandler.enable()
     try:
         outcome = campaign.piece(given.seed, work)
-        line = outcome_line(outcome, campaign, given.seed, kept)
+        line = outcome_line(outcome, campaign, given.seed, kept, sum(os.times()[:4]))
     except pytest.skip.Exception as reason:
         line = MARK + json.dumps({"missing": str(reason)})
         outcome = Outcome()

@@ -63,7 +63,7 @@ def add_results(directory: Path) -> None:
                 continue
             row = rows.setdefault((line["campaign"], where.name), {
                 "campaign": line["campaign"], "commit": where.name, "seeds": "", "done": 0, "counts": {},
-                "found": "", "minutes": 0.0,
+                "found": "", "minutes": 0.0, "cpu_minutes": 0.0,
             })  # fmt: skip
             seeds = numbers(row["seeds"])
             if line["seed"] in seeds:
@@ -72,6 +72,7 @@ def add_results(directory: Path) -> None:
             row["done"] += line["done"]
             row["counts"] = dict(sorted((Counter(row["counts"]) + Counter(line["counts"])).items()))
             row["minutes"] = round(row["minutes"] + line["seconds"] / 60, 2)
+            row["cpu_minutes"] = round(row["cpu_minutes"] + line.get("cpu_seconds", line["seconds"]) / 60, 2)
             for case, said in line.get("said", {}).items():
                 cases.setdefault(line["campaign"], {})[case] = [said, where.name]
             if line["found"]:
@@ -91,7 +92,7 @@ def page() -> str:
     rows = json.loads(RESULTS.read_text())
     notes = json.loads(FINDINGS.read_text())
     cases = json.loads(CASES.read_text())
-    parts = [HEAD, "## What was run\n\n", *_overview(rows), "\n"]
+    parts = [HEAD, "## What was run\n\n", *overview(rows), "\n"]
     for campaign in CAMPAIGNS:
         own = [row for row in rows if row["campaign"] == campaign.name]
         parts += _campaign(campaign, own, [note for note in notes["found"] if note["campaign"] == campaign.name])
@@ -100,13 +101,32 @@ def page() -> str:
     return "".join(parts)
 
 
-def _overview(rows: list[dict[str, Any]]) -> Iterable[str]:
-    yield "| campaign | goal | done | pieces in which something was found |\n| --- | --- | --- | --- |\n"
+def overview(rows: list[dict[str, Any]]) -> Iterable[str]:
+    """The table of all campaigns, with their pace."""
+    yield (
+        "| campaign | goal | done | in an hour of a core | hours of a core to the goal"
+        " | pieces in which something was found |\n| --- | --- | --- | --- | --- | --- |\n"
+    )
     for campaign in CAMPAIGNS:
         own = [row for row in rows if row["campaign"] == campaign.name]
         done = sum(row["done"] for row in own)
         found = sum(len(numbers(row["found"])) for row in own)
-        yield f"| {campaign.name} | {campaign.goal:,} {campaign.unit} | {done:,} | {found} |\n"
+        rate, left = _pace(campaign, max(own, key=lambda row: row["done"], default=None), done)
+        yield f"| {campaign.name} | {campaign.goal:,} {campaign.unit} | {done:,} | {rate} | {left} | {found} |\n"
+    yield (
+        "\nThe rate is that of the commit on which most was done, by the time of the processor that a piece and all"
+        " that it starts took, on a machine with much else to do.\n"
+    )
+
+
+def _pace(campaign: Campaign, row: dict[str, Any] | None, done: int) -> tuple[str, str]:
+    """What an hour of a core does, and how many of them are left to the goal; of old rows the clock is known alone."""
+    minutes = (row.get("cpu_minutes") or row["minutes"]) if row else 0
+    if row is None or not row["done"] or not minutes:
+        return "-", "-"
+    per_hour = 60 * row["done"] / minutes
+    left = max(0, campaign.goal - done) / per_hour
+    return f"{per_hour:,.0f}", f"{left:,.0f}" if left >= 1 else f"{left:.1f}"
 
 
 def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[str, str]]) -> Iterable[str]:

@@ -139,13 +139,13 @@ def _unmount_dead(directories: set[str]) -> None:
                 subprocess.run(["fusermount3", "-u", "-z", directory], capture_output=True, check=False)
 
 
-def outcome_line(outcome: Outcome, campaign: Campaign, seed: int, kept: Path) -> str:
-    """What a piece did as its last line; what it found is kept in a directory."""
+def outcome_line(outcome: Outcome, campaign: Campaign, seed: int, kept: Path, cpu_seconds: float) -> str:
+    """What a piece did as its last line, and what of the processor it took; what it found is kept in a directory."""
     found = [
         {"what": one.what[:TOLD], "where": keep(one, campaign, seed, kept if not n else Path(f"{kept}.{n}"))}
         for n, one in enumerate(outcome.found)
     ]
-    line = {"done": outcome.done, "counts": dict(outcome.counts), "found": found}
+    line = {"done": outcome.done, "counts": dict(outcome.counts), "cpu_seconds": round(cpu_seconds, 1), "found": found}
     return MARK + json.dumps(line | ({"said": outcome.said} if outcome.said else {}))
 
 

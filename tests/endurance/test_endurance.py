@@ -64,9 +64,11 @@ def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_piece_says_at_its_end_what_it_did(tmp_path: Path) -> None:
     outcome = Outcome(5, found=[Found("a line\nand another")])
-    line = runner.outcome_line(outcome, campaign("c", 1), 0, tmp_path / "c-0")
+    line = runner.outcome_line(outcome, campaign("c", 1), 0, tmp_path / "c-0", 1.25)
     said = runner.last_words(f"a line\nand another\n{line}\n")
-    assert said == {"done": 5, "counts": {}, "found": [{"what": "a line\nand another", "where": "c-0"}]}
+    assert said == {
+        "done": 5, "counts": {}, "cpu_seconds": 1.2, "found": [{"what": "a line\nand another", "where": "c-0"}]
+    }  # fmt: skip
     assert runner.last_words(f"a line\n{line[:-5]}") is None
 
 
@@ -110,6 +112,17 @@ def test_each_case_is_told_as_it_ended_the_last_time(tmp_path: Path, monkeypatch
     ledger.add_results(tmp_path / "runs")
     page = ledger.page()
     assert "| failed: 1 \\| 2 | 1 | a |\n| passed | 2 | b, c |" in page
+
+
+def test_the_ledger_says_what_an_hour_of_a_core_does_and_how_many_are_left() -> None:
+    rows = [
+        {"campaign": "machine", "done": 500, "minutes": 9.0},
+        {"campaign": "machine", "done": 5000, "minutes": 9.0, "cpu_minutes": 3.0},
+    ]
+    (line,) = [line for line in ledger.overview([{**row, "found": ""} for row in rows]) if line.startswith("| machine")]
+    assert [cell.strip() for cell in line.split("|")[3:6]] == ["5,500", "100,000", "10"]
+    (line,) = [line for line in ledger.overview([]) if line.startswith("| machine")]
+    assert [cell.strip() for cell in line.split("|")[3:6]] == ["0", "-", "-"]
 
 
 def test_seeds_are_written_as_ranges() -> None:

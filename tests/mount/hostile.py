@@ -21,7 +21,7 @@ from pathlib import Path
 from f2tools.errors import F2fsError
 
 SECONDS = 60  # for the mount to be usable, for its user, for the end
-MEMORY_BYTES = 600 << 20  # beyond what is forked
+MEMORY_BYTES = 512 << 20  # beyond what is forked
 ENTRIES = 1500  # that are looked at
 READ_BYTES = 1 << 18
 
@@ -53,7 +53,8 @@ def live_with(image: Path, directory: Path, seed: int, *options: str) -> list[st
         said.append(f"the mount has not ended after {SECONDS} s")
     elif ended not in (0, 1, 2, 8):
         said.append(f"the mount ended with {ended}")
-    subprocess.run(["fusermount3", "-u", "-z", directory], capture_output=True, check=False)
+    if _is_mounted(directory):
+        subprocess.run(["fusermount3", "-u", "-z", directory], capture_output=True, check=False)
     text = log.read_text(errors="replace") if log.exists() else ""
     if "Traceback" in text:
         said.append(text[-3000:])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.node import Inode
 from tests.hostile.damage import flips, patched, resealed
+from tests.hostile.forge import Forge
 from tests.hostile.targets import structures
 from tests.images import DAMAGED, copy_sparse, damaged, reference
 from tests.mount.hostile import live_with
-from tests.mount.mounted import need_fuse
+from tests.mount.mounted import mounted, need_fuse
+from tests.mount.suite_tools import mount_point
 
 FACTOR = int(os.environ.get("F2_SUITE_FACTOR", "1"))
 FUZZED = ("features", "compress-lz4", "crash-namespace", "fragmented")
@@ -50,3 +54,25 @@ def test_fuzzed_images_are_mounted_or_refused(tmp_path: Path) -> None:
             what = ", ".join(f"{data[:16].hex()} at {offset}" for offset, data in patches)
             failures += [f"{name}, {kind}: {what}\n{line}" for line in said]
     assert not failures, "\n\n".join(failures[:10])
+
+
+@pytest.mark.parametrize("server", ["pyfuse3", "direct"])
+@pytest.mark.parametrize("field", ["i_blocks", "i_size"])
+def test_a_file_that_claims_2_to_the_64_blocks_or_bytes_hides_no_other(field: str, server: str, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    with Forge(image) as forge:
+        huge = forge.text(b"huge")
+        forge.root((b"good", forge.text(b"good")), (b"huge", huge))
+    with f2tools.open(image) as volume:
+        blkaddr = volume.nodes.inode(huge).blkaddr
+    with image.open("r+b") as file:
+        file.seek(blkaddr * 4096 + Inode.offset_of(field))
+        file.write(b"\xff" * 8)
+    with mount_point() as directory, mounted(image, directory, "-o", "ro", server=server) as mount:
+        assert sorted(os.listdir(mount.directory)) == ["good", "huge"]
+        assert (mount.directory / "good").read_bytes() == b"good"
+        assert (mount.directory / "huge").stat().st_blocks >= 0
+        with (mount.directory / "huge").open("rb") as file:
+            for offset in (0, 1 << 40, 1 << 62):
+                with suppress(OSError):
+                    assert os.pread(file.fileno(), 4, offset).strip(b"\0") == (b"" if offset else b"huge")
