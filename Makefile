@@ -14,7 +14,7 @@ help:
 	@echo "make endurance SHARD=3/20   a third of twenty shards of the runs without an end, at most an hour; LIST=1 lists them"
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
-	@echo "make fuzz    hostile images, coverage-guided; FUZZ_SECONDS=60; KIND=container, undo, overlay, tar or trace: other files"
+	@echo "make fuzz    hostile images, coverage-guided, on from where it ended; FUZZ_SECONDS=60; KIND=container, undo, overlay, tar or trace: other files"
 	@echo "make docs    docs/ as a site with search, in .cache/site; a link that leads nowhere is an error"
 	@echo "make lock    resolve the dependencies anew"
 
@@ -69,14 +69,10 @@ bench: setup
 	.venv/bin/python bench/run.py
 
 FUZZ_SECONDS = 60
+KIND = volume
 fuzz: setup
 	@.venv/bin/python -c 'import atheris' 2>/dev/null || .venv/bin/python -m pip install --quiet --require-hashes -r requirements-fuzz.lock
-	@mkdir -p .cache/fuzz
-ifdef KIND
-	.venv/bin/python -m tests.hostile.fuzz_files $(KIND) -max_total_time=$(FUZZ_SECONDS)
-else
-	.venv/bin/python -m tests.hostile.fuzz -max_total_time=$(FUZZ_SECONDS) .cache/fuzz
-endif
+	.venv/bin/python -m tests.hostile.fuzz $(KIND) -max_total_time=$(FUZZ_SECONDS)
 
 # The site, in an environment of its own: nothing of what makes it is needed to run or to test f2tools.
 docs:

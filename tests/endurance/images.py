@@ -23,10 +23,12 @@ from tests.mount.hostile import live_with
 from tests.mount.mounted import need_fuse
 
 SMALL = (  # a fifth of a second each, so these come four times as often
-    "base", "features", "blocks16k-compress", "compress-lz4", "compress-lzo-rle", "compress-zstd", "crash-namespace",
+    "features", "blocks16k-compress", "compress-lz4", "compress-lzo-rle", "compress-zstd", "crash-namespace",
     "crash-orphan", "crash-stress-1", "crash-xattr", "fragmented", "full", "active-logs-2", "sections", "zoned",
 )  # fmt: skip
-LARGE = ("casefold", "checksums", "fscrypt", "history-a", "noinline", "packed-ssa", "plain", "blocks16k-casefold")
+LARGE = (
+    "base", "casefold", "checksums", "fscrypt", "history-a", "noinline", "packed-ssa", "plain", "blocks16k-casefold",
+)  # fmt: skip
 LOOKED_AT = (*SMALL, *LARGE, *SMALL, *SMALL, *SMALL)
 WARM = "compress-lz4"
 SERVERS = ("pyfuse3", "direct")
@@ -46,7 +48,7 @@ ALWAYS = (
     ("salvaged", ("fsck", "--salvage", "{work}/out", "{image}")),
 )
 FIRST = 1_000_000  # of the numbers of damages; those below belong to the tests
-IMAGES, REPAIRS = 100, 10  # in a piece
+IMAGES, REPAIRS = 25, 10  # in a piece
 ROOM_BYTES = 2 << 30  # of addresses beyond those of the process: what asks for more dies of it, and not the machine
 Commands = tuple[tuple[str, ...], ...]
 

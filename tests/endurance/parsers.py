@@ -10,19 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.endurance.campaign import Campaign, Found, Outcome
+from tests.hostile.corpus import KINDS
 from tests.images import ROOT
 from tests.judges import missing_judge
 
-KINDS = ("volume", "container", "undo", "overlay", "tar", "trace")
 INPUTS = 1000  # in a piece
 
 
 def piece(seed: int, work: Path) -> Outcome:
-    """So many inputs of one kind, from the seeds on that the tests have."""
+    """So many inputs of one kind, from those on that the tests have."""
     if find_spec("atheris") is None:
         missing_judge("atheris is not installed", "what coverage-guided fuzzing finds; `make fuzz` installs it")
     kind = KINDS[seed % len(KINDS)]
-    module = ["tests.hostile.fuzz"] if kind == "volume" else ["tests.hostile.fuzz_files", kind]
+    module = ["tests.hostile.fuzz", kind]
     options = [f"-runs={INPUTS}", f"-seed={seed + 1}", f"-artifact_prefix={work}/found-"]
     environment = {**os.environ, "F2_FUZZ_WORK": f"{work}/fuzz", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(

@@ -1,9 +1,18 @@
-"""Where fuzzing begins: a few small files of each kind, made or taken from those of the tests."""
+"""Where fuzzing begins: a few small files of each kind, made or taken from those of the tests, and what it found.
+
+`python -m tests.hostile.corpus KIND` takes from .cache/fuzz/KIND, where `tests.hostile.fuzz` left its corpus, as few
+and as small inputs as reach as much, and puts them into the repository.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import subprocess
+import sys
 import tarfile
+import tempfile
+import zipfile
 from pathlib import Path
 
 import zstandard
@@ -13,21 +22,61 @@ from tests.device.memory import Memory
 from tests.dump.craft import f2
 from tests.images import DIRECTORY, ROOT, copy_sparse, reference
 
-CONTAINERS = ("small.qcow2", "small-zstd.qcow2", "small-lz4.aff4", "small-map.aff4", "gpt", "mbr")
-CUT_BYTES = 4096  # of a trace
+KINDS = ("volume", "container", "undo", "overlay", "tar", "trace")
+CONTAINERS = (
+    "small.qcow2", "small-zstd.qcow2", "small-lz4.aff4", "small-map.aff4", "small.E01", "small.vhdx", "small.vmdk",
+)  # fmt: skip
+DISKS = ("gpt", "mbr")
+CUT_BYTES, CUT_DISK_BYTES = 4096, 1 << 16  # of a trace, of a disk with partitions
+KEPT = Path(__file__).parent / "corpora"
+KEPT_BYTES, KEPT_EACH = 1 << 16, 1 << 13  # of a kind, packed; of an input, as it is
 
 
 def seeds(kind: str, work: Path) -> list[bytes]:
     """The files of a kind; `work` is for what is made on the way."""
-    return {"container": _containers, "undo": _undo, "overlay": _overlay, "tar": _tars, "trace": _traces}[kind](work)
+    return {"container": _containers, "undo": _undo, "overlay": _overlay, "tar": _tars, "trace": _traces,
+            "volume": _volumes}[kind](work)  # fmt: skip
 
 
-def _unpacked(path: Path) -> bytes:
-    return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
+def kept(kind: str) -> list[bytes]:
+    """What fuzzing of this kind has found and the repository keeps."""
+    path = KEPT / f"{kind}.zip"
+    if not path.exists():
+        return []
+    with zipfile.ZipFile(path) as packed:
+        return [packed.read(name) for name in sorted(packed.namelist())]
+
+
+def keep(kind: str) -> None:
+    """Let libFuzzer choose the inputs that reach all that is reached, and keep those, the smallest first."""
+    with tempfile.TemporaryDirectory() as few:
+        command = [sys.executable, "-m", "tests.hostile.fuzz", kind, "-merge=1", few]
+        subprocess.run(command, cwd=ROOT, check=True)
+        own = set(seeds(kind, Path(few)))
+        found = sorted({path.read_bytes() for path in Path(few).iterdir()} - own, key=lambda data: (len(data), data))
+    KEPT.mkdir(exist_ok=True)
+    room = KEPT_BYTES
+    with zipfile.ZipFile(KEPT / f"{kind}.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        for data in found:
+            name = zipfile.ZipInfo(hashlib.sha256(data).hexdigest()[:16])  # which has no time
+            packed.writestr(name, data, zipfile.ZIP_DEFLATED)
+            room -= packed.getinfo(name.filename).compress_size + 2 * len(name.filename) + 76
+            if len(data) > KEPT_EACH or room < 0:
+                break
+
+
+def _volumes(_: Path) -> list[bytes]:
+    return [b"", bytes(20), bytes(range(60))]
+
+
+def _unpacked(path: Path, most: int = -1) -> bytes:
+    return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read(most)
 
 
 def _containers(_: Path) -> list[bytes]:
-    return [_unpacked(ROOT / "tests/device/data" / f"{name}.zst") for name in CONTAINERS]
+    where = ROOT / "tests/device/data"
+    whole = [_unpacked(where / f"{name}.zst") for name in CONTAINERS]
+    return whole + [_unpacked(where / f"{name}.zst", CUT_DISK_BYTES) for name in DISKS]
 
 
 def _undo(work: Path) -> list[bytes]:
@@ -61,4 +110,8 @@ def _tars(work: Path) -> list[bytes]:
 
 def _traces(_: Path) -> list[bytes]:
     churn = DIRECTORY / "traces" / "churn"
-    return [_unpacked(churn / name)[:CUT_BYTES] for name in ("ftrace.txt.zst", "x.blktrace.0.zst")]
+    return [_unpacked(churn / name, CUT_BYTES) for name in ("ftrace.txt.zst", "x.blktrace.0.zst")]
+
+
+if __name__ == "__main__":
+    keep(sys.argv[1])

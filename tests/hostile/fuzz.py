@@ -1,147 +1,62 @@
-"""A coverage-guided fuzz target: `make fuzz`, or `python -m tests.hostile.fuzz [libFuzzer options]`.
+"""Coverage-guided fuzzing of what f2tools reads: `python -m tests.hostile.fuzz KIND [options of libFuzzer]`.
 
-The input is a list of patches (place, bytes) to a small reference image, so that the fuzzer spends its time beyond the
-checksums: those of superblock and checkpoint are made right again.  What the engine may raise is `F2fsError` and
-`OSError`; anything else is a finding.
+KIND is one of `tests.hostile.corpus.KINDS`.  It begins with the inputs of that module, and with what it has found in
+.cache/fuzz/KIND, or below the directory F2_FUZZ_WORK; what is new goes there.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from typing import Any
+from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["f2tools"]):
-    import numpy as np
+    import f2tools.blktrace.exported
+    import f2tools.blktrace.foreign
+    import f2tools.copyin.archive
+    import f2tools.copyin.source_tar
+    import f2tools.device.changes.overlay_log
+    import f2tools.device.changes.undo
+    import f2tools.device.containers.aff4
+    import f2tools.device.containers.libyal
+    import f2tools.device.containers.partition
+    import f2tools.device.containers.qcow2
+    import f2tools.device.containers.sparse
+    import f2tools.device.containers.split
+    import f2tools.device.containers.zst
+    import f2tools.dump.cli
+    import f2tools.mkfs.cli
+    import f2tools.trace.cli
+    import f2tools.undo.cli  # noqa: F401 - to be instrumented
+    from tests.hostile.inputs import judge_of
 
-    import f2tools
-    from f2tools.device.base import Device
-    from f2tools.device.buffers import Data
-    from f2tools.errors import DeviceError, F2fsError
-    from f2tools.f2fs.layout.checkpoint import Checkpoint
-    from f2tools.f2fs.layout.hashes import f2fs_crc32
-    from f2tools.f2fs.layout.super import SuperBlock
-    from f2tools.f2fs.volume.checkpoint import checkpoint_crc
-    from f2tools.f2fs.volume.inode import Inode
-    from f2tools.f2fs.volume.volume import File, Volume
+from tests.hostile.corpus import KINDS, kept, seeds
+from tests.hostile.exercise import measure_from_here
+from tests.images import ROOT
 
-from tests.hostile.targets import Place, structures
-from tests.images import reference
-
-IMAGE = "compress-lzo-rle"
-READ_AT_MOST = 1 << 20  # bytes of one file
-
-
-class Patched(Device):
-    """An image in memory, only the blocks with data, with patches laid over it."""
-
-    def __init__(self, blocks: dict[int, bytes], size_bytes: int) -> None:
-        self.name = "patched"
-        self.size_bytes = size_bytes
-        self.read_only = True
-        self._blocks = dict(blocks)
-
-    def patch(self, offset: int, data: bytes) -> None:
-        number, at = divmod(offset, 4096)
-        block = bytearray(self._blocks.get(number, bytes(4096)))
-        block[at : at + len(data)] = data[: 4096 - at]
-        self._blocks[number] = bytes(block)
-
-    def pread_into(self, offset: int, buffer: Any) -> None:
-        view = memoryview(buffer).cast("B")
-        self.check_range(offset, len(view))
-        done = 0
-        while done < len(view):
-            number, at = divmod(offset + done, 4096)
-            count = min(4096 - at, len(view) - done)
-            block = self._blocks.get(number)
-            view[done : done + count] = block[at : at + count] if block else bytes(count)
-            done += count
-
-    def pwrite(self, offset: int, data: Data) -> None:
-        raise DeviceError("reading never writes")
-
-    def flush(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
+LIMITS = ("-timeout=180", "-rss_limit_mb=2048")
 
 
-def _load() -> tuple[dict[int, bytes], int, list[Place]]:
-    path = reference(IMAGE).path
-    with f2tools.open(path) as vol:
-        kinds = structures(vol)
-    raw = np.fromfile(path, np.uint8).reshape(-1, 4096)
-    blocks = {int(i): raw[i].tobytes() for i in np.flatnonzero(raw.any(axis=1))}
-    places = [place for kind in sorted(kinds) for place in kinds[kind][:4]]
-    return blocks, raw.size, places
-
-
-BLOCKS, SIZE, PLACES = _load()
-
-
-def _seal(device: Patched) -> None:
-    for offset in (1024, 4096 + 1024):
-        raw = device.pread(offset, SuperBlock.size)
-        device.patch(offset + SuperBlock.size - 4, f2fs_crc32(raw[:-4]).to_bytes(4, "little"))
-    for number in (512, 1024):
-        head = device.pread(number * 4096, 4096)
-        cp = Checkpoint.parse(head)
-        if not 192 <= cp.checksum_offset <= 4092:
-            continue
-        crc = checkpoint_crc(head, cp.checksum_offset).to_bytes(4, "little")
-        device.patch(number * 4096 + cp.checksum_offset, crc)
-        device.patch(
-            (number + max(1, min(cp.cp_pack_total_block_count, 512)) - 1) * 4096, device.pread(number * 4096, 4096)
-        )
-
-
-def look_at_everything(vol: Volume) -> None:
-    """Read whatever a reader can ask for."""
-    vol.statfs()
-    vol.orphans()
-    vol.summaries.ssa(np.arange(min(4, vol.geo.segment_count_main)))
-    for path, inode, entries in vol.walk():
-        for entry in entries:
-            if not isinstance(entry.inode, Inode):
-                continue
-            try:
-                _look_at_file(File(vol, entry.inode, path))
-                vol.dirs.lookup(inode, entry.dentry.name)
-            except (F2fsError, OSError):
-                continue
-
-
-def _look_at_file(file: File) -> None:
-    file.stat()
-    file.xattrs()
-    if file.inode.kind == "symlink":
-        file.readlink()
-    elif file.inode.is_file:
-        total = 0
-        for _, data in file.chunks():
-            total += len(data)
-            if total > READ_AT_MOST:
-                break
-
-
-def one_input(data: bytes) -> None:
-    """One run: patches from the input, then every read."""
-    source = atheris.FuzzedDataProvider(data)
-    device = Patched(BLOCKS, SIZE)
-    for _ in range(source.ConsumeIntInRange(1, 6)):
-        start, length = PLACES[source.ConsumeIntInRange(0, len(PLACES) - 1)]
-        offset = start + source.ConsumeIntInRange(0, length - 1)
-        device.patch(offset, source.ConsumeBytes(source.ConsumeIntInRange(1, 8)))
-    _seal(device)
-    try:
-        look_at_everything(Volume(device))
-    except (F2fsError, OSError):
-        return
+def main() -> None:
+    """Fuzz one kind; libFuzzer ends the process."""
+    kind, *options = sys.argv[1:] or ["volume"]
+    if kind not in KINDS:
+        raise SystemExit(f"there is no kind {kind!r}; there are {', '.join(KINDS)}")
+    work = Path(os.environ.get("F2_FUZZ_WORK") or ROOT / ".cache" / "fuzz") / kind
+    found, begin = work / "corpus", work / "begin"
+    found.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(begin, ignore_errors=True)
+    begin.mkdir()
+    for number, data in enumerate([*seeds(kind, work), *kept(kind)]):
+        (begin / str(number)).write_bytes(data)
+    measure_from_here()
+    judge = judge_of(kind, work)
+    atheris.Setup([sys.argv[0], *options, str(found), str(begin), *LIMITS], judge)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":
-    atheris.Setup([*sys.argv, "-timeout=10", "-rss_limit_mb=1024"], one_input)
-    atheris.Fuzz()
+    main()
