@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NoReturn
@@ -140,9 +139,11 @@ class FileContent:
     def _expect(self) -> None:
         """Open the file and let the kernel read it meanwhile; an error comes again in its turn."""
         if self._fd < 0:
-            with suppress(OSError):
+            try:
                 self._fd = os.open(self._path, _OPEN)
                 os.posix_fadvise(self._fd, 0, min(self._size, BYTES_AHEAD), os.POSIX_FADV_WILLNEED)
+            except OSError:
+                return
 
     def _fail(self, reason: str | None) -> NoReturn:
         self._shut()

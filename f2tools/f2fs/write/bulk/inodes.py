@@ -34,7 +34,7 @@ from f2tools.f2fs.layout.footers import footers_in, inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import max_blocks
-from f2tools.f2fs.volume.dentries import build_directory, build_inline, name_hashes
+from f2tools.f2fs.volume.dentries import build_directory, build_inline, inline_fits, name_hashes
 from f2tools.f2fs.write.bulk.nodes import set_footer
 from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
 from f2tools.f2fs.write.bulk.stream import DataStream
@@ -45,6 +45,8 @@ from f2tools.f2fs.write.volume import WritableVolume
 
 _INLINE = InodeLayout.offset_of("i_inline")
 _SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
+_HASHED = 4096  # names at a time: more don't stay in a processor's cache
+_NO_HASHES = np.zeros(0, np.uint32)
 
 
 def load(
@@ -69,6 +71,10 @@ class _Loader:
         self.geo = target.geo
         self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[int, bytes, bytes | None]] = {}
         self._inode_blocks = np.empty((INODES_AT_ONCE, self.geo.block_size), np.uint8)
+        self._flat = memoryview(self._inode_blocks).cast("B")  # type: ignore[arg-type]
+        self._advice: dict[bytes, int] = {}  # by all that stands behind the first dot
+        n = self.geo.addrs_per_block
+        self._most = max_blocks(n, n) * self.geo.block_size
         self.usage: dict[tuple[int, int, int], list[int]] = {}
 
     def run(self, entries: Iterable[SourceEntry]) -> int:
@@ -81,15 +87,21 @@ class _Loader:
 
     # -- directories ----------------------------------------------------------------------------------------------
 
-    def _directory(self, file: NewFile) -> tuple[bytes | None, Any]:
+    def _hashes(self, directories: list[NewFile]) -> list[NDArray[np.uint32]]:
+        """The hashes of the names in each directory, computed for many at once."""
+        names = [child.name for directory in directories for child in directory.children]
+        if not names:
+            return [_NO_HASHES] * len(directories)
+        hashes = np.concatenate([name_hashes(names[at : at + _HASHED]) for at in range(0, len(names), _HASHED)])
+        return np.split(hashes, np.cumsum([len(directory.children) for directory in directories])[:-1])
+
+    def _directory(self, file: NewFile, hashes: NDArray[np.uint32]) -> tuple[bytes | None, Any]:
         """(inline area or None, Built or None) of a directory."""
         names = [child.name for child in file.children]
         inos = [child.ino for child in file.children]
         kinds = [child.kind for child in file.children]
-        hashes = name_hashes(names)
-        inline = build_inline(self.target.inline_room, names, inos, kinds, hashes, file.ino, file.parent)
-        if inline is not None:
-            return inline, None
+        if inline_fits(names, self.target.inline_room):
+            return build_inline(self.target.inline_room, names, inos, kinds, hashes, file.ino, file.parent), None
         built = build_directory(
             names, inos, kinds, hashes, self_ino=file.ino, parent_ino=file.parent, block_size=self.geo.block_size
         )
@@ -133,13 +145,20 @@ class _Loader:
         self._xattrs(files)
         self._fields(files, blocks)
         stream = DataStream(self.target, blocks)
+        hashes = iter(self._hashes([file for file in files if stat.S_ISDIR(file.mode)]))
         for row, file in enumerate(files):
             file.row = row
-            self._content(file, blocks[row], stream)
+            if stat.S_ISREG(file.mode):
+                self._file_content(file, stream)
+            elif stat.S_ISDIR(file.mode):
+                self._directory_content(file, next(hashes), blocks[row], stream)
+            else:
+                self._other_content(file, blocks[row], stream)
         stream.finish()
         self._count(files, blocks)
         self._write_nodes(files, blocks)
-        self.target.progress(len(files))
+        rest = sum(file.entry.size - file.reported for file in files if stat.S_ISREG(file.mode))
+        self.target.progress(rest + len(files))
 
     def _fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
         """What an inode says besides its content, field by field for all of them."""
@@ -155,6 +174,7 @@ class _Loader:
         rows["i_name"] = np.array([file.name for file in files], "S255").view(np.uint8).reshape(len(files), 255)
         rows["i_inline"] = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if self.target.extra else 0)
         rows["i_advise"] = [file.advise for file in files]
+        rows["i_size"] = [file.entry.size if stat.S_ISREG(file.mode) else 0 for file in files]
         is_dir = np.array([stat.S_ISDIR(file.mode) for file in files])
         rows["i_flags"] = np.where(is_dir, F2FS_INDEX_FL, 0)
         for name, values in (
@@ -169,11 +189,10 @@ class _Loader:
         footers = footers_in(blocks)
         footers["nid"] = footers["ino"] = [file.ino for file in files]
         footers["flag"] = np.where(is_dir, 0, 1 << COLD_BIT_SHIFT)
-        inline = [file.inline or b"" for file in files]
         end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
-        for row, area in enumerate(inline):
-            if area:
-                blocks[row, end - self.target.inline_xattr_size : end] = np.frombuffer(area, np.uint8)
+        for row, file in enumerate(files):
+            if file.inline:
+                blocks[row, end - self.target.inline_xattr_size : end] = np.frombuffer(file.inline, np.uint8)
 
     def _extra_fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
         extra = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size].view(InodeExtra.dtype)[:, 0]
@@ -190,7 +209,7 @@ class _Loader:
         for file in files:
             file.mode = file.entry.mode
             if stat.S_ISREG(file.mode):
-                file.advise = self.vol.maker.advice(file.name)
+                file.advise = self._advice_for(file.name)
             if not file.entry.xattrs:
                 continue
             key = (("", bytes([file.mode >> 8, file.mode & 255])), *sorted(file.entry.xattrs.items()))
@@ -200,37 +219,52 @@ class _Loader:
                 self._xattr_areas[key] = found
             file.mode, file.inline, file.xattr_node = found
 
+    def _advice_for(self, name: bytes) -> int:
+        dot = name.find(b".", 1)
+        tail = name[dot:] if dot > 0 else b""
+        found = self._advice.get(tail)
+        if found is None:
+            found = self._advice[tail] = self.vol.maker.advice(name)
+        return found
+
     # -- content --------------------------------------------------------------------------------------------------
 
-    def _content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
+    def _file_content(self, file: NewFile, stream: DataStream) -> None:
+        entry, size = file.entry, file.entry.size
+        if size <= self.target.inline_room:  # less than a cluster
+            self._inline_content(file)
+            return
+        if size > self._most:
+            raise OSError(errno.EFBIG, f"{os.fsdecode(entry.path)}: larger than a file of F2FS can be")
+        block = self._inode_blocks[file.row]
+        if self._compressed(file):
+            stream.add_compressed(file, block, self.target.compress)
+        else:
+            stream.add(file, block)
+        if entry.content is not None:
+            entry.content.close()
+
+    def _inline_content(self, file: NewFile) -> None:
+        """A regular file whose content lies in its inode."""
+        content, start = file.entry.content, file.row * self.geo.block_size
+        self._flat[start + _INLINE] |= F2FS_INLINE_DATA | (F2FS_DATA_EXIST if file.entry.size else 0)
+        if content is None:
+            return
+        start += self.target.inline_at
+        for offset, length in content.extents():
+            content.read_into(offset, self._flat[start + offset : start + offset + length])
+        content.close()
+
+    def _other_content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
         entry = file.entry
-        if stat.S_ISDIR(file.mode):
-            self._directory_content(file, block, stream)
-        elif stat.S_ISREG(file.mode):
-            n = self.geo.addrs_per_block
-            if entry.size > max_blocks(n, n) * self.geo.block_size:
-                raise OSError(errno.EFBIG, f"{os.fsdecode(entry.path)}: larger than a file of F2FS can be")
-            if self._compressed(file):
-                stream.add_compressed(file, block, self.target.compress)
-            elif entry.size <= self.target.inline_room:
-                block[_INLINE] |= F2FS_INLINE_DATA | (F2FS_DATA_EXIST if entry.size else 0)
-                if entry.content is not None:
-                    room: Any = block[self.target.inline_at : self.target.inline_at + entry.size]
-                    for offset, length in entry.content.extents():
-                        entry.content.read_into(offset, memoryview(room)[offset : offset + length])
-            else:
-                stream.add(file, block)
-            block[_SIZE].view("<u8")[0] = entry.size
-            if entry.content is not None:
-                entry.content.close()
-            self.target.report(file, entry.size)
-        elif stat.S_ISLNK(file.mode):
+        if stat.S_ISLNK(file.mode):
             self._link_content(file, block, stream)
         elif stat.S_ISCHR(file.mode) or stat.S_ISBLK(file.mode):
             block[self.target.addr_at : self.target.addr_at + 12].view("<u4")[:] = device_words(*entry.rdev)
 
     def _compressed(self, file: NewFile) -> bool:
-        return compresses(self.target.compress, self.geo, file.entry)
+        how = self.target.compress
+        return how is not None and compresses(how, self.geo, file.entry)
 
     def _link_content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
         target = file.entry.target
@@ -245,8 +279,10 @@ class _Loader:
         rows[0, : len(target)] = np.frombuffer(target, np.uint8)
         stream.add_rows(file, np.zeros(1, np.int64), rows, self.target.log_of(file))
 
-    def _directory_content(self, file: NewFile, block: NDArray[np.uint8], stream: DataStream) -> None:
-        inline, built = self._directory(file)
+    def _directory_content(
+        self, file: NewFile, hashes: NDArray[np.uint32], block: NDArray[np.uint8], stream: DataStream
+    ) -> None:
+        inline, built = self._directory(file, hashes)
         file.children = []
         rows = inode_in(block)
         if inline is not None:

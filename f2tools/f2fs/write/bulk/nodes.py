@@ -159,6 +159,18 @@ def set_footer(row: NDArray[np.uint8], nid: int, ino: int, offset: int, director
     set_footers(row[None, :], np.array([nid]), ino, np.array([offset]), directory)
 
 
+def remember_whole(
+    blocks: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    fofs: NDArray[np.int64],
+    addrs: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Let the inodes in these rows remember that all their blocks are one extent."""
+    extents = blocks[:, _EXT : _EXT + 12].view("<u4")
+    extents[rows, 0], extents[rows, 1], extents[rows, 2] = fofs, addrs, counts
+
+
 def remember_extent(block: NDArray[np.uint8], fofs: NDArray[np.int64], addrs: NDArray[np.int64]) -> None:
     """Let an inode remember its longest extent."""
     if not fofs.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -11,13 +12,14 @@ from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
+    F2FS_MAX_BLOCK_SIZE,
     NEW_ADDR,
 )
 from f2tools.f2fs.layout.footers import inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.compress import compress_cluster
-from f2tools.f2fs.write.bulk.nodes import LargeFile, remember_extent
+from f2tools.f2fs.write.bulk.nodes import LargeFile, remember_extent, remember_whole
 from f2tools.f2fs.write.bulk.plan import (
     BLOCKS_AT_ONCE,
     NewFile,
@@ -28,7 +30,9 @@ from f2tools.f2fs.write.bulk.plan import (
     read_content,
 )
 from f2tools.f2fs.write.bulk.target import Target
-from f2tools.f2fs.write.bulk.tree import CompressPolicy
+from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content
+
+_ZEROS = memoryview(bytes(F2FS_MAX_BLOCK_SIZE))
 
 
 class DataStream:
@@ -52,16 +56,21 @@ class DataStream:
 
     def add(self, file: NewFile, block: NDArray[np.uint8]) -> None:
         """A regular file: only what is not a hole gets blocks."""
-        entry = file.entry
-        runs = block_runs(entry.content, self._geo.block_size)
-        total = sum(count for _, count in runs)
+        entry, size = file.entry, self._geo.block_size
         kind = self._target.log_of(file)
+        if entry.content is not None and entry.size <= self._target.small_most:
+            extents = list(entry.content.extents())
+            if extents == [(0, entry.size)]:
+                self._small(kind).take(file, entry.content)
+                return
+        runs = block_runs(entry.content, size)
+        total = sum(count for _, count in runs)
         last = runs[-1][0] + runs[-1][1] if runs else 0
         if total <= BLOCKS_AT_ONCE // 2 and last <= self._target.addrs_per_inode:
-            rows = self._logs.setdefault(kind, _SmallFiles(self, kind)).room(total)
+            rows = self._small(kind).room(total)
             fofs = blocks_of(runs)
             read_content(entry, fofs, rows)
-            self._logs[kind].add(file.row, file.ino, fofs)
+            self._small(kind).add(file.row, file.ino, fofs)
             return
         tree = LargeFile(self._target, file, blocks_of(runs))
         buffer = self.buffer(-1)
@@ -76,13 +85,19 @@ class DataStream:
     def add_rows(self, file: NewFile, fofs: NDArray[np.int64], rows: NDArray[np.uint8], kind: int) -> None:
         """Blocks that are in memory."""
         if fofs.size <= BLOCKS_AT_ONCE // 2 and fofs.size and int(fofs[-1]) < self._target.addrs_per_inode:
-            self._logs.setdefault(kind, _SmallFiles(self, kind)).room(fofs.size)[:] = rows
-            self._logs[kind].add(file.row, file.ino, fofs)
+            self._small(kind).room(fofs.size)[:] = rows
+            self._small(kind).add(file.row, file.ino, fofs)
             return
         tree = LargeFile(self._target, file, fofs)
         for start in range(0, fofs.size, BLOCKS_AT_ONCE):
             tree.place(start, rows[start : start + BLOCKS_AT_ONCE], kind)
         tree.finish(self._inodes[file.row])
+
+    def _small(self, kind: int) -> _SmallFiles:
+        found = self._logs.get(kind)
+        if found is None:
+            found = self._logs[kind] = _SmallFiles(self, kind)
+        return found
 
     def add_compressed(self, file: NewFile, block: NDArray[np.uint8], how: CompressPolicy | None) -> None:
         """A file in clusters, each compressed where that saves a block."""
@@ -151,25 +166,38 @@ class DataStream:
             collected.flush()
         self._logs.clear()
 
-    def placed(self, kind: int, members: list[tuple[int, int, NDArray[np.int64]]], rows: NDArray[np.uint8]) -> None:
+    def placed(self, kind: int, members: _Members, rows: NDArray[np.uint8]) -> None:
         """Write blocks of several files, all mapped by their inodes, one after the other."""
-        counts = np.array([fofs.size for _, _, fofs in members], np.int64)
-        fofs = np.concatenate([fofs for _, _, fofs in members])
+        at, counts = np.array(members.rows, np.int64), np.array(members.counts, np.int64)
+        starts = np.cumsum(counts) - counts
+        fofs = np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
+        for number, mine in members.scattered.items():
+            fofs[starts[number] : starts[number] + mine.size] = mine
         owners = np.zeros(fofs.size, Summary.dtype)
-        owners["nid"] = np.repeat(np.array([ino for _, ino, _ in members], np.int64), counts)
+        owners["nid"] = np.repeat(np.array(members.inos, np.int64), counts)
         owners["ofs_in_node"] = fofs
         self._vol.space.require(fofs.size)
         self._vol.space.valid_blocks += fofs.size
         blkaddrs = self._vol.segments.allocate(kind, owners)
         self._vol.device.write_blocks(blkaddrs, rows, self._geo.block_size)
-        at_row = np.repeat(np.array([row for row, _, _ in members], np.int64), counts)
-        words = self._inodes.view("<u4")
-        words[at_row, self._target.addr_at // 4 + fofs] = blkaddrs
-        inode_rows = inodes_in(self._inodes)
-        starts = np.cumsum(counts) - counts
-        for (row, _, mine), start in zip(members, starts.tolist(), strict=True):
-            inode_rows["i_blocks"][row] += mine.size
-            remember_extent(self._inodes[row], mine, blkaddrs[start : start + mine.size])
+        self._inodes.view("<u4")[np.repeat(at, counts), self._target.addr_at // 4 + fofs] = blkaddrs
+        inodes_in(self._inodes)["i_blocks"][at] += counts.astype(np.uint64)
+        last = starts + counts - 1
+        whole = (blkaddrs[last] - blkaddrs[starts] == counts - 1) & (fofs[last] - fofs[starts] == counts - 1)
+        remember_whole(self._inodes, at[whole], fofs[starts[whole]], blkaddrs[starts[whole]], counts[whole])
+        for number in np.flatnonzero(~whole).tolist():
+            mine = slice(int(starts[number]), int(last[number]) + 1)
+            remember_extent(self._inodes[at[number]], fofs[mine], blkaddrs[mine])
+
+
+@dataclass(slots=True)
+class _Members:
+    """Files whose blocks lie one after the other: rows of their inodes, numbers, how many blocks."""
+
+    rows: list[int] = field(default_factory=list)
+    inos: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    scattered: dict[int, NDArray[np.int64]] = field(default_factory=dict)  # which blocks, where not the first ones
 
 
 class _SmallFiles:
@@ -179,21 +207,43 @@ class _SmallFiles:
         self._stream = stream
         self._kind = kind
         self._rows = stream.buffer(kind)
+        self._flat = memoryview(self._rows).cast("B")  # type: ignore[arg-type]
+        self._size = self._rows.shape[1]
         self._used = 0
-        self._members: list[tuple[int, int, NDArray[np.int64]]] = []
+        self._members = _Members()
+
+    def take(self, file: NewFile, content: Content) -> None:
+        """A file without holes, read to where it is written from."""
+        length = file.entry.size
+        count = -(-length // self._size)
+        if self._used + count > BLOCKS_AT_ONCE:
+            self.flush()
+        start = self._used * self._size
+        content.read_into(0, self._flat[start : start + length])
+        rest = count * self._size - length
+        if rest:
+            self._flat[start + length : start + length + rest] = _ZEROS[:rest]
+        self._note(file.row, file.ino, count)
 
     def room(self, count: int) -> NDArray[np.uint8]:
         """Room for that many blocks, whose owner `add` then names."""
-        if self._used + count > len(self._rows):
+        if self._used + count > BLOCKS_AT_ONCE:
             self.flush()
         return self._rows[self._used : self._used + count]
 
     def add(self, row: int, ino: int, fofs: NDArray[np.int64]) -> None:
         if fofs.size:
-            self._members.append((row, ino, fofs))
-            self._used += fofs.size
+            self._members.scattered[len(self._members.rows)] = fofs
+            self._note(row, ino, fofs.size)
+
+    def _note(self, row: int, ino: int, count: int) -> None:
+        members = self._members
+        members.rows.append(row)
+        members.inos.append(ino)
+        members.counts.append(count)
+        self._used += count
 
     def flush(self) -> None:
-        if self._members:
+        if self._used:
             self._stream.placed(self._kind, self._members, self._rows[: self._used])
-        self._members, self._used = [], 0
+        self._members, self._used = _Members(), 0

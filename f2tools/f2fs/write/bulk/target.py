@@ -16,7 +16,7 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_HOT_BIT,
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
-from f2tools.f2fs.write.bulk.plan import NewFile
+from f2tools.f2fs.write.bulk.plan import BLOCKS_AT_ONCE, NewFile
 from f2tools.f2fs.write.bulk.tree import CompressPolicy
 from f2tools.f2fs.write.volume import WritableVolume
 
@@ -38,6 +38,7 @@ class Target:
         self.inline_room = 4 * (words - DEF_INLINE_RESERVED_SIZE)
         self.addr_at = INODE_ADDR_OFFSET + self.extra
         self.inline_at = self.addr_at + 4 * DEF_INLINE_RESERVED_SIZE
+        self.small_most = min(BLOCKS_AT_ONCE // 2, words) * self.geo.block_size  # bytes of a file that others go with
         self.buffers: dict[int, NDArray[np.uint8]] = {}  # data on its way to each log; fresh memory costs page faults
 
     def report(self, file: NewFile, count: int) -> None:
