@@ -257,8 +257,9 @@ class Cleaner(SectionCleaner):
         self._check_nids(segno, nids)
         rows = self._nodes.nat.lookup(nids)
         here = rows["block_addr"] == blkaddrs
-        chosen = nids[here].tolist()
-        for nid, ino in zip(chosen, rows["ino"][here].tolist(), strict=True):
+        chosen, inos = nids[here].tolist(), rows["ino"][here].tolist()
+        self._nodes.preload_nodes(dict(zip(chosen, inos, strict=True)))
+        for nid, ino in zip(chosen, inos, strict=True):
             self._nodes.block(nid, ino)
             self._nodes.mark_dirty(nid, ino)
         self._nodes.write(chosen)
@@ -273,6 +274,8 @@ class Cleaner(SectionCleaner):
         cuts = np.flatnonzero(np.diff(nids)) + 1
         starts = np.concatenate(([0], cuts)) if nids.size else cuts
         rows = self._nodes.nat.lookup(nids[starts])
+        inos = rows["ino"].tolist()
+        self._nodes.preload_nodes(dict(zip(nids[starts].tolist(), inos, strict=True)) | {ino: ino for ino in inos})
         places: list[tuple[LiveInode, int, NDArray[np.uint32], NDArray[np.int64]]] = []
         keep = np.zeros(nids.size, np.bool_)
         parts = np.split(np.arange(nids.size), cuts)

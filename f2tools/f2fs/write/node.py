@@ -182,6 +182,21 @@ class NodeManager(NodeReader):
             if isinstance(found, Inode):
                 self._blocks[found.ino] = found.block
 
+    def preload_nodes(self, owners: dict[int, int]) -> None:
+        """Read nodes (nid -> ino) that are not in the cache in one go; what `block` could complain of is left to it."""
+        wanted = np.array([nid for nid in owners if nid not in self._blocks and 0 < nid < self.geo.max_nid], np.int64)
+        addrs = self.nat.lookup(wanted)["block_addr"].astype(np.int64)
+        inside = self.geo.in_main(addrs)
+        wanted, addrs = wanted[inside], addrs[inside]
+        if not wanted.size:
+            return
+        blocks = self._device.read_blocks(addrs, self.geo.block_size)
+        footers = footers_in(blocks)
+        inos = np.array([owners[nid] for nid in wanted.tolist()], np.int64)
+        right = np.flatnonzero((footers["nid"] == wanted) & (footers["ino"] == inos))
+        for nid, row in zip(wanted[right].tolist(), right.tolist(), strict=True):
+            self._blocks[nid] = blocks[row]
+
     def read(self, nids: NDArray[Any] | Sequence[int], ino: int | None = None) -> NDArray[np.uint8]:
         wanted = np.asarray(nids, np.int64).tolist()
         cached = self._blocks
