@@ -346,8 +346,9 @@ class _Run:
         return inode.addrs[:count] if count <= inode.addrs_per_inode else None
 
     def _group(self, directory: _Directory, small: list[tuple[bytes, Inode, Any]]) -> None:
-        """Read the blocks of many small files at once and write the files."""
-        addrs = np.concatenate([item[2] for item in small]).astype(np.int64)
+        """Read the blocks of many small files at once, as they lie in the image, and write the files in their order."""
+        rising = sorted(range(len(small)), key=[int(item[2][0]) for item in small].__getitem__)
+        addrs = np.concatenate([small[number][2] for number in rising]).astype(np.int64)
         if not self.volume.geo.in_main(addrs).all():
             whole = [item for item in small if self.volume.geo.in_main(item[2].astype(np.int64)).all()]
             chosen = {item[1].ino for item in whole}
@@ -365,7 +366,10 @@ class _Run:
                 self.maker.large(directory, name, inode)
             return
         data = blocks.reshape(-1).data
+        places = [0] * len(small)
         at = 0
-        for name, inode, own in small:
+        for number in rising:
+            places[number] = at
+            at += small[number][2].size * self.block_size
+        for (name, inode, _), at in zip(small, places, strict=True):
             self.maker.create(directory, name, inode, data[at : at + inode.i_size])
-            at += own.size * self.block_size

@@ -401,6 +401,9 @@ class Maker:
 
         `at`: a descriptor, or for what can't be opened the name of one below /proc/self/fd, which leads nowhere else.
         """
+        if self._as_made(inode):
+            self._set_times(at, inode)
+            return
         xattrs = self._xattrs(inode, path) if has_xattrs(inode) else {}
         mode = self._mode(at, inode, self._set_owner(at, inode), xattrs)
         as_made = stat.S_ISREG(inode.i_mode) and mode == inode.i_mode & 0o777 & ~self.umask and not self.chmod_always
@@ -410,6 +413,20 @@ class Maker:
             self._set_xattrs(at, xattrs)
             if mode & 0o7000:  # setting an ACL may take set-group-ID away
                 os.chmod(at, mode)
+        self._set_times(at, inode)
+
+    def _as_made(self, inode: Inode) -> bool:
+        """Whether a new file has owner and mode already and gets no attributes, as nearly all files."""
+        return (
+            inode.i_uid == self.euid
+            and inode.i_gid == self.egid
+            and inode.i_mode & ~0o777 == stat.S_IFREG
+            and not self.chmod_always
+            and not self.chown_always
+            and not has_xattrs(inode)
+        )
+
+    def _set_times(self, at: int | bytes, inode: Inode) -> None:
         try:
             os.utime(at, ns=(inode.atime_ns, inode.mtime_ns))
         except (OverflowError, ValueError):
@@ -540,7 +557,7 @@ def has_xattrs(inode: Inode) -> bool:
     """Whether there may be extended attributes; cheap."""
     if inode.i_xattr_nid:
         return True
-    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].tobytes() == _MAGIC
+    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].data == _MAGIC
 
 
 def _identities(paths: Iterable[str]) -> Iterator[tuple[int, int]]:
