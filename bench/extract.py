@@ -5,7 +5,9 @@
 
 Makes its images with mkfs.f2fs and sload.f2fs below --directory and removes them at the end, and only then: ext4 makes
 files several times slower for half a minute after many were removed.  `dump.f2fs -r` came with f2fs-tools 1.16;
-without one, only our own figures are printed.  The page cache is warm for both.
+without one, only our own figures are printed.  The page cache is warm for both.  Where there is a C compiler, a bare
+loop (bare_files.c) makes the same files in turns with them: what the host's file system takes of the time, which no
+program can save.
 """
 
 from __future__ import annotations
@@ -70,6 +72,29 @@ def timed(command: list[str | os.PathLike[str]], out: Path, **settings: object) 
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, made
 
 
+def bare_loop(directory: Path) -> Path | None:
+    """The compiled loop that makes files and does nothing else."""
+    compiler, program = shutil.which("cc"), directory / "bare_files"
+    if compiler is None:
+        return None
+    subprocess.run([compiler, "-O2", "-o", program, Path(__file__).with_name("bare_files.c")], check=True)
+    return program
+
+
+def lines_of(top: Path) -> bytes:
+    """A tree as the bare loop reads it: names without spaces only, each directory before what is in it."""
+    lines: list[str] = []
+    for here, directories, files in os.walk(top):
+        directories.sort()
+        inside = os.path.relpath(here, top)
+        lines += [f"d {inside}"] if inside != "." else []
+        for name in sorted(files):
+            path = os.path.join(here, name)
+            word = f"l {os.readlink(path)}" if os.path.islink(path) else f"f {os.stat(path).st_size}"
+            lines.append(f"{word} {os.path.normpath(os.path.join(inside, name))}")
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 def peak_memory(command: list[str | os.PathLike[str]]) -> int:
     """Peak resident memory of a command, MiB."""
     program = (
@@ -80,10 +105,12 @@ def peak_memory(command: list[str | os.PathLike[str]]) -> int:
     return int(done.stdout) >> 10
 
 
-def compare(what: str, image: Path, directory: Path, dump: str | None, runs: int) -> None:
-    """Run both in turn and print medians."""
+def compare(what: str, tree: Path, image: Path, directory: Path, dump: str | None, runs: int) -> None:
+    """Run all in turn and print medians."""
     ours: list[tuple[float, float, int]] = []
     theirs: list[tuple[float, float, int]] = []
+    bare: list[tuple[float, float, int]] = []
+    loop, listed = bare_loop(directory), lines_of(tree)
     for number in range(runs):
         out = directory / f"{image.stem}-ours-{number}"
         ours.append(timed([OUR_COMMAND, "dump", "extract", image, "-o", out], out))
@@ -91,8 +118,12 @@ def compare(what: str, image: Path, directory: Path, dump: str | None, runs: int
             out = directory / f"{image.stem}-theirs-{number}"
             out.mkdir()
             theirs.append(timed([dump, "-P", "-L", "-r", "-y", "-o", out, image], out))
+        if loop is not None:
+            out = directory / f"{image.stem}-bare-{number}"
+            out.mkdir()
+            bare.append(timed([loop], out, cwd=out, input=listed))
     print(f"{what}: {ours[0][2]} files")
-    for name, found in (("f2tools dump extract", ours), ("dump.f2fs -r", theirs)):
+    for name, found in (("f2tools dump extract", ours), ("dump.f2fs -r", theirs), ("a bare loop in C", bare)):
         if found:
             wall, cpu = (statistics.median(item[i] for item in found) for i in (0, 1))
             print(f"  {name:22} {wall:8.2f} s wall  {cpu:8.2f} s CPU  ({len(found)} runs, {found[0][2]} files)")
@@ -121,12 +152,12 @@ def main() -> None:
             small_tree(options.directory / "many", options.small)
             image = options.directory / "small.img"
             image_of(options.directory / "many", image, str((options.small * 18_000 + (256 << 20)) >> 20 << 20))
-            compare("small files", image, options.directory, dump, options.runs)
+            compare("small files", options.directory / "many", image, options.directory, dump, options.runs)
         if options.big:
             big_file(options.directory / "tree", options.big)
             image = options.directory / "big.img"
             image_of(options.directory / "tree", image, str((options.big * 5 // 4 + 256) << 20))
-            compare("one big file", image, options.directory, dump, options.runs)
+            compare("one big file", options.directory / "tree", image, options.directory, dump, options.runs)
     finally:
         shutil.rmtree(options.directory)
 
