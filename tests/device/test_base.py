@@ -132,3 +132,13 @@ def test_what_a_device_can_do_without_saying_more() -> None:
             change()
     with pytest.raises(DeviceError, match="size can't be changed"):
         Device.resize(target, 9)
+
+
+def test_large_reads_go_to_the_start_of_a_page() -> None:
+    for count in (1, vectors.LARGE // 4096 + 1, 2000):
+        for zeroed in (False, True):
+            blocks = vectors.new_blocks(count, 4096, zeroed)
+            assert blocks.shape == (count, 4096)
+            assert blocks.flags.c_contiguous
+            assert blocks.nbytes < vectors.LARGE or blocks.ctypes.data % vectors.PAGE == 0
+            assert not (zeroed and blocks.any())

@@ -8,20 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.base import byte_view
 from f2tools.errors import DeviceError
-
-CHUNK_BLOCKS = 4096  # bounds the scratch memory of one read
 
 
 def read_table(device: Device, blkaddrs: NDArray[Any], block_size: int, into: NDArray[np.uint8]) -> list[str]:
     """Read block `blkaddrs[i]` into row i of `into`, zeroed before; returns what could not be read, in words."""
     wanted = np.flatnonzero(_with_data(device, blkaddrs, block_size))
     lost: list[str] = []
-    for start in range(0, wanted.size, CHUNK_BLOCKS):
-        rows = wanted[start : start + CHUNK_BLOCKS]
+    flat = byte_view(into)
+    cuts = np.flatnonzero((np.diff(blkaddrs[wanted]) != 1) | (np.diff(wanted) != 1)) + 1
+    for run in np.split(wanted, cuts) if wanted.size else ():
+        row, blkaddr = int(run[0]), int(blkaddrs[run[0]])
         try:
-            into[rows] = device.read_blocks(blkaddrs[rows], block_size)
+            device.pread_into(blkaddr * block_size, flat[row * block_size : (row + run.size) * block_size])
         except DeviceError as error:
+            into[run] = 0
             lost.append(str(error))
     return lost
 

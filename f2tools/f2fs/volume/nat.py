@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.vectors import new_blocks
 from f2tools.f2fs.layout.constants import NULL_ADDR
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.layout.summary import NatJournalEntry
@@ -32,8 +33,8 @@ class Nat:
         self._geo = geo
         self._journal = journal
         self.blkaddrs = live_blkaddrs(geo, pack.nat_bitmap)
-        # np.zeros gives untouched pages: a table that is mostly holes costs no memory
-        self._blocks = np.zeros((geo.nat_blocks, geo.block_size), np.uint8)
+        # untouched pages: a table that is mostly holes costs no memory
+        self._blocks = new_blocks(geo.nat_blocks, geo.block_size, zeroed=True)
         self._rows: Rows = self._blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]
         self._have = np.zeros(geo.nat_blocks, np.bool_)
         self.problems: list[str] = []
@@ -87,7 +88,7 @@ class Nat:
         fresh = (
             self._blocks
             if numbers.size == len(self._have)
-            else np.zeros((numbers.size, self._geo.block_size), np.uint8)
+            else new_blocks(numbers.size, self._geo.block_size, zeroed=True)
         )
         self.problems += read_table(self._device, self.blkaddrs[numbers], self._geo.block_size, fresh)
         if fresh is not self._blocks:

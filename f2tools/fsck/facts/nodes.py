@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import new_blocks
 from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck.facts.arrays import distinct
 from f2tools.fsck.facts.image import Image
 
 UNKNOWN, INODE, DIRECT, INDIRECT, DOUBLE, XATTR = range(6)
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 8 << 20
 RESERVED_NIDS = 3
 # kinds of a wrong pointer to a node
 MISSING, RANGE, TWICE, FOREIGN, KIND = range(5)
@@ -80,7 +81,7 @@ class NodeTable:
         rows = rows[np.argsort(self.addr[rows], kind="stable")]
         if not rows.size:
             return
-        buffer = np.empty((min(self._batch, rows.size), self.geo.block_size), np.uint8)
+        buffer = new_blocks(min(self._batch, rows.size), self.geo.block_size)
         for first in range(0, rows.size, self._batch):
             some = rows[first : first + self._batch]
             yield some, self.image.read_rising(self.addr[some], buffer)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.vectors import new_blocks
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT, SitBlock, SitEntry
 from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.checkpoint import Pack
@@ -60,7 +61,7 @@ class Segments:
         layout, per = SitBlock.at(geo.block_size), geo.sit_entries_per_block
         rows: list[NDArray[Any]] = []
         segnos: list[NDArray[np.int64]] = []
-        blocks = np.zeros((min(STEP, geo.sit_blocks), geo.block_size), np.uint8)
+        blocks = new_blocks(min(STEP, geo.sit_blocks), geo.block_size, zeroed=True)
         for first in range(0, geo.sit_blocks, STEP):
             some = self.blkaddrs[first : first + STEP]
             blocks[:] = 0
