@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.device.base import byte_view
+from f2tools.device.buffers import byte_view
 from f2tools.errors import DeviceError
 
 

@@ -39,10 +39,10 @@ from f2tools.f2fs.layout.constants import (
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
 )
-from f2tools.f2fs.layout.file_type import S_IFMTS
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
+from f2tools.fsck.facts.arrays import any_within
 from f2tools.fsck.facts.inodes import EXTRA_SIZES, InodeBatch
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
@@ -57,7 +57,6 @@ from f2tools.fsck.plans import (
 )
 from f2tools.vfs import MOST_ID
 
-SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
 NSEC = 1_000_000_000
 # FS_ENCRYPT_FL, FS_VERITY_FL, FS_INLINE_DATA_FL, FS_NOCOW_FL: shown by GETFLAGS, and left in i_flags by some tools
@@ -71,7 +70,7 @@ def _each(
     field: str = "", note: str = "", plan: type[SetField] = SetField,
 ) -> Iterator[Finding]:  # fmt: skip
     """A finding for every inode in `bad`; `found` and `expected` are columns or values; `field` can be set to that."""
-    for i in np.flatnonzero(bad).tolist():
+    for i in bad.nonzero()[0].tolist():
         want = _at(expected, i)
         ino = int(batch.nid[i])
         repair = plan(ino, field, want) if field else None
@@ -87,7 +86,7 @@ def _at(value: Any, i: int) -> Any:
 
 def check_mode(batch: InodeBatch) -> Iterator[Finding]:
     """An inode is a file, directory, symlink, device, fifo or socket; and its block is not blank."""
-    bad = ~np.isin(batch.kind, S_IFMTS)
+    bad = ~batch.known
     if not bad.any():
         return
     blank = bad & (batch.head["i_mode"] == 0) & (batch.head["i_links"] == 0) & (batch.head["i_blocks"] == 0)
@@ -137,7 +136,7 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     head, kind = batch.head, batch.kind
     data = (head["i_inline"] & F2FS_INLINE_DATA) != 0
     dentry = (head["i_inline"] & F2FS_INLINE_DENTRY) != 0
-    known = np.isin(kind, S_IFMTS)
+    known = batch.known
     bad = known & data & (dentry | ((kind != stat.S_IFREG) & (kind != stat.S_IFLNK)))
     bad |= known & dentry & (kind != stat.S_IFDIR)
     yield from _each(batch, bad, problems.INLINE_FLAGS, found=head["i_inline"], field="i_inline")
@@ -155,10 +154,9 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     inline = (data | dentry) & ~bad & known & ~wrongly
     if not inline.any():
         return
-    tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
     yield from _each(
         batch,
-        inline & tree,
+        inline & batch.has_nodes,
         problems.INLINE_FLAGS,
         found=head["i_inline"],
         note="it has nodes",
@@ -175,31 +173,30 @@ def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     big = data & inline & (head["i_size"] > batch.inline_size.astype(np.uint64))
     yield from _each(batch, big, problems.INLINE_SIZE, head["i_size"], batch.inline_size, "i_size")
     yield from _bytes_behind_the_end(batch, data & inline & ~big & (kind == stat.S_IFREG))
-    empty = np.flatnonzero(data & inline & ~big & ((head["i_inline"] & F2FS_DATA_EXIST) == 0))
-    for i in empty.tolist():
-        at, size = int(batch.inline_at[i]), int(batch.inline_size[i])
-        if batch.blocks[i, at : at + size].any():
-            value = int(head["i_inline"][i]) | F2FS_DATA_EXIST
-            this = np.arange(inline.size) == i
-            yield from _each(batch, this, problems.DATA_EXIST, head["i_inline"], value, "i_inline")
+    empty = data & inline & ~big & ((head["i_inline"] & F2FS_DATA_EXIST) == 0)
+    empty[empty] = _filled(batch, np.flatnonzero(empty), np.int64(0))
+    yield from _each(batch, empty, problems.DATA_EXIST, flags, flags | np.uint8(F2FS_DATA_EXIST), "i_inline")
 
 
 def _bytes_behind_the_end(batch: InodeBatch, files: NDArray[np.bool_]) -> Iterator[Finding]:
     """Inline files with bytes behind i_size: what was cut off, or never written, must be zeros there."""
-    length = batch.head["i_size"].copy()
-    rows = np.flatnonzero(files & (batch.inline_size > 0))
-    shapes = np.stack([batch.inline_at[rows], batch.inline_size[rows]], axis=1)
-    for at, size in np.unique(shapes, axis=0).tolist():
-        some = rows[(shapes == (at, size)).all(axis=1)]
-        words = batch.blocks[some, at : at + size].view("<u4")
-        last = words.shape[1] - 1 - np.argmax(words[:, ::-1] != 0, axis=1)
-        word = words[np.arange(some.size), last]
-        # the bytes of the last word that is not zero, up to the last that is not
-        filled = np.sum([word >> shift != 0 for shift in (0, 8, 16, 24)], axis=0)
-        end = np.where(filled != 0, 4 * last + filled, 0).astype(np.uint64)
-        length[some] = np.maximum(length[some], end)
     size = batch.head["i_size"]
+    length = size.copy()
+    rows = np.flatnonzero(files)
+    for i in rows[_filled(batch, rows, size[rows].astype(np.int64))].tolist():
+        at = int(batch.inline_at[i])
+        length[i] = len(batch.blocks[i, at : at + int(batch.inline_size[i])].tobytes().rstrip(b"\0"))
     yield from _each(batch, length != size, problems.SIZE_BEFORE_BLOCKS, size, length, "i_size", "inside its inode")
+
+
+def _filled(batch: InodeBatch, rows: NDArray[np.int64], start: NDArray[np.int64] | np.int64) -> NDArray[np.bool_]:
+    """Whether the room for inline content of these inodes has anything but zeros from byte `start` of it on."""
+    words = batch.blocks.view("<u4").reshape(-1)
+    room = rows * batch.geo.block_size + batch.inline_at[rows]
+    begin, end = room + start, room + batch.inline_size[rows]
+    within = begin % 4  # bytes of the first word that lie before it
+    first = words[begin // 4] >> (8 * within).astype(np.uint32)
+    return any_within(words, -(-begin // 4), end // 4) | ((within != 0) & (first != 0))
 
 
 def _words_at(batch: InodeBatch, rows: NDArray[Any], at: NDArray[Any]) -> NDArray[np.int64]:
@@ -322,10 +319,9 @@ def text_length(area: bytes, size: int) -> int:
 
 def check_special(batch: InodeBatch) -> Iterator[Finding]:
     """Devices, fifos and sockets have no size and no nodes."""
-    special = np.isin(batch.kind, SPECIAL)
+    special, tree = batch.special, batch.has_nodes
     if not special.any():
         return
-    tree = np.ascontiguousarray(batch.blocks[:, -44:-24]).view("<u4").any(axis=1)
     size = batch.head["i_size"]
     yield from _each(
         batch, special & tree, problems.SPECIAL_BLOCKS, size, 0, "i_size", "it has nodes", ClearNodePointers

@@ -59,12 +59,17 @@ def check_summaries(scan: Scan) -> Iterator[Finding]:
         rows = scan.rows_of(nid[right])
         version[right] = scan.version[rows]
         wrong_version = right & (entries["version"] != version)
-        for i, segno in enumerate(some.tolist()):
+        nodes, used = np.count_nonzero(is_node, axis=1), np.count_nonzero(owned, axis=1)
+        expected = np.where(2 * nodes >= used, SUM_TYPE_NODE, SUM_TYPE_DATA)
+        wrong_kind = (used > 0) & (kinds != expected)
+        wrong_any = wrong_kind | (wrong_node | wrong_data | wrong_version).any(axis=1)
+        for i in np.flatnonzero(wrong_any).tolist():
+            segno = int(some[i])
             log = logs.get(segno)
             if log is not None and log.blkaddr is None:  # rebuilt from the nodes themselves: nothing to compare
                 continue
-            if log is None:
-                yield from _type(scan, segno, int(kinds[i]), is_node[i], is_data[i])
+            if log is None and wrong_kind[i]:
+                yield _type(scan, segno, int(kinds[i]), int(expected[i]))
             for problem, wrong in (
                 (problems.SSA_NODE, wrong_node), (problems.SSA_DATA, wrong_data), (problems.SSA_VERSION, wrong_version),
             ):  # fmt: skip
@@ -73,17 +78,12 @@ def check_summaries(scan: Scan) -> Iterator[Finding]:
                     yield _entry(scan, segno, use, wrong[i], nid[i], ofs[i], entries[i])
 
 
-def _type(scan: Scan, segno: int, kind: int, node: NDArray[np.bool_], data: NDArray[np.bool_]) -> Iterator[Finding]:
-    nodes, datas = int(node.sum()), int(data.sum())
-    if not nodes and not datas:
-        return
-    expected = SUM_TYPE_NODE if nodes >= datas else SUM_TYPE_DATA
-    if kind != expected:
-        names = {SUM_TYPE_NODE: "nodes", SUM_TYPE_DATA: "data"}
-        yield Finding(
-            problems.SSA_TYPE, area="ssa", blkaddr=int(scan.image.summaries.ssa_place(segno)[0]), segno=segno,
-            found=names.get(kind, str(kind)), expected=names[expected], repair=RewriteSummary(segno),
-        )  # fmt: skip
+def _type(scan: Scan, segno: int, kind: int, expected: int) -> Finding:
+    names = {SUM_TYPE_NODE: "nodes", SUM_TYPE_DATA: "data"}
+    return Finding(
+        problems.SSA_TYPE, area="ssa", blkaddr=int(scan.image.summaries.ssa_place(segno)[0]), segno=segno,
+        found=names.get(kind, str(kind)), expected=names[expected], repair=RewriteSummary(segno),
+    )  # fmt: skip
 
 
 def _entry(

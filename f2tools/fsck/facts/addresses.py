@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,34 +11,36 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.facts.arrays import any_within, ranges
+from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.inodes import maps_blocks
 
 
 def inode_addresses(
-    geo: Geometry, blocks: NDArray[np.uint8], owner: NDArray[Any]
+    geo: Geometry, blocks: NDArray[np.uint8], owner: Columns
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(index in the batch, ofs_in_node, address) of every address in inodes that is not 0."""
     mapped = maps_blocks(owner)
     if geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
         mapped &= owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL) == 0
-    words = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 4 * geo.addrs_per_inode].view("<u4")
     which = np.flatnonzero(mapped)
-    if 2 * which.size < len(words):
-        words = words[which]
-    else:
-        which = np.arange(len(words))
-    used = words != 0
-    used[~mapped[which]] = False
-    flat = np.flatnonzero(used)
-    at, column = np.divmod(flat, geo.addrs_per_inode)
-    ofs = column - owner["start"][which[at]]
-    fine = (ofs >= 0) & (ofs < owner["count"][which[at]])
-    at, column, ofs = at[fine], column[fine], ofs[fine]
-    return which[at], ofs, words[at, column].astype(np.int64)
+    words = blocks.view("<u4").reshape(-1)
+    first = which * (geo.block_size // 4) + INODE_ADDR_OFFSET // 4 + owner["start"][which]
+    count = owner["count"][which].astype(np.int64)
+    # nearly all files end where their size says: what lies beyond is looked at as a whole
+    said = np.minimum(owner["size"][which], (count * geo.block_size).astype(np.uint64)).astype(np.int64)
+    most = -(-said // geo.block_size)
+    beyond = any_within(words, first + most, first + count)
+    most[beyond] = count[beyond]
+    place = ranges(first, first + most)
+    addr = words[place]
+    used = np.flatnonzero(addr)
+    at = np.repeat(np.arange(which.size), most)[used]
+    return which[at], place[used] - first[at], addr[used].astype(np.int64)
 
 
 def direct_addresses(
-    geo: Geometry, blocks: NDArray[np.uint8], owner: NDArray[Any]
+    geo: Geometry, blocks: NDArray[np.uint8], owner: Columns
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The same of direct nodes, of whose inodes `owner` has the rows."""
     per = geo.addrs_per_block

@@ -18,7 +18,7 @@ from f2tools.f2fs.layout.dentry import (
     dentry_shape,
 )
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
-from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.arrays import bytes_before, distinct, has_zero_byte
 
 ENTRY = np.dtype(
     [
@@ -37,6 +37,7 @@ ENTRY = np.dtype(
     ]
 )
 SLOTS = np.dtype([("dir", "i4"), ("blkaddr", "u4"), ("slot", "u2"), ("value", "u4")])
+_SLASHES = np.uint64(0x2F2F2F2F2F2F2F2F)
 PENDING_BYTES = 16 << 20  # names that wait for being hashed
 
 
@@ -108,7 +109,7 @@ class Dentries:
         following = np.concatenate([following, np.full((count, 2), slots)], axis=1)
         live = np.arange(count)
         at = following[live, 0]
-        found_rows, found_slots = [], []
+        starts = np.zeros(used.shape, np.bool_)
         while True:
             going = at < slots
             live, at = live[going], at[going]
@@ -121,15 +122,11 @@ class Dentries:
                 self._note("overrun", (here > 0) & (here <= F2FS_NAME_LEN) & (at + step > slots),
                            dirs, blkaddrs, live, at, here)  # fmt: skip
                 step = np.where(fine, step, 1)
-            found_rows.append(live[fine])
-            found_slots.append(at[fine])
+            starts[live, at] = fine
             at = following[live, np.minimum(at + step, slots)]
-        rows = np.concatenate(found_rows) if found_rows else np.zeros(0, np.int64)
-        starts = np.concatenate(found_slots) if found_slots else np.zeros(0, np.int64)
-        order = np.argsort(rows * slots + starts)
-        rows, starts = rows[order], starts[order]
-        self._check_bits(used, rows, starts, taken, dirs, blkaddrs)
-        return rows, starts
+        rows, at = np.divmod(np.flatnonzero(starts), slots)
+        self._check_bits(used, rows, at, taken, dirs, blkaddrs)
+        return rows, at
 
     def _check_bits(
         self, used: NDArray[np.bool_], rows: Any, starts: Any, taken: Any, dirs: NDArray[Any], blkaddrs: NDArray[Any]
@@ -159,9 +156,8 @@ class Dentries:
             words = 2 * count
             columns = slot[members][:, None] + np.arange(words)
             matrix = names[row[members][:, None], np.minimum(columns, names.shape[1] - 1)]
-            left = np.clip(length[members][:, None] - 8 * np.arange(words), 0, 8)
-            keep = (np.uint64(1) << (8 * np.minimum(left, 7)).astype(np.uint64)) - np.uint64(1)
-            matrix &= np.where(left == 8, np.uint64(0xFFFFFFFFFFFFFFFF), keep)
+            keep = bytes_before(length[members], words)
+            matrix &= keep
             raw = matrix.view(np.uint8)
             self._names.setdefault(count, []).append((self._count + members, raw, length[members]))
             self._pending += raw.size
@@ -170,7 +166,7 @@ class Dentries:
                 dot = (first == 0x2E) & (second == 0) & (length[members] == 1)
                 dotdot = (first == 0x2E) & (second == 0x2E) & (third == 0) & (length[members] == 2)
                 found["dots"][members] = dot + 2 * dotdot
-            bad = ((raw == 0x2F) | ((raw == 0) & (np.arange(raw.shape[1]) < length[members][:, None]))).any(axis=1)
+            bad = (has_zero_byte(matrix ^ _SLASHES) | has_zero_byte(matrix | ~keep)).any(axis=1)
             if bad.any():
                 noted = np.zeros(int(bad.sum()), SLOTS)
                 noted["value"] = (self._count + members)[bad]  # its number in the table

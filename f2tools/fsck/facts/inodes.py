@@ -31,16 +31,20 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_XATTR,
     F2FS_NAME_LEN,
 )
-from f2tools.f2fs.layout.file_type import S_IFMT
+from f2tools.f2fs.layout.file_type import S_IFMT, S_IFMTS
 from f2tools.f2fs.layout.hashes import dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.fsck.facts.arrays import bytes_before
+from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
 
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
+SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
+_KNOWN, _SPECIAL = (np.isin(np.arange(16) << 12, kinds) for kinds in (S_IFMTS, SPECIAL))  # by i_mode >> 12
 NAMES_HELD = 4 << 20  # bytes of names that wait to be hashed together
 
 _FIELDS = [item.name for item in InodeLayout.fields if item.offset < INODE_ADDR_OFFSET and item.name != "i_ext"]
@@ -111,6 +115,27 @@ class InodeBatch:
         """The file type bits of i_mode."""
         return self.head["i_mode"] & S_IFMT
 
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether they are those of a type that there is."""
+        return _KNOWN[self.kind >> 12]
+
+    @cached_property
+    def special(self) -> NDArray[np.bool_]:
+        """Devices, fifos and sockets."""
+        return _SPECIAL[self.kind >> 12]
+
+    @cached_property
+    def node_pointers(self) -> NDArray[np.uint32]:
+        """i_nid, shape (n, 5)."""
+        at = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
+        return np.ascontiguousarray(self.blocks[:, at : at + 20]).view("<u4")
+
+    @cached_property
+    def has_nodes(self) -> NDArray[np.bool_]:
+        """Whether any of i_nid is not 0."""
+        return np.logical_or.reduce(self.node_pointers != 0, axis=1)
+
 
 def batch_of(
     image: Image, first: int, nid: NDArray[np.int64], blkaddr: NDArray[np.int64], blocks: NDArray[np.uint8]
@@ -125,7 +150,7 @@ def batch_of(
     lost_extra = _lost_extra(geo, head, blocks, has_extra)
     has_extra |= lost_extra
     extra = np.where(has_extra, head["i_extra_isize"], 0).astype(np.int64)
-    odd = has_extra & ~np.isin(extra, EXTRA_SIZES)
+    odd = has_extra & ~np.isin(extra, EXTRA_SIZES) if has_extra.any() else has_extra
     if odd.any():  # a wrong size shifts all that follows; what the volume's other inodes have is the better guess
         usual = extra[has_extra & ~odd]
         extra[odd] = int(np.bincount(usual).argmax()) if usual.size else InodeExtra.size
@@ -193,10 +218,11 @@ def _lost_inline_xattr(
     if geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR or not rows.size:
         return np.zeros(without.size, np.bool_)
     end = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
-    words = blocks.view("<u4")[rows]
-    room = words[:, end - DEFAULT_INLINE_XATTR_ADDRS : end]
-    before = words[:, end - DEFAULT_INLINE_XATTR_ADDRS - 1] != 0
-    hole = ~room.any(axis=1) & before & words[:, end : end + 5].any(axis=1)
+    begin = end - DEFAULT_INLINE_XATTR_ADDRS
+    words = blocks.view("<u4")[rows, begin - 1 : end + 5]
+    room = words[:, 1:-5]
+    hole = (words[:, 0] != 0) & words[:, -5:].any(axis=1)
+    hole[hole] = ~room[hole].any(axis=1)
     content = head["i_inline"][rows] & F2FS_INLINE_DATA != 0
     before_room = geo.addrs_per_inode - DEFAULT_INLINE_XATTR_ADDRS - DEF_INLINE_RESERVED_SIZE - extra[rows] // 4
     content &= head["i_size"][rows] > (4 * before_room).astype(np.uint64)
@@ -204,7 +230,7 @@ def _lost_inline_xattr(
     return without
 
 
-def fill(table: NDArray[Any], batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
+def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
     """Rows of the table of inodes, of dtype ROW, from a batch; `nodes` are their rows in the table of nodes."""
     geo, head = batch.geo, batch.head
     table["node"] = nodes
@@ -240,25 +266,23 @@ def _wrongly_inline(batch: InodeBatch) -> NDArray[np.intp]:
     counted = (head["i_blocks"] > 1 + (head["i_xattr_nid"] != 0)) & (head["i_inline"] & F2FS_DATA_EXIST == 0)
     rows = np.flatnonzero(data & ((head["i_size"] > batch.inline_size.astype(np.uint64)) | counted))
     if rows.size:
-        words = batch.blocks.view("<u4")[rows]
-        first = words[np.arange(rows.size), (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
+        words = batch.blocks.view("<u4")
+        first = words[rows, (INODE_ADDR_OFFSET + batch.extra[rows]) // 4].astype(np.int64)
         at = INODE_ADDR_OFFSET // 4 + geo.addrs_per_inode
-        rows = rows[geo.in_main(first) | words[:, at : at + 5].any(axis=1)]
+        rows = rows[geo.in_main(first) | words[rows, at : at + 5].any(axis=1)]
     return rows
 
 
-def casefolded(geo: Geometry, table: NDArray[Any]) -> NDArray[np.bool_]:
+def casefolded(geo: Geometry, table: Columns) -> NDArray[np.bool_]:
     """Directories whose names are casefolded."""
     if not geo.feature & F2FS_FEATURE_CASEFOLD:
         return np.zeros(len(table), np.bool_)
     return (table["flags"] & F2FS_CASEFOLD_FL) != 0
 
 
-def maps_blocks(table: NDArray[Any]) -> NDArray[np.bool_]:
+def maps_blocks(table: Columns) -> NDArray[np.bool_]:
     """Inodes that map blocks.  One without a known type counts as a file, as it may have been one."""
-    kinds = table["mode"] & S_IFMT
-    special = (kinds == stat.S_IFCHR) | (kinds == stat.S_IFBLK) | (kinds == stat.S_IFIFO) | (kinds == stat.S_IFSOCK)
-    return ~special & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
+    return ~_SPECIAL[table["mode"] >> 12] & (table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) == 0)
 
 
 class NameHashes:
@@ -268,7 +292,7 @@ class NameHashes:
         self._parts: dict[int, list[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]]] = {}
         self._bytes = 0
 
-    def add(self, batch: InodeBatch, table: NDArray[Any]) -> None:
+    def add(self, batch: InodeBatch, table: Columns) -> None:
         """Add the names of a batch; `table` gets hashes once there are many."""
         lengths = np.minimum(batch.head["i_namelen"], F2FS_NAME_LEN).astype(np.int64)
         pieces = (lengths + 15) // 16
@@ -279,13 +303,14 @@ class NameHashes:
             wide = np.zeros((which.size, 16 * count), np.uint8)
             taken = min(16 * count, F2FS_NAME_LEN)
             wide[:, :taken] = batch.head["i_name"][which, :taken]
-            wide[np.arange(16 * count) >= lengths[which][:, None]] = 0
+            words = wide.view(np.uint64)
+            words &= bytes_before(lengths[which], words.shape[1])
             self._parts.setdefault(count, []).append((batch.rows[which], wide, lengths[which]))
             self._bytes += wide.size
         if self._bytes > NAMES_HELD:
             self.flush(table)
 
-    def flush(self, table: NDArray[Any]) -> None:
+    def flush(self, table: Columns) -> None:
         """Write the hashes of what is collected into the table of inodes."""
         for parts in self._parts.values():
             rows, names, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))

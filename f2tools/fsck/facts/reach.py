@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import S_IFMT
-from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.arrays import distinct, ranges
 from f2tools.fsck.facts.nodes import INODE
 from f2tools.fsck.facts.orphans import orphans_of
 from f2tools.fsck.facts.scan import Scan
@@ -74,7 +73,7 @@ class Reach:
         reached[frontier] = True
         while frontier.size:
             first, last = starts[frontier], starts[frontier + 1]
-            below = targets[_ranges(first, last)]
+            below = targets[ranges(first, last)]
             below = distinct(below[~reached[below]])
             reached[below] = True
             frontier = below[self.is_dir[below]]
@@ -127,13 +126,3 @@ class Reach:
         """The path that an entry gives."""
         above = self.path(int(self.entries["dir"][entry]))
         return None if above is None else f"{above.rstrip('/')}/{os.fsdecode(self.name(entry))}"
-
-
-def _ranges(first: NDArray[Any], last: NDArray[Any]) -> NDArray[np.int64]:
-    """All of first[0]..last[0]-1, first[1]..last[1]-1 and so on."""
-    lengths = last - first
-    total = int(lengths.sum())
-    if not total:
-        return np.zeros(0, np.int64)
-    ends = np.cumsum(lengths)
-    return np.arange(total) - np.repeat(ends - lengths, lengths) + np.repeat(first, lengths)

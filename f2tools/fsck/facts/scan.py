@@ -29,11 +29,11 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import footer_in
-from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.layout.node_tree import are_dnodes, branches
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
 from f2tools.fsck.facts.addresses import direct_addresses, inode_addresses
 from f2tools.fsck.facts.arrays import distinct
+from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import Dentries
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.inodes import ROW, InodeBatch, NameHashes, batch_of, casefolded, fill, maps_blocks
@@ -75,7 +75,7 @@ class Scan(NodeTable):
 
     def __init__(self, image: Image, memory_bytes: int, progress: Progress = no_progress) -> None:
         super().__init__(image, progress)
-        self.inodes: NDArray[Any] = np.zeros(max(16, int(self._inode_candidates().size)), ROW)
+        self.inodes = Columns.zeros(max(16, int(self._inode_candidates().size)), ROW)
         self._inode_count = 0
         self._names = NameHashes()
         self.bad_edges: list[NDArray[np.int64]] = []  # rows of (node row, slot, nid, kind of fault, found)
@@ -172,7 +172,7 @@ class Scan(NodeTable):
         while edges.size:
             edges = self._level(edges)
         yield from self._leftovers(checks)
-        self.inodes = self.inodes[: self._inode_count]
+        self.inodes = self.inodes.resized(self._inode_count)
         self.clashes = [self._without_strays(clash) for clash in self.clashes]
         self._read_dirs()
         self.dentries.finish()
@@ -220,9 +220,7 @@ class Scan(NodeTable):
         batch = batch_of(self.image, first, self.nid[rows], self.addr[rows], blocks)
         self._inode_count += rows.size
         if self._inode_count > len(self.inodes):
-            grown = np.zeros(max(self._inode_count, len(self.inodes) * 5 // 4), ROW)
-            grown[:first] = self.inodes[:first]
-            self.inodes = grown
+            self.inodes = self.inodes.resized(max(self._inode_count, len(self.inodes) * 5 // 4))
         self.kind[rows] = INODE
         self.inode_of[rows] = batch.rows
         table = self.inodes[first : self._inode_count]
@@ -233,7 +231,7 @@ class Scan(NodeTable):
         self._node_edges(table, batch, rows)
         return batch
 
-    def _inline_dirs(self, table: NDArray[Any], batch: InodeBatch) -> None:
+    def _inline_dirs(self, table: Columns, batch: InodeBatch) -> None:
         inline = np.flatnonzero((batch.kind == stat.S_IFDIR) & (table["inline"] & F2FS_INLINE_DENTRY != 0))
         if not inline.size:
             return
@@ -247,7 +245,7 @@ class Scan(NodeTable):
 
     # -- addresses ----------------------------------------------------------------------------------------------
 
-    def _take_data(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+    def _take_data(self, table: Columns, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         at, ofs, addr = inode_addresses(self.geo, batch.blocks, table)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
         if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
@@ -347,15 +345,16 @@ class Scan(NodeTable):
 
     # -- nodes below inodes -------------------------------------------------------------------------------------
 
-    def _node_edges(self, table: NDArray[Any], batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+    def _node_edges(self, table: Columns, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         """Note the pointers of inodes to their nodes: (node row of the inode, slot, nid); slot 5 is the xattr node."""
-        at = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
-        nids = batch.blocks[:, at : at + 20].view("<u4").astype(np.int64)
-        nids[~maps_blocks(table)] = 0
-        all_nids = np.concatenate([nids, table["xattr_nid"][:, None].astype(np.int64)], axis=1)
-        which, slot = np.nonzero(all_nids)
-        if which.size:
-            self._edges.append(np.stack([rows[which], slot, all_nids[which, slot]], axis=1))
+        mapped = maps_blocks(table) & batch.has_nodes
+        some = np.flatnonzero(mapped | (table["xattr_nid"] != 0))
+        if some.size:
+            nids = np.zeros((some.size, 6), np.int64)
+            nids[:, :5], nids[:, 5] = batch.node_pointers[some], table["xattr_nid"][some]
+            nids[~mapped[some], :5] = 0
+            which, slot = np.nonzero(nids)
+            self._edges.append(np.stack([rows[some[which]], slot, nids[which, slot]], axis=1))
 
     def _level(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """Take the nodes that these pointers lead to; returns the pointers of the indirect ones among them."""
