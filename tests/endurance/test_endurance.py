@@ -6,15 +6,16 @@ import json
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tests.endurance import ledger, runner
+from tests.endurance import images, injected, ledger, runner
 from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
 from tests.endurance.plan import CAMPAIGNS, Piece, shard
+from tests.hostile.exercise import in_child
 from tests.images import ROOT, reference
 
 
@@ -123,6 +124,19 @@ def test_the_ledger_says_what_an_hour_of_a_core_does_and_how_many_are_left() -> 
     assert [cell.strip() for cell in line.split("|")[3:6]] == ["5,500", "100,000", "10"]
     (line,) = [line for line in ledger.overview([]) if line.startswith("| machine")]
     assert [cell.strip() for cell in line.split("|")[3:6]] == ["0", "-", "-"]
+
+
+@pytest.mark.parametrize(("campaign", "seed"), [(images, 2), (injected, 42)])
+def test_what_has_found_mistakes_goes_on_in_small(
+    campaign: ModuleType, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "IMAGES", 3)
+    monkeypatch.setattr(images, "_warm", lambda _: None)
+    monkeypatch.setattr(injected, "CASES", 2)
+    monkeypatch.chdir(tmp_path)
+    piece = {images: images.read, injected: injected.piece}[campaign]
+    said: list[str] = in_child(lambda: [found.what for found in piece(seed, tmp_path).found])
+    assert not said
 
 
 def test_seeds_are_written_as_ranges() -> None:
