@@ -68,8 +68,11 @@ def _addresses(
     start[inodes] = base + extra[inodes]
     end[inodes] = base + geo.addrs_per_inode - xattr[inodes]
     end[inodes & (inline & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0)] = 0
-    columns = np.arange(words.shape[1])
-    inside = (words >= geo.main_blkaddr) & (words < min(geo.end_blkaddr, COMPRESS_ADDR))
-    inside &= (columns >= start[:, None]) & (columns < end[:, None])
-    rows, found = np.nonzero(inside)
-    return rows, found - start[rows], words[rows, found].astype(np.int64)
+    mapping = np.flatnonzero(end > start)
+    words, start, end = words[mapping], start[mapping], end[mapping]
+    rows, found = np.divmod(np.flatnonzero(words), words.shape[1])  # most pointers of most nodes are null
+    addrs = words[rows, found]
+    inside = (addrs >= geo.main_blkaddr) & (addrs < min(geo.end_blkaddr, COMPRESS_ADDR))
+    inside &= (found >= start[rows]) & (found < end[rows])
+    rows, found = rows[inside], found[inside]
+    return mapping[rows], found - start[rows], addrs[inside].astype(np.int64)

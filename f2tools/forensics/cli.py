@@ -390,8 +390,7 @@ def timeline(
     with _indexed(image, devices, index_path, keys, layout) as (volume, index):
         run = Undelete(volume, index)
         with newfile.text_output(output) as out:
-            for line in write(run, form, not no_hashes):
-                out.write(line + "\n")
+            out.writelines(f"{line}\n" for line in write(run, form, not no_hashes))
 
 
 @click.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_INODE_CHKSUM,
     F2FS_FEATURE_INODE_CRTIME,
     F2FS_INLINE_DENTRY,
+    F2FS_NAME_LEN,
     NR_CURSEG_TYPE,
     OFFSET_BIT_SHIFT,
     SUM_TYPE_NODE,
@@ -43,11 +44,12 @@ from f2tools.forensics.forged import MOST_META, check_values, open_untrusted
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
-from f2tools.forensics.slots import DOTS, Slot, read_slots
+from f2tools.forensics.slots import DOTS, Slot, read_areas, read_slots
 from f2tools.text import command_line
 
 FORMAT = 1
 BATCH = 2048
+_SECONDS = (1 << 63) // 1_000_000_000 - 5  # so many, with any i_*_nsec, are nanoseconds that 63 bits can hold
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);  -- values are JSON; format, image, uuid, cp_ver, block_size, ...
 CREATE TABLE checkpoint (        -- the two packs
@@ -117,6 +119,9 @@ CREATE TABLE dentry (            -- distinct entries of all dirblocks, '.' and '
 CREATE INDEX dentry_ino ON dentry(ino);
 CREATE TABLE unreadable (blkaddr INTEGER PRIMARY KEY, count INTEGER);
 """
+_LINES = SCHEMA.splitlines(keepends=True)
+_TABLES = "".join(line for line in _LINES if not line.startswith("CREATE INDEX"))
+_INDEXES = [line for line in _LINES if line.startswith("CREATE INDEX")]  # cheaper to make when the tables are full
 _NODE_COLUMNS = (
     "blkaddr", "nid", "ino", "ofs", "flag", "cp_ver", "cp_crc", "next_blkaddr", "rank", "live", "nat_older", "ssa",
     "checksum", "foreign_block", "cut",
@@ -134,9 +139,10 @@ UNKNOWN = -1
 class Index:
     """An open index.  `db` is the connection; `nodes()` the node table as an array in the order of writing."""
 
-    def __init__(self, db: sqlite3.Connection, path: str | None) -> None:
+    def __init__(self, db: sqlite3.Connection, path: str | None, nodes: NDArray[Any] | None = None) -> None:
         self.db = db
         self.path = path
+        self._nodes = nodes
 
     def meta(self) -> dict[str, Any]:
         """What the index says about itself and its image."""
@@ -145,6 +151,8 @@ class Index:
 
     def nodes(self) -> NDArray[Any]:
         """All node blocks that belong to this volume's past, dtype NODE, by rank."""
+        if self._nodes is not None:
+            return self._nodes
         columns = ", ".join(_NODE_COLUMNS)
         query = f"SELECT {columns} FROM node WHERE NOT foreign_block ORDER BY rank"
         total = self.db.execute("SELECT count(*) FROM node WHERE NOT foreign_block").fetchone()[0]
@@ -202,8 +210,8 @@ def build_index(
     try:
         db = sqlite3.connect(name if name is not None else "")
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384;")
-        db.executescript(SCHEMA)
-        _Builder(volume, db).run(advance)
+        db.executescript(_TABLES)
+        nodes = _Builder(volume, db).run(advance)
         db.commit()
     except BaseException as error:
         if db is not None:
@@ -214,7 +222,7 @@ def build_index(
         if not isinstance(error, sqlite3.Error):
             raise
         raise _unwritten(name, error) from None
-    return Index(db, name)
+    return Index(db, name, nodes)
 
 
 def _create(name: str) -> None:
@@ -271,20 +279,32 @@ class _Builder:
         self.found: list[NDArray[Any]] = []
         self.candidates: list[NDArray[np.int64]] = []  # blocks with the form of a directory's
         self.kinds: dict[int, bool | None] = {}
+        self.dirblocks: list[tuple[Any, ...]] = []  # rows to be inserted
+        self.dentries: list[tuple[Any, ...]] = []
         self.owners = SegmentOwners(volume)
         both = F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_CASEFOLD
         self.keyed = volume.geo.feature & both == both
         self.folding = bool(volume.geo.feature & F2FS_FEATURE_CASEFOLD)
 
-    def run(self, advance: Callable[[int], None] | None) -> None:
+    def run(self, advance: Callable[[int], None] | None) -> NDArray[Any]:
+        """Fill the tables; returns what `Index.nodes` does."""
         for window in scan_main(self.volume, self.passed, advance):
             self._take(window)
         nodes = np.concatenate(self.found) if self.found else np.zeros(0, NODE)
         self._judge(nodes)
         self._insert_nodes(nodes)
+        self._make_indexes("node", "inode")
         self._directories(nodes)
+        self._make_indexes("dentry")
         self._name_inodes()
         self._rest(nodes)
+        mine = nodes[~nodes["foreign_block"]]
+        return mine[np.argsort(mine["rank"])]
+
+    def _make_indexes(self, *tables: str) -> None:
+        for statement in _INDEXES:
+            if statement.partition(" ON ")[2].startswith(tables):
+                self.db.execute(statement)
 
     # -- the pass -------------------------------------------------------------------------------------------------
 
@@ -323,25 +343,22 @@ class _Builder:
         for i in np.flatnonzero(has_sum).tolist():
             right = inode_checksum(self.volume.sb.uuid, blocks[i].tobytes()) == int(extras["i_inode_checksum"][i])
             sums[i] = right
-        crtimes: list[int | None] = [
-            _ns(seconds, nsec) if has else None
-            for seconds, nsec, has in zip(
-                extras["i_crtime"].tolist(), extras["i_crtime_nsec"].tolist(), has_crtime.tolist(), strict=True
-            )
-        ]
-        names = [name[:length] for name, length in zip(_raw_names(blocks), heads["i_namelen"].tolist(), strict=True)]
+        crtimes: list[int | None] = list(_times(extras, "i_crtime"))
+        for i in np.flatnonzero(~has_crtime).tolist():
+            crtimes[i] = None
         columns = [
             blkaddrs.tolist(), heads["footer"]["ino"].tolist(), heads["i_generation"].tolist(),
             heads["i_mode"].tolist(), heads["i_links"].tolist(), heads["i_uid"].tolist(), heads["i_gid"].tolist(),
             _signed(heads["i_size"]), _signed(heads["i_blocks"]),
             _times(heads, "i_atime"), _times(heads, "i_ctime"), _times(heads, "i_mtime"), crtimes,
             heads["i_flags"].tolist(), heads["i_advise"].tolist(), heads["i_inline"].tolist(),
-            heads["i_xattr_nid"].tolist(), heads["i_pino"].tolist(), names,
+            heads["i_xattr_nid"].tolist(), heads["i_pino"].tolist(), _names(blocks, heads["i_namelen"]),
         ]  # fmt: skip
         marks = ", ".join("?" * len(columns))
         self.db.executemany(f"INSERT INTO inode VALUES ({marks})", zip(*columns, strict=True))
         for i in np.flatnonzero(heads["i_inline"] & F2FS_INLINE_DENTRY != 0).tolist():
             self._inline_directory(int(blkaddrs[i]), blocks[i])
+        self._insert_entries()
         return sums
 
     def _inline_directory(self, blkaddr: int, block: NDArray[np.uint8]) -> None:
@@ -354,21 +371,25 @@ class _Builder:
             self._entries(blkaddr, read_slots(area, self.geo.max_nid, self.folding), inode.ino, True, "inode")
 
     def _entries(self, blkaddr: int, slots: list[Slot], owner: int | None, inline: bool, by: str | None) -> None:
-        """Insert what an area of a directory holds."""
-        dots = {slot.name: slot.ino for slot in slots if slot.name in DOTS and slot.slot < 2}
-        entries = [slot for slot in slots if slot.name not in DOTS]
-        self.db.execute(
-            "INSERT OR REPLACE INTO dirblock VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                blkaddr, owner, dots.get(b".."), inline, sum(slot.live for slot in entries),
-                sum(not slot.live for slot in entries), by,
-            ),
-        )  # fmt: skip
+        """Keep what an area of a directory holds, to be inserted."""
+        above = next((ino for slot, _, name, ino, *_ in slots[1::-1] if name == b".." and slot < 2), None)
+        directory, live = owner or 0, 0
+        before = len(self.dentries)
+        for slot, is_live, name, ino, file_type, code, _ in slots:
+            if name not in DOTS:
+                live += is_live
+                self.dentries.append((directory, name, ino, file_type, code, is_live, not is_live, blkaddr, slot))
+        freed = len(self.dentries) - before - live
+        self.dirblocks.append((blkaddr, owner, above, inline, live, freed, by))
+
+    def _insert_entries(self) -> None:
+        self.db.executemany("INSERT OR REPLACE INTO dirblock VALUES (?, ?, ?, ?, ?, ?, ?)", self.dirblocks)
         self.db.executemany(
             "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET used = used | excluded.used, freed = freed | excluded.freed",
-            ((*_dentry(owner, slot), blkaddr, slot.slot) for slot in entries),
+            self.dentries,
         )
+        self.dirblocks, self.dentries = [], []
 
     # -- held against the rest of the volume ----------------------------------------------------------------------
 
@@ -424,7 +445,8 @@ class _Builder:
             except F2fsError:
                 continue
             pointed = dict(zip(journal["nid"].tolist(), journal["ne"]["block_addr"].tolist(), strict=True))
-            agrees |= np.array([pointed.get(nid) for nid in nids.tolist()], object) == addrs
+            for at in np.flatnonzero(np.isin(nids, list(pointed))).tolist():
+                agrees[at] |= pointed[int(nids[at])] == addrs[at]
         return agrees
 
     def _insert_nodes(self, nodes: NDArray[Any]) -> None:
@@ -452,19 +474,21 @@ class _Builder:
             blocks = self.volume.device.read_blocks(some, self.geo.block_size)
             wanted = owner["nid"].astype(np.int64)
             at = np.minimum(np.searchsorted(sorted_nids, wanted), max(sorted_nids.size - 1, 0))
-            for i, blkaddr in enumerate(some.tolist()):
-                ino = None
-                if known[i] and sorted_nids.size and sorted_nids[at[i]] == wanted[i]:
-                    ino = int(nodes["ino"][order[at[i]]])
-                self._directory_block(blkaddr, blocks[i], ino)
+            inos: list[int | None] = [None] * some.size
+            for i in np.flatnonzero(known & (sorted_nids[at] == wanted) if sorted_nids.size else []).tolist():
+                inos[i] = int(nodes["ino"][order[at[i]]])
+            chosen = [i for i, ino in enumerate(inos) if self._is_directory(ino) is not False]
+            areas = read_areas((blocks[i] for i in chosen), self.geo.max_nid, self.folding)
+            for i, slots in zip(chosen, areas, strict=True):
+                self._directory_block(int(some[i]), slots, inos[i])
+            self._insert_entries()
 
-    def _directory_block(self, blkaddr: int, block: NDArray[np.uint8], owner: int | None) -> None:
-        """Insert one block, if entries in it have the hashes of their names, and its owner can be a directory."""
-        slots = read_slots(block, self.geo.max_nid, self.folding)
+    def _directory_block(self, blkaddr: int, slots: list[Slot], owner: int | None) -> None:
+        """Keep one block if entries in it have the hashes of their names, and its owner can be a directory."""
         sound = sum(slot.sound for slot in slots)
         keyed = self.keyed and any(slot.live for slot in slots)  # hashes that only a key could tell
         is_dir = self._is_directory(owner)
-        if is_dir is False or not slots or not (2 * sound >= len(slots) or (keyed and is_dir)):
+        if not slots or not (2 * sound >= len(slots) or (keyed and is_dir)):
             return
         dot = next((slot.ino for slot in slots if slot.name == b"." and slot.slot < 2), None)
         by = "dot" if dot is not None else "ssa" if owner is not None else None
@@ -516,18 +540,24 @@ def _i64(value: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, value))
 
 
-def _signed(values: NDArray[Any]) -> list[int]:
-    return [_i64(value) for value in values.tolist()]
+def _signed(values: NDArray[np.uint64]) -> list[int]:
+    """`_i64` of each."""
+    return np.minimum(values, np.uint64(np.iinfo(np.int64).max)).tolist()
 
 
-def _times(heads: Any, name: str) -> Iterator[int]:
-    return map(_ns, heads[name].tolist(), heads[f"{name}_nsec"].tolist())
+def _times(heads: Any, name: str) -> list[int]:
+    """`_ns` of each."""
+    seconds, nsec = heads[name], heads[f"{name}_nsec"]
+    signed = seconds.astype(np.int64)
+    times = (signed * 1_000_000_000 + nsec).tolist()
+    for i in np.flatnonzero((signed > _SECONDS) | (signed < -_SECONDS)).tolist():
+        times[i] = _ns(int(seconds[i]), int(nsec[i]))
+    return times
 
 
-def _raw_names(blocks: NDArray[np.uint8]) -> list[bytes]:
+def _names(blocks: NDArray[np.uint8], lengths: NDArray[Any]) -> list[bytes]:
+    """i_name of each inode."""
     at = InodeLayout.offset_of("i_name")
-    return [row.tobytes() for row in blocks[:, at : at + 255]]
-
-
-def _dentry(owner: int | None, slot: Slot) -> tuple[Any, ...]:
-    return (owner or 0, slot.name, slot.ino, slot.file_type, slot.hash_code, slot.live, not slot.live)
+    every = blocks[:, at : at + F2FS_NAME_LEN].tobytes()
+    starts = range(0, len(every), F2FS_NAME_LEN)
+    return [every[start : start + length] for start, length in zip(starts, lengths.tolist(), strict=True)]

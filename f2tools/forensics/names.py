@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from stat import S_ISDIR
 
 import numpy as np
 
@@ -29,7 +30,7 @@ MAX_DIRECTORIES_ABOVE = 256  # that are asked whether they were there
 UNKNOWN_PARENT = b"#%d"
 
 
-@dataclass
+@dataclass(slots=True)
 class Link:
     """A name of an inode number in a directory, from one age to another (the first without it)."""
 
@@ -50,9 +51,8 @@ class LinkHistory:
         self.contents = contents
         self.links: dict[int, list[Link]] = defaultdict(list)  # by inode number, in the order of time
         self._keys: dict[int, tuple[bool, FileKey | None]] = {}
-        for ino, lives in past.lives_of.items():
-            if any(version.is_dir for life in lives for version in life.versions):
-                self._directory(ino)
+        for ino in sorted({version.ino for life in past.lives for version in life.versions if S_ISDIR(version.mode)}):
+            self._directory(ino)
         for links in self.links.values():
             links.sort(key=lambda link: (link.since, link.until))
         self.of_life: dict[tuple[int, int], list[Link]] = {}
@@ -141,10 +141,9 @@ class LinkHistory:
         """A new name changes the inode, so a life has a version of the age when the name came; or it knows the name."""
         if link.until <= life.first.age or link.since >= life.ends:
             return False
-        if any(version.age == link.since for version in life.versions):
-            return True
-        if any(version.pino == link.dir and version.name == link.name for version in life.versions):
-            return True
+        for version in life.versions:
+            if version.age == link.since or (version.pino == link.dir and version.name == link.name):
+                return True
         if link.until == FOREVER:
             return life.live
         return link.since > life.first.age and link.until < life.last.age
@@ -185,9 +184,9 @@ class LinkHistory:
     def link_at(self, life: Life, age: int) -> Link | None:
         """The name of a life at an age; else the last one before, else the first one."""
         links = self.of_life[life.ino, life.generation]
-        there = [link for link in links if link.since <= age < link.until]
-        if there:
-            return there[-1]
+        for link in reversed(links):
+            if link.since <= age < link.until:
+                return link
         before = [link for link in links if link.since <= age]
         if before:
             return max(before, key=lambda link: (link.until, link.since))
@@ -242,15 +241,16 @@ class LinkHistory:
 
         Those at the end of its time, or with `first` those when it was written.
         """
-        at = life.position(version)
         age = version.age
-        if at + 1 < len(life.versions) and life.versions[at + 1].age == age and version.name and version.links:
+        following = life.after(version)
+        if following is not None and following.age == age and version.name and version.links:
             return [self.path_of(version.pino, version.name, age, life.ino)]
         if not first:
             age = self.seen_until(life, version)
-        found = [self.path_of(*self.place(life, version, age), age, life.ino)]
+        place = self.place(life, version, age)
+        found = [self.path_of(*place, age, life.ino)]
         for link in self.of_life[life.ino, life.generation]:
-            if link.since <= age < link.until:
+            if link.since <= age < link.until and (link.dir, link.name) != place:
                 path = self.path_of(link.dir, link.name, age, life.ino)
                 if path not in found:
                     found.append(path)
@@ -300,8 +300,8 @@ class LinkHistory:
 
     def seen_until(self, life: Life, version: InodeVersion) -> int:
         """The last age at which a version was the newest one and had a name."""
-        at = life.position(version)
-        following = life.versions[at + 1].age if at + 1 < len(life.versions) else life.ends
+        after = life.after(version)
+        following = life.ends if after is None else after.age
         ages = [
             min(link.until, following) - 1
             for link in self.of_life[life.ino, life.generation]

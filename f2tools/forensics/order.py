@@ -50,7 +50,7 @@ def write_order(
 
 def _places(heads: NDArray[np.int64], successor: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """The position of each block when the chains are laid one after the other, heads first, then loops."""
-    place = np.full(count, -1, np.int64)
+    place = [-1] * count
     steps = successor.tolist()
     number = 0
     for start in (*heads.tolist(), *range(count)):
@@ -59,7 +59,7 @@ def _places(heads: NDArray[np.int64], successor: NDArray[np.int64], count: int) 
             place[here] = number
             number += 1
             here = steps[here]
-    return place
+    return np.array(place, np.int64)
 
 
 def broken_chains(

@@ -12,8 +12,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,7 @@ FOREVER = 1 << 62
 MKFS_CP_VER = 1  # mkfs writes this into footers, whatever number its checkpoint has
 
 
-@dataclass(frozen=True)
-class InodeVersion:
+class InodeVersion(NamedTuple):
     """What one inode block says."""
 
     blkaddr: int
@@ -68,7 +68,7 @@ class InodeVersion:
         return stat.S_ISDIR(self.mode)
 
 
-@dataclass
+@dataclass(slots=True)
 class Life:
     """One use of an inode number."""
 
@@ -83,6 +83,11 @@ class Life:
     def position(self, version: InodeVersion) -> int:
         """Where a version stands among all."""
         return bisect_left(self.versions, version.rank, key=lambda item: item.rank)
+
+    def after(self, version: InodeVersion) -> InodeVersion | None:
+        """The version that was written next; None after the last one."""
+        at = len(self.versions) if version is self.versions[-1] else self.position(version) + 1
+        return self.versions[at] if at < len(self.versions) else None
 
     @property
     def first(self) -> InodeVersion:
@@ -112,10 +117,9 @@ class Past:
         self.owners = SegmentOwners(volume)
         order = np.argsort(self.nodes["ino"], kind="stable")
         inos, starts = np.unique(self.nodes["ino"][order], return_index=True)
-        ends = np.append(starts[1:], order.size)
         self._by_ino = order
         self._others: dict[int, NDArray[np.int64]] = {}
-        self._slices = dict(zip(inos.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
+        self._inos, self._starts = inos, np.append(starts, order.size)
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -172,8 +176,10 @@ class Past:
 
     def nodes_of(self, ino: int) -> NDArray[np.int64]:
         """The ranks of all nodes of an inode number, rising."""
-        start, end = self._slices.get(ino, (0, 0))
-        return self._by_ino[start:end]
+        at = int(np.searchsorted(self._inos, ino))
+        if at == self._inos.size or self._inos[at] != ino:
+            return self._by_ino[:0]
+        return self._by_ino[self._starts[at] : self._starts[at + 1]]
 
     @cached_property
     def direct(self) -> NDArray[np.bool_]:
@@ -217,43 +223,41 @@ class Past:
             orphans = set(self.volume.orphans().tolist())
         except F2fsError:
             orphans = set()
-        by_number: dict[int, list[InodeVersion]] = defaultdict(list)
-        for version in self._versions():
-            by_number[version.ino].append(version)
         result: list[Life] = []
-        for ino, versions in sorted(by_number.items()):
+        for ino, versions in groupby(self._versions(), attrgetter("ino")):
             lives: dict[int, Life] = {}
-            for version in sorted(versions, key=lambda item: item.rank):
-                life = lives.setdefault(version.generation, Life(ino, version.generation))
+            for version in versions:
+                life = lives.get(version.generation)
+                if life is None:
+                    life = lives[version.generation] = Life(ino, version.generation)
                 life.versions.append(version)
                 if version.live:
                     life.live, life.orphan = ino not in orphans, ino in orphans
-            found = sorted(lives.values(), key=lambda item: item.first.rank)
-            for before, after in pairwise(found):
+            for before, after in pairwise(lives.values()):
                 before.ends, before.ends_rank = after.first.age, after.first.rank
-            result += found
+            result += lives.values()
         return result
 
     def _versions(self) -> list[InodeVersion]:
+        """The inode blocks that are left, by number and then in the order of writing."""
         rows = self.index.db.execute(
             "SELECT blkaddr, ino, generation, mode, links, uid, gid, size, blocks, atime_ns, ctime_ns, mtime_ns,"
             " crtime_ns, flags, advise, inline_flags, pino, name FROM inode"
         )
-        ranks = {int(addr): rank for rank, addr in enumerate(self.nodes["blkaddr"].tolist())}
+        nodes = self.nodes
+        ranks = {addr: rank for rank, addr in enumerate(nodes["blkaddr"].tolist())}
+        ages, cp_vers, live = self.ages.tolist(), nodes["cp_ver"].tolist(), nodes["live"].tolist()
+        fsync = (nodes["flag"] >> FSYNC_BIT_SHIFT & 1).astype(np.bool_).tolist()
+        checksums = nodes["checksum"].tolist()
         reserved = {self.volume.sb.node_ino, self.volume.sb.meta_ino}
         found: list[InodeVersion] = []
         for row in rows:
             rank = ranks.get(row[0])
             if rank is None or row[1] in reserved:
                 continue
-            node = self.nodes[rank]
-            fsync = bool(node["flag"] >> FSYNC_BIT_SHIFT & 1)
-            found.append(
-                InodeVersion(
-                    row[0], rank, int(self.ages[rank]), int(node["cp_ver"]), *row[1:], live=bool(node["live"]),
-                    fsync=fsync, checksum=int(node["checksum"]),
-                )
-            )  # fmt: skip
+            fields = (row[0], rank, ages[rank], cp_vers[rank], *row[1:], live[rank], fsync[rank], checksums[rank])
+            found.append(InodeVersion._make(fields))
+        found.sort(key=attrgetter("ino", "rank"))
         return found
 
     @cached_property
@@ -285,8 +289,7 @@ class Past:
 
     def limits(self, life: Life, version: InodeVersion) -> list[int]:
         """The ranks up to which nodes count for a version: when it was complete, and right before the next one."""
-        at = life.position(version)
-        following = life.versions[at + 1] if at + 1 < len(life.versions) else None
+        following = life.after(version)
         if following is None:
             early = self.rank_at(version.age)
             late = int(np.searchsorted(self.ages, life.ends, "left")) if life.ends != FOREVER else self.nodes.size

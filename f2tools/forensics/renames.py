@@ -16,27 +16,44 @@ Entry = tuple[int, bytes, int]  # directory, name, inode number
 
 
 class Renames:
-    """Former names of lives; `entries` are the directory entries that are explained by them, and whose they are."""
+    """Former names of lives; `entries` are the directory entries that are explained by them, and whose they are.
+
+    `others` are the entries whose inode is gone: (directory, name, inode number, file type), in this order.
+    """
 
     def __init__(self, past: Past, names: LinkHistory) -> None:
         self._past = past
         self._names = names
         self.entries: dict[Entry, Life] = {}
+        self.others: list[tuple[int, bytes, int, int]] = []
         self._former: dict[tuple[int, int], list[Entry]] = {}
         rows = past.index.db.execute("SELECT dir, name, ino, file_type FROM dentry ORDER BY dir, name, ino")
         for directory, name, ino, kind in rows:
-            life = self._whose(directory, name, ino, kind)
+            every = past.lives_of.get(ino, [])
+            owners = [life for life in every if self._has(life, directory, name)]
+            if directory and any(_is_of(life, kind) for life in owners):
+                continue
+            life = self._whose(every, directory, name, ino, kind) if directory else None
             if life is not None:
                 self.entries[directory, name, ino] = life
                 self._former.setdefault((ino, life.generation), []).append((directory, name, ino))
+            elif not owners:
+                self.others.append((directory, name, ino, kind))
 
-    def _whose(self, directory: int, name: bytes, ino: int, kind: int) -> Life | None:
-        """The life that had a name before; None where the name is not of this kind, or it can't be told."""
-        every = self._past.lives_of.get(ino, [])
-        lives = [life for life in every if file_type(life.last.mode) == kind]
+    def _has(self, life: Life, directory: int, name: bytes) -> bool:
+        """Whether a name is known to be a life's."""
+        for version in life.versions:
+            if version.name == name and version.pino == directory:
+                return True
+        for link in self._names.of_life[life.ino, life.generation]:
+            if link.name == name and link.dir == directory:
+                return True
+        return False
+
+    def _whose(self, every: list[Life], directory: int, name: bytes, ino: int, kind: int) -> Life | None:
+        """The one of some lives that had a name before, which is none of theirs now; None where it can't be told."""
+        lives = [life for life in every if _is_of(life, kind)]
         names = [self._own(life) for life in lives]
-        if not directory or any((directory, name) in own for own in names):
-            return None
         moved = [life for life, own in zip(lives, names, strict=True) if name in {base for _, base in own}]
         if len(moved) == 1:
             return moved[0]
@@ -62,3 +79,8 @@ class Renames:
         for directory, name, ino in self._former.get((life.ino, life.generation), []):
             found.append(self._names.path_of(directory, name, life.first.age, ino))
         return [path for path in dict.fromkeys(found) if path not in now]
+
+
+def _is_of(life: Life, kind: int) -> bool:
+    """Whether a directory entry of this file type can be one of a life."""
+    return file_type(life.last.mode) == kind

@@ -1,4 +1,4 @@
-"""The slots of a directory block or of an inline directory, used ones and those that were freed.
+"""The slots of directory blocks or of inline directories, used ones and those that were freed.
 
 Freeing an entry clears its bits and leaves the rest: number, hash, name.  A freed entry counts as long as its name
 still has the stored hash, so that half overwritten ones don't.
@@ -6,6 +6,7 @@ still has the stored hash, so that half overwritten ones don't.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from f2tools.f2fs.volume.dentries import name_hash, name_hashes
 
 DOTS = (b".", b"..")
 _UNUSABLE = (b"/"[0], 0)
+_Entry = tuple[int, bool, bytes, int, int, int]  # the fields of a Slot but the last
 
 
 class Slot(NamedTuple):
@@ -39,6 +41,25 @@ def read_slots(area: NDArray[np.uint8], max_nid: int, folding: bool = True, *, l
 
     `folding`: names may be hashed without regard to case.  With `live_only` hashes are not looked at.
     """
+    if live_only:
+        return [Slot(*found, False) for found in _entries(area, max_nid, True)]
+    return read_areas([area], max_nid, folding)[0]
+
+
+def read_areas(areas: Iterable[NDArray[np.uint8]], max_nid: int, folding: bool = True) -> list[list[Slot]]:
+    """`read_slots` of each area; hashing the names of many at once is cheapest."""
+    found = [_entries(area, max_nid, False) for area in areas]
+    codes = name_hashes([entry[2] for entries in found for entry in entries]).tolist()
+    result: list[list[Slot]] = []
+    at = 0
+    for entries in found:
+        result.append(_judged(entries, codes[at : at + len(entries)], folding))
+        at += len(entries)
+    return result
+
+
+def _entries(area: NDArray[np.uint8], max_nid: int, live_only: bool) -> list[_Entry]:
+    """The entries that can be, without a word on their hashes."""
     slots, map_size, table_at, names_at, _ = dentry_shape(area.size)
     used = np.unpackbits(area[:map_size], bitorder="little")[:slots]
     table: Any = area[table_at:names_at].view(DirEntry.dtype)
@@ -47,12 +68,11 @@ def read_slots(area: NDArray[np.uint8], max_nid: int, folding: bool = True, *, l
     if live_only:
         possible &= used == 1
     names = area[names_at : names_at + F2FS_SLOT_LEN * slots].tobytes()
-    bits = used.tolist()
-    found: list[Slot] = []
+    found: list[_Entry] = []
     following = 0
-    for slot in np.flatnonzero(possible).tolist():
-        live = bool(bits[slot])
-        code, ino, length, file_type = table[slot].item()
+    chosen = np.flatnonzero(possible)
+    bits = (used[chosen] == 1).tolist()
+    for slot, live, (code, ino, length, file_type) in zip(chosen.tolist(), bits, table[chosen].tolist(), strict=True):
         taken = -(-length // F2FS_SLOT_LEN)
         if slot + taken > slots or (live and slot < following):
             continue
@@ -61,21 +81,20 @@ def read_slots(area: NDArray[np.uint8], max_nid: int, folding: bool = True, *, l
         start = slot * F2FS_SLOT_LEN
         name = names[start : start + length]
         if live or (0 < file_type < len(FT_NAMES) and _usable(name)):
-            found.append(Slot(slot, live, name, ino, file_type, code, False))
-    return found if live_only else _judged(found, folding)
+            found.append((slot, live, name, ino, file_type, code))
+    return found
 
 
-def _judged(found: list[Slot], folding: bool) -> list[Slot]:
-    """The live entries, and those freed ones that are sound."""
-    codes = name_hashes([slot.name for slot in found]).tolist()
+def _judged(found: list[_Entry], codes: list[int], folding: bool) -> list[Slot]:
+    """The live entries, and those freed ones that are sound; `codes`: the hashes of their names."""
     result: list[Slot] = []
-    for slot, code in zip(found, codes, strict=True):
-        if slot.name in DOTS:
-            sound = slot.hash_code == 0
+    for (slot, live, name, ino, file_type, stored), code in zip(found, codes, strict=True):
+        if name in DOTS:
+            sound = stored == 0
         else:
-            sound = slot.hash_code == code or (folding and name_hash(slot.name, True) == slot.hash_code)
-        if slot.live or sound:
-            result.append(slot._replace(sound=sound))
+            sound = stored == code or (folding and name_hash(name, True) == stored)
+        if live or sound:
+            result.append(Slot(slot, live, name, ino, file_type, stored, sound))
     return result
 
 

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 import stat
+from array import array
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+
+import numpy as np
 
 from f2tools.copyout.walk import shown
 from f2tools.forensics.dfxml import document
+from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.states import Line, lines
-from f2tools.forensics.times import iso, utc
+from f2tools.forensics.times import iso_times, utc
 from f2tools.forensics.undelete import Undelete
 from f2tools.text import bodyfile_field, csv_line, printable
 
 FORMATS = ("bodyfile", "csv", "jsonl", "l2tcsv", "dfxml")
+ROWS = 1 << 14  # rows whose times are made into text at once
 EVENTS = ("modified", "accessed", "changed", "born", "deleted")
 COLUMNS = (
     "time", "time_ns", "event", "path", "state", "version", "ino", "generation", "type", "size", "mode", "uid", "gid",
@@ -27,7 +32,7 @@ _TYPES = {stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFREG: "r"}
 
 
 def write(run: Undelete, form: str, hashes: bool = True) -> Iterator[str]:
-    """The timeline as text, a line at a time; `hashes`: those of each content, in DFXML."""
+    """The timeline as text, line by line; `hashes`: those of each content, in DFXML."""
     if form == "bodyfile":
         yield from map(_bodyfile, lines(run))
     elif form == "dfxml":
@@ -35,8 +40,7 @@ def write(run: Undelete, form: str, hashes: bool = True) -> Iterator[str]:
     elif form == "l2tcsv":
         yield from _l2tcsv(run)
     else:
-        events = sorted((event for line in lines(run) for event in _events(line)), key=lambda event: event["time_ns"])
-        yield from (json.dumps(event) for event in events) if form == "jsonl" else _csv(events)
+        yield from _by_time(run, form == "jsonl")
 
 
 def _bodyfile(line: Line) -> str:
@@ -57,41 +61,58 @@ def _bodyfile(line: Line) -> str:
     return f"0|{name} ({which})|{inode.ino}|{mode}|{inode.uid}|{inode.gid}|{inode.size}|{times}"
 
 
-def _events(line: Line) -> Iterator[dict[str, Any]]:
+def _events(line: Line) -> list[tuple[int, int]]:
+    """(time, which of EVENTS it is of) for each time that a state has."""
     inode = line.inode
     if inode is None:
-        return
-    times = dict(
-        zip(EVENTS, (inode.mtime_ns, inode.atime_ns, inode.ctime_ns, inode.crtime_ns, line.deleted_ns), strict=True)
-    )
-    for event, time in times.items():
-        if time is None:
+        return []
+    times = (inode.mtime_ns, inode.atime_ns, inode.ctime_ns, inode.crtime_ns, line.deleted_ns)
+    return [(time, event) for event, time in enumerate(times) if time is not None]
+
+
+def _by_time(run: Undelete, as_json: bool) -> Iterator[str]:
+    """The events as rows of CSV or objects of JSON; what the events of one state share is made once."""
+    times, kinds, whose = array("q"), bytearray(), array("L")
+    states: list[str] = []
+    for line in lines(run):
+        inode = line.inode
+        if inode is None:
             continue
-        yield {
-            "time": iso(time),
-            "time_ns": time,
-            "event": event,
-            "path": "/" + shown(line.path),
-            "state": line.state,
-            "version": line.version,
-            "ino": inode.ino,
-            "generation": inode.generation,
-            "type": stat.filemode(inode.mode)[0],
-            "size": inode.size,
-            "mode": f"{inode.mode & 0o7777:04o}",
-            "uid": inode.uid,
-            "gid": inode.gid,
-            "links": inode.links,
-            "cp_ver": inode.cp_ver,
-            "blkaddr": inode.blkaddr,
-            "also_known_as": line.before(),
-        }
+        for time, kind in _events(line):
+            times.append(time)
+            kinds.append(kind)
+            whose.append(len(states))
+        states.append(_state(line, inode, as_json))
+    if as_json:
+        texts = [f', "event": "{event}", ' for event in EVENTS]
+        start, between = '{"time": "', '", "time_ns": '
+    else:
+        yield csv_line(COLUMNS)
+        texts = [f',"{event}",' for event in EVENTS]
+        start, between = '"', '",'
+    when = np.frombuffer(times, np.int64)
+    order = np.argsort(when, kind="stable")
+    for first in range(0, order.size, ROWS):
+        some = order[first : first + ROWS]
+        for text, at in zip(iso_times(when[some]), some.tolist(), strict=True):
+            yield f"{start}{text}{between}{times[at]}{texts[kinds[at]]}{states[whose[at]]}"
 
 
-def _csv(events: list[dict[str, Any]]) -> Iterator[str]:
-    yield csv_line(COLUMNS)
-    for event in events:
-        yield csv_line(event[name] for name in COLUMNS)
+def _state(line: Line, inode: InodeVersion, as_json: bool) -> str:
+    """What follows the event in a row."""
+    kind, mode = _kind_and_mode(inode.mode)
+    values = (
+        "/" + shown(line.path), line.state, line.version, inode.ino, inode.generation, kind, inode.size, mode,
+        inode.uid, inode.gid, inode.links, inode.cp_ver, inode.blkaddr, line.before(),
+    )  # fmt: skip
+    if as_json:
+        return json.dumps(dict(zip(COLUMNS[3:], values, strict=True)))[1:]
+    return csv_line(values)
+
+
+@lru_cache(maxsize=4096)
+def _kind_and_mode(mode: int) -> tuple[str, str]:
+    return stat.filemode(mode)[0], f"{mode & 0o7777:04o}"
 
 
 # ---- log2timeline -----------------------------------------------------------------------------------------------
@@ -118,8 +139,8 @@ def _l2tcsv(run: Undelete) -> Iterator[str]:
     rows: list[tuple[int, str]] = []
     for line in lines(run):
         at: dict[int, list[str]] = {}
-        for event in _events(line):
-            at.setdefault(event["time_ns"], []).append(event["event"])
+        for time, event in _events(line):
+            at.setdefault(time, []).append(EVENTS[event])
         rows += [(time, row) for time, kinds in at.items() if (row := _l2t_row(line, time, kinds))]
     yield from (row for _, row in sorted(rows))
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from f2tools.errors import Usage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def utc(time_ns: int) -> datetime | None:
@@ -27,6 +32,16 @@ def iso(time_ns: int) -> str:
     if found is None:
         return f"{time_ns} ns"
     return f"{found.strftime('%Y-%m-%dT%H:%M:%S')}.{time_ns % 1_000_000_000:09d}Z"
+
+
+def iso_times(times_ns: NDArray[np.int64]) -> list[str]:
+    """`iso` of every time of an array."""
+    import numpy as np
+
+    texts: list[str] = np.datetime_as_string(times_ns.view("M8[ns]"), timezone="UTC").tolist()
+    for at in np.flatnonzero(times_ns == np.iinfo(np.int64).min).tolist():  # numpy's word for no time at all
+        texts[at] = iso(int(times_ns[at]))
+    return texts
 
 
 def parse_time(text: str) -> int:

@@ -298,21 +298,10 @@ class Undelete:
 
     def names_only(self) -> Iterator[Found]:
         """Names in directories, old or freed, whose inode is gone, and not those of files that are known by another."""
-        known = set(self.renames.entries)
-        for life in self.past.lives:
-            known.update((link.dir, link.name, life.ino) for link in self.names.of_life[life.ino, life.generation])
-            known.update((version.pino, version.name, life.ino) for version in life.versions)
-        rows = self.past.index.db.execute(
-            "SELECT dir, name, ino, file_type, used, freed FROM dentry ORDER BY dir, name, ino"
-        )
-        for directory, name, ino, kind, _, _ in rows:
-            if (directory, name, ino) in known:
-                continue
-            found = self._name_only(directory, name, ino, kind)
-            if found is not None:
-                yield found
+        for directory, name, ino, kind in self.renames.others:
+            yield self._name_only(directory, name, ino, kind)
 
-    def _name_only(self, directory: int, name: bytes, ino: int, file_type: int) -> Found | None:
+    def _name_only(self, directory: int, name: bytes, ino: int, file_type: int) -> Found:
         reasons = ["only the name is left"]
         lives = self.past.lives_of.get(ino, [])
         living = [life for life in lives if self.is_living(life)]

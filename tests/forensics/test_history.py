@@ -11,17 +11,25 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import f2tools
 from f2tools.forensics.history import History
 from f2tools.forensics.index import open_index
+from f2tools.forensics.times import iso, iso_times
 from f2tools.forensics.undelete import Undelete
 from tests.forensics.history_cases import CASES, image_of
 from tests.forensics.past_of import ROOT, living
 from tests.forensics.score import load
 
 TICK_NS = 10_000_000  # the clock of inodes is coarser than that of the record
+
+
+def test_times_in_bulk_are_written_as_single_ones_are() -> None:
+    limit = np.iinfo(np.int64)
+    times = [0, 1, -1, 999_999_999, -1_000_000_000, 1_709_294_407_123_456_789, limit.max, limit.min + 1, limit.min]
+    assert iso_times(np.array(times, np.int64)) == [iso(time) for time in times]
 
 
 def test_versions_are_those_that_were_synced() -> None:

@@ -41,6 +41,18 @@ def test_every_node_block_is_found(name: str) -> None:
         assert live == volume.cp.valid_node_count
 
 
+def test_an_index_that_was_kept_gives_the_nodes_that_the_scan_had(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    with f2tools.open(image_of("history-c")) as volume:
+        with build_index(volume, path) as scanned:
+            found = scanned.nodes()
+        with open_index(volume, path) as kept:
+            read = kept.nodes()
+    assert found.size
+    assert found.dtype == read.dtype
+    assert found.tolist() == read.tolist()
+
+
 def test_what_speaks_for_a_node_stands_beside_it() -> None:
     with f2tools.open(image_of("history-c")) as volume, open_index(volume) as index:
         query = "SELECT count(*), sum(ssa), sum(checksum = 1), sum(named) FROM node WHERE live AND nid = ino"
