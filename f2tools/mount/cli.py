@@ -79,7 +79,8 @@ def mount(
       background_gc=on|off  clean while no requests come (default on)
       active_logs=2|4|6     how many logs are written (default 6)
       fsync_mode=posix|strict
-                            strict: data is durable before its place is written (default posix, as the kernel's)
+                            strict: data is durable before its place is written, and fsync of a new file keeps the
+                            names that were moved in its directory (default posix, as the kernel's)
       discard, nodiscard    give free segments back to the device (default discard)
       relatime, noatime, strictatime
       uid=N, gid=N, umask=N

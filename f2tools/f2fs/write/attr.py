@@ -189,7 +189,6 @@ class Attributes(Orphans):
         elif inode.i_xattr_nid:
             self.nodes.remove_nodes(inode, [inode.i_xattr_nid])
             inode.set(i_xattr_nid=0)
-            self._need_checkpoint = True  # recovery leaves the node, with what was in it
         inline[:] = np.frombuffer(head, np.uint8)
         self.nodes.touch(inode)
 

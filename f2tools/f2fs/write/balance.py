@@ -185,5 +185,7 @@ class Balance(Charging):
         self._reset_free_zones()
         self.names.forget_blocks()
         self._synced.clear()
+        self.nodes.lost_nodes.clear()
+        self._renamed_into.clear()
         self._need_checkpoint = False
         self._changed = False

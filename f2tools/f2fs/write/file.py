@@ -125,13 +125,17 @@ class Content(Attributes):
             if not dirty and ino not in self.nodes.dirty and ino in self._synced:
                 self.device.flush()
                 return
-            fresh = not self.nat.is_checkpointed(ino) and ino not in self._synced
+            fresh = self._is_new(ino)
             self.nodes.touch(inode)
             if self.policy.fsync_mode == "strict":
                 self.device.flush()
             self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
             self.device.flush()
             self._synced.add(ino)
+
+    def _is_new(self, ino: int) -> bool:
+        """Whether recovery has to give the file its name."""
+        return not self.nat.is_checkpointed(ino) and ino not in self._synced
 
     def _fsync_needs_checkpoint(self, inode: LiveInode) -> bool:
         if not inode.is_file or inode.compressed or inode.i_links != 1:
@@ -140,7 +144,12 @@ class Content(Attributes):
             return True
         if inode.i_advise & FADVISE_LOST_PINO_BIT:
             return True
+        if inode.ino in self.nodes.lost_nodes:  # recovery leaves them, with what was in them
+            return True
         if inode.i_pino in self._nameless or not self.nat.is_checkpointed(inode.i_pino):
+            return True
+        # the name may be that of a file that has another one now: TRANS_DIR_INO of the kernel
+        if self.policy.fsync_mode == "strict" and inode.i_pino in self._renamed_into and self._is_new(inode.ino):
             return True
         return self.space.valid_blocks + len(self.nodes.dirty) > self.space.user_blocks  # no room to roll forward
 

@@ -291,6 +291,7 @@ class Namei(Content):
         self.stamp_at(target, now, modified=True)
         if other is not None:
             self._unlinked(target, other, now)
+        self._renamed_into.add(target.ino)
         self._need_checkpoint = self._need_checkpoint or inode.is_dir
 
     def _still(self, directory: LiveInode, entry: Dentry) -> Dentry:

@@ -134,6 +134,7 @@ class NodeManager(NodeReader):
         self._blocks: dict[int, NDArray[np.uint8]] = {}
         self._inodes: dict[int, LiveInode] = {}
         self.dirty: dict[int, int] = {}  # nid -> ino, in the order in which they were first changed
+        self.lost_nodes: set[int] = set()  # inos whose files lost written nodes since the last checkpoint
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -257,7 +258,8 @@ class NodeManager(NodeReader):
         """Nodes of a file other than the inode are gone."""
         if not nids:
             return
-        self._forget(nids)
+        if self._forget(nids):
+            self.lost_nodes.add(inode.ino)
         self._space.add_node(inode, -len(nids))
         inode.set(i_blocks=max(inode.i_blocks - len(nids), 1))
         self.touch(inode)
@@ -273,13 +275,16 @@ class NodeManager(NodeReader):
         self._forget([nid])
         self._inodes.pop(nid, None)
 
-    def _forget(self, nids: Sequence[int]) -> None:
+    def _forget(self, nids: Sequence[int]) -> bool:
+        """Nodes are gone; whether any of them was ever written."""
         addrs = self.nat.lookup(nids)["block_addr"].astype(np.int64)
-        self._segments.invalidate(addrs[self.geo.in_main(addrs)])
+        written = addrs[self.geo.in_main(addrs)]
+        self._segments.invalidate(written)
         self.nat.release(nids)
         for nid in nids:
             self._blocks.pop(nid, None)
             self.dirty.pop(nid, None)
+        return bool(len(written))
 
     # -- writing --------------------------------------------------------------------------------------------------
 
