@@ -28,6 +28,7 @@ SECONDS = 300  # of a test
 BYTES = 1 << 30  # of an image
 TOLD = 1500  # characters of a difference
 OPTIONS = "default_permissions,allow_other"
+STRICT = "fsync_mode=strict"  # what some tests mount F2FS with
 ROUTE = ":".join([str(Path(sys.executable).parent), judges.TOOL_PATH])
 
 OF_THE_KERNEL = "asks the kernel's driver for {}"
@@ -109,8 +110,11 @@ def one(name: str, server: str, work: Path) -> tuple[str, list[Found]]:
 def _run(name: str, server: str, work: Path) -> str | None:
     """What was printed; None where the time limit ended it."""
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    options = f"{OPTIONS},server={server}"
+    if STRICT in (suite.built() / "tests" / name).read_text():
+        options += f",{STRICT}"
     environment = os.environ | {
-        "PATH": ROUTE, "WORK": str(work), "OPTIONS": f"{OPTIONS},server={server}",
+        "PATH": ROUTE, "WORK": str(work), "OPTIONS": options,
         "XFSTESTS_BYTES": str(BYTES), "XFSTESTS_MORE": str(HERE / "xfstests_mount.sh"),
     }  # fmt: skip
     with (work / "printed").open("wb") as out:

@@ -44,7 +44,10 @@ sync() {
     [ $# != 0 ] || _sync_fs "$TEST_DIR"
 }
 
-_sync_fs() { [ -z "$(_is_dir_mountpoint "$1")" ] || command sync "$1"; }
+_sync_fs() {
+    local mounted=$(findmnt -rn -o TARGET -t fuse.f2tools -T "$1")
+    [ -z "$mounted" ] || command sync "$mounted"
+}
 
 # Power is lost by killing the server, where the kernel's file systems are shut down or their device drops what is
 # written.
