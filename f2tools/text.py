@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 
 # characters that begin a formula in spreadsheets, the wide forms too
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 FULL = "█"
 SHADES = "░▒▓" + FULL
+EIGHTHS = " ▁▂▃▄▅▆▇" + FULL
 EMPTY = "·"
 _MAGIC = re.compile(rb"[*?[]")
 
@@ -59,6 +60,11 @@ def join(directory: bytes, name: bytes) -> bytes:
     return directory + name if not directory or directory.endswith(b"/") else directory + b"/" + name
 
 
+def upward(names: Sequence[bytes], top: bytes = b"/") -> bytes:
+    """The path whose names were found from the last one up; `top` comes before the first."""
+    return top + b"/".join(reversed(names))
+
+
 def expanded(
     pattern: bytes, is_there: Callable[[bytes], bool], names_in: Callable[[bytes], Iterable[bytes]]
 ) -> list[bytes]:
@@ -93,6 +99,16 @@ def shade(share: float, full_from: float = 0.75) -> str:
 def bar(count: float, most: float, width: int) -> str:
     """A bar for a count, `width` signs for the largest; even the smallest is visible."""
     return FULL * max(1, round(width * count / most))
+
+
+def sparkline(values: list[float], width: int = 64) -> str:
+    """A row of upright bars, at most `width` of them; each stands for as many values as it takes."""
+    if not values:
+        return ""
+    step = max(-(-len(values) // width), 1)
+    sums = [sum(values[at : at + step]) for at in range(0, len(values), step)]
+    top = max(sums)
+    return "".join(EIGHTHS[min(-(-int(8 * value) // int(top)), 8) if top >= 1 else 0] for value in sums)
 
 
 def _cell(text: str) -> str:

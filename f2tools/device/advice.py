@@ -19,7 +19,6 @@ PIECE = 4 << 20
 MOST_PARTITIONS = 16  # named in a message
 GUESSED_BY = 8192  # bytes that `filetype` looks at
 
-PARTITION_TABLES = ("GPT partition table", "MBR partition table", "GPT partition table (backup)")
 UNPACK = {
     "gzip file": "gzip -dk {}",
     "xz file": "xz -dk {}",

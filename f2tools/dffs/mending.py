@@ -112,7 +112,6 @@ class Mending(WritableVolume):
             except Corrupt:
                 lost.add(which)
             self._table[which] = array("I", bytes(self.shape.page_size))
-        self._lost_tables = lost
         for which in sorted(lost):
             self.said.done.append(f"page {which} of the mapping table made anew from the pages of the chip")
         self.remade_tables |= lost

@@ -37,7 +37,6 @@ class Engine(StopsAtErrors, Volume):
         self.clock = clock
         waiting = self.waiting
         seq = waiting.seq if waiting is not None else 0 if self.geo.hashed else read_head(layer).seq
-        self.replayed = waiting
         self.left_over = 0
         self.journal = Journal(layer, self.geo, seq)
         kind = HashedDirectories if self.geo.hashed else ListedDirectories

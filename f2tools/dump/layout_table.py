@@ -9,8 +9,6 @@ from f2tools.codec import Layout
 from f2tools.errors import Usage
 from f2tools.f2fs.layout import structures
 
-BLOCK_SIZES = (4096, 8192, 16384)
-
 
 def meaning_of(layout: type[Layout]) -> str:
     """What a structure is for: its docstring without the name."""

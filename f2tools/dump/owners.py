@@ -24,7 +24,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.footers import footer_of
 from f2tools.f2fs.layout.node_tree import kind_of_node, number_of
 from f2tools.f2fs.volume.inode import Inode
-from f2tools.text import join
+from f2tools.text import join, upward
 
 if TYPE_CHECKING:
     import numpy as np
@@ -222,7 +222,7 @@ def _search(vol: Volume, ino: int) -> list[str]:
 
 
 def _joined(parts: list[bytes], whole: bool) -> str:
-    return os.fsdecode((b"/" if whole else b".../") + b"/".join(reversed(parts)))
+    return os.fsdecode(upward(parts, b"/" if whole else b".../"))
 
 
 def _place(address: int) -> str:

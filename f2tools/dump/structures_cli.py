@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from f2tools.f2fs.layout.constants import BLOCK_SIZES, CURSEG_NAMES
 from f2tools.options import (
     checkpoint_option,
     device_option,
@@ -25,8 +26,6 @@ from f2tools.options import (
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
-
-BLOCK_SIZES = ("4096", "8192", "16384")
 
 
 def volume_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -284,7 +283,6 @@ def segments(image: str, devices: tuple[str, ...], checkpoint: str, as_json: boo
             print_json(shown)
         else:
             from f2tools.dump import render, text
-            from f2tools.f2fs.layout.constants import CURSEG_NAMES
 
             console = render.make_console()
             text.segments(console, shown)
@@ -443,7 +441,11 @@ def _print(shown: dict[str, Any], as_json: bool, how: str) -> None:
 @click.command()
 @click.argument("struct", required=False)
 @click.option(
-    "--block-size", type=click.Choice(BLOCK_SIZES), default="4096", show_default=True, help="For blocks of this size."
+    "--block-size",
+    type=click.Choice([str(size) for size in BLOCK_SIZES]),
+    default="4096",
+    show_default=True,
+    help="For blocks of this size.",
 )
 @json_option
 def layout(struct: str | None, block_size: str, as_json: bool) -> None:

@@ -27,6 +27,7 @@ from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.text import join
 
 BLOCK = 512
 RECORD = 20 * BLOCK
@@ -171,7 +172,7 @@ class _Writer:
                 b"GNU.sparse.realsize": b"%d" % inode.i_size,
             }
             directory, _, last = name.rpartition(b"/")
-            stand_in = (directory + b"/" if directory else b"") + b"GNUSparseFile.0/" + last
+            stand_in = join(join(directory, b"GNUSparseFile.0"), last)
             self._header(stand_in, inode, b"0", size=len(table) + used, records=records)
             self._write(table)
         reasons += self._stream(inode, runs)

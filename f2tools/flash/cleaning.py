@@ -51,7 +51,6 @@ class Cleaner:
         self.map = extent_map
         self.table = log.table
         self.wear_spread = wear_spread
-        self.slots_moved = 0
         self.slots_lost = 0
         self.blocks_cleaned = 0
         self._suspects: set[int] = set()
@@ -194,7 +193,6 @@ class Cleaner:
         for block in victims:
             found, raw = self._scan(block)
             vblocks, data, crcs = self._living(block, found, raw)
-            self.slots_moved += len(vblocks)
             log.append(vblocks, data, crcs)
             if self.table.live[block]:
                 self._move_lost(block)

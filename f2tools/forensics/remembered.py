@@ -14,7 +14,7 @@ from f2tools.f2fs.layout.constants import F2FS_ROOT_INO, SUM_TYPE_NODE
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.index import Index
 from f2tools.forensics.owners import SegmentOwners
-from f2tools.text import join
+from f2tools.text import join, upward
 
 MAX_DEPTH = 256  # directories between a file and the root
 
@@ -85,7 +85,7 @@ class Remembered:
         while ino != F2FS_ROOT_INO:
             found = None if ino in met or len(met) > MAX_DEPTH else self._name(ino)
             if found is None:
-                return b"?/" + b"/".join(reversed(parts)) if parts else None
+                return upward(parts, b"?/") if parts else None
             met.add(ino)
             ino, name = found
             parts.append(name)

@@ -19,6 +19,7 @@ from f2tools.forensics.index import Index
 from f2tools.forensics.names import MAX_DEPTH, LinkHistory
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past
 from f2tools.forensics.renames import Renames
+from f2tools.text import join
 
 CERTAIN, PROBABLE, PARTIAL, NAME_ONLY = GRADES = ("certain", "probable", "partial", "name only")
 
@@ -311,7 +312,7 @@ class Undelete:
             now = self.names.paths(living[-1], living[-1].last)[0]
             reasons.append(f"the inode number is in use: {shown(now)}")
         parent = self.names.directory_path(directory, age) if directory else b"#"
-        path = (parent + b"/" if parent else b"") + self.names.shown(directory, name)
+        path = join(parent, self.names.shown(directory, name))
         kind = FT_NAMES[file_type] if file_type < len(FT_NAMES) else "unknown"
         return Found(path, [path], ino, kind, NAME_ONLY, reasons, "name")
 

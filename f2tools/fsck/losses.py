@@ -17,6 +17,7 @@ from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import F2FS_FT_DIR, F2FS_ROOT_INO
 from f2tools.fsck.check import CheckReport
 from f2tools.fsck.facts.tree import Tree
+from f2tools.text import upward
 
 MOST_ABOVE = 4096  # directories in one path
 
@@ -87,7 +88,7 @@ class NamesBefore:
             entry = int(self._dirs[at])
             parts.append(self.name(entry))
             above = int(self.entries["dir"][entry])
-        return os.fsdecode(b"/" + b"/".join(reversed(parts)))
+        return os.fsdecode(upward(parts))
 
     def path_of(self, ino: int) -> str | None:
         """The path of an inode by its first name; None where it has none."""

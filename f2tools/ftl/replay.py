@@ -17,7 +17,6 @@ from f2tools.ftl.state import WRITE, Shape
 from f2tools.ftl.trace_input import TraceInput
 from f2tools.ftl.workload import NO_STREAMS, PIECE, Load, Piece
 
-PRECONDITIONS = ("none", "sequential", "random")
 WINDOWS = 100  # of the WAF over time
 TIMES = 4  # how often the logical size is overwritten before the counters start, and after
 
@@ -155,7 +154,6 @@ class Measure:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._start = device.counters()
-        self._erased = device.erased()
         self._victims = device.victims()
         self._cpu = 0.0
         self.requests = 0

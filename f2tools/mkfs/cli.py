@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from f2tools.errors import Usage
-from f2tools.f2fs.layout.constants import FEATURES, flag_names
+from f2tools.f2fs.layout.constants import BLOCK_SIZES, FEATURES, flag_names
 from f2tools.mkfs.fill_options import fill_of, fill_options, said_of_saving, saving_json, words_of
 from f2tools.mkfs.plan import VolumePlan
 from f2tools.mkfs.populate import Fill
-from f2tools.mkfs.request import BLOCK_SIZES, SETTABLE_FEATURES, Options, parse_encoding, parse_features
+from f2tools.mkfs.request import SETTABLE_FEATURES, Options, parse_encoding, parse_features
 from f2tools.mkfs.sizing import parse_free
 from f2tools.options import (
     Size,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import (
+    BLOCK_SIZES,
     ENCODINGS,
     F2FS_ENC_NO_COMPAT_FALLBACK_FL,
     F2FS_ENC_STRICT_MODE_FL,
@@ -32,7 +33,6 @@ from f2tools.vfs import MOST_ID
 SETTABLE_FEATURES = tuple(name for name in FEATURES if name != "atomic_write")
 NEED_EXTRA_ATTR = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")
 ENCODING_FLAGS = {"strict": F2FS_ENC_STRICT_MODE_FL, "hashonly": F2FS_ENC_NO_COMPAT_FALLBACK_FL}
-BLOCK_SIZES = (4096, 8192, 16384)
 
 COLD_EXTENSIONS: tuple[str, ...] = (
     "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif",

@@ -51,7 +51,6 @@ class Tree(ReadOnly, Generic[AnyVolume]):
 
     def __init__(self, volume: AnyVolume) -> None:
         self.volume = volume
-        self._block_size = volume.geo.block_size
         self._inodes: dict[int, Inode] = {}
 
     # -- inodes ---------------------------------------------------------------------------------------------------
@@ -87,7 +86,7 @@ class Tree(ReadOnly, Generic[AnyVolume]):
             inode.i_gid,
             0 if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else rdev_of(inode),
             min(size, MOST),
-            self._block_size,
+            self.volume.geo.block_size,
             min(inode.st_blocks, MOST),
             inode.atime_ns,
             inode.mtime_ns,

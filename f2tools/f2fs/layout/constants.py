@@ -5,8 +5,9 @@ from __future__ import annotations
 F2FS_SUPER_MAGIC = 0xF2F52010
 F2FS_SUPER_OFFSET = 1024  # within its block
 F2FS_MIN_BLOCK_SIZE = 4096
-F2FS_MAX_BLOCK_SIZE = 16384
+BLOCK_SIZES = (F2FS_MIN_BLOCK_SIZE, 8192, 16384)
 LOG_BLOCKS_PER_SEG = 9
+SECTOR = 512  # bytes; the unit of st_blocks
 BLOCKS_PER_SEG = 1 << LOG_BLOCKS_PER_SEG
 F2FS_MAX_EXTENSION = 64
 F2FS_EXTENSION_LEN = 8
@@ -17,9 +18,10 @@ MAX_PATH_LEN = 64
 F2FS_MAX_QUOTAS = 3
 QUOTA_NAMES = ("user", "group", "project")
 
+U32_MAX = 0xFFFFFFFF
 NULL_ADDR = 0
-NEW_ADDR = 0xFFFFFFFF  # reserved, not written yet
-NULL_SEGNO = 0xFFFFFFFF  # in the arrays of open logs: no such log
+NEW_ADDR = U32_MAX  # reserved, not written yet
+NULL_SEGNO = U32_MAX  # in the arrays of open logs: no such log
 COMPRESS_ADDR = 0xFFFFFFFE  # first slot of a compressed cluster
 
 F2FS_NODE_INO = 1
@@ -210,14 +212,12 @@ DEF_INLINE_RESERVED_SIZE = 1  # in words of 4 bytes: i_addr[0] of an inode with 
 
 # node footer flag word
 COLD_BIT_SHIFT, FSYNC_BIT_SHIFT, DENT_BIT_SHIFT, OFFSET_BIT_SHIFT = 0, 1, 2, 3
-XATTR_NODE_OFFSET = 0xFFFFFFFF >> OFFSET_BIT_SHIFT
+XATTR_NODE_OFFSET = U32_MAX >> OFFSET_BIT_SHIFT
 
 F2FS_ENC_UTF8_12_1 = 1
 ENCODINGS = {"utf8": F2FS_ENC_UTF8_12_1}
 F2FS_ENC_STRICT_MODE_FL = 0x1
 F2FS_ENC_NO_COMPAT_FALLBACK_FL = 0x2
-
-CP_CHKSUM_OFFSET_4K = 4092
 
 
 def flag_names(value: int, names: dict[str, int]) -> list[str]:

@@ -1,4 +1,5 @@
-"""The types of files: S_IFMT of an inode's mode, F2FS_FT_* of a directory entry, and the words for them."""
+"""The types of files: S_IFMT of an inode's mode, F2FS_FT_* of a directory entry, and the words for them;
+and the numbers of the device that a device node stands for."""
 
 from __future__ import annotations
 
@@ -31,3 +32,21 @@ def mode_of_type(file_type: int) -> int | None:
 def kind_of_mode(mode: int) -> str:
     """The word for a mode's type: "file", "dir", "symlink" ...; "unknown" where it has none of these."""
     return KINDS.get(mode & 0o170000, "unknown")
+
+
+# As old_encode_dev() and new_encode_dev() of include/linux/kdev_t.h: 8 bits each, or 12 and 20.
+BYTE = 0xFF
+
+
+def device_words(major: int, minor: int) -> tuple[int, int, int]:
+    """The first three words of i_addr of a device node: the old form in the first, or the new in the second."""
+    if major <= BYTE and minor <= BYTE:
+        return major << 8 | minor, 0, 0
+    return 0, minor & BYTE | major << 8 | (minor & ~BYTE) << 12, 0
+
+
+def device_numbers(old: int, new: int) -> tuple[int, int]:
+    """(major, minor) from the first two words of i_addr."""
+    if old:
+        return old >> 8 & BYTE, old & BYTE
+    return (new & 0xFFF00) >> 8, new & BYTE | new >> 12 & 0xFFF00

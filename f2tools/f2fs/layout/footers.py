@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.f2fs.layout.constants import F2FS_NAME_LEN
+from f2tools.f2fs.layout.constants import COLD_BIT_SHIFT, F2FS_NAME_LEN, OFFSET_BIT_SHIFT, U32_MAX
 from f2tools.f2fs.layout.node import Inode, NodeFooter
 
-CP_VER_LOW = 0xFFFFFFFF
+AnyOffset = TypeVar("AnyOffset", int, NDArray[np.int64])
+CP_VER_LOW = U32_MAX
 
 
 def footers_of(blocks: NDArray[np.uint8]) -> NDArray[Any]:
@@ -52,6 +53,11 @@ def name_in(inode: Any) -> bytes:
     """The name that an inode remembers; its length is bounded by the room for it."""
     length = min(int(inode["i_namelen"]), F2FS_NAME_LEN)
     return bytes(inode["i_name"])[:length].ljust(length, b"\0")
+
+
+def flag_at(offset: AnyOffset, directory: bool) -> AnyOffset:
+    """The flag of the footer of a node at this offset, or at each of these; nodes of all but directories are cold."""
+    return offset << OFFSET_BIT_SHIFT & U32_MAX | (0 if directory else 1 << COLD_BIT_SHIFT)
 
 
 def body_of(block: NDArray[np.uint8]) -> NDArray[np.uint8]:

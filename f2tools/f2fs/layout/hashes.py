@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from f2tools.f2fs.layout.constants import F2FS_SUPER_MAGIC
+from f2tools.f2fs.layout.constants import F2FS_SUPER_MAGIC, U32_MAX
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,6 @@ INODE_CHECKSUM_OFFSET = 368  # i_inode_checksum in the inode block
 INODE_GENERATION_OFFSET = 68  # i_generation
 FOOTER_INO_OFFSET = -20  # node_footer.ino, from the end of the block
 
-_U32 = 0xFFFFFFFF
 _U64 = 0xFFFFFFFFFFFFFFFF
 _CHUNK = 16  # bytes of a name that one TEA round takes
 _TEA_DELTA = 0x9E3779B9
@@ -32,7 +31,7 @@ _TEA_SEED = (0x67452301, 0xEFCDAB89)
 
 def f2fs_crc32(data: bytes | bytearray | memoryview, seed: int = F2FS_SUPER_MAGIC) -> int:
     """CRC-32 (polynomial 0xEDB88320) from this seed, without the inversions that zlib makes at both ends."""
-    return zlib.crc32(data, seed ^ _U32) ^ _U32
+    return zlib.crc32(data, seed ^ U32_MAX) ^ U32_MAX
 
 
 def inode_checksum(
@@ -47,7 +46,7 @@ def inode_checksum(
     crc = zlib.crc32(view[INODE_GENERATION_OFFSET : INODE_GENERATION_OFFSET + 4], crc)
     crc = zlib.crc32(view[:checksum_offset], crc)
     crc = zlib.crc32(b"\0\0\0\0", crc)
-    return zlib.crc32(view[checksum_offset + 4 :], crc) ^ _U32
+    return zlib.crc32(view[checksum_offset + 4 :], crc) ^ U32_MAX
 
 
 def dentry_hash(name: bytes) -> int:
@@ -63,12 +62,12 @@ def dentry_hash(name: bytes) -> int:
 
 def _words(piece: bytes, left: int) -> tuple[int, int, int, int]:
     """Four words, big-endian; bytes that are not there are filled from the front with the length left."""
-    pad = (left | left << 8) & _U32
-    pad = (pad | pad << 16) & _U32
+    pad = (left | left << 8) & U32_MAX
+    pad = (pad | pad << 16) & U32_MAX
     words = [pad] * 4
     for index in range(0, len(piece), 4):
         part = piece[index : index + 4]
-        words[index // 4] = (pad << 8 * len(part) | int.from_bytes(part, "big")) & _U32
+        words[index // 4] = (pad << 8 * len(part) | int.from_bytes(part, "big")) & U32_MAX
     return words[0], words[1], words[2], words[3]
 
 
@@ -76,10 +75,10 @@ def _tea(first: int, second: int, key: tuple[int, int, int, int]) -> tuple[int, 
     a, b, c, d = key
     x, y, total = first, second, 0
     for _ in range(_TEA_ROUNDS):
-        total = total + _TEA_DELTA & _U32
-        x = x + ((y << 4) + a ^ y + total ^ (y >> 5) + b) & _U32
-        y = y + ((x << 4) + c ^ x + total ^ (x >> 5) + d) & _U32
-    return first + x & _U32, second + y & _U32
+        total = total + _TEA_DELTA & U32_MAX
+        x = x + ((y << 4) + a ^ y + total ^ (y >> 5) + b) & U32_MAX
+        y = y + ((x << 4) + c ^ x + total ^ (x >> 5) + d) & U32_MAX
+    return first + x & U32_MAX, second + y & U32_MAX
 
 
 def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
@@ -113,13 +112,13 @@ def _hash_padded(words: NDArray[np.uint32], lengths: NDArray[np.int64]) -> NDArr
     second = np.full(len(words), _TEA_SEED[1], np.uint32)
     for start in range(0, words.shape[1], 4):
         left = lengths - 4 * start
-        pad = (left | left << 8) & _U32
-        pad = (pad | pad << 16) & _U32
+        pad = (left | left << 8) & U32_MAX
+        pad = (pad | pad << 16) & U32_MAX
         key: list[NDArray[np.uint32]] = []
         for index in range(4):
             there = np.clip(left - 4 * index, 0, 4)
             value = words[:, start + index].astype(np.int64) >> 8 * (4 - there) | pad << 8 * there
-            key.append((value & _U32).astype(np.uint32))
+            key.append((value & U32_MAX).astype(np.uint32))
         first, second = _tea_rows(first, second, key)
     return first
 
@@ -132,7 +131,7 @@ def _tea_rows(
     a, b, c, d = key
     x, y, total = first.copy(), second.copy(), 0
     for _ in range(_TEA_ROUNDS):
-        total = total + _TEA_DELTA & _U32
+        total = total + _TEA_DELTA & U32_MAX
         x += ((y << 4) + a) ^ (y + np.uint32(total)) ^ ((y >> 5) + b)
         y += ((x << 4) + c) ^ (x + np.uint32(total)) ^ ((x >> 5) + d)
     return first + x, second + y
@@ -140,7 +139,7 @@ def _tea_rows(
 
 def dentry_siphash(name: bytes, key: bytes) -> int:
     """hash_code in a directory that is encrypted and casefolded: the low half of SipHash of the folded plaintext."""
-    return siphash24(name, key) & _U32
+    return siphash24(name, key) & U32_MAX
 
 
 def siphash24(data: bytes, key: bytes) -> int:

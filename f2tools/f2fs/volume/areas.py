@@ -16,6 +16,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     F2FS_MIN_BLOCK_SIZE,
     NR_CURSEG_TYPE,
+    U32_MAX,
 )
 from f2tools.f2fs.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE
 
@@ -24,7 +25,6 @@ SEGMENT_COUNT_CKPT = 2
 DEFAULT_NAT_ENTRY_RATIO = 20  # percentage of the NAT that would be needed if every block were a node
 MIN_NAT_BITMAP_SIZE = 64
 SMALL_MAIN_SEGMENTS = 256  # below it overprovision is chosen in steps of 5 percent
-_U32 = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def best_overprovision(
     best = most = 0.0
     while candidate <= end:
         reserved = reserved_segments(candidate, usable, section_count, sections)
-        hidden = (usable - reserved & _U32) * candidate / 100
+        hidden = (usable - reserved & U32_MAX) * candidate / 100
         if hidden > 0:
             space = usable - max(float(reserved), hidden) - buffer
             if most < space:

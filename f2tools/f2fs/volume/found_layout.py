@@ -23,6 +23,7 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
+    BLOCK_SIZES,
     BLOCKS_PER_SEG,
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_EXTRA_ATTR,
@@ -40,7 +41,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.derived import derived_pack, features_in_use, patches_of
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.layouts import Layout, plain_superblock, usual_layouts
-from f2tools.f2fs.volume.super import BLOCK_SIZES, problems_of
+from f2tools.f2fs.volume.super import problems_of
 
 PIECE = 1024  # blocks read at a time
 MOST_NID = 1 << 30

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
+from f2tools.f2fs.layout.constants import U32_MAX
 from f2tools.f2fs.layout.hashes import siphash24
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import Nat
@@ -231,7 +232,7 @@ class FileKey:
     @cached_property
     def _hashed_ino(self) -> int:
         key = self._master.derive(_INODE_HASH, b"", 16)
-        return siphash24(self._ino.to_bytes(8, "little"), key) & 0xFFFFFFFF
+        return siphash24(self._ino.to_bytes(8, "little"), key) & U32_MAX
 
     def _cipher(self, number: int, allowed: tuple[int, ...]) -> Any:
         """The cipher of a mode with this file's key; Unsupported where the policy can't be followed."""
@@ -267,7 +268,7 @@ class FileKey:
         if flags & IV_INO_LBLK_64:
             index = index | np.uint64(self._ino << 32)
         elif flags & IV_INO_LBLK_32:
-            index = (index + np.uint64(self._hashed_ino)) & np.uint64(0xFFFFFFFF)
+            index = (index + np.uint64(self._hashed_ino)) & np.uint64(U32_MAX)
         ivs = np.zeros((index.size, size), np.uint8)
         ivs[:, :8] = index.astype("<u8").view(np.uint8).reshape(-1, 8)
         if flags & DIRECT_KEY and not flags & _INO_LBLK and size >= 8 + NONCE_SIZE:

@@ -30,8 +30,9 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_VERITY_BIT,
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
+    SECTOR,
 )
-from f2tools.f2fs.layout.file_type import kind_of_mode
+from f2tools.f2fs.layout.file_type import device_numbers, kind_of_mode
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.geometry import Geometry
@@ -157,10 +158,10 @@ class Inode:
 
     @property
     def st_blocks(self) -> int:
-        """Blocks of 512 bytes, as stat(2) counts them; see f2fs_getattr()."""
-        blocks = max(0, self.i_blocks - 1) * (self.geo.block_size // 512)
+        """Sectors, as stat(2) counts them; see f2fs_getattr()."""
+        blocks = max(0, self.i_blocks - 1) * (self.geo.block_size // SECTOR)
         if (self.is_file and self.has_inline_data) or self.has_inline_dentry:
-            blocks += -(-self.i_size // 512)  # what lies in the inode
+            blocks += -(-self.i_size // SECTOR)  # what lies in the inode
         return blocks
 
     # -- compression --------------------------------------------------------------------------------------------
@@ -220,12 +221,10 @@ class Inode:
 
     @property
     def rdev(self) -> tuple[int, int]:
-        """(major, minor) of a device node; old encoding in the first address, new in the second."""
+        """(major, minor) of a device node."""
         start = INODE_ADDR_OFFSET + self.extra_isize
         old, new = (int(word) for word in self.block[start : start + 8].view("<u4"))
-        if old:
-            return old >> 8 & 0xFF, old & 0xFF
-        return (new & 0xFFF00) >> 8, (new & 0xFF) | (new >> 12 & 0xFFF00)
+        return device_numbers(old, new)
 
     # -- inline content -----------------------------------------------------------------------------------------
 

@@ -10,22 +10,31 @@ from f2tools.device.advice import foreign, what_is_there
 from f2tools.device.known import describe
 from f2tools.errors import DeviceError, NotF2fs, Unsupported, Usage
 from f2tools.f2fs.layout.constants import (
+    BLOCK_SIZES,
+    BLOCKS_PER_SEG,
     F2FS_EXTENSION_LEN,
     F2FS_FEATURE_PACKED_SSA,
     F2FS_FEATURE_RO,
     F2FS_FEATURE_SB_CHKSUM,
     F2FS_MAX_EXTENSION,
+    F2FS_META_INO,
+    F2FS_MIN_BLOCK_SIZE,
+    F2FS_NODE_INO,
+    F2FS_ROOT_INO,
     F2FS_SUPER_MAGIC,
     F2FS_SUPER_OFFSET,
     KNOWN_FEATURES,
+    LOG_BLOCKS_PER_SEG,
     MAX_DEVICES,
+    NR_CURSEG_TYPE,
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
+from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.geometry import Geometry
 
-BLOCK_SIZES = (4096, 8192, 16384)
 CRC_OFFSET = SuperBlock.offset_of("crc")
+PAYLOAD_LIMIT = BLOCKS_PER_SEG - 2 - NR_CURSEG_TYPE  # a pack has a head, a tail and summaries beside it
 ADVICE = "f2tools fsck --rescue says what can be found of the volume, and writes nothing"
 
 
@@ -106,8 +115,8 @@ def problems_of(sb: SuperBlock, raw: bytes) -> Iterator[str]:
     if not 12 <= sb.log_blocksize <= 14:
         yield f"log_blocksize {sb.log_blocksize} is not 12 to 14"
         return
-    if sb.log_blocks_per_seg != 9:
-        yield f"log_blocks_per_seg {sb.log_blocks_per_seg} is not 9"
+    if sb.log_blocks_per_seg != LOG_BLOCKS_PER_SEG:
+        yield f"log_blocks_per_seg {sb.log_blocks_per_seg} is not {LOG_BLOCKS_PER_SEG}"
         return
     if not 9 <= sb.log_sectorsize <= sb.log_blocksize:
         yield f"log_sectorsize {sb.log_sectorsize} is not 9 to {sb.log_blocksize}"
@@ -117,9 +126,9 @@ def problems_of(sb: SuperBlock, raw: bytes) -> Iterator[str]:
     yield from _boundaries(sb)
     if sb.extension_count + sb.hot_ext_count > F2FS_MAX_EXTENSION:
         yield f"{sb.extension_count} + {sb.hot_ext_count} extensions do not fit in {F2FS_MAX_EXTENSION}"
-    if sb.cp_payload >= (1 << sb.log_blocks_per_seg) - 2 - 6:
+    if sb.cp_payload >= PAYLOAD_LIMIT:
         yield f"cp_payload {sb.cp_payload} leaves no room in a checkpoint pack"
-    if (sb.root_ino, sb.node_ino, sb.meta_ino) != (3, 1, 2):
+    if (sb.root_ino, sb.node_ino, sb.meta_ino) != (F2FS_ROOT_INO, F2FS_NODE_INO, F2FS_META_INO):
         yield f"root, node and meta inode are {sb.root_ino}, {sb.node_ino}, {sb.meta_ino}, not 3, 1, 2"
 
 
@@ -130,7 +139,7 @@ def _counts(sb: SuperBlock) -> Iterator[str]:
         yield f"segs_per_sec {sb.segs_per_sec} or secs_per_zone {sb.secs_per_zone} is out of range"
     elif sb.section_count * sb.segs_per_sec != sb.segment_count_main:
         yield f"{sb.section_count} sections of {sb.segs_per_sec} are not {sb.segment_count_main} segments"
-    if sb.segment_count > sb.block_count >> 9:
+    if sb.segment_count > sb.block_count >> LOG_BLOCKS_PER_SEG:
         yield f"segment_count {sb.segment_count} does not fit in {sb.block_count} blocks"
     if sb.segment_count_nat < 2 or sb.segment_count_sit < 2:
         yield "no room for NAT or SIT"
@@ -150,16 +159,21 @@ def _boundaries(sb: SuperBlock) -> Iterator[str]:
     if sb.segment0_blkaddr != sb.cp_blkaddr:
         yield f"segment0_blkaddr {sb.segment0_blkaddr:#x} is not cp_blkaddr {sb.cp_blkaddr:#x}"
     for start, count, following in zip(starts, counts, starts[1:], strict=False):
-        end = getattr(sb, start) + (getattr(sb, count) << 9)
+        end = getattr(sb, start) + (getattr(sb, count) << LOG_BLOCKS_PER_SEG)
         if end != getattr(sb, following):
             yield f"{start} + {count} is {end:#x}, {following} {getattr(sb, following):#x}"
-    if sb.main_blkaddr + (sb.segment_count_main << 9) > sb.segment0_blkaddr + (sb.segment_count << 9):
+    if sb.main_blkaddr + (sb.segment_count_main << LOG_BLOCKS_PER_SEG) > sb.segment0_blkaddr + (
+        sb.segment_count << LOG_BLOCKS_PER_SEG
+    ):
         yield "the main area ends after the last segment"
-    sit_needs = -(-sb.segment_count_main // ((1 << sb.log_blocksize) // 74))
-    if sit_needs > sb.segment_count_sit // 2 << 9:
+    sit_needs = -(-sb.segment_count_main // ((1 << sb.log_blocksize) // SitEntry.size))
+    if sit_needs > sb.segment_count_sit // 2 << LOG_BLOCKS_PER_SEG:
         yield f"SIT area too small: {sit_needs} blocks needed"
-    per_block = (1 << sb.log_blocksize) // 4096 if sb.feature & F2FS_FEATURE_PACKED_SSA else 1
-    if not sb.feature & F2FS_FEATURE_RO and -(-sb.segment_count_main // per_block) > sb.segment_count_ssa << 9:
+    per_block = (1 << sb.log_blocksize) // F2FS_MIN_BLOCK_SIZE if sb.feature & F2FS_FEATURE_PACKED_SSA else 1
+    if (
+        not sb.feature & F2FS_FEATURE_RO
+        and -(-sb.segment_count_main // per_block) > sb.segment_count_ssa << LOG_BLOCKS_PER_SEG
+    ):
         yield "SSA area too small"
 
 

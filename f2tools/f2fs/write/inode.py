@@ -31,6 +31,7 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_COLD_BIT,
     FADVISE_HOT_BIT,
 )
+from f2tools.f2fs.layout.file_type import device_words
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.geometry import Geometry
@@ -151,13 +152,6 @@ class InodeMaker:
         """The device that a device node stands for; in the old form where the numbers fit, as __set_inode_rdev()."""
         inode.block[INODE_ADDR_OFFSET + inode.extra_isize :][:12].view("<u4")[:] = device_words(major, minor)
         self._nodes.touch(inode)
-
-
-def device_words(major: int, minor: int) -> tuple[int, int, int]:
-    """The first three words of i_addr of a device node."""
-    if major < 256 and minor < 256:
-        return major << 8 | minor, 0, 0
-    return 0, minor & 0xFF | major << 8 | (minor & ~0xFF) << 12, 0
 
 
 def extensions(sb: SuperBlock) -> tuple[frozenset[bytes], frozenset[bytes]]:

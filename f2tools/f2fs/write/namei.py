@@ -14,6 +14,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_IMMUTABLE_FL,
     F2FS_PROJINHERIT_FL,
     FADVISE_LOST_PINO_BIT,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.file_type import S_IFMTS, file_type
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT
@@ -25,7 +26,7 @@ from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
 
 RENAME_NOREPLACE, RENAME_EXCHANGE, RENAME_WHITEOUT = 1, 2, 4
-LINK_MAX = 0xFFFFFFFF
+LINK_MAX = U32_MAX
 
 
 class Namei(Content):

@@ -26,7 +26,7 @@ from f2tools.f2fs.layout.constants import (
     NULL_ADDR,
     OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.footers import footers_in
+from f2tools.f2fs.layout.footers import flag_at, footers_in
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -235,7 +235,7 @@ class NodeManager(NodeReader):
     def new_block(self, nid: int, ino: int, offset: int, directory: bool) -> NDArray[np.uint8]:
         """A fresh node with its footer; the caller counts it.  offset: of the node in its file, 0 for the inode."""
         block = np.zeros(self.geo.block_size, np.uint8)
-        flag = offset << OFFSET_BIT_SHIFT & 0xFFFFFFFF | (0 if directory else 1 << COLD_BIT_SHIFT)
+        flag = flag_at(offset, directory)
         _FOOTER.pack_into(block, self.geo.block_size - NodeFooter.size, nid, ino, flag, 0, 0)  # type: ignore[arg-type]
         self._blocks[nid] = block
         self.nat.set_one(nid, ino, NEW_ADDR)

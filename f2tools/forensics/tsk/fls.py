@@ -18,7 +18,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.forensics.content import zeros_into
 from f2tools.forensics.tsk.meta import NEVER, Case, Clock, Meta
 from f2tools.forensics.undelete import Found
-from f2tools.text import bodyfile_field, printable
+from f2tools.text import bodyfile_field, join, printable
 
 ORPHANS = b"$OrphanFiles"
 TYPES = {"file": "r", "dir": "d", "symlink": "l", "fifo": "p", "char": "c", "block": "b", "socket": "h"}
@@ -139,12 +139,12 @@ class Listing:
             if self._wanted.dots:
                 above = volume.nodes.inode(inode.i_pino if ino != volume.sb.root_ino else ino)
                 for name, one in ((b".", inode), (b"..", above)):
-                    yield Name(depth, _join(path, name), "d", one.ino, Meta.living(one))
+                    yield Name(depth, join(path, name), "d", one.ino, Meta.living(one))
             for piece in volume.scandir(inode, said):
                 for entry in piece:
                     if name_problem(entry.name):
                         continue
-                    full = _join(path, entry.name)
+                    full = join(path, entry.name)
                     if isinstance(entry.inode, Inode):
                         meta = Meta.living(entry.inode)
                         target = self._target(entry.inode)
@@ -175,10 +175,6 @@ class Listing:
         for path in sorted(self._below):
             for found in self._below[path]:
                 yield self._deleted(found, depth, found.path, "-")
-
-
-def _join(path: bytes, name: bytes) -> bytes:
-    return path + b"/" + name if path else name
 
 
 # ---- as text ----------------------------------------------------------------------------------------------------

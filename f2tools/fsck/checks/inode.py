@@ -38,6 +38,7 @@ from f2tools.f2fs.layout.constants import (
     INODE_FLAGS,
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.hashes import inode_checksum
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
@@ -224,7 +225,7 @@ def check_flags(batch: InodeBatch) -> Iterator[Finding]:
     """Flags are known, and go with the kind of file and the features of the volume."""
     head, kind, feature = batch.head, batch.kind, batch.geo.feature
     flags = head["i_flags"]
-    unknown = flags & np.uint32(~KNOWN_FLAGS & 0xFFFFFFFF)
+    unknown = flags & np.uint32(~KNOWN_FLAGS & U32_MAX)
     kept = flags & np.uint32(KNOWN_FLAGS)
     yield from _each(batch, unknown != 0, problems.INODE_FLAG_UNKNOWN, unknown, kept, "i_flags")
     wrong = np.zeros(flags.size, np.uint32)

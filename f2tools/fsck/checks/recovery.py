@@ -10,6 +10,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     FSYNC_BIT_SHIFT,
     NEW_ADDR,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.fsck import problems
@@ -27,7 +28,7 @@ def check_chain(image: Image) -> Iterator[Finding]:
     geo, cp = image.geo, image.cp
     version = cp.checkpoint_ver
     if cp.ckpt_flags & CP_CRC_RECOVERY_FLAG:
-        version = version & 0xFFFFFFFF | image.pack.crc << 32
+        version = version & U32_MAX | image.pack.crc << 32
     segno, blkoff, _ = image.pack.curseg(CURSEG_WARM_NODE)
     blkaddr = int(geo.start_block(segno)) + blkoff
     met: set[int] = set()

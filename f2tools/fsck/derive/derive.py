@@ -21,6 +21,7 @@ from f2tools.device import Device
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
+    BLOCK_SIZES,
     BLOCKS_PER_SEG,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_EXTRA_ATTR,
@@ -29,6 +30,8 @@ from f2tools.f2fs.layout.constants import (
     F2FS_MAX_EXTENSION,
     F2FS_SUPER_MAGIC,
     F2FS_SUPER_OFFSET,
+    LOG_BLOCKS_PER_SEG,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.footers import footers_of
 from f2tools.f2fs.layout.hashes import f2fs_crc32, inode_checksum
@@ -40,7 +43,7 @@ from f2tools.f2fs.volume.layouts import plain_superblock
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
-from f2tools.f2fs.volume.super import BLOCK_SIZES, CRC_OFFSET, KNOWN_FEATURES, problems_of
+from f2tools.f2fs.volume.super import CRC_OFFSET, KNOWN_FEATURES, PAYLOAD_LIMIT, problems_of
 
 SEARCHED_BYTES = 1 << 30  # segment 0 starts within
 SAMPLE, SMALL_SAMPLE = 4096, 64  # nodes looked at
@@ -155,9 +158,9 @@ def _variants(raw: bytes, device: Device) -> Iterator[SuperBlock]:
                 for item in sb.devs:
                     item.path, item.total_segments = bytes(64), 0
             derive(sb)
-            if sb.segment_count > sb.block_count >> 9:
+            if sb.segment_count > sb.block_count >> LOG_BLOCKS_PER_SEG:
                 sb.block_count = device.size_bytes >> sb.log_blocksize
-            if sb.cp_payload >= 504:
+            if sb.cp_payload >= PAYLOAD_LIMIT:
                 sb.cp_payload = 0
             if sb.feature & F2FS_FEATURE_SB_CHKSUM:
                 sb.checksum_offset = CRC_OFFSET
@@ -170,20 +173,20 @@ def _as_is(_: SuperBlock) -> None:
 
 
 def _addresses_from_counts(sb: SuperBlock) -> None:
-    starts = [sb.cp_blkaddr, sb.segment0_blkaddr, 512]
-    sb.cp_blkaddr = sb.segment0_blkaddr = next((start for start in starts if 0 < start < 1 << 20), 512)
-    sb.sit_blkaddr = (sb.cp_blkaddr + (sb.segment_count_ckpt << 9)) & 0xFFFFFFFF
-    sb.nat_blkaddr = (sb.sit_blkaddr + (sb.segment_count_sit << 9)) & 0xFFFFFFFF
-    sb.ssa_blkaddr = (sb.nat_blkaddr + (sb.segment_count_nat << 9)) & 0xFFFFFFFF
-    sb.main_blkaddr = (sb.ssa_blkaddr + (sb.segment_count_ssa << 9)) & 0xFFFFFFFF
+    starts = [sb.cp_blkaddr, sb.segment0_blkaddr, BLOCKS_PER_SEG]
+    sb.cp_blkaddr = sb.segment0_blkaddr = next((start for start in starts if 0 < start < 1 << 20), BLOCKS_PER_SEG)
+    sb.sit_blkaddr = (sb.cp_blkaddr + (sb.segment_count_ckpt << LOG_BLOCKS_PER_SEG)) & U32_MAX
+    sb.nat_blkaddr = (sb.sit_blkaddr + (sb.segment_count_sit << LOG_BLOCKS_PER_SEG)) & U32_MAX
+    sb.ssa_blkaddr = (sb.nat_blkaddr + (sb.segment_count_nat << LOG_BLOCKS_PER_SEG)) & U32_MAX
+    sb.main_blkaddr = (sb.ssa_blkaddr + (sb.segment_count_ssa << LOG_BLOCKS_PER_SEG)) & U32_MAX
     _main_from_rest(sb)
 
 
 def _counts_from_addresses(sb: SuperBlock) -> None:
     sb.segment0_blkaddr = sb.cp_blkaddr
-    sb.segment_count_sit = max(0, sb.nat_blkaddr - sb.sit_blkaddr) >> 9
-    sb.segment_count_nat = max(0, sb.ssa_blkaddr - sb.nat_blkaddr) >> 9
-    sb.segment_count_ssa = max(0, sb.main_blkaddr - sb.ssa_blkaddr) >> 9
+    sb.segment_count_sit = max(0, sb.nat_blkaddr - sb.sit_blkaddr) >> LOG_BLOCKS_PER_SEG
+    sb.segment_count_nat = max(0, sb.ssa_blkaddr - sb.nat_blkaddr) >> LOG_BLOCKS_PER_SEG
+    sb.segment_count_ssa = max(0, sb.main_blkaddr - sb.ssa_blkaddr) >> LOG_BLOCKS_PER_SEG
     _main_from_rest(sb)
 
 
@@ -199,7 +202,7 @@ def _main_from_rest(sb: SuperBlock) -> None:
             sb.segs_per_sec = 1
         sb.section_count = sb.segment_count_main // sb.segs_per_sec
     if sb.segment_count < before + sb.segment_count_main:
-        sb.segment_count = (before + sb.segment_count_main) & 0xFFFFFFFF
+        sb.segment_count = (before + sb.segment_count_main) & U32_MAX
     if not sb.secs_per_zone or sb.secs_per_zone > sb.section_count:
         sb.secs_per_zone = 1
 

@@ -15,6 +15,7 @@ from f2tools.fsck.facts.arrays import distinct, ranges
 from f2tools.fsck.facts.nodes import INODE
 from f2tools.fsck.facts.orphans import orphans_of
 from f2tools.fsck.facts.scan import Scan
+from f2tools.text import upward
 
 PATHS_TOLD = 20_000  # each costs some reads; a report with more findings needs no more paths
 
@@ -120,7 +121,7 @@ class Reach:
             entry = int(self.parent_entry[row])
             parts.append(self.name(entry))
             row = int(self.entries["dir"][entry])
-        return os.fsdecode(b"/" + b"/".join(reversed(parts)))
+        return os.fsdecode(upward(parts))
 
     def path_of_entry(self, entry: int) -> str | None:
         """The path that an entry gives."""

@@ -85,7 +85,6 @@ class Scan(NodeTable):
         self.dentries = Dentries()
         self._dir_blocks: list[NDArray[np.int64]] = []  # rows of (inode row, number in the directory, blkaddr)
         self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters
-        self.alias_blocks = 0
         self._windows = self._plan_windows(memory_bytes)
         self.owners = self._owners_of(self._windows[0])
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.checkpoint import Checkpoint, OrphanBlock
 from f2tools.f2fs.layout.constants import (
+    BLOCKS_PER_SEG,
     CP_COMPACT_SUM_FLAG,
     CP_DISABLED_FLAG,
     CP_ERROR_FLAG,
@@ -33,6 +34,7 @@ from f2tools.f2fs.layout.constants import (
     SSR,
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
+    U32_MAX,
 )
 from f2tools.f2fs.layout.footers import footer_in
 from f2tools.f2fs.layout.nat import NatEntry
@@ -209,7 +211,7 @@ class Surgery:
             footer = block[-NodeFooter.size :].view(NodeFooter.dtype)
             if field == "offset":
                 low = int(footer["flag"][0]) & (1 << OFFSET_BIT_SHIFT) - 1
-                footer["flag"][0] = (value << OFFSET_BIT_SHIFT | low) & 0xFFFFFFFF
+                footer["flag"][0] = (value << OFFSET_BIT_SHIFT | low) & U32_MAX
             else:
                 footer[field][0] = value
 
@@ -463,7 +465,8 @@ class _Tables:
             sane = [cp]
         cp.rsvd_segment_count, cp.overprov_segment_count = sane[0].rsvd_segment_count, sane[0].overprov_segment_count
         most = (main - cp.overprov_segment_count) * self.geo.blocks_per_seg
-        fits = [c.user_block_count for c in (cp, *others) if cp.valid_block_count <= c.user_block_count <= main * 512]
+        said = [one.user_block_count for one in (cp, *others)]
+        fits = [count for count in said if cp.valid_block_count <= count <= main * BLOCKS_PER_SEG]
         cp.user_block_count = fits[0] if fits else max(most, cp.valid_block_count)
 
     def _orphans(self, dropped: set[int]) -> list[bytes]:

@@ -36,7 +36,6 @@ BLOCK_EVENTS = (
     "bio_queue", "bio_backmerge", "bio_frontmerge", "getrq", "rq_insert", "rq_issue", "rq_complete", "rq_requeue",
     "split", "bio_remap",
 )  # fmt: skip
-OCP_SMART_LOG = "0xc0"
 BLKTRACESTART = 0x1274  # linux/fs.h
 PR_SET_PDEATHSIG = 1
 NVME_UNIT = 512_000  # data units written are thousands of 512 bytes

@@ -11,23 +11,12 @@ from typing import Any
 from f2tools import newfile
 from f2tools.blktrace.exported import needed
 from f2tools.options import human_size
-from f2tools.text import csv_line, printable
+from f2tools.text import csv_line, printable, sparkline
 from f2tools.trace.metrics.catalogue import flat, shown
 from f2tools.trace.metrics.metric import duration, percent
 
 WIDTH = 80
 FIRM = "\u00a0"  # a space at which no line is broken
-BLOCKS = " ▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: list[float], width: int = 64) -> str:
-    """A row of bars."""
-    if not values:
-        return ""
-    step = max(-(-len(values) // width), 1)
-    sums = [sum(values[at : at + step]) for at in range(0, len(values), step)]
-    top = max(sums)
-    return "".join(BLOCKS[min(-(-int(8 * value) // int(top)), 8) if top >= 1 else 0] for value in sums)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_XATTR,
     XATTR_NODE_OFFSET,
 )
+from f2tools.f2fs.layout.file_type import device_words
 from f2tools.f2fs.layout.footers import footers_in, inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -40,7 +41,6 @@ from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_ROOT, NewFile, compr
 from f2tools.f2fs.write.bulk.stream import DataStream
 from f2tools.f2fs.write.bulk.target import Progress, Target
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
-from f2tools.f2fs.write.inode import device_words
 from f2tools.f2fs.write.volume import WritableVolume
 
 _INLINE = InodeLayout.offset_of("i_inline")

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
-    COLD_BIT_SHIFT,
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
     NEW_ADDR,
-    OFFSET_BIT_SHIFT,
 )
-from f2tools.f2fs.layout.footers import footers_in, inode_in
+from f2tools.f2fs.layout.footers import flag_at, footers_in, inode_in
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import is_dnode, node_path
 from f2tools.f2fs.layout.summary import Summary
@@ -152,7 +150,7 @@ def set_footers(
 ) -> None:
     footers = footers_in(rows)
     footers["nid"], footers["ino"] = nids, ino
-    footers["flag"] = offsets << OFFSET_BIT_SHIFT & 0xFFFFFFFF | (0 if directory else 1 << COLD_BIT_SHIFT)
+    footers["flag"] = flag_at(offsets, directory)
 
 
 def set_footer(row: NDArray[np.uint8], nid: int, ino: int, offset: int, directory: bool) -> None:
