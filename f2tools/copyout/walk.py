@@ -21,6 +21,7 @@ MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
 MAX_DEPTH = 4096  # directories below each other; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
+_DOTS = (b".", b"..")
 MAX_NAMES = 1 << 20  # names of one directory held to find those that stand there twice
 
 
@@ -56,7 +57,7 @@ def shown(path: bytes) -> str:
 
 def name_problem(name: bytes) -> str | None:
     """Why no file may have this name; None where it may."""
-    if name in (b".", b".."):
+    if name in _DOTS:
         return f"an entry is named {shown(name)!r}"
     if b"/" in name or b"\0" in name:
         return f"the name {name!r} holds a slash or a NUL"

@@ -167,7 +167,8 @@ def ls(
                         click.echo(line)
                 first = False
                 continue
-            for where, _, found in listing.directories(volume, file, lost, recursive=recursive):
+            brief = not (long or as_json)
+            for where, _, found in listing.directories(volume, file, lost, recursive=recursive, brief=brief):
                 if as_json:
                     documents.append({"path": shown(where), "entries": [row.as_dict() for row in found]})
                     continue

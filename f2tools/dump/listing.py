@@ -6,17 +6,20 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import IO, Any, NamedTuple
 
 from f2tools.copyout.walk import Lost, name_problem, shortened, shown, too_deep
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INLINE_FLAGS, INODE_FLAGS, flag_names
+from f2tools.f2fs.layout.file_type import kind_of_mode
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.options import human_size
 from f2tools.text import join, printable
 
 _ZEROS = bytes(1 << 16)
+_NO_MORE_TO_READ = frozenset(("file", "dir", "fifo", "socket"))  # of which `row_of` reads nothing but the inode
 
 
 class Row(NamedTuple):
@@ -98,8 +101,22 @@ def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> R
         return Row(name, ino, error=str(error))
 
 
-def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes) -> list[Row]:
-    """The entries of a directory by name; what is wrong with the directory is added to `lost`."""
+def _brief(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:
+    """A row with no more than name, number and kind; it is an error where `row_of` is one."""
+    if isinstance(inode, Inode):
+        mode = inode.i_mode
+        kind = kind_of_mode(mode)
+        if kind in _NO_MORE_TO_READ:
+            return Row(name, ino, mode, kind)
+    return row_of(volume, name, inode, ino)
+
+
+def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes, *, brief: bool = False) -> list[Row]:
+    """The entries of a directory by name; what is wrong with the directory is added to `lost`.
+
+    `brief`: name, number and kind are enough.
+    """
+    row_for = _brief if brief else row_of
     found: list[Row] = []
     problems: list[str] = []
     try:
@@ -108,18 +125,21 @@ def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes) -> list[Ro
                 reason = name_problem(entry.name)
                 if reason is not None:
                     problems.append(reason)
-                found.append(row_of(volume, entry.name, entry.inode, entry.dentry.ino))
+                found.append(row_for(volume, entry.name, entry.inode, entry.dentry.ino))
     except F2fsError as error:
         problems.append(str(error))
     lost += [Lost(path, text) for text in problems]
     lost += [Lost(join(path, row.name), row.error) for row in found if row.error is not None]
-    return sorted(found, key=lambda row: row.name)
+    return sorted(found, key=attrgetter("name"))
 
 
 def directories(
-    volume: Volume, top: File, lost: list[Lost], *, recursive: bool
+    volume: Volume, top: File, lost: list[Lost], *, recursive: bool, brief: bool = False
 ) -> Iterator[tuple[bytes, Inode, list[Row]]]:
-    """(path, inode, rows) of a directory, and with `recursive` of all below, in the order of `ls -R`."""
+    """(path, inode, rows) of a directory, and with `recursive` of all below, in the order of `ls -R`.
+
+    `brief` as for `rows`.
+    """
     start = top.path or b"ino:%d" % top.inode.ino
     todo: list[tuple[bytes, int]] = [(start, top.inode.ino)]
     met = {top.inode.ino}
@@ -130,7 +150,7 @@ def directories(
         except F2fsError as error:
             lost.append(Lost(path, str(error)))
             continue
-        found = rows(volume, inode, lost, path)
+        found = rows(volume, inode, lost, path, brief=brief)
         yield path, inode, found
         if recursive:
             below = list(_to_enter(found, path, met, lost))
@@ -158,7 +178,11 @@ def _to_enter(found: Iterable[Row], path: bytes, met: set[int], lost: list[Lost]
 def short_lines(found: list[Row], *, inodes: bool) -> Iterator[str]:
     """Names, one a line."""
     if not inodes:
-        yield from (printable(shown(row.name)) for row in found)
+        text = shown(b"".join([row.name for row in found]))
+        if text.isprintable():  # as nearly all are
+            yield from [shown(row.name) for row in found]
+        else:
+            yield from [printable(shown(row.name)) for row in found]
         return
     width = max((len(str(row.ino)) for row in found), default=0)
     for row in found:

@@ -38,6 +38,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.volume import File, Volume
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 WHOLE_HASH_LIMIT = 64 << 20
 MAX_EXTENTS = 64
 PATH_MAX = 4096  # beyond, the system calls that this stands for would say ENAMETOOLONG
@@ -90,7 +91,7 @@ def _collect(volume: Volume, top: str, advance: Any) -> tuple[list[tuple[bytes, 
         text = by_ino.get(inode.ino)
         if text is None:
             entry = entry_of(File(volume, inode, path))
-            text = by_ino[inode.ino] = json.dumps(entry, separators=(",", ":"))
+            text = by_ino[inode.ino] = _ENCODER.encode(entry)
             if "read_error" in entry or "xattr_error" in entry:
                 errors[shown(relative)] = entry.get("read_error") or entry["xattr_error"]
         entries.append((relative, text))
@@ -200,18 +201,18 @@ def _content(file: File, entry: dict[str, Any]) -> None:
         if found != ([(0, inode.i_size)] if inode.i_size else []):
             entry["segments"] = [list(item) for item in found]
         if inode.i_size <= WHOLE_HASH_LIMIT:
-            entry["sha256"] = digest(file, 0, inode.i_size)
+            entry["sha256"] = digest(file, 0, inode.i_size, few)
         else:
             entry["segment_sha256"] = [digest(file, start, length) for start, length in found]
     except F2fsError as error:
         entry["read_error"] = errno_of(error)
 
 
-def digest(file: File, start: int, length: int) -> str:
-    """SHA-256 of a range of a file, holes as zeros."""
+def digest(file: File, start: int, length: int, few: list[Extent] | None = None) -> str:
+    """SHA-256 of a range of a file, holes as zeros; `few` as for `segments`."""
     hashing = None
     at = start
-    for offset, data in file.volume.data.chunks(file.inode, start, start + length):
+    for offset, data in file.volume.data.chunks(file.inode, start, start + length, few):
         if hashing is None:
             hashing = _hashed_zeros(offset - at)
         else:

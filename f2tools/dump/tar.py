@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from f2tools import newfile
 from f2tools.acl import acl_text, parse_xattr
@@ -23,7 +23,7 @@ from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, 
 from f2tools.dump.listing import file_at
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
-from f2tools.f2fs.volume.data import Extent
+from f2tools.f2fs.volume.data import FEW, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import visible_xattrs
@@ -156,7 +156,7 @@ class _Writer:
             self._header(name, inode, b"0", size=len(content), content=content)
             return True
         reasons: list[str] = []
-        runs, blocks = self._runs(inode, reasons)
+        runs, blocks, known = self._runs(inode, reasons)
         if blocks > self.left:  # found out before the header: what that announces must follow, if need be as zeros
             raise Corrupt(Where(ino=inode.ino), "not read: the files have more blocks than the volume; they share them")
         self.left -= blocks
@@ -175,17 +175,25 @@ class _Writer:
             stand_in = join(join(directory, b"GNUSparseFile.0"), last)
             self._header(stand_in, inode, b"0", size=len(table) + used, records=records)
             self._write(table)
-        reasons += self._stream(inode, runs)
+        reasons += self._stream(inode, runs, known)
         self._write(bytes(-used % BLOCK))
         if reasons:
             self.report.partial.append(Lost(path, f"{reasons[0]}; what could not be read is zeros"))
         return True
 
-    def _runs(self, inode: Inode, reasons: list[str]) -> tuple[Any, int]:
-        """Start, length, start, length ... in bytes of what is not a hole; and how many blocks that costs."""
+    def _runs(self, inode: Inode, reasons: list[str]) -> tuple[Any, int, list[Extent] | None]:
+        """Start, length, start, length ... in bytes of what is not a hole; how many blocks that costs; its layout.
+
+        The layout is None where it has more than a few runs, or could not be read whole.
+        """
         size = self.volume.geo.block_size
         runs, blocks = array("Q"), 0
+        known: list[Extent] = []
+        items = 0
         for item in mapped(self.volume, inode, reasons):
+            items += 1
+            if isinstance(item, Extent) and items <= FEW:
+                known.append(item)
             if isinstance(item, Extent):
                 if item.blkaddr == NEW_ADDR:
                     continue
@@ -200,9 +208,9 @@ class _Writer:
                 runs[-1] = start + length - runs[-2]
             elif length > 0:
                 runs.extend((start, length))
-        return runs, blocks
+        return runs, blocks, known if len(known) == items and not reasons else None
 
-    def _stream(self, inode: Inode, runs: Any) -> list[str]:
+    def _stream(self, inode: Inode, runs: Any, known: list[Extent] | None) -> list[str]:
         """The bytes of all runs; what can't be read is zeros, or the archive would be out of step."""
         reasons: list[str] = []
         for index in range(0, len(runs), 2):
@@ -210,7 +218,7 @@ class _Writer:
             step = inode.cluster_size * self.volume.geo.block_size
             while at < end:
                 try:
-                    for offset, piece in self.volume.data.chunks(inode, at, end):
+                    for offset, piece in self.volume.data.chunks(inode, at, end, known):
                         self._zeros(offset - at)
                         self._write(piece)
                         at = offset + len(piece)
@@ -251,17 +259,22 @@ class _Writer:
     ) -> None:
         """Write what stands before a file's content, and the content where it is small and known."""
         pax: dict[bytes, bytes] = dict(records or {})
-        for key, value in ((b"mtime", inode.mtime_ns), (b"atime", inode.atime_ns), (b"ctime", inode.ctime_ns)):
-            pax[key] = _time(value)
+        mtime_ns = inode.mtime_ns
+        pax[b"mtime"] = _time(mtime_ns)
+        pax[b"atime"] = _time(inode.atime_ns)
+        pax[b"ctime"] = _time(inode.ctime_ns)
         prefix, short = _split(name)
         # a name in the header stays as it is; one in a pax record is text, which bsdtar normalises
         if short is None:
             pax.setdefault(b"path", name)
         if len(link) > 100:
             pax[b"linkpath"] = link
-        for key, value, room in ((b"size", size, 8**11), (b"uid", inode.i_uid, 8**7), (b"gid", inode.i_gid, 8**7)):
-            if value >= room:
-                pax[key] = b"%d" % value
+        if size >= 8**11:
+            pax[b"size"] = b"%d" % size
+        if inode.i_uid >= 8**7:
+            pax[b"uid"] = b"%d" % inode.i_uid
+        if inode.i_gid >= 8**7:
+            pax[b"gid"] = b"%d" % inode.i_gid
         if attributes and has_xattrs(inode):
             try:
                 for attribute, value in visible_xattrs(self.volume.nodes, inode).items():
@@ -270,24 +283,19 @@ class _Writer:
                         pax[_ACL_RECORDS[attribute]] = acl_text(parse_xattr(value))
             except F2fsError as error:
                 self.report.partial.append(Lost(b"/" + name, f"extended attributes: {error}"))
-        body = b"".join(_record(key, value) for key, value in pax.items())
+        body = b"".join([_record(key, value) for key, value in pax.items()])
         if (b"path" in pax and not _is_utf8(pax[b"path"])) or (b"linkpath" in pax and not _is_utf8(pax[b"linkpath"])):
             body = _record(b"hdrcharset", b"BINARY") + body  # with this record POSIX takes names as bytes
         rdev = inode.rdev if kind in (b"3", b"4") else (0, 0)
-        head = _Ustar(
+        head = _ustar(
             short if short is not None else name[:100],
-            kind,
+            _before_size(inode.i_mode & 0o7777, inode.i_uid, inode.i_gid),
             size,
-            prefix if short is not None else b"",
-            inode.i_mode & 0o7777,
-            inode.i_uid,
-            inode.i_gid,
-            inode.mtime_ns // 1_000_000_000,
-            link[:100],
-            rdev,
+            mtime_ns // 1_000_000_000,
+            _after_checksum(kind, link[:100], rdev, prefix if short is not None else b""),
         )
-        extended = _Ustar(b"./PaxHeaders/" + _ascii(name)[-80:], b"x", len(body))
-        parts = (extended.build(), body, ZEROS[: -len(body) % BLOCK], head.build())
+        extended = _ustar(b"./PaxHeaders/" + _ascii(name)[-80:], _EXTENDED_START, len(body), 0, _EXTENDED_END)
+        parts = (extended, body, ZEROS[: -len(body) % BLOCK], head)
         self._write(b"".join((*parts, content, ZEROS[: -len(content) % BLOCK])))
 
 
@@ -318,7 +326,9 @@ def _split(name: bytes) -> tuple[bytes, bytes | None]:
 def _record(key: bytes, value: bytes) -> bytes:
     """One pax record; its length counts itself."""
     rest = len(key) + len(value) + 3
-    length = rest + (1 if rest < 9 else 2 if rest < 98 else 3 if rest < 997 else 0)
+    if 9 <= rest < 98:
+        return b"%d %b=%b\n" % (rest + 2, key, value)
+    length = rest + (1 if rest < 9 else 3 if rest < 997 else 0)
     if length == rest:
         length = rest + len(str(rest))
         length = rest + len(str(length))
@@ -354,31 +364,33 @@ def _octal(value: int, width: int) -> bytes:
     return b"%0*o\0" % (width - 1, value) if 0 <= value < 8 ** (width - 1) else b"0" * (width - 1) + b"\0"
 
 
-_HEADER = struct.Struct("<100s8s8s8s12s12s8s1s100s8s64x8s8s155s12x")
+_NAMED = struct.Struct("<100s24s12s12s8s")
+_TRAILER = struct.Struct("<1s100s8s64x8s8s155s12x")
+_MAGIC = b"ustar\x0000"
+_BLANKS = sum(b"        ")  # what the checksum counts itself as
+
+_Part = tuple[bytes, int]  # some fields of a header, and the sum of their bytes
 
 
-class _Ustar(NamedTuple):
-    """The fields of a ustar header that differ from entry to entry."""
+@lru_cache(1 << 12)
+def _before_size(mode: int, uid: int, gid: int) -> _Part:
+    """The fields of a ustar header between name and size."""
+    fields = _octal(mode, 8) + _octal(uid, 8) + _octal(gid, 8)
+    return fields, sum(fields)
 
-    name: bytes
-    kind: bytes
-    size: int
-    prefix: bytes = b""
-    mode: int = 0o644
-    uid: int = 0
-    gid: int = 0
-    mtime: int = 0
-    link: bytes = b""
-    rdev: tuple[int, int] = (0, 0)
 
-    def build(self) -> bytes:
-        """The header's block."""
-        numbers = (_octal(self.mode, 8), _octal(self.uid, 8), _octal(self.gid, 8))
-        numbers += (_octal(self.size, 12), _octal(self.mtime, 12))
-        devices = (_octal(self.rdev[0], 8), _octal(self.rdev[1], 8))
-        fields = (*numbers, self.kind, self.link, *devices, self.prefix)
-        # without the zeros that fill the block, and with its own checksum as blanks
-        total = sum(self.name + b"        ustar00" + b"".join(fields))
-        return _HEADER.pack(
-            self.name, *numbers, b"%06o\0 " % total, self.kind, self.link, b"ustar\x0000", *devices, self.prefix
-        )
+@lru_cache(1 << 8)  # the prefix is that of a directory, and most files are no links
+def _after_checksum(kind: bytes, link: bytes, rdev: tuple[int, int], prefix: bytes) -> _Part:
+    """The fields of a ustar header behind its checksum."""
+    fields = _TRAILER.pack(kind, link, _MAGIC, _octal(rdev[0], 8), _octal(rdev[1], 8), prefix)
+    return fields, sum(fields)
+
+
+def _ustar(name: bytes, before: _Part, size: int, mtime: int, after: _Part) -> bytes:
+    """A header's block."""
+    length, time = _octal(size, 12), _octal(mtime, 12)
+    total = sum(name) + before[1] + sum(length) + sum(time) + _BLANKS + after[1]
+    return _NAMED.pack(name, before[0], length, time, b"%06o\0 " % total) + after[0]
+
+
+_EXTENDED_START, _EXTENDED_END = _before_size(0o644, 0, 0), _after_checksum(b"x", b"", (0, 0), b"")

@@ -7,7 +7,7 @@ decrypted where its key was given.  Memory is bounded by a window, whatever the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -265,10 +265,13 @@ class DataReader:
 
     # -- content ------------------------------------------------------------------------------------------------
 
-    def chunks(self, inode: Inode, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, memoryview]]:
+    def chunks(
+        self, inode: Inode, start: int = 0, stop: int | None = None, known: Sequence[Extent] | None = None
+    ) -> Iterator[tuple[int, memoryview]]:
         """(byte offset, bytes) of everything in bytes [start, stop) that is not a hole, in order.
 
-        `stop` is i_size unless given; what lies beyond i_size (a Merkle tree) can be asked for.
+        `stop` is i_size unless given; what lies beyond i_size (a Merkle tree) can be asked for.  `known`: the layout
+        of at least these bytes, where it was asked for before.
         """
         end = inode.i_size if stop is None else stop
         if start >= end:
@@ -281,7 +284,8 @@ class DataReader:
         size = self._geo.block_size
         if stop is None:
             self.block_count(inode)
-        for item in self.layout(inode, start // size, -(-end // size)):
+        first, last = start // size, -(-end // size)
+        for item in self.layout(inode, first, last) if known is None else _within(known, first, last):
             for offset, data in self.pieces(inode, item):
                 low, high = max(start - offset, 0), min(end - offset, len(data))
                 if low < high:
@@ -354,6 +358,14 @@ class DataReader:
         if not (geo.main_blkaddr <= blkaddr and blkaddr + count <= geo.end_blkaddr):
             where = Where(ino=inode.ino, offset=fofs * geo.block_size)
             raise Corrupt(where, f"block address {blkaddr:#x} lies outside the main area")
+
+
+def _within(extents: Sequence[Extent], start: int, stop: int) -> Iterator[Extent]:
+    """What these runs have of the file blocks [start, stop)."""
+    for item in extents:
+        low, high = max(item.fofs, start), min(item.fofs + item.count, stop)
+        if low < high:
+            yield Extent(low, NEW_ADDR if item.blkaddr == NEW_ADDR else item.blkaddr + low - item.fofs, high - low)
 
 
 def _continues(before: Extent, after: Extent) -> bool:

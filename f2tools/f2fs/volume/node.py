@@ -72,17 +72,15 @@ class NodeReader:
         index, addrs = index[usable], addrs[usable]
         blocks, lost = self._read_what_can_be(addrs)
         footers = footers_of(blocks)
-        for i, (at, nid, owner) in enumerate(
-            zip(index.tolist(), footers["nid"].tolist(), footers["ino"].tolist(), strict=True)
-        ):
-            ino, blkaddr = int(wanted[at]), int(addrs[i])
-            if i in lost:
-                results[at] = lost[i]
-            elif nid != ino or owner != ino:
-                where = Where(ino=ino, blkaddr=blkaddr)
-                results[at] = Corrupt(where, f"the block is node {nid} of inode {owner}, not this inode")
-            else:
-                results[at] = Inode(self._geo, blocks[i], ino, blkaddr)
+        numbers = wanted[index]
+        for at, ino, blkaddr, block in zip(index.tolist(), numbers.tolist(), addrs.tolist(), blocks, strict=True):
+            results[at] = Inode(self._geo, block, ino, blkaddr)
+        for i in np.flatnonzero((footers["nid"] != numbers) | (footers["ino"] != numbers)).tolist():
+            nid, owner = footers["nid"][i], footers["ino"][i]
+            where = Where(ino=int(numbers[i]), blkaddr=int(addrs[i]))
+            results[index[i]] = Corrupt(where, f"the block is node {nid} of inode {owner}, not this inode")
+        for i, error in lost.items():
+            results[index[i]] = error
         return results
 
     def _read_what_can_be(self, addrs: NDArray[Any]) -> tuple[NDArray[np.uint8], dict[int, F2fsError]]:

@@ -61,8 +61,6 @@ def parse_xattrs(area: bytes, where: Where) -> Iterator[Xattr]:
 
 def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
     """All attributes of an inode as they lie on the disk."""
-    if not inode.i_xattr_nid and not inode.inline_xattr_area.size:
-        return []
     area = raw_xattrs(nodes, inode)
     return list(parse_xattrs(area, Where(ino=inode.ino))) if has_xattrs(area) else []
 
