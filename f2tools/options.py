@@ -78,7 +78,7 @@ class Share(click.ParamType):
         except ValueError:
             share = -1.0
         if not 0 <= share <= 1000:
-            self.fail(f"{value!r} is no share of 100; write it like 10%", param, ctx)
+            self.fail(f"{value!r} is no percentage; write it like 10%", param, ctx)
         return share / 100
 
 

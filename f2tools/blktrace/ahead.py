@@ -74,7 +74,7 @@ class StreamAhead(Stream):
         except EOFError:
             self._process.join(END_SECONDS)
             raise DeviceError(
-                f"{self._path}: the process that reads it died ({self._process.exitcode}); --jobs 1 does without"
+                f"{self._path}: the process that reads it died ({self._process.exitcode}); --jobs 1 reads without it"
             ) from None
         if isinstance(got, BaseException):
             raise got

@@ -141,7 +141,7 @@ class Stream:
         self.trace.add_notes(self._reader.notes)
         if events is None:
             if self._file.error is not None and not self._over:
-                text = f"the compressed file can't be read on: {self._file.error}"
+                text = f"the compressed file can't be read any further: {self._file.error}"
                 self.trace.damage.note("truncated", self._name, None, text)
             self._over = True
             return None

@@ -137,8 +137,8 @@ class TextReader:
                 break
         if self._other and not self.records and not self.notes and not self.pages.count:
             raise Unsupported(
-                f"{self._name}: a text without any block event as blkparse prints it by default (that is without its "
-                "options -f and -F), or as in the text of ftrace and perf script"
+                f"{self._name}: no block event in this text is as blkparse prints it by default (without its options "
+                "-f and -F), or as ftrace and perf script print it"
             )
 
     def _events(self, rows: list[Row]) -> Events:

@@ -39,7 +39,7 @@ class Percent(click.ParamType):
         except ValueError:
             share = -1.0
         if not 0 <= share <= 100:
-            self.fail(f"{value!r} is no share of 100; write it like 20%", param, ctx)
+            self.fail(f"{value!r} is no percentage; write it like 20%", param, ctx)
         return share
 
 

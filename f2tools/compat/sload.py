@@ -33,7 +33,7 @@ HELP = """[options] device
     -a algorithm: lz4, lzo, zstd or lzo-rle [default:lz4]
     -x ext, -i ext: all but these files, or only these [repeatable]
     -m blocks that a cluster must save [default:1]
-    -r give the saved blocks free
+    -r free the saved blocks
   -d debug level
   -V print the version number and exit"""
 CLUSTER = 2

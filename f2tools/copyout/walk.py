@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 THERE_ALREADY = "something of that name is there already; --force replaces files"
 MAX_REASONS = 100  # of one file; more would only fill the memory
 MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would fill memory, disk and days
-MAX_DEPTH = 4096  # directories below each other; likewise
+MAX_DEPTH = 4096  # directories inside one another; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
 _DOTS = (b".", b"..")
 MAX_NAMES = 1 << 20  # names of one directory held to find those that stand there twice
@@ -69,7 +69,7 @@ def too_deep(path: bytes, max_path: int = MAX_PATH_BYTES) -> str | None:
     if len(path) > max_path:
         return f"the path has more than {max_path} bytes; not followed"
     if path.count(b"/") > MAX_DEPTH:
-        return f"more than {MAX_DEPTH} directories below each other; not followed"
+        return f"more than {MAX_DEPTH} directories inside one another; not followed"
     return None
 
 

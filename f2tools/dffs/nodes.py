@@ -262,11 +262,11 @@ def _inode(shape: Shape, data: bytes) -> Directory | File:
         raise Malformed(f"mode {mode:#o} is of no kind of file")
     room = shape.dir_text if stat.S_ISDIR(mode) else shape.file_text
     if name_len > NAME_LEN or name_len + xattr_len > room:
-        raise Malformed("name and extended attributes take more than there is room")
+        raise Malformed("name and extended attributes take more room than there is")
     at = InodeHead.size
     name, rest = data[at : at + name_len], data[at + name_len : at + name_len + xattr_len]
     if max(links, pages) > MOST_COUNTED or (stat.S_ISDIR(mode) and size > MOST_COUNTED):
-        raise Malformed("it counts more links, pages or children than there can be")
+        raise Malformed("it counts more links, pages or children than anything can have")
     problem = _name_problem(name) if name else None
     if problem:
         raise Malformed(problem)

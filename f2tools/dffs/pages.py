@@ -168,16 +168,16 @@ def shape_of(sb: Superblock) -> Shape:
 def shape_problem(shape: Shape) -> str | None:
     """Why no volume can be on such a chip; None where one can."""
     if shape.page_size not in PAGE_SIZES:
-        return f"pages of {shape.page_size} bytes; {', '.join(map(str, PAGE_SIZES))} can be"
+        return f"pages of {shape.page_size} bytes; known are those of {', '.join(map(str, PAGE_SIZES))}"
     if shape.pages_per_block not in BLOCK_PAGES:
-        return f"erase blocks of {shape.pages_per_block} pages; {', '.join(map(str, BLOCK_PAGES))} can be"
+        return f"erase blocks of {shape.pages_per_block} pages; known are those of {', '.join(map(str, BLOCK_PAGES))}"
     need = hamming.MARK_BYTES + Tag.size + hamming.code_bytes(shape.page_size)
     if not need <= shape.spare_size <= shape.page_size:
         return f"spare areas of {shape.spare_size} bytes; {need} are needed"
     room = (shape.page_size - Checkpoint.size) // 4
     if not LEAST_BLOCKS <= shape.blocks <= MOST_BLOCKS or shape.pages > MOST_PAGES:
         most = min(MOST_BLOCKS, MOST_PAGES // shape.pages_per_block)
-        return f"{shape.blocks} erase blocks; {LEAST_BLOCKS} to {most} can be"
+        return f"{shape.blocks} erase blocks; a volume has {LEAST_BLOCKS} to {most}"
     if shape.table_pages + shape.space_pages > room:
         most = (room - shape.table_pages) * shape.records_per_page
         return f"{shape.blocks} erase blocks of such pages; a checkpoint has room for {most}"

@@ -85,7 +85,7 @@ def inode_problem(geo: Geometry, ino: int, block: bytes) -> str | None:
     if kind not in KINDS:
         return f"mode {values['mode']:#o} is of no kind of file"
     if values["inline_len"] + values["xattr_len"] > SPARE:
-        return "link and attributes take more than there is room"
+        return "link and attributes take more room than there is"
     if kind == stat.S_IFLNK and values["inline_len"]:
         if values["base"] or values["size"] != values["inline_len"]:
             return "a link within the inode, and content elsewhere"
@@ -96,7 +96,7 @@ def inode_problem(geo: Geometry, ino: int, block: bytes) -> str | None:
         if not room:
             return f"base {values['base']:#x} is neither its slot nor its chunk"
         if values["size"] > room * BLOCK:
-            return f"size {values['size']} is more than there is room at its base"
+            return f"size {values['size']} is more than its base has room for"
         if kind == stat.S_IFDIR and (values["base"] != geo.own_chunk(ino) or values["size"] % BLOCK):
             return "a directory that is not whole blocks in its own chunk"
     elif values["base"] or values["size"]:

@@ -44,11 +44,11 @@ def geometry_for(
     chunk_bits = chunk_blocks.bit_length() - 1
     if rest or chunk_blocks != 1 << chunk_bits or not LEAST_CHUNK_BITS <= chunk_bits <= MOST_CHUNK_BITS:
         least, most = BLOCK << LEAST_CHUNK_BITS, BLOCK << MOST_CHUNK_BITS
-        raise Usage(f"chunks of {chunk_bytes} bytes; a power of two from {least} (64M) to {most} can be")
+        raise Usage(f"chunks of {chunk_bytes} bytes; it must be a power of two from {least} (64M) to {most}")
     slot_blocks, rest = divmod(SLOT_BLOCKS * BLOCK if slot_bytes is None else slot_bytes, BLOCK)
     if rest or slot_blocks & (slot_blocks - 1) or not 1 <= slot_blocks <= MOST_SLOT_BLOCKS:
         raise Usage(
-            f"small files up to {slot_bytes} bytes; a power of two from 512 to {MOST_SLOT_BLOCKS * BLOCK} can be"
+            f"small files up to {slot_bytes} bytes; it must be a power of two from 512 to {MOST_SLOT_BLOCKS * BLOCK}"
         )
     if capacity_blocks < LEAST_BLOCKS:
         raise Usage(f"{capacity_blocks * BLOCK} bytes are too few for a volume; {LEAST_BLOCKS * BLOCK} are the least")

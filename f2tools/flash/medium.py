@@ -153,7 +153,7 @@ def check_shape(name: str, page_size: int, spare_size: int, pages_per_block: int
             f"{name}: a spare area of {spare_size} bytes; pages of {page_size} need {PageTag.at(page_size).size}"
         )
     if not LEAST_PAGES <= pages_per_block <= 0xFFFF or pages_per_block * page_size // BLOCK > MAX_SLOTS_PER_BLOCK:
-        raise Unsupported(f"{name}: erase blocks of {pages_per_block} pages; {LEAST_PAGES} to {0xFFFF} can be")
+        raise Unsupported(f"{name}: erase blocks of {pages_per_block} pages; they must have {LEAST_PAGES} to {0xFFFF}")
 
 
 def image_bytes(page_size: int, pages_per_block: int, blocks: int) -> int:

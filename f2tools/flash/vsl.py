@@ -370,7 +370,7 @@ def shape_for(
     if size_bytes < BLOCK or size_bytes % BLOCK:
         raise Usage(f"a size of {size_bytes} bytes is no whole number of blocks of {BLOCK}")
     if not 0 <= overprovision <= 10:
-        raise Usage(f"an over-provisioning of {overprovision:g}; 0 to 10 can be")
+        raise Usage(f"an over-provisioning of {overprovision:g}; it must be from 0 to 10")
     if erase_block is None:
         part = 1 << max(size_bytes // 64, 1).bit_length() - 1
         erase_block = max(SMALLEST_ERASE_BLOCK, 8 * page_size, min(ERASE_BLOCK, part))
@@ -439,7 +439,7 @@ def _begin(
     """An empty layer: its first log block is there from the start."""
     space = capacity if space_blocks is None else space_blocks
     if not 1 <= space <= WHOLE_SPACE:
-        raise Usage(f"{medium.name}: a space of {space} blocks; 1 to 2^64 can be")
+        raise Usage(f"{medium.name}: a space of {space} blocks; it must have 1 to 2^64")
     table = BlockTable(medium.blocks)
     for block in range(medium.blocks):
         table.state[block] = BAD if medium.is_bad(block) else STALE if erase else FREE

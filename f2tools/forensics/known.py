@@ -150,7 +150,7 @@ def _plain(path: str, first: str, file: IO[str]) -> Iterator[str]:
             )
         first = file.readline(MOST_LINE)
     if not met:
-        raise Usage(f"{path}: no hashes are in it")
+        raise Usage(f"{path}: it holds no hashes")
 
 
 # ---- writing them -----------------------------------------------------------------------------------------------

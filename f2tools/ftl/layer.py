@@ -33,7 +33,7 @@ class SimulatedLayer:
         self.engine, self.setting, self.shape = engine, setting, shape
         page = shape.page_bytes
         if page % SLOT or page < 2 * SLOT:
-            raise Usage(f"vsl: pages of {page} bytes; multiples of {SLOT} from {2 * SLOT} on can be")
+            raise Usage(f"vsl: pages of {page} bytes; they must be a multiple of {SLOT}, and {2 * SLOT} or more")
         wanted = shape.logical_pages * page
         blocks = -(-shape.blocks * shape.pages_per_block // (shape.pages_per_block - 1)) + RESERVE + 3
         while True:

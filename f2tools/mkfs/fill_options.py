@@ -92,7 +92,7 @@ _OPTIONS = (
         metavar="N",
         help="Blocks of a compressed cluster, as a power of two.",
     ),
-    click.option("--release", is_flag=True, help="Give the saved blocks free, which makes compressed files immutable."),
+    click.option("--release", is_flag=True, help="Free the saved blocks, which makes compressed files immutable."),
 )
 
 

@@ -45,7 +45,9 @@ class RequestReader:
             self._stream, head = open_stream(found.files[0])
             self.form = form_of(head)
             if self.form is None and found.files[0] == "-":
-                raise Unsupported("standard input: of what is read from a pipe only text with one request a line")
+                raise Unsupported(
+                    "standard input: only text with one request a line can be read from a pipe; save it as a file first"
+                )
             if self.form is None:
                 self._stream.close()
         if self.form is None:

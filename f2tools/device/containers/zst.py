@@ -84,7 +84,7 @@ def _must_be_whole(name: str, file: BinaryIO) -> None:
             at += zstandard.frame_header_size(head)
             at = _behind_blocks(file, at) + (4 if frame.has_checksum else 0)
     except (zstandard.ZstdError, ValueError) as error:
-        raise DeviceError(f"{name}: not zstd any more at byte {at}: {error}") from None
+        raise DeviceError(f"{name}: what begins at byte {at} is not zstd: {error}") from None
     if at != end:
         raise DeviceError(f"{name}: is cut off: {end} bytes of at least {at} are there; get a whole copy of it")
 
@@ -99,7 +99,7 @@ def _behind_blocks(file: BinaryIO, at: int) -> int:
         header = int.from_bytes(raw, "little")
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         if kind == _BLOCK_RESERVED:
-            raise ValueError("a block of a kind that there is none of")
+            raise ValueError("a block of an unknown kind")
         at += 3 + (1 if kind == _BLOCK_RLE else size)
         if last:
             return at

@@ -233,7 +233,7 @@ class QuotaTree:
     def _checked(self, ref: int, whence: int) -> int:
         """A reference that leads into the tree's blocks."""
         if not QUOTA_TREE_ROOT < ref < self._count:
-            raise self._corrupt(f"quota block {ref} can't be: there are {self._count}", whence)
+            raise self._corrupt(f"quota block {ref} does not exist: there are {self._count}", whence)
         return ref
 
     def _store_info(self) -> None:

@@ -63,11 +63,11 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.active_logs not in (2, 4, 6):
-            raise ValueError(f"active_logs is {self.active_logs}; 2, 4 and 6 exist")
+            raise ValueError(f"active_logs is {self.active_logs}; it must be 2, 4 or 6")
         if self.ipu not in ("never", "fsync", "always"):
-            raise ValueError(f"ipu is {self.ipu!r}; never, fsync and always exist")
+            raise ValueError(f"ipu is {self.ipu!r}; it must be never, fsync or always")
         if self.fsync_mode not in ("strict", "posix"):
-            raise ValueError(f"fsync_mode is {self.fsync_mode!r}; strict and posix exist")
+            raise ValueError(f"fsync_mode is {self.fsync_mode!r}; it must be strict or posix")
 
     def data_log(self, directory: bool, cold: bool = False, hot: bool = False) -> int:
         """The log of a data block by table 1 of the paper; see __get_segment_type() in fs/f2fs/segment.c."""
