@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
+    BLOCK_SIZES,
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
-    F2FS_MAX_BLOCK_SIZE,
     NEW_ADDR,
 )
 from f2tools.f2fs.layout.footers import inode_in, inodes_in
@@ -32,7 +32,7 @@ from f2tools.f2fs.write.bulk.plan import (
 from f2tools.f2fs.write.bulk.target import Target
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content
 
-_ZEROS = memoryview(bytes(F2FS_MAX_BLOCK_SIZE))
+_ZEROS = memoryview(bytes(max(BLOCK_SIZES)))
 
 
 class DataStream:
