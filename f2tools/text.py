@@ -14,6 +14,7 @@ from io import StringIO
 
 # characters that begin a formula in spreadsheets, the wide forms too
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBERS = (int, float)
 FULL = "█"
 SHADES = "░▒▓" + FULL
 EIGHTHS = " ▁▂▃▄▅▆▇" + FULL
@@ -40,7 +41,7 @@ def command_line(*words: str) -> str:
 
 def csv_line(values: Iterable[object]) -> str:
     """A row of a table, without its end: texts in quotes and on one line, none of them a formula; None is empty."""
-    return ",".join([str(value) if isinstance(value, int | float) else _quoted(value) for value in values])
+    return ",".join([str(value) if isinstance(value, _NUMBERS) else _quoted(value) for value in values])
 
 
 def bodyfile_field(text: str) -> str:
