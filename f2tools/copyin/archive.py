@@ -330,6 +330,9 @@ class StoredContent:
         """The bytes from an offset on."""
         self._archive.read_kept(self._at + offset, buffer, self._path)
 
+    def source(self) -> None:
+        """What an archive keeps has other offsets, and may be packed."""
+
     def close(self) -> None:
         """An archive that changed is found when all of it was read."""
 
@@ -372,6 +375,9 @@ class SparseContent:
                 place = self._at[index] + first - self._offsets[index]
                 self._archive.read_kept(place, buffer[first - offset : last - offset], self._path)
             index += 1
+
+    def source(self) -> None:
+        """What an archive keeps has other offsets, and may be packed."""
 
     def close(self) -> None:
         """An archive that changed is found when all of it was read."""

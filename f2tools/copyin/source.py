@@ -114,6 +114,10 @@ class FileContent:
             buffer = buffer[count:]
             offset += count
 
+    def source(self) -> int | None:
+        """The file itself."""
+        return self._opened()
+
     def close(self) -> None:
         """SourceError where the file is another one now, or was written to."""
         if self._fd < 0:

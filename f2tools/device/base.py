@@ -78,6 +78,10 @@ class Device(ABC):
         """(file descriptor, offset in it) from which the kernel can copy these bytes; None where there is none."""
         return None
 
+    def extent_target(self, offset: int, length: int) -> tuple[int, int] | None:
+        """The same for writing; None also where a write is more than that, as in whatever stands before a device."""
+        return None
+
     def pread(self, offset: int, length: int) -> bytes:
         """Exactly `length` bytes from `offset`."""
         self.check_range(offset, length)  # before an absurd length takes memory

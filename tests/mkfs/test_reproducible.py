@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,36 @@ def root_inode(image: Path) -> bytes:
     with image.open("rb") as f:
         f.seek((sb.main_blkaddr + int(cp.cur_node_segno[0]) * 512) * 4096)
         return f.read(4096)
+
+
+def test_a_file_that_the_kernel_copies_is_the_same_as_one_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    source = tmp_path / "source"
+    source.mkdir()
+    with (source / "large").open("wb") as file:
+        file.write(random.Random(1).randbytes((3 << 20) + 100))
+        file.seek(9 << 20)
+        file.write(random.Random(2).randbytes((2 << 20) + 4097))
+    copies, sent = os.sendfile, []
+
+    def counting(*words: int) -> int:
+        sent.append(copies(*words))
+        return sent[-1]
+
+    def refusing(*words: int) -> int:
+        raise OSError(errno.EINVAL, "can't copy between these")
+
+    def ending_early(out: int, file: int, offset: int, count: int) -> int:
+        return copies(out, file, offset, min(count, 5000)) if offset % 4096 == 0 else 0
+
+    made: set[str] = set()
+    for number, way in enumerate((counting, refusing, ending_early)):
+        monkeypatch.setattr(os, "sendfile", way)
+        image = tmp_path / str(number)
+        image.write_bytes(b"\xa5" * (64 << 20))
+        f2mkfs("-q", "-f", image, "--from", source)
+        made.add(digest(image))
+    assert sum(sent) >= 4 << 20
+    assert len(made) == 1

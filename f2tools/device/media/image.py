@@ -112,6 +112,12 @@ class ImageFile(FileDevice):
             yield start, min(stop, end) - start
             offset = stop
 
+    def extent_target(self, offset: int, length: int) -> tuple[int, int] | None:
+        self.check_writable()
+        self.check_range(offset, length)
+        self.changed = True
+        return self.fd, offset
+
     def discard(self, offset: int, length: int) -> None:
         self.write_zeroes(offset, length)
 

@@ -71,12 +71,16 @@ class LargeFile:
 
     def place_some(self, indices: NDArray[np.int64], rows: NDArray[np.uint8], kind: int) -> None:
         """Write some of its blocks, by their place among `fofs`."""
+        self._vol.device.write_blocks(self.take(indices, kind), rows, self._geo.block_size)
+
+    def take(self, indices: NDArray[np.int64], kind: int) -> NDArray[np.int64]:
+        """Give some of its blocks their addresses, where the caller writes them."""
         owners = np.zeros(indices.size, Summary.dtype)
         owners["nid"] = self._nids[indices]
         owners["ofs_in_node"] = self._places[indices]
         blkaddrs = self._vol.segments.allocate(kind, owners)
-        self._vol.device.write_blocks(blkaddrs, rows, self._geo.block_size)
         self.addrs[indices] = blkaddrs
+        return blkaddrs
 
     def release(self) -> None:
         """Free the blocks that compression saved."""

@@ -76,10 +76,12 @@ class DataStream:
         buffer = self.buffer(-1)
         for start in range(0, total, BLOCKS_AT_ONCE):
             fofs = tree.fofs[start : start + BLOCKS_AT_ONCE]
-            rows = buffer[: fofs.size]
-            read_content(entry, fofs, rows)
-            tree.place(start, rows, kind)
-            self._target.report(file, rows.nbytes)
+            blkaddrs = tree.take(np.arange(start, start + fofs.size), kind)
+            if not self._target.copy(entry, fofs, blkaddrs):
+                rows = buffer[: fofs.size]
+                read_content(entry, fofs, rows)
+                self._vol.device.write_blocks(blkaddrs, rows, size)
+            self._target.report(file, fofs.size * size)
         tree.finish(block)
 
     def add_rows(self, file: NewFile, fofs: NDArray[np.int64], rows: NDArray[np.uint8], kind: int) -> None:

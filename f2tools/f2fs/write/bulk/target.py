@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.write.bulk.plan import BLOCKS_AT_ONCE, NewFile
-from f2tools.f2fs.write.bulk.tree import CompressPolicy
+from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
 
 Progress = Callable[[int], None]  # told how many bytes and files more are done
@@ -39,7 +40,36 @@ class Target:
         self.addr_at = INODE_ADDR_OFFSET + self.extra
         self.inline_at = self.addr_at + 4 * DEF_INLINE_RESERVED_SIZE
         self.small_most = min(BLOCKS_AT_ONCE // 2, words) * self.geo.block_size  # bytes of a file that others go with
+        self._copies = True  # until the kernel says that it can't copy between these two
         self.buffers: dict[int, NDArray[np.uint8]] = {}  # data on its way to each log; fresh memory costs page faults
+
+    def copy(self, entry: SourceEntry, fofs: NDArray[np.int64], blkaddrs: NDArray[np.int64]) -> bool:
+        """Let the kernel copy these blocks of a file; False where they are to be read and written, which tells why not.
+
+        sendfile saves the way through a buffer of ours.  The last block is not for it, as what is behind the end of the
+        file must be zeros.
+        """
+        size, count = self.geo.block_size, fofs.size
+        first, start = int(fofs[0]) * size, int(blkaddrs[0]) * size
+        if not self._copies or entry.content is None or first + count * size > entry.size:
+            return False
+        if int(fofs[-1]) - int(fofs[0]) != count - 1 or (np.diff(blkaddrs) != 1).any():
+            return False
+        source, to = entry.content.source(), self.vol.device.extent_target(start, count * size)
+        if source is None or to is None:
+            return False
+        done = 0
+        try:
+            os.lseek(to[0], to[1], os.SEEK_SET)
+            while done < count * size:
+                sent = os.sendfile(to[0], source, first + done, count * size - done)
+                if not sent:
+                    return False
+                done += sent
+        except OSError:
+            self._copies = False
+            return False
+        return True
 
     def report(self, file: NewFile, count: int) -> None:
         """Count so many more bytes of a file as done; at its end the rest, its holes."""

@@ -18,6 +18,10 @@ class Content(Protocol):
         """Fill a buffer with the bytes from an offset on, all of which lie inside the file."""
         ...
 
+    def source(self) -> int | None:
+        """A descriptor from which the kernel can copy, with the same offsets; None where there is none."""
+        ...
+
     def close(self) -> None:
         """The content was read: the last chance to find that the file changed."""
         ...
