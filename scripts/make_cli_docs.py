@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -193,7 +192,7 @@ def problems_page() -> str:
     lines += ["", "`fsck --json` shows the name of a plan in `repair` of a finding; one without a name is not shown."]
     lines += ["", "| plan | what it is | phases |", "|---|---|---|"]
     for plan, steps in REPAIRS.items():
-        told = next((item.default for item in fields(plan) if item.name == "what"), plan.name)
+        told = getattr(plan, "what", plan.name)
         names = get_args(TableName) if plan is ComputeAnew else [told]
         name = ", ".join(f"`{each}`" for each in names if each)
         when = ", ".join(words(phase) for phase in Phase if phase in steps)
