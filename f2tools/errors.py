@@ -7,10 +7,12 @@ What a system call would report is an `OSError` with its errno.  What is wrong w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from f2tools.lazy import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Where:
     """A place in an image; whatever is known of it."""
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from f2tools.lazy import dataclass
 
 DAY_NS = 86_400_000_000_000
 MOST_ID = 0xFFFFFFFE  # of users and groups; to the kernel the next number means nobody
@@ -45,7 +46,7 @@ class DirEntry(NamedTuple):
     after: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statistics:
     """What statvfs(3) says of a volume."""
 

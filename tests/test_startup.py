@@ -74,7 +74,7 @@ def test_help_of_the_whole_brings_nothing_heavy() -> None:
     loaded = modules_of("--help")
     assert not loaded & HEAVY
     ours = {name for name in loaded if name.split(".")[0] == "f2tools"}
-    light = ("cli", "errors", "groups", "options", "process", "sizes", "text", "version")
+    light = ("cli", "errors", "groups", "lazy", "options", "process", "sizes", "text", "version")
     assert ours == {"f2tools", *(f"f2tools.{name}" for name in light)}
     more = loaded - modules_of("--nothing")
     assert len(more) <= MORE_THAN_CLICK, sorted(more)

@@ -7,11 +7,12 @@ out says whether to trust that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 import click
+
+from f2tools.lazy import dataclass
 
 ACL_NAMES = "system.posix_acl_"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from f2tools.device.containers.partition import F2FS_MAGIC, SUPERBLOCK_PLACES
+from f2tools.lazy import dataclass
 
 HEAD_BYTES = 272 << 10
 TAIL_BYTES = 1 << 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import IO, Any, NamedTuple
 
@@ -15,6 +14,7 @@ from f2tools.f2fs.layout.constants import ADVISE_FLAGS, COMPRESS_ALGORITHMS, INL
 from f2tools.f2fs.layout.file_type import kind_of_mode
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.lazy import dataclass
 from f2tools.options import human_size
 from f2tools.text import join, printable
 
@@ -234,7 +234,7 @@ def instant(ns: int) -> str:
 # -- tree -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Branch:
     """A row at its place in the tree; `prefix` is what is drawn before the name."""
 

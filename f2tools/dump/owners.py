@@ -7,7 +7,7 @@ NAT for a node block, by the address in the owning node for a data block.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from f2tools.f2fs.layout.constants import (
 from f2tools.f2fs.layout.footers import footer_of
 from f2tools.f2fs.layout.node_tree import kind_of_node, number_of
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.lazy import dataclass
 from f2tools.text import join, upward
 
 if TYPE_CHECKING:

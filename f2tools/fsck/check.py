@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from f2tools.fsck.checks import checkpoint, contents, device, dir, inode, nat, recovery, sit, summary, tree, xattr
 from f2tools.fsck.checks import super as superblock
@@ -13,6 +13,7 @@ from f2tools.fsck.facts.scan import Scan
 from f2tools.fsck.facts.tree import Tree
 from f2tools.fsck.findings import Finding, Severity
 from f2tools.fsck.problems import FILE_CUT_OFF
+from f2tools.lazy import dataclass
 
 DEFAULT_MEMORY = 512 << 20
 KEPT_PER_CODE = 20_000

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from f2tools.errors import Usage
+from f2tools.lazy import dataclass
 from f2tools.vfs import MOST_ID
 
 # options of the kernel or mount(8) that an fstab line passes on; ignored here

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from f2tools.device import open_device
 from f2tools.device.advice import what_is_there
 from f2tools.device.known import DFFS, DFS, find_signatures
 from f2tools.errors import NotF2fs
+from f2tools.lazy import dataclass
 from f2tools.options import said_of_waiting
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from f2tools.device import Device
 from f2tools.device.known import Signature
@@ -44,6 +43,7 @@ from f2tools.f2fs.layout.summary import SUM_FOOTER_SIZE, SummaryFooter, journal_
 from f2tools.f2fs.layout.super import Device as DeviceEntry
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.areas import SEGMENT_COUNT_CKPT
+from f2tools.lazy import dataclass
 from f2tools.mkfs.contents import Contents, packed, u32s
 from f2tools.mkfs.plan import VolumePlan
 from f2tools.mkfs.request import encoded_label

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from f2tools import newfile
@@ -22,6 +22,7 @@ from f2tools.device.media.mounted import in_use
 from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, FEATURES
+from f2tools.lazy import dataclass
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
 from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.populate import (

@@ -12,11 +12,11 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_COMPRESSION, F2FS_FEATURE_EXTRA_ATTR
+from f2tools.lazy import dataclass
 from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size, progress
 

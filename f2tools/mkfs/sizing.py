@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from f2tools.errors import Usage
@@ -19,6 +18,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_QUOTA_INO,
 )
 from f2tools.f2fs.layout.node import InodeExtra
+from f2tools.lazy import dataclass
 from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size
 from f2tools.sizes import parse_size

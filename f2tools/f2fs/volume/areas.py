@@ -6,7 +6,6 @@ included, so that a volume that is formatted and one that is resized look alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from f2tools.f2fs.layout.checkpoint import Checkpoint
@@ -19,6 +18,7 @@ from f2tools.f2fs.layout.constants import (
     U32_MAX,
 )
 from f2tools.f2fs.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE
+from f2tools.lazy import dataclass
 
 F2FS_MAX_SEGMENT = 16 * 1024 * 1024 // 2
 SEGMENT_COUNT_CKPT = 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.lazy import dataclass
 
 Which = Literal["newest", "older"]
 BITMAP_OFFSET = Checkpoint.size

@@ -12,7 +12,6 @@ import os
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import Nat
 from f2tools.f2fs.volume.node import BATCH, NodeReader
 from f2tools.f2fs.volume.xattr import encryption_context
+from f2tools.lazy import dataclass
 
 KEY_BYTES = range(16, 65)
 NAME_MIN_BYTES, NAME_MAX_BYTES = 16, 255  # FSCRYPT_FNAME_MIN_MSG_LEN, F2FS_NAME_LEN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +12,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import addrs_per_block, addrs_per_inode
 from f2tools.f2fs.layout.super import SuperBlock
+from f2tools.lazy import dataclass
 
 SIT_ENTRY_SIZE = 74
 NAT_ENTRY_SIZE = 9

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 from f2tools.f2fs.layout.constants import (
@@ -19,6 +18,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.areas import areas_of, ceil_div
+from f2tools.lazy import dataclass
 
 USUAL_ZONES = ((1, 1), (2, 1), (4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (1, 2), (1, 4), (1, 8), (2, 2))
 MOST_STARTS = 8  # places within a zone that are tried for the start of the volume

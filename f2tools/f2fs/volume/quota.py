@@ -6,7 +6,6 @@ The tree is followed from the root; its references must lie within the file, and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -28,6 +27,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.data import DataReader
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
+from f2tools.lazy import dataclass
 
 _WINDOW_BLOCKS = 64
 

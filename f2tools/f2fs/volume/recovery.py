@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.checkpoint import choose_pack
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.lazy import dataclass
 
 WINDOW = 128  # node blocks read ahead at most; the chain mostly goes on at the next block
 FIRST_WINDOW = 4  # and at first: mostly there is no chain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from f2tools.f2fs.layout.summary import (
 )
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.lazy import dataclass
 
 Rows = NDArray[Any]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from f2tools.device import Device
 from f2tools.device.advice import foreign, what_is_there
@@ -32,6 +31,7 @@ from f2tools.f2fs.layout.hashes import f2fs_crc32
 from f2tools.f2fs.layout.sit import SitEntry
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.lazy import dataclass
 
 CRC_OFFSET = SuperBlock.offset_of("crc")
 PAYLOAD_LIMIT = BLOCKS_PER_SEG - 2 - NR_CURSEG_TYPE  # a pack has a head, a tail and summaries beside it

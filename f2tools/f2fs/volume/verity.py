@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from f2tools.errors import Corrupt, Unsupported, Where
@@ -16,6 +15,7 @@ from f2tools.f2fs.layout.verity import VERITY_ALGORITHMS, VERITY_ALIGN, VerityDe
 from f2tools.f2fs.layout.xattr import XATTR_INDEX_VERITY
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.xattr import xattrs_of
+from f2tools.lazy import dataclass
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.data import DataReader

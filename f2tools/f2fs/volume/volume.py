@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -43,6 +42,7 @@ from f2tools.f2fs.volume.super import (
     unknown_features,
 )
 from f2tools.f2fs.volume.xattr import encryption_context, visible_xattrs
+from f2tools.lazy import dataclass
 from f2tools.text import join
 
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out

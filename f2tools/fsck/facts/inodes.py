@@ -6,7 +6,6 @@ Nothing here reads: what comes in are blocks, what comes out follows from them a
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +39,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.arrays import bytes_before
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
+from f2tools.lazy import dataclass
 
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
