@@ -7,8 +7,6 @@ What a system call would report is an `OSError` with its errno.  What is wrong w
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from f2tools.lazy import dataclass
 
 
@@ -26,16 +24,15 @@ class Where:
 
     def __str__(self) -> str:
         parts: list[str] = []
-        for item in fields(self):
-            value = getattr(self, item.name)
+        for name, value in vars(self).items():
             if value is None:
                 continue
-            if item.name == "area":
+            if name == "area":
                 parts.append(str(value))
-            elif item.name in ("blkaddr", "offset"):
-                parts.append(f"{item.name} {value:#x}")
+            elif name in ("blkaddr", "offset"):
+                parts.append(f"{name} {value:#x}")
             else:
-                parts.append(f"{item.name} {value}")
+                parts.append(f"{name} {value}")
         return ", ".join(parts)
 
 

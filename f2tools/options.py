@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -384,6 +383,8 @@ def undo_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def print_json(value: Any) -> None:
     """Print one JSON document; undecodable name bytes stay lone surrogates, as in `os.fsdecode`."""
+    import json
+
     click.echo(json.dumps(value, indent=1, default=_json_default))
 
 

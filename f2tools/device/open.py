@@ -9,12 +9,15 @@ import os
 import stat
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from f2tools.device.base import Device, Wrapper
 from f2tools.device.media.image import FileDevice, create_image, kind_of, open_source
 from f2tools.device.media.remote import exists, is_url
 from f2tools.errors import Unsupported, Usage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SPARSE_MAGIC = b"\x3a\xff\x26\xed"
 ZST_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -11,7 +11,7 @@ import math
 import os
 import stat
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import BLOCKS_PER_SEG
@@ -19,6 +19,9 @@ from f2tools.lazy import dataclass
 from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.request import DeviceSpec, Options, TooSmall
 from f2tools.options import human_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT_ERASE_BLOCK = 4 << 20  # the allocation unit that SDHC cards and most eMMC declare
 LEAST_GRANULARITY = 1 << 20  # a smaller discard granularity is a page or a sector, not an erase block
@@ -41,6 +44,8 @@ def sysfs_directory(path: str) -> Path | None:
         return None
     if not stat.S_ISBLK(status.st_mode):
         return None
+    from pathlib import Path  # which an image has no use for
+
     directory = Path(f"/sys/dev/block/{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}").resolve()
     return directory if directory.exists() else None
 

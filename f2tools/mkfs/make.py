@@ -6,7 +6,6 @@ An image that is made anew has no name until it is complete, so an interrupted f
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -210,6 +209,8 @@ def _identified(request: MkfsRequest, options: Options, specs: tuple[DeviceSpec,
 
 def _digest(options: Options, specs: tuple[DeviceSpec, ...], epoch: int | None, more: bytes) -> bytes:
     """A number that depends only on the request, not on where the image lies."""
+    import hashlib
+
     sizes = [(spec.size_bytes, spec.sector_size, spec.alias) for spec in specs]
     return hashlib.sha256(repr((options, sizes, epoch)).encode("utf-8", "surrogateescape") + more).digest()[:16]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -205,6 +204,8 @@ def set_times(entries: Iterable[SourceEntry], timestamp: int | None, epoch: int 
 
 def digest_of(entries: Iterable[SourceEntry]) -> bytes:
     """What distinguishes sources, apart from contents."""
+    import hashlib
+
     digest = hashlib.sha256()
     for entry in entries:
         xattrs = sorted(entry.xattrs.items()) if entry.xattrs else ()

@@ -7,11 +7,9 @@ Kept by blocks of 4 KiB.  Where a block is, is one number: nothing (as below), z
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +19,9 @@ from f2tools.device.buffers import Data, byte_view
 from f2tools.device.changes.blockmap import BlockMap, merged, runs_of
 from f2tools.device.changes.overlay_log import DATA, SIZE, OverlayLog
 from f2tools.errors import DeviceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BLOCK = 4096
 BELOW, ZERO, SLOT = 0, 1, 2  # a slot is SLOT + its index
@@ -371,6 +372,8 @@ class _Slots:
             done += got
 
     def _write_file(self, position: int, view: memoryview) -> None:
+        import tempfile  # brings all that compresses archives; few images get so many changes
+
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="f2tools-overlay-")  # noqa: SIM115 (closed by close())

@@ -14,7 +14,6 @@ that was flushed.  Blocks are never overwritten: the overlay writes the file ane
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from array import array
@@ -169,7 +168,9 @@ class OverlayLog:
 def header_of(base: Device) -> bytes:
     """The header fields that identify the image below."""
     head = base.pread(0, min(HEAD_BYTES, base.size_bytes))
-    return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, hashlib.sha256(head).digest(), 0))
+    from hashlib import sha256
+
+    return sealed(HEADER.pack(MAGIC, 1, base.size_bytes, sha256(head).digest(), 0))
 
 
 def _opened(path: str) -> int:

@@ -6,7 +6,6 @@ directory by directory, and links are refused.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -18,13 +17,12 @@ TRIES = 100  # the kernel says EAGAIN when something is renamed while it looks
 _LOOK = os.O_PATH | os.O_CLOEXEC
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 def open_beneath(directory: int, name: str) -> int:
     """A descriptor (O_PATH) of what a name leads to below an open directory; OSError, EXDEV where it leads out."""
-    how = _OpenHow(_LOOK, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    import ctypes  # few images build on others
+
+    # struct open_how: flags, mode, resolve
+    how = (ctypes.c_uint64 * 3)(_LOOK, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     for _ in range(TRIES):

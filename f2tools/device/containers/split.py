@@ -6,14 +6,16 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from f2tools.device.base import Device
 from f2tools.device.buffers import Data, byte_view
 from f2tools.device.containers.beside import beside
 from f2tools.device.media.image import ImageFile, open_image
 from f2tools.errors import DeviceError, Unsupported
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FIRST = re.compile(r"(.*\.)(0*[01])", re.DOTALL)
 

@@ -13,7 +13,7 @@ import stat
 import struct
 import time
 from contextlib import suppress
-from pathlib import Path
+from glob import iglob
 
 MARK_BYTE = (1 << 62) + 0xF2F5
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
@@ -89,20 +89,25 @@ def in_use(path: str) -> str | None:
         return None
     if stat.S_ISBLK(status.st_mode):
         return _block_in_use(path, status.st_rdev)
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+    for backing in iglob("/sys/block/loop*/loop/backing_file"):
         try:
-            held = os.stat(backing.read_text().rstrip("\n"))
+            held = os.stat(_text(backing).rstrip("\n"))
         except OSError:
             continue
         if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
-            return f"it is attached to /dev/{backing.parent.parent.name}; detach it first: losetup -d"
+            return f"it is attached to /dev/{backing.split('/')[3]}; detach it first: losetup -d"
     return None
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()
 
 
 def _block_in_use(path: str, rdev: int) -> str | None:
     number = f"{os.major(rdev)}:{os.minor(rdev)}"
     try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        mounts = _text("/proc/self/mountinfo").splitlines()
     except OSError:
         mounts = []
     for line in mounts:

@@ -8,7 +8,6 @@ the servers' own files); those in a URL are never shown.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -128,7 +127,9 @@ def _state_of(fsspec: Any, url: str) -> str:
     system, path = fsspec.core.url_to_fs(url)
     info = system.info(path)
     said = [str(info.get(name)) for name in ("size", "ETag", "Last-Modified", "Content-MD5", "Digest")]
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+    from hashlib import sha256
+
+    return sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
 def _open(fsspec: Any, url: str, settings: dict[str, Any]) -> tuple[Any, str, Any]:

@@ -8,10 +8,10 @@ scripts/make_unicode_table.py tells which code points those are, and is read whe
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from bisect import bisect_right
 from functools import lru_cache
-from pathlib import Path
 
 from f2tools.f2fs.layout.constants import F2FS_NAME_LEN
 
@@ -75,7 +75,8 @@ def _kind(char: str) -> int:
 @lru_cache(maxsize=1)
 def _table() -> tuple[list[int], list[int], bytes]:
     """First code points, last code points and kinds of the ranges."""
-    data = Path(__file__).with_name("unicode12_1.bin").read_bytes()
+    with open(os.path.join(os.path.dirname(__file__), "unicode12_1.bin"), "rb") as file:
+        data = file.read()
     starts = [int.from_bytes(data[row : row + 3], "little") for row in range(0, len(data), _ROW)]
     ends = [int.from_bytes(data[row + 3 : row + 6], "little") for row in range(0, len(data), _ROW)]
     return starts, ends, data[6::_ROW]

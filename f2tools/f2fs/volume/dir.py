@@ -5,8 +5,6 @@ Names are bytes.  What they contain is not judged here: `/`, NUL or `..` in a na
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -191,10 +189,14 @@ def nokey_name(name: bytes, hash_code: int) -> bytes:
     """
     if name in (b".", b".."):
         return name
+    from base64 import urlsafe_b64encode
+
     shown = hash_code.to_bytes(4, "little") + bytes(4) + name[:149]
     if len(name) > 149:
-        shown += hashlib.sha256(name[149:]).digest()
-    return base64.urlsafe_b64encode(shown).rstrip(b"=")
+        from hashlib import sha256
+
+        shown += sha256(name[149:]).digest()
+    return urlsafe_b64encode(shown).rstrip(b"=")
 
 
 def check_name(name: bytes, where: Where) -> None:

@@ -6,8 +6,6 @@ identifier (version 2) or descriptor (version 1) that is computed from it, so no
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import re
 import struct
@@ -90,15 +88,19 @@ class MasterKey:
     @cached_property
     def descriptor(self) -> bytes:
         """Its descriptor, by which policies of version 1 name it: as given, or by the custom of e4crypt."""
-        return self.said or hashlib.sha512(hashlib.sha512(self.raw).digest()).digest()[:8]
+        from hashlib import sha512
+
+        return self.said or sha512(sha512(self.raw).digest()).digest()[:8]
 
     def derive(self, purpose: int, info: bytes, size: int) -> bytes:
         """HKDF-SHA512 without salt (RFC 5869), as fscrypt_hkdf_expand() in fs/crypto/hkdf.c."""
-        secret = hmac.digest(bytes(64), self.raw, "sha512")
+        from hmac import digest
+
+        secret = digest(bytes(64), self.raw, "sha512")
         head = b"fscrypt\0" + bytes([purpose]) + info
         done = last = b""
         while len(done) < size:
-            last = hmac.digest(secret, last + head + bytes([len(done) // 64 + 1]), "sha512")
+            last = digest(secret, last + head + bytes([len(done) // 64 + 1]), "sha512")
             done += last
         return done[:size]
 

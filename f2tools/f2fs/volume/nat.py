@@ -50,9 +50,11 @@ class Nat:
         """The entries of these nids, shape (n,); the caller keeps them below `len(self)`."""
         wanted = np.asarray(nids, np.int64)
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
-        missing = block[~self._have[block]]
-        if missing.size:
-            self._fetch(np.unique(missing))
+        there = self._have[block]
+        if not there.all():
+            missing = np.zeros_like(self._have)  # np.unique would load masked arrays for this
+            missing[block[~there]] = True
+            self._fetch(np.flatnonzero(missing))
         return self._rows[block, index]
 
     def get(self, nid: int) -> tuple[int, int, int]:

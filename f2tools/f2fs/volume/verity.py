@@ -5,7 +5,6 @@ Both lie in the file itself, beyond i_size; see fs/f2fs/verity.c for the place, 
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -97,15 +96,17 @@ def _parse(raw: bytes, inode: Inode, tree_offset: int) -> Verity:
     plain = bytearray(raw[: VerityDescriptor.size])
     offset = VerityDescriptor.offset_of("sig_size")
     plain[offset : offset + 4] = bytes(4)
+    hasher = _hash(name)
+    hasher.update(plain)
     return Verity(
         ino=inode.ino,
         algorithm=descriptor.hash_algorithm,
         block_size=1 << descriptor.log_blocksize,
         salt=descriptor.salt[: descriptor.salt_size],
-        root_hash=descriptor.root_hash[: hashlib.new(name).digest_size],
+        root_hash=descriptor.root_hash[: hasher.digest_size],
         data_size=descriptor.data_size,
         signature=signature,
-        digest=hashlib.new(name, plain).digest(),
+        digest=hasher.digest(),
         tree_offset=tree_offset,
     )
 
@@ -175,11 +176,17 @@ def tree_levels(verity: Verity, digest_size: int) -> list[tuple[int, int]]:
     return levels[::-1]
 
 
+def _hash(name: str) -> Any:
+    import hashlib  # with OpenSSL, for the few volumes that have such files
+
+    return hashlib.new(name)
+
+
 class _Hasher:
     """The hash of one block, salted as the kernel does: the salt fills up one input block of the hash."""
 
     def __init__(self, verity: Verity) -> None:
-        self._start: Any = hashlib.new(verity.algorithm_name)
+        self._start = _hash(verity.algorithm_name)
         self.size: int = self._start.digest_size
         if verity.salt:
             self._start.update(verity.salt.ljust(self._start.block_size, b"\0"))

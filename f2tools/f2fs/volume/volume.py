@@ -7,8 +7,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +43,9 @@ from f2tools.f2fs.volume.super import (
 from f2tools.f2fs.volume.xattr import encryption_context, visible_xattrs
 from f2tools.lazy import dataclass
 from f2tools.text import join
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 SYMLINKS_FOLLOWED = 40
@@ -190,7 +192,7 @@ class Volume:
     def _orphan_blocks(self) -> int:
         """Blocks of files without a name: a mount gives them back first, a read-only one in memory."""
         try:
-            found = self.nodes.inodes(np.unique(self.orphans()).tolist())
+            found = self.nodes.inodes(sorted(set(self.orphans().tolist())))
         except F2fsError:  # the list is damaged; a mount would fail, but the rest can be read
             return 0
         return sum(inode.i_blocks for inode in found if isinstance(inode, Inode))

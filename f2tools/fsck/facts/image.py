@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +40,9 @@ from f2tools.fsck.derive.derive import (
     of_another_block_size,
 )
 from f2tools.fsck.facts.segments import Segments
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Patch = tuple[int, bytes]  # byte offset, bytes
 SECTOR = 512
