@@ -24,7 +24,8 @@ from f2tools.f2fs.layout.constants import CURSEG_COLD_NODE, CURSEG_HOT_NODE, NR_
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.volume import RESERVED_NODES, Volume
 from f2tools.f2fs.write.gc import POLICIES, SectionCleaner, make_room
-from f2tools.f2fs.write.segment import NoFreeSegment, Policy, SegmentManager
+from f2tools.f2fs.write.policy import Policy
+from f2tools.f2fs.write.segment import NoFreeSegment, SegmentManager
 from f2tools.pictures.svg import Line, Picture
 
 WORKLOADS = ("uniform", "zipf", "hot-cold")

@@ -32,7 +32,8 @@ from f2tools.device.changes.overlay import BLOCK, MEMORY_BYTES, Overlay
 from f2tools.device.changes.undo import UndoLog
 from f2tools.edit.errors import EditFailed
 from f2tools.errors import DeviceError
-from f2tools.f2fs.write.segment import NoFreeSegment, Policy
+from f2tools.f2fs.write.policy import Policy
+from f2tools.f2fs.write.segment import NoFreeSegment
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.options import progress, source_date_epoch
 

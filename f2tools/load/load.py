@@ -23,7 +23,7 @@ from f2tools.f2fs.volume.volume import open_volume
 from f2tools.f2fs.write.bulk.inodes import inode_times, load
 from f2tools.f2fs.write.bulk.plan import compresses
 from f2tools.f2fs.write.inode import CompressOptions
-from f2tools.f2fs.write.segment import Policy
+from f2tools.f2fs.write.policy import Policy
 from f2tools.mkfs.populate import Fill, Filling, filling_of, needed_features, read_source, set_times, without_collector
 from f2tools.options import source_date_epoch
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from f2tools.copyin.source import Tree
     from f2tools.device import Device
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
-    from f2tools.f2fs.write.segment import Policy
+    from f2tools.f2fs.write.policy import Policy
     from f2tools.mkfs.format import Volume
     from f2tools.mkfs.plan import VolumePlan
 
@@ -219,7 +219,7 @@ def digest_of(entries: Iterable[SourceEntry]) -> bytes:
 
 def policy_of(plan: VolumePlan, fill: Fill) -> Policy:
     """How the volume is written; one with the feature ro has two logs."""
-    from f2tools.f2fs.write.segment import Policy
+    from f2tools.f2fs.write.policy import Policy
 
     return Policy(active_logs=2 if plan.read_only else fill.active_logs, adaptive=False)
 

@@ -14,7 +14,7 @@ from f2tools.f2fs.volume.checkpoint import Which
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.quota import Quota, quota_inos
 from f2tools.f2fs.write.node import LiveInode
-from f2tools.f2fs.write.segment import Policy
+from f2tools.f2fs.write.policy import Policy
 
 if TYPE_CHECKING:
     from f2tools.f2fs.write.quota import Quotas

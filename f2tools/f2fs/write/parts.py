@@ -24,7 +24,8 @@ from f2tools.f2fs.write.inode import CompressOptions, InodeMaker
 from f2tools.f2fs.write.live_data import LiveData
 from f2tools.f2fs.write.mapping import Mapper
 from f2tools.f2fs.write.node import LiveInode, NodeManager
-from f2tools.f2fs.write.segment import Policy, SegmentManager
+from f2tools.f2fs.write.policy import Policy
+from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 from f2tools.volumes import StopsAtErrors
 

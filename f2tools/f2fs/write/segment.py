@@ -21,12 +21,6 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import (
-    CURSEG_COLD_DATA,
-    CURSEG_COLD_NODE,
-    CURSEG_HOT_DATA,
-    CURSEG_HOT_NODE,
-    CURSEG_WARM_DATA,
-    CURSEG_WARM_NODE,
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
     LFS,
@@ -42,52 +36,12 @@ from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
+from f2tools.f2fs.write.policy import Policy
 
 Rows = NDArray[Any]
 FEW_SEGMENTS = 8  # from which on their bitmaps are changed together
 SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
 _MASKS = np.array([0x80 >> bit for bit in range(8)], np.uint8)  # most significant bit first
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a volume is written; the defaults are the kernel's for a card of some size."""
-
-    active_logs: int = 6  # 2, 4 or 6
-    adaptive: bool = True  # threaded logging for data when free sections run low
-    min_free_percent: float = 5.0  # of all sections, beside the reserve; at or below it, threaded logging
-    node_ssr: bool = False  # thread nodes too, which the kernel recovers when CP_CRC_RECOVERY is set
-    ipu: str = "fsync"  # overwrite in place: "never", "fsync" (a few blocks before an fsync) or "always"
-    fsync_mode: str = "strict"  # "strict": data is durable before a node that points to it is written; "posix": after
-    victim: str = "greedy"  # which section is cleaned when room runs out: a name in gc.POLICIES
-
-    def __post_init__(self) -> None:
-        if self.active_logs not in (2, 4, 6):
-            raise ValueError(f"active_logs is {self.active_logs}; it must be 2, 4 or 6")
-        if self.ipu not in ("never", "fsync", "always"):
-            raise ValueError(f"ipu is {self.ipu!r}; it must be never, fsync or always")
-        if self.fsync_mode not in ("strict", "posix"):
-            raise ValueError(f"fsync_mode is {self.fsync_mode!r}; it must be strict or posix")
-
-    def data_log(self, directory: bool, cold: bool = False, hot: bool = False) -> int:
-        """The log of a data block by table 1 of the paper; see __get_segment_type() in fs/f2fs/segment.c."""
-        if self.active_logs == 2:
-            return CURSEG_HOT_DATA
-        if self.active_logs == 4:
-            return CURSEG_HOT_DATA if directory else CURSEG_COLD_DATA
-        if cold:
-            return CURSEG_COLD_DATA
-        return CURSEG_HOT_DATA if directory or hot else CURSEG_WARM_DATA
-
-    def node_log(self, direct: bool, directory: bool) -> int:
-        """The log of a node block."""
-        if self.active_logs == 2:
-            return CURSEG_HOT_NODE
-        if self.active_logs == 4:
-            return CURSEG_WARM_NODE if direct and not directory else CURSEG_COLD_NODE
-        if not direct:
-            return CURSEG_COLD_NODE
-        return CURSEG_HOT_NODE if directory else CURSEG_WARM_NODE
 
 
 @dataclass
@@ -597,4 +551,4 @@ def _aged(old: int, valid: int, now: int, count: int) -> int:
     return (old * valid + now * count) // (valid + count) if old else now
 
 
-__all__ = ["LFS", "SSR", "Curseg", "NoFreeSegment", "Policy", "SegmentManager"]
+__all__ = ["LFS", "SSR", "Curseg", "NoFreeSegment", "SegmentManager"]

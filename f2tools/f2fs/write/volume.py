@@ -31,8 +31,8 @@ from f2tools.f2fs.volume.super import must_be_in_place, unknown_features
 from f2tools.f2fs.volume.volume import File
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
+from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovery import recover as roll_forward_on
-from f2tools.f2fs.write.segment import Policy
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.recovery import Recovery

@@ -10,7 +10,7 @@ from f2tools.device import Device
 from f2tools.device.media.zones import ZoneOrder
 from f2tools.f2fs.volume.checkpoint import Which
 from f2tools.f2fs.write.parts import Parts
-from f2tools.f2fs.write.segment import Policy
+from f2tools.f2fs.write.policy import Policy
 
 
 class Zoned(Parts):

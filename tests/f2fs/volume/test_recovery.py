@@ -21,7 +21,7 @@ from f2tools.errors import Corrupt, F2fsError
 from f2tools.f2fs.layout.constants import CP_CRC_RECOVERY_FLAG, F2FS_CASEFOLD_FL, FADVISE_ENCRYPT_BIT
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.recovery import describe, find_fsync_chain
-from f2tools.f2fs.write.segment import Policy
+from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 from tests.f2fs.write.consistency import problems
