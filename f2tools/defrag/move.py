@@ -68,7 +68,7 @@ class Mover:
     def settle(self) -> None:
         """Free what the last checkpoint leaves free: nothing may wait for one."""
         segments = self._volume.segments
-        if segments.held.any() or segments.prefree.any() or self._volume.nodes.dirty:
+        if segments.held.any() or segments.prefree or self._volume.nodes.dirty:
             self.checkpoint()
 
     def checkpoint(self, unmount: bool = False) -> None:

@@ -60,7 +60,7 @@ def numbers_of(volume: WritableVolume) -> dict[str, Any]:
     count = geo.segment_count_main
     full = int((segments.vblocks == per).sum())
     free = segments.free_segment_count
-    prefree = int(segments.prefree.sum())
+    prefree = len(segments.prefree)
     return {
         "utilisation_percent": round(100 * space.valid_blocks / max(1, space.user_blocks), 1),
         "blocks": {"user": space.user_blocks, "valid": space.valid_blocks, "free": space.free_blocks},

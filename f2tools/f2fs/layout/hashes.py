@@ -26,6 +26,7 @@ _U64 = 0xFFFFFFFFFFFFFFFF
 _CHUNK = 16  # bytes of a name that one TEA round takes
 _TEA_DELTA = 0x9E3779B9
 _TEA_ROUNDS = 16
+_TEA_TOTALS = tuple(_TEA_DELTA * count & 0xFFFFFFFF for count in range(1, _TEA_ROUNDS + 1))
 _TEA_SEED = (0x67452301, 0xEFCDAB89)
 
 
@@ -73,11 +74,10 @@ def _words(piece: bytes, left: int) -> tuple[int, int, int, int]:
 
 def _tea(first: int, second: int, key: tuple[int, int, int, int]) -> tuple[int, int]:
     a, b, c, d = key
-    x, y, total = first, second, 0
-    for _ in range(_TEA_ROUNDS):
-        total = total + _TEA_DELTA & U32_MAX
-        x = x + ((y << 4) + a ^ y + total ^ (y >> 5) + b) & U32_MAX
-        y = y + ((x << 4) + c ^ x + total ^ (x >> 5) + d) & U32_MAX
+    x, y, mask = first, second, U32_MAX
+    for total in _TEA_TOTALS:
+        x = x + ((y << 4) + a ^ y + total ^ (y >> 5) + b) & mask
+        y = y + ((x << 4) + c ^ x + total ^ (x >> 5) + d) & mask
     return first + x & U32_MAX, second + y & U32_MAX
 
 

@@ -122,7 +122,7 @@ class LiveNat(Nat):
     def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: Rows) -> None:
         super().__init__(device, geo, pack, journal)
         self._bitmap = pack.nat_bitmap.copy()
-        self._dirty = np.zeros(geo.max_nid, np.bool_)
+        self._dirty: set[int] = set()
         self._free: deque[int] = deque()  # free nids, rising
         self._cooling: set[int] = set()  # given back since the last checkpoint
         self._fresh: set[int] = set()  # handed out since then
@@ -172,13 +172,13 @@ class LiveNat(Nat):
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
         self._rows["ino"][block, index] = inos
         self._rows["block_addr"][block, index] = blkaddrs
-        self._dirty[wanted] = True
+        self._dirty.update(wanted.tolist())
 
     def set_one(self, nid: int, ino: int, blkaddr: int) -> None:
         """As `set`, of one node."""
         version = self.get(nid)[0]
         self._rows[divmod(nid, self._geo.nat_entries_per_block)] = (version, ino, blkaddr)
-        self._dirty[nid] = True
+        self._dirty.add(nid)
 
     def release(self, nids: NDArray[Any] | Sequence[int]) -> None:
         """Forget nodes that are gone; their version goes up, which makes summaries that name them stale."""
@@ -188,26 +188,25 @@ class LiveNat(Nat):
         self._rows["version"][block, index] += 1
         self._rows["ino"][block, index] = 0
         self._rows["block_addr"][block, index] = NULL_ADDR
-        self._dirty[wanted] = True
+        self._dirty.update(wanted.tolist())
         self._cooling.update(wanted.tolist())
 
     def changes(self) -> NDArray[np.int64]:
         """The nids whose entries are not in the tables on the disk: changed ones, and those in the journal."""
         journaled = self._journal["nid"].astype(np.int64)
         self.lookup(journaled)
-        self._dirty[journaled] = True
-        return np.flatnonzero(self._dirty)
+        self._dirty.update(journaled.tolist())
+        return np.array(sorted(self._dirty), np.int64)
 
     def flush(self, into_journal: NDArray[np.int64], into_blocks: NDArray[np.int64]) -> Rows:
         """Write the NAT blocks of nids `into_blocks` to their other copies; the journal with the others, by nid."""
         per = self._geo.nat_entries_per_block
         numbers = np.unique(into_blocks // per)
+        self.blkaddrs[numbers] += np.where(self._bitmap[numbers], -self._geo.blocks_per_seg, self._geo.blocks_per_seg)
         self._bitmap[numbers] ^= True
-        fresh = live_blkaddrs(self._geo, self._bitmap)
         for start in range(0, numbers.size, FLUSH_BLOCKS):
             some = numbers[start : start + FLUSH_BLOCKS]
-            self._device.write_blocks(fresh[some], self._blocks[some], self._geo.block_size)
-        self.blkaddrs = fresh
+            self._device.write_blocks(self.blkaddrs[some], self._blocks[some], self._geo.block_size)
         journal = np.zeros(into_journal.size, NatJournalEntry.dtype)
         journal["nid"] = into_journal
         journal["ne"] = self.lookup(into_journal)
@@ -216,7 +215,7 @@ class LiveNat(Nat):
 
     def committed(self) -> None:
         """Note that a checkpoint holds all changes."""
-        self._dirty[:] = False
+        self._dirty.clear()
         self._cooling.clear()
         self._fresh.clear()
         self._scanned = 0

@@ -71,7 +71,10 @@ class Sit:
         return np.flatnonzero(self.vblocks == 0)
 
 
-def live_blkaddrs(geo: Geometry, bitmap: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Where the live copy of each SIT block lies; see current_sit_addr() in fs/f2fs/segment.h."""
+def live_blkaddrs(
+    geo: Geometry, bitmap: NDArray[np.bool_], numbers: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Where the live copy of each SIT block lies, or of those with these numbers; see current_sit_addr()."""
     other = np.int64(geo.segment_count_sit // 2 * geo.blocks_per_seg)
-    return geo.sit_blkaddr + np.arange(geo.sit_blocks, dtype=np.int64) + bitmap * other
+    chosen = np.arange(geo.sit_blocks, dtype=np.int64) if numbers is None else numbers
+    return geo.sit_blkaddr + chosen + bitmap[chosen] * other

@@ -140,14 +140,12 @@ class Committer:
 
     def _flush_sit(self) -> bytes:
         geo = self._geo
-        self._segments.dirty_sit[self._sit.journal] = True
-        changed = np.flatnonzero(self._segments.dirty_sit)
+        changed = np.array(sorted(self._segments.dirty_sit.union(self._sit.journal.tolist())), np.int64)
         per = geo.sit_entries_per_block
         room = sit_journal_entries(geo.sum_block_size) if self.sit_journal else 0
         chosen = _fewest_first(changed // per, room)
         numbers = np.unique(changed[~chosen] // per)
         self._sit.bitmap[numbers] ^= True
-        blkaddrs = live_blkaddrs(geo, self._sit.bitmap)
         layout = SitBlock.at(geo.block_size)
         for start in range(0, numbers.size, FLUSH_BLOCKS):
             some = numbers[start : start + FLUSH_BLOCKS]
@@ -156,7 +154,7 @@ class Committer:
             for row, number in zip(rows, some.tolist(), strict=True):
                 segnos = np.arange(number * per, min((number + 1) * per, geo.segment_count_main), dtype=np.int64)
                 row[: segnos.size] = self._sit_entries(segnos)
-            self._device.write_blocks(blkaddrs[some], blocks, geo.block_size)
+            self._device.write_blocks(live_blkaddrs(geo, self._sit.bitmap, some), blocks, geo.block_size)
         self._sit.journal = changed[chosen]
         entries = np.zeros(self._sit.journal.size, SitJournalEntry.dtype)
         entries["segno"] = self._sit.journal
@@ -309,6 +307,8 @@ def _fewest_first(blocks: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
 
     blocks: the table block of each entry, rising.
     """
+    if blocks.size <= room:
+        return np.ones(blocks.size, np.bool_)
     chosen = np.zeros(blocks.size, np.bool_)
     _, starts, counts = np.unique(blocks, return_index=True, return_counts=True)
     for which in np.argsort(counts, kind="stable").tolist():

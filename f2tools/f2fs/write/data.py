@@ -38,6 +38,7 @@ from f2tools.f2fs.write.segment import SegmentManager
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02, 0x08
 FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
 DIRECT_BLOCKS = 32  # runs of this length don't wait in pages
+FEW_BLOCKS = 8  # up to so many are placed one by one: arrays cost more than they save
 MIN_FSYNC_BLOCKS = 8  # up to so many pages go to their old place before an fsync; see min_fsync_blocks
 MOVED_BLOCKS = 2048  # moved at a time by collapse and insert
 
@@ -147,13 +148,15 @@ class FileData:
         mine = self.pages.get(inode.ino)
         if not mine:
             return
-        fofs = np.array(sorted(mine), np.int64)
-        if inode.cluster_size > 1:
-            fofs = self._write_clusters(inode, fofs, mine)
-        step = MOVED_BLOCKS
-        for at in range(0, fofs.size, step):
-            some = fofs[at : at + step]
-            self._place(inode, some, np.stack([mine[f] for f in some.tolist()]), in_place)
+        if len(mine) <= FEW_BLOCKS and inode.cluster_size == 1:
+            self._place_few(inode, mine, in_place)
+        else:
+            fofs = np.array(sorted(mine), np.int64)
+            if inode.cluster_size > 1:
+                fofs = self._write_clusters(inode, fofs, mine)
+            for at in range(0, fofs.size, MOVED_BLOCKS):
+                some = fofs[at : at + MOVED_BLOCKS]
+                self._place(inode, some, np.stack([mine[f] for f in some.tolist()]), in_place)
         self.page_count -= len(mine)
         del self.pages[inode.ino]
 
@@ -176,6 +179,31 @@ class FileData:
         self._device.write_blocks(blkaddrs, rows, self.geo.block_size)
         self._mapper.put(inode, fofs, blkaddrs)
         self._segments.invalidate(old[written])
+
+    def _place_few(self, inode: LiveInode, pages: dict[int, NDArray[np.uint8]], in_place: bool) -> None:
+        """As `_place`, of a few file blocks and their content."""
+        mapper, segments, size = self._mapper, self._segments, self.geo.block_size
+        overwrites = self._overwrites(inode, in_place)
+        places: list[int] = []
+        moved: list[tuple[int, int, int]] = []
+        numbers = sorted(pages)
+        for fofs in numbers:
+            old = mapper.get_one(inode, fofs)
+            if overwrites and self.geo.in_main(old):
+                segments.written_blocks += 1
+                places.append(old)
+                continue
+            blkaddr = segments.allocate_one(self.log_of(inode), mapper.owner_of(inode, fofs))
+            places.append(blkaddr)
+            moved.append((fofs, old, blkaddr))
+        if len(places) == 1:
+            self._device.pwrite(places[0] * size, pages[numbers[0]])
+        else:
+            self._device.write_blocks(np.array(places), np.stack([pages[fofs] for fofs in numbers]), size)
+        for fofs, old, blkaddr in moved:
+            mapper.put_one(inode, fofs, blkaddr)
+            if self.geo.in_main(old):
+                segments.invalidate_one(old)
 
     def _overwrites(self, inode: LiveInode, in_place: bool) -> bool:
         """Whether blocks stay where they are; directories and compressed files never do, zones can't."""
@@ -279,10 +307,12 @@ class FileData:
             return
         size = self.geo.block_size
         first, last = offset // size, (end - 1) // size
-        self.convert_inline(inode, np.arange(first, last + 1))
+        if inode.has_inline_data:
+            self.convert_inline(inode, np.arange(first, last + 1))
         if inode.cluster_size > 1:
             self._load_clusters(inode, first, last)
-        self._mapper.reserve(inode, np.arange(first, last + 1))
+        if inode.cluster_size > 1 or last - first >= FEW_BLOCKS or not self._has_all(inode, first, last):
+            self._mapper.reserve(inode, np.arange(first, last + 1))
         old_size = inode.i_size
         if end > old_size:
             inode.set(i_size=end)
@@ -300,6 +330,11 @@ class FileData:
             self._into_pages(inode, offset + at + full * size, data[at + full * size :], old_size)
         else:
             self._into_pages(inode, offset, data, old_size)
+
+    def _has_all(self, inode: LiveInode, first: int, last: int) -> bool:
+        """Whether each of file blocks [first, last] has a block, or one that is reserved."""
+        mine, get = self.pages.get(inode.ino, {}), self._mapper.get_one
+        return all(fofs in mine or get(inode, fofs) != NULL_ADDR for fofs in range(first, last + 1))
 
     def overwrite(self, inode: LiveInode, fofs: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
         """Write the content of `block` to file blocks below the end, in any order, as `write` of each in turn."""

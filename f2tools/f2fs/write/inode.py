@@ -35,7 +35,7 @@ from f2tools.f2fs.layout.file_type import device_words
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.f2fs.write.node import LiveInode, NodeManager
+from f2tools.f2fs.write.node import LiveInode, NodeManager, fill_inode
 from f2tools.f2fs.write.space import Space
 
 INHERITED_FLAGS = (
@@ -86,7 +86,6 @@ class InodeMaker:
         self._space.require(1, 1)
         ino = self._nodes.nat.take()[0]
         block = self._nodes.new_block(ino, ino, 0, is_dir)
-        inode = self._nodes.live(ino)
         seconds, nsec = divmod(now, 1_000_000_000)
         seconds %= 1 << 64
         inline = F2FS_INLINE_XATTR | (F2FS_INLINE_DENTRY if is_dir else 0)
@@ -96,12 +95,14 @@ class InodeMaker:
         if self.geo.feature & F2FS_FEATURE_EXTRA_ATTR:
             inline |= F2FS_EXTRA_ATTR
             block[INODE_ADDR_OFFSET] = InodeExtra.size
-        inode.set(
+        fill_inode(
+            block,
             i_mode=mode, i_uid=uid, i_gid=gid, i_links=2 if is_dir else 1, i_blocks=1, i_inline=inline, i_flags=flags,
             i_atime=seconds, i_ctime=seconds, i_mtime=seconds, i_atime_nsec=nsec, i_ctime_nsec=nsec, i_mtime_nsec=nsec,
             i_generation=generation, i_current_depth=1 if is_dir else 0, i_pino=directory.ino, i_name=name,
             i_namelen=len(name), i_advise=self.advice(name) if is_file else 0,
         )  # fmt: skip
+        inode = self._nodes.live(ino)
         if inline & F2FS_EXTRA_ATTR:
             self._set_extra(inode, seconds, nsec, projid)
         if compressed or (is_dir and flags & F2FS_COMPR_FL and "i_compress_flag" in inode.extra):
@@ -123,7 +124,6 @@ class InodeMaker:
 
     def _set_extra(self, inode: LiveInode, seconds: int, nsec: int, projid: int) -> None:
         feature = self.geo.feature
-        inode.forget_derived()
         if feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
             inode.set(i_inline_xattr_size=DEFAULT_INLINE_XATTR_ADDRS)
         if feature & F2FS_FEATURE_PRJQUOTA:
@@ -154,15 +154,15 @@ class InodeMaker:
         self._nodes.touch(inode)
 
 
-def extensions(sb: SuperBlock) -> tuple[frozenset[bytes], frozenset[bytes]]:
+def extensions(sb: SuperBlock) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     """(extensions of cold data, of hot data) that a superblock lists, in lower case."""
     raw = bytes(sb.extension_list)
     names = [raw[at : at + 8].split(b"\0")[0].lower() for at in range(0, len(raw), 8)]
     cold = sb.extension_count
-    return frozenset(names[:cold]) - {b""}, frozenset(names[cold : cold + sb.hot_ext_count]) - {b""}
+    return tuple(filter(None, names[:cold])), tuple(filter(None, names[cold : cold + sb.hot_ext_count]))
 
 
-def has_extension(name: bytes, wanted: frozenset[bytes]) -> bool:
+def has_extension(name: bytes, wanted: tuple[bytes, ...]) -> bool:
     """Whether what stands behind some dot of a file name begins with one of these; `*` is any name.
 
     So `jp` is for .jpg and .jpeg.  Letter case does not count; see is_extension_exist() in fs/f2fs/namei.c.  `wanted`
@@ -170,6 +170,7 @@ def has_extension(name: bytes, wanted: frozenset[bytes]) -> bool:
     """
     if b"*" in wanted:
         return True
-    begins = tuple(wanted)
+    if b"." not in name:
+        return False
     parts = name.lower()[1:].split(b".")  # a name that begins with a dot has no extension there
-    return any(part.startswith(begins) for part in parts[1:])
+    return any(part.startswith(wanted) for part in parts[1:])

@@ -147,19 +147,37 @@ class Mapper:
 
     def get_one(self, inode: LiveInode, fofs: int) -> int:
         """The address of one file block."""
+        node = self._node_of(inode, fofs)
+        return 0 if node is None else int(node.addrs[fofs - node.first])
+
+    def _node_of(self, inode: LiveInode, fofs: int) -> Node | None:
+        """The node that holds the address of one file block, if it is there."""
         if fofs < inode.addrs_per_inode:
-            return int(inode.addrs[fofs])
+            return Node(inode.ino, inode.addrs, 0)
         number = (fofs - inode.addrs_per_inode) // inode.addrs_per_block
         found = self._found.get((inode.ino, number))
         if found is None or self._nodes.held(found[0].nid) is not found[1]:
             node = self.node(inode, number)
             if node is None:
-                return 0
+                return None
             if len(self._found) >= FOUND_HELD:
                 self._found.clear()
             found = self._found[inode.ino, number] = node, self._nodes.block(node.nid, inode.ino)
-        node = found[0]
-        return int(node.addrs[fofs - node.first])
+        return found[0]
+
+    def owner_of(self, inode: LiveInode, fofs: int) -> tuple[int, int, int]:
+        """(nid, version, ofs_in_node) of one file block, whose node is there."""
+        node = self._node_of(inode, fofs)
+        assert node is not None
+        return node.nid, self._nodes.nat.get(node.nid)[0], fofs - node.first
+
+    def put_one(self, inode: LiveInode, fofs: int, addr: int) -> None:
+        """Set the address of one file block, whose node is there."""
+        node = self._node_of(inode, fofs)
+        assert node is not None
+        node.addrs[fofs - node.first] = addr
+        self._nodes.mark_dirty(node.nid, inode.ino)
+        inode.forget_extent()
 
     def owners(self, inode: LiveInode, fofs: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Fill summaries (Summary.dtype) for these file blocks, which rise and whose nodes are there."""
@@ -217,8 +235,8 @@ class Mapper:
         freed = 0
         for node, low, high in self.nodes_within(inode, start, stop):
             part = node.addrs[low:high]
-            freed += self._drop(inode, part)
             if part.any():
+                freed += self._drop(inode, part)
                 part[:] = NULL_ADDR
                 self._nodes.mark_dirty(node.nid, inode.ino)
         if freed:
@@ -231,7 +249,7 @@ class Mapper:
 
         For a compressed file the addresses begin with a cluster.
         """
-        wide = addrs.astype(np.int64)
+        wide = (addrs if inode.compressed else addrs[np.flatnonzero(addrs)]).astype(np.int64)
         valid = self.geo.in_main(wide)
         self._segments.invalidate(wide[valid])
         count = int(np.count_nonzero(wide != NULL_ADDR))
@@ -291,6 +309,8 @@ class Mapper:
 
     def truncate(self, inode: LiveInode, start: int) -> int:
         """Give back everything from file block `start` on, including nodes that are no longer needed."""
+        if inode.maps_alone:
+            return self.release(inode, start, inode.addrs_per_inode)
         freed = self.release(inode, start, self.max_blocks(inode) + inode.addrs_per_inode)
         own, per = inode.addrs_per_inode, inode.addrs_per_block
         keep = 0 if start <= own else -(-(start - own) // per)

@@ -39,6 +39,7 @@ from f2tools.f2fs.volume.node import BATCH, NodeReader
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 
+FEW_NODES = 8  # up to so many are written one by one: arrays cost more than they save
 CLEAN_NODES_HELD = 16384  # clean blocks beyond this number are dropped between operations
 _FOOTER = Struct("<IIIQI")
 _FORMATS = {1: "B", 2: "<H", 4: "<I", 8: "<Q"}
@@ -55,6 +56,10 @@ def _places(layout: Any, base: int) -> dict[str, tuple[Struct, int]]:
 
 _HEAD = _places(InodeLayout, 0)
 _EXTRA = _places(InodeExtra, INODE_ADDR_OFFSET)
+_FIXED, _FIXED_NAMES = InodeLayout.unpacker(until="i_addr")
+_NOTHING = dict(zip(_FIXED_NAMES, _FIXED.unpack(bytes(_FIXED.size)), strict=True))
+_TWO_TIMES, _TWO_NSECS = Struct("<QQ"), Struct("<II")  # i_ctime and i_mtime stand side by side
+_CTIME, _CTIME_NSEC = InodeLayout.offset_of("i_ctime"), InodeLayout.offset_of("i_ctime_nsec")
 _NAME_OFFSET = InodeLayout.offset_of("i_name")
 _NAME_SIZE = next(item.size for item in InodeLayout.fields if item.name == "i_name")
 _EXT_OFFSET = InodeLayout.offset_of("i_ext")
@@ -93,6 +98,17 @@ class LiveInode(Inode):
         if derived:
             self.forget_derived()
 
+    def stamp(self, ns: int, modified: bool) -> None:
+        """Set the ctime, and with `modified` the mtime, to this time."""
+        seconds, nsec = divmod(ns, 1_000_000_000)
+        seconds %= 1 << 64
+        mine = self.__dict__
+        mine["i_ctime"], mine["i_ctime_nsec"] = seconds, nsec
+        if modified:
+            mine["i_mtime"], mine["i_mtime_nsec"] = seconds, nsec
+        _TWO_TIMES.pack_into(self._buffer, _CTIME, seconds, mine["i_mtime"])
+        _TWO_NSECS.pack_into(self._buffer, _CTIME_NSEC, nsec, mine["i_mtime_nsec"])
+
     def forget_derived(self) -> None:
         """Compute again what follows from fields."""
         mine = self.__dict__
@@ -109,6 +125,11 @@ class LiveInode(Inode):
             self.block[_EXT_OFFSET : _EXT_OFFSET + 12].view("<u4")[:] = (fofs, blkaddr, count)
             vars(self)["i_ext"] = self.block[_EXT_OFFSET : _EXT_OFFSET + 12].tobytes()
             vars(self).pop("cached_extent", None)
+
+
+def fill_inode(block: NDArray[np.uint8], **values: Any) -> None:
+    """Write the fields before i_addr into the block of a new inode; those that are not given are zero."""
+    _FIXED.pack_into(block, 0, *{**_NOTHING, **values}.values())  # type: ignore[arg-type]
 
 
 class NodeManager(NodeReader):
@@ -135,6 +156,7 @@ class NodeManager(NodeReader):
         self._inodes: dict[int, LiveInode] = {}
         self.dirty: dict[int, int] = {}  # nid -> ino, in the order in which they were first changed
         self.lost_nodes: set[int] = set()  # inos whose files lost written nodes since the last checkpoint
+        self.unmarked: set[int] = set()  # inodes with nodes in the log that no fsync mark came after
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -277,7 +299,10 @@ class NodeManager(NodeReader):
 
     def _forget(self, nids: Sequence[int]) -> bool:
         """Nodes are gone; whether any of them was ever written."""
-        addrs = self.nat.lookup(nids)["block_addr"].astype(np.int64)
+        if len(nids) <= FEW_NODES:
+            addrs = np.array([self.nat.get(nid)[2] for nid in nids], np.int64)
+        else:
+            addrs = self.nat.lookup(nids)["block_addr"].astype(np.int64)
         written = addrs[self.geo.in_main(addrs)]
         self._segments.invalidate(written)
         self.nat.release(nids)
@@ -289,7 +314,7 @@ class NodeManager(NodeReader):
     # -- writing --------------------------------------------------------------------------------------------------
 
     def write(self, nids: Iterable[int], fsync: int | None = None, dentry: bool = False) -> None:
-        """Write these changed nodes, log by log.
+        """Write these changed nodes, log by log; to recovery they are nothing without a mark after them.
 
         With `fsync`, all of them are that inode's direct nodes, its own block the last: that one gets the fsync mark,
         and with `dentry` the one that asks recovery to add its name.
@@ -297,6 +322,8 @@ class NodeManager(NodeReader):
         logs: dict[int, list[int]] = {}
         for nid in nids:
             logs.setdefault(self.log_of(nid), []).append(nid)
+            self.unmarked.add(self.dirty.get(nid, nid))
+        self.unmarked.discard(fsync or 0)
         for kind in sorted(logs, reverse=True):  # cold, warm, hot: indirect nodes first
             chosen = logs[kind]
             for start in range(0, len(chosen), BATCH):
@@ -305,6 +332,9 @@ class NodeManager(NodeReader):
                 self._write_some(kind, some, mark, dentry)
 
     def _write_some(self, kind: int, nids: list[int], mark: bool, dentry: bool) -> None:
+        if len(nids) <= FEW_NODES:
+            self._write_few(kind, nids, mark, dentry)
+            return
         blocks = np.stack([self._blocks[nid] for nid in nids])
         wanted = np.array(nids, np.int64)
         footers = footers_in(blocks)
@@ -315,6 +345,34 @@ class NodeManager(NodeReader):
         self.write_blocks(kind, wanted, blocks)
         self._segments.invalidate(old[self.geo.in_main(old)])
         for nid in nids:
+            self.dirty.pop(nid, None)
+
+    def _write_few(self, kind: int, nids: list[int], mark: bool, dentry: bool) -> None:
+        """As `_write_some`; the footers are made in the cached blocks."""
+        segments, size, cp_ver = self._segments, self.geo.block_size, self._cp_ver()
+        blocks = [self._blocks[nid] for nid in nids]
+        blkaddrs = [segments.allocate_one(kind, (nid, 0, 0)) for nid in nids]
+        following = [*blkaddrs[1:], segments.next_blkaddr(kind)]
+        inos: list[int] = []
+        for nid, block, next_blkaddr in zip(nids, blocks, following, strict=True):
+            buffer: Any = block
+            _, ino, flag, _, _ = _FOOTER.unpack_from(buffer, size - NodeFooter.size)
+            flag &= ~(1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT)
+            if mark and nid == nids[-1]:
+                flag |= 1 << FSYNC_BIT_SHIFT | (1 << DENT_BIT_SHIFT if dentry else 0)
+            _FOOTER.pack_into(buffer, size - NodeFooter.size, nid, ino, flag, cp_ver, next_blkaddr)
+            if ino == nid and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
+                seal_inode(self._uuid, block)
+            inos.append(ino)
+        if len(blocks) == 1:
+            self._device.pwrite(blkaddrs[0] * size, blocks[0])
+        else:
+            self._device.write_blocks(np.array(blkaddrs), np.stack(blocks), size)
+        for nid, ino, blkaddr in zip(nids, inos, blkaddrs, strict=True):
+            old = self.nat.get(nid)[2]
+            self.nat.set_one(nid, ino, blkaddr)
+            if self.geo.in_main(old):
+                segments.invalidate_one(old)
             self.dirty.pop(nid, None)
 
     def write_blocks(self, kind: int, nids: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -377,4 +435,4 @@ def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:
     block[_CHECKSUM_OFFSET : _CHECKSUM_OFFSET + 4].view("<u4")[0] = crc
 
 
-__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "seal_inode"]
+__all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "fill_inode", "seal_inode"]

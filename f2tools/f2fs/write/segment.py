@@ -39,6 +39,7 @@ from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.write.policy import Policy
 
 Rows = NDArray[Any]
+FEW_BLOCKS = 8  # up to so many are marked one by one: arrays cost more than they save
 FEW_SEGMENTS = 8  # from which on their bitmaps are changed together
 SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
 _MASKS = np.array([0x80 >> bit for bit in range(8)], np.uint8)  # most significant bit first
@@ -95,15 +96,16 @@ class SegmentManager:
             self.valid_map[used] = sit.valid_map(used)
         self._before: dict[int, NDArray[np.uint8]] = {}  # bitmaps as in the last checkpoint, of segments changed since
         self.held = np.zeros(count, np.int32)  # invalid now, but valid in the last checkpoint
-        self.dirty_sit = np.zeros(count, np.bool_)
+        self.dirty_sit: set[int] = set()  # segments whose SIT entries have changed since the last checkpoint
         self.in_use = self.vblocks > 0
-        self.prefree = np.zeros(count, np.bool_)
+        self.prefree: set[int] = set()
         self.written_blocks = 0  # of the main area, since the volume was opened
         self.threaded_blocks = 0  # of those, the blocks that went into holes
         self.written_by_log = [0] * NR_CURSEG_TYPE  # of those, what the logs took; the rest was overwritten in place
         self.cursegs = [self._reopened(kind, pack) for kind in range(NR_CURSEG_TYPE)]
         for curseg in self.cursegs:
             self.in_use[curseg.segno] = True
+        self._segments_in_use = int(np.count_nonzero(self.in_use))
         self._open = {curseg.segno for curseg in self.cursegs}
         sections = count // geo.segs_per_sec
         self._used_in_section = (
@@ -157,16 +159,15 @@ class SegmentManager:
     @property
     def free_segment_count(self) -> int:
         """Segments without a valid block that no log has open, as the checkpoint counts them."""
-        return int(self.geo.segment_count_main - np.count_nonzero(self.in_use & ~self.prefree))
+        return self.geo.segment_count_main - self._segments_in_use + len(self.prefree)
 
     @property
     def prefree_sections(self) -> int:
         """Sections that the next checkpoint makes free."""
-        if not self.prefree.any():
+        if not self.prefree:
             return 0
-        per = self.geo.segs_per_sec
-        segs = self.sections * per
-        waiting = self.prefree[:segs].reshape(-1, per).sum(axis=1, dtype=np.int32)
+        secnos = self.geo.secno(np.array(list(self.prefree), np.int64))
+        waiting = np.bincount(secnos[secnos < self.sections], minlength=self.sections)
         return int(((waiting > 0) & (waiting == self._used_in_section) & ~self._barred).sum())
 
     @property
@@ -231,6 +232,29 @@ class SegmentManager:
         self.written_by_log[kind] += owners.size
         return blkaddrs
 
+    def allocate_one(self, kind: int, owner: tuple[int, int, int]) -> int:
+        """As `allocate`, of one block; its owner is (nid, version, ofs_in_node)."""
+        curseg = self.cursegs[kind]
+        if curseg.next_blkoff >= self.geo.blocks_per_seg:
+            self._open_next(curseg)
+        segno = curseg.segno
+        if curseg.holes is None:
+            offset = curseg.next_blkoff
+            curseg.next_blkoff += 1
+        else:
+            offset = int(self._take(curseg, 1)[0])
+            self.threaded_blocks += 1
+        curseg.entries[offset] = owner
+        self._remember(segno)
+        self.valid_map[segno, offset >> 3] |= 0x80 >> (offset & 7)
+        self._changed(segno, 1)
+        self.vblocks[segno] += 1
+        if curseg.next_blkoff >= self.geo.blocks_per_seg:
+            self._open_next(curseg)
+        self.written_blocks += 1
+        self.written_by_log[kind] += 1
+        return self.geo.start_block(segno) + offset
+
     def _take(self, curseg: Curseg, wanted: int) -> NDArray[np.int64]:
         """Offsets of up to `wanted` blocks of the open segment; moves next_blkoff on."""
         per_seg = self.geo.blocks_per_seg
@@ -245,20 +269,26 @@ class SegmentManager:
     def _mark_valid(self, segno: int, offsets: NDArray[np.int64]) -> None:
         self._remember(segno)
         row = self.valid_map[segno]
-        if offsets.size == 1:
-            offset = int(offsets[0])
-            row[offset >> 3] |= 0x80 >> (offset & 7)
-        else:
-            bits = np.unpackbits(row)
-            bits[offsets] = 1
-            row[:] = np.packbits(bits)
-        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), offsets.size)
+        bits = np.unpackbits(row)
+        bits[offsets] = 1
+        row[:] = np.packbits(bits)
+        self._changed(segno, offsets.size)
         self.vblocks[segno] += offsets.size
-        self.dirty_sit[segno] = True
+
+    def _changed(self, segno: int, count: int) -> None:
+        """So many blocks of a segment are about to become valid, or invalid."""
+        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), count)
+        self.dirty_sit.add(segno)
+
+    def _emptied(self, segno: int) -> None:
+        if self.vblocks[segno] == 0 and segno not in self._open:
+            self.prefree.add(segno)
 
     def invalidate(self, blkaddrs: NDArray[Any]) -> None:
         """Mark blocks of the main area as no longer valid; Corrupt where one is named twice, or was free."""
-        if not blkaddrs.size:
+        if blkaddrs.size <= FEW_BLOCKS and len(few := set(blkaddrs.tolist())) == blkaddrs.size:
+            for blkaddr in few:
+                self.invalidate_one(blkaddr)
             return
         blkaddrs = np.sort(np.asarray(blkaddrs, np.int64))
         segnos = self.geo.segno(blkaddrs)
@@ -275,6 +305,22 @@ class SegmentManager:
         for segno, offsets in zip(segnos[starts].tolist(), np.split(blkaddrs, cuts), strict=True):
             self._mark_invalid(segno, offsets - self.geo.start_block(segno))
 
+    def invalidate_one(self, blkaddr: int) -> None:
+        """As `invalidate`, of one block."""
+        segno = self.geo.segno(blkaddr)
+        offset = blkaddr - self.geo.start_block(segno)
+        at, mask = offset >> 3, 0x80 >> (offset & 7)
+        self._remember(segno)
+        bits = int(self.valid_map[segno, at])
+        if not bits & mask:
+            _not_valid(self.geo, segno, offset)
+        self.valid_map[segno, at] = bits ^ mask
+        self._changed(segno, 1)
+        self.vblocks[segno] -= 1
+        if int(self._before[segno][at]) & mask:
+            self.held[segno] += 1
+        self._emptied(segno)
+
     def _mark_invalid(self, segno: int, offsets: NDArray[np.int64]) -> None:
         self._remember(segno)
         row = self.valid_map[segno]
@@ -283,12 +329,10 @@ class SegmentManager:
             _not_valid(self.geo, segno, int(offsets[np.flatnonzero(bits[offsets] == 0)[0]]))
         bits[offsets] = 0
         row[:] = np.packbits(bits)
-        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), offsets.size)
+        self._changed(segno, offsets.size)
         self.vblocks[segno] -= offsets.size
         self.held[segno] += int(np.unpackbits(self._before[segno])[offsets].sum())
-        self.dirty_sit[segno] = True
-        if self.vblocks[segno] == 0 and segno not in self._open:
-            self.prefree[segno] = True
+        self._emptied(segno)
 
     def _mark_many_invalid(
         self, segnos: NDArray[np.int64], offsets: NDArray[np.int64], starts: NDArray[np.int64]
@@ -310,10 +354,9 @@ class SegmentManager:
         now, old, valid = self.now(), self.mtime[changed].tolist(), self.vblocks[changed].tolist()
         self.mtime[changed] = [_aged(*each[:2], now, each[2]) for each in zip(old, valid, counts.tolist(), strict=True)]
         self.vblocks[changed] -= counts.astype(self.vblocks.dtype)
-        self.dirty_sit[changed] = True
+        self.dirty_sit.update(changed.tolist())
         for segno in changed[self.vblocks[changed] == 0].tolist():
-            if segno not in self._open:
-                self.prefree[segno] = True
+            self._emptied(segno)
 
     def free_in_checkpoint(self, segnos: NDArray[np.int64]) -> bool:
         """Whether the last checkpoint refers to no block of these segments."""
@@ -340,7 +383,7 @@ class SegmentManager:
                 entries = np.zeros(self.geo.blocks_per_seg, Summary.dtype)
             else:
                 entries = self.owners(segno)[1]
-                self.prefree[segno] = False
+                self.prefree.discard(segno)
             curseg = next((c for c in self.cursegs if c.segno == segno), None)
             if curseg is None:
                 entries = entries.copy()
@@ -356,7 +399,7 @@ class SegmentManager:
         for segno in segnos:
             if not self.in_use[segno]:
                 self._use(segno)
-                self.prefree[segno] = True
+                self.prefree.add(segno)
 
     def leave_after_recovery(self, log: int) -> None:
         """Go on elsewhere with `log`, and with every log that adopted blocks are in the way of."""
@@ -399,7 +442,7 @@ class SegmentManager:
         self._open.discard(curseg.segno)
         self._zones[self.geo.zoneno(curseg.segno)] -= 1
         if self.vblocks[curseg.segno] == 0:
-            self.prefree[curseg.segno] = True
+            self.prefree.add(curseg.segno)
         if len(self._unwritten) >= SUMMARIES_HELD:
             self.write_summaries()
 
@@ -418,12 +461,13 @@ class SegmentManager:
 
     def _opened(self, curseg: Curseg) -> None:
         self.types[curseg.segno] = curseg.kind
-        self.dirty_sit[curseg.segno] = True
+        self.dirty_sit.add(curseg.segno)
         self._open.add(curseg.segno)
         self._zones[self.geo.zoneno(curseg.segno)] += 1
 
     def _use(self, segno: int) -> None:
         self.in_use[segno] = True
+        self._segments_in_use += 1
         section = segno // self.geo.segs_per_sec
         if section < self.sections:
             self.free_sections -= int(self._used_in_section[section] == 0 and not self._barred[section])
@@ -515,18 +559,19 @@ class SegmentManager:
 
     def committed(self) -> NDArray[np.int64]:
         """A checkpoint holds the present state, so what it does not refer to is free. Returns the segments freed."""
-        freed = np.flatnonzero(self.prefree)
-        self.prefree[freed] = False
-        self.in_use[freed] = False
-        per = self.geo.segs_per_sec
-        sections = freed // per
-        np.subtract.at(self._used_in_section, sections[sections < self.sections], 1)
-        self.free_sections = self._count_free()
+        freed = np.array(sorted(self.prefree), np.int64)
+        if freed.size:
+            self.prefree.clear()
+            self.in_use[freed] = False
+            self._segments_in_use -= freed.size
+            secnos = self.geo.secno(freed)
+            np.subtract.at(self._used_in_section, secnos[secnos < self.sections], 1)
+            self.free_sections = self._count_free()
+        self.held[list(self._before)] = 0
         self._before.clear()
         self._kept.clear()
-        self.held[:] = 0
         self.holes_ran_out = False
-        self.dirty_sit[:] = False
+        self.dirty_sit.clear()
         for curseg in self.cursegs:
             if curseg.alloc_type == SSR:
                 holes = self._holes(curseg.segno)

@@ -59,23 +59,25 @@ def test_blocks_of_many_segments_become_invalid_as_those_of_one_do(
         rest = np.setdiff1d(
             np.concatenate([segments.geo.start_block(s) + some for s, some in zip(many, at, strict=True)]), first
         )
-        names = ("vblocks", "held", "valid_map", "mtime", "dirty_sit", "prefree")
+        names = ("vblocks", "held", "valid_map", "mtime")
         kept = {name: getattr(segments, name).copy() for name in names}
         ended = []
         for few in (0, 1000):
             monkeypatch.setattr("f2tools.f2fs.write.segment.FEW_SEGMENTS", few)
-            segments._before.clear()
+            for said in (segments._before, segments.dirty_sit, segments.prefree):
+                said.clear()
             for name in names:
                 getattr(segments, name)[:] = kept[name]
             for some in (first, rest):
                 segments.invalidate(chance.permutation(some))
                 with pytest.raises(Corrupt, match=f"{int(some.min()):#x}.*not marked valid"):
                     segments.invalidate(some)
-            ended.append({name: getattr(segments, name).copy() for name in names})
-        assert all(np.array_equal(ended[0][name], ended[1][name]) for name in names)
+            ended.append({name: getattr(segments, name).copy() for name in (*names, "dirty_sit", "prefree")})
+        assert all(np.array_equal(ended[0][name], ended[1][name]) for name in ended[0])
         assert not segments.vblocks[many].any()
         assert segments.held[many].all()
         for name in names:
             getattr(segments, name)[:] = kept[name] if name != "valid_map" else 0
         segments.vblocks[many] = 0
-        segments._before.clear()
+        for said in (segments._before, segments.dirty_sit, segments.prefree):
+            said.clear()
