@@ -127,7 +127,7 @@ class Bench:
                 for offset, length in ((0, 512), (512, 4), (516, BLOCK), (516 + BLOCK, 4)):
                     self.tree.write(ino, offset, block[:length])
                 self.tree.fsync(ino, datasync=True)
-                self.tree.fsync(parent)
+                self.tree.fsync(parent, datasync=True)
                 self.tree.write(ino, 0, block[:12])
                 self.tree.fsync(ino, datasync=True)
                 for page in (0, number % 8):

@@ -128,6 +128,24 @@ def _overwrite(work: Workload, files: list[int], times: int, longest: int) -> No
         work.do("write", ino, block * BLOCK, noise(n, work.random.randrange(1, longest + 1) * BLOCK))
 
 
+def journals(work: Workload) -> None:
+    """A file that is changed under a journal, as SQLite does it: a new one each time, under one name."""
+    home = work.make(work.top, b"home")
+    database = work.file(home, b"database", bytes(4 * BLOCK))
+    work.sync()
+    for n in range(5):
+        journal = work.file(home, b"journal", b"what was there before %d" % n * 300)
+        work.fsync(journal, datasync=True)
+        work.fsync(home, datasync=True)
+        work.do("write", journal, 0, b"complete")
+        work.fsync(journal, datasync=True)
+        work.do("write", database, n % 4 * BLOCK, noise(n, BLOCK))
+        work.fsync(database, datasync=True)
+        work.do("unlink", home, b"journal")
+        if n == 3:
+            work.fsync(home, datasync=True)
+
+
 def mixed(work: Workload) -> None:
     """Names, data, attributes and fsyncs, and a few checkpoints: something of everything in a few hundred writes."""
     work.links()
@@ -152,4 +170,5 @@ def mixed(work: Workload) -> None:
     work.do("unlink", top, b"new4")
     work.sync()
     work.do("release", held)
+    journals(work)
     work.file(work.top, b"last", b"never synced" * 1000)

@@ -85,6 +85,8 @@ class Attributes(Orphans):
                 fail(errno.EPERM)
             inode.set(**_times(atime_ns, mtime_ns, self.clock() if ctime_ns is None else ctime_ns))
             self.nodes.touch(inode)
+            if inode.is_dir:
+                self.names.pending.changed(ino)
 
     def accessed(self, inode: LiveInode, now_ns: int) -> None:
         """Note that the file was read; a volume that can't be written any more notes nothing."""

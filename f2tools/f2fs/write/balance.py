@@ -138,7 +138,12 @@ class Balance(Charging):
         return {policy.data_log(directory, cold, hot) for directory, cold, hot in product((False, True), repeat=3)}
 
     def _enough(self, blocks: int, more: int = 0) -> bool:
-        return self.segments.free_sections + more > self.segments.reserved_sections + self._needed(blocks)
+        segments, per = self.segments, self.geo.segs_per_sec << LOG_BLOCKS_PER_SEG
+        left = segments.free_sections + more - segments.reserved_sections
+        nodes, pages = len(self.nodes.dirty) + 8, self.files.page_count + blocks
+        if left > -(-nodes // per) + -(-pages // per):  # even with no room in the open logs
+            return True
+        return left > self._needed(blocks)
 
     def clean_section(self, section: int) -> int:
         """Move what is valid out of a section, which the next checkpoint makes free: how many blocks. Raises Pinned."""
@@ -184,6 +189,8 @@ class Balance(Charging):
         self.cp = self.pack.cp
         self._reset_free_zones()
         self.names.forget_blocks()
+        self.names.pending.clear()
+        self.nodes.unmarked.clear()
         self._synced.clear()
         self.nodes.lost_nodes.clear()
         self._renamed_into.clear()

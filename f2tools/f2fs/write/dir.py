@@ -38,6 +38,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.mapping import Mapper
 from f2tools.f2fs.write.node import LiveInode, NodeManager
+from f2tools.f2fs.write.pending import PendingNames
 
 CLEAN_BLOCKS_HELD = 4096
 ASKED_OFTEN = 8  # for a name, before all names of a directory are kept
@@ -73,6 +74,7 @@ class Directories:
         self._clean: dict[tuple[int, int], NDArray[np.uint8]] = {}
         self._names: dict[int, NamePlaces] = {}
         self._asked: dict[int, int] = {}  # how often for a name in a directory
+        self.pending = PendingNames()
 
     # -- names ----------------------------------------------------------------------------------------------------
 
@@ -256,6 +258,7 @@ class Directories:
         """Write an entry where `room` said."""
         code = name_hash(name, self.casefolded(inode)) if known_hash is None else known_hash
         self._area(inode, place.block).put(place.slot, name, code, ino, kind)
+        self.pending.added(inode.ino, name, ino)
         names = self._names.get(inode.ino)
         if names is not None:
             names.places.setdefault(name, place.block << SLOT_BITS | place.slot)
@@ -263,10 +266,11 @@ class Directories:
             inode.set(i_current_depth=place.depth)
         self._nodes.touch(inode)
 
-    def remove(self, inode: LiveInode, entry: Dentry) -> None:
-        """Remove an entry; a block that becomes empty is given back."""
+    def remove(self, inode: LiveInode, entry: Dentry, of_gone_file: bool = False) -> None:
+        """Remove an entry, with `of_gone_file` a regular file's only one; a block that becomes empty is given back."""
         area = self._area(inode, entry.block)
         area.clear(entry.slot)
+        self.pending.removed(inode.ino, entry.name, of_gone_file)
         names = self._names.get(inode.ino)
         if names is not None:
             names.full.pop(entry.block, None)
@@ -280,6 +284,7 @@ class Directories:
     def redirect(self, inode: LiveInode, entry: Dentry, ino: int, kind: int) -> None:
         """Let an entry lead to another inode."""
         self._area(inode, entry.block).set_ino(entry.slot, ino, kind)
+        self.pending.changed(inode.ino)
         self._nodes.touch(inode)
 
     def set_parent(self, inode: LiveInode, parent: int) -> None:

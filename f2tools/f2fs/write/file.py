@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from hashlib import blake2b
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
@@ -14,10 +15,14 @@ from f2tools.f2fs.layout.constants import (
     F2FS_IMMUTABLE_FL,
     FADVISE_LOST_PINO_BIT,
 )
+from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.write.attr import Attributes
 from f2tools.f2fs.write.data import MIN_FSYNC_BLOCKS
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
+
+_TIMES = slice(InodeLayout.offset_of("i_atime"), InodeLayout.offset_of("i_generation"))
 
 
 class Content(Attributes):
@@ -108,10 +113,15 @@ class Content(Attributes):
     def fsync(self, ino: int, datasync: bool = False) -> None:
         """Make one file safe: its data and its direct nodes, marked for recovery, or a checkpoint where that won't do.
 
+        An fsync of a directory is a checkpoint.  An fdatasync, which leaves times out, needs none where all new names
+        are those of files that were made safe: recovery adds them.
+
         See need_do_checkpoint() and f2fs_do_sync_file() in fs/f2fs/file.c.
         """
         self.usable()
         inode = self.live(ino)
+        if datasync and inode.is_dir and self.nat.is_checkpointed(ino) and not self.names.pending.of(ino):
+            return
         if self._fsync_needs_checkpoint(inode):
             self.sync()
             self._found_parent(inode)
@@ -122,7 +132,7 @@ class Content(Attributes):
             inode = op.live(ino)
             self.files.write_back(inode, in_place=few)
             dirty = [nid for nid in self.nodes.dirty_of(ino) if self.nodes.is_direct(nid)]
-            if not dirty and ino not in self.nodes.dirty and ino in self._synced:
+            if not dirty and self._is_in_log(inode, datasync):
                 self.device.flush()
                 return
             fresh = self._is_new(ino)
@@ -131,7 +141,17 @@ class Content(Attributes):
                 self.device.flush()
             self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
             self.device.flush()
-            self._synced.add(ino)
+            self._synced[ino] = _without_times(inode)
+            if fresh:
+                self.names.pending.fsynced(inode.i_pino, inode.name, ino)
+
+    def _is_in_log(self, inode: LiveInode, datasync: bool) -> bool:
+        """Whether recovery finds the inode as it is, for fdatasync its times aside; see f2fs_skip_inode_update()."""
+        if inode.ino not in self._synced or inode.ino in self.nodes.unmarked:
+            return False
+        if inode.ino not in self.nodes.dirty:
+            return True
+        return datasync and self._synced[inode.ino] == _without_times(inode)
 
     def _is_new(self, ino: int) -> bool:
         """Whether recovery has to give the file its name."""
@@ -162,3 +182,11 @@ class Content(Attributes):
             if found is not None and found.ino == inode.ino:
                 inode.set(i_advise=inode.i_advise & ~FADVISE_LOST_PINO_BIT)
                 self.nodes.touch(inode)
+
+
+def _without_times(inode: LiveInode) -> bytes:
+    """A digest of what an inode's block says beside its times."""
+    block = memoryview(inode.block)  # type: ignore[arg-type]
+    digest = blake2b(block[: _TIMES.start], digest_size=16)
+    digest.update(block[_TIMES.stop : -NodeFooter.size])
+    return digest.digest()

@@ -189,7 +189,7 @@ class Namei(Content):
         """Remove an entry, whatever it leads to; `inode` is that, where it is known."""
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
-        self.names.remove(directory, entry)
+        self.names.remove(directory, entry, of_gone_file=inode.is_file and inode.i_links == 1)
         self.stamp_at(directory, now, modified=True)
         self._unlinked(directory, inode, now)
 

@@ -43,7 +43,7 @@ class Parts(StopsAtErrors, Volume):
         self.compress_options = CompressOptions()
         self._held: dict[int, int] = {}  # ino -> how often it is held
         self._nameless: set[int] = set()
-        self._synced: set[int] = set()  # inodes that were fsync'ed since the last checkpoint
+        self._synced: dict[int, bytes] = {}  # inodes fsync'ed since the last checkpoint, and what they were then
         self._renamed_into: set[int] = set()  # directories that took a name by a rename since then
         self._need_checkpoint = False  # what fsync can't bring back has changed
         self._changed = False
@@ -122,11 +122,9 @@ class Parts(StopsAtErrors, Volume):
 
     def stamp_at(self, inode: LiveInode, now: int, modified: bool = False) -> None:
         """The inode changed at this time, and with `modified` its content."""
-        seconds, nsec = divmod(now, 1_000_000_000)
-        seconds %= 1 << 64
-        inode.set(i_ctime=seconds, i_ctime_nsec=nsec)
-        if modified:
-            inode.set(i_mtime=seconds, i_mtime_nsec=nsec)
+        inode.stamp(now, modified)
+        if not modified and inode.is_dir:
+            self.names.pending.changed(inode.ino)
         self.nodes.touch(inode)
 
     def _kbytes_written(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from f2tools.f2fs.volume.volume import Volume
-from tests.f2fs.write.model import BLOCK, Model
+from tests.f2fs.write.model import BLOCK, Model, Node
 from tests.f2fs.write.volumes import differences, model_of
 
 
@@ -66,6 +66,8 @@ def recovered(model: Model, step: Step) -> None:
     ino = step.fsynced
     assert ino is not None
     node = step.model.nodes.get(ino)
+    if node is not None and node.is_dir and ino in model.nodes:
+        names_are_safe(model, ino, node)
     if node is None or not node.is_file or not node.links:
         return
     if ino in model.nodes:
@@ -81,3 +83,12 @@ def recovered(model: Model, step: Step) -> None:
         children = dict(model.nodes[parent].children)
         children[name] = ino
         model.change(parent, children=children, mtime_ns=None)
+
+
+def names_are_safe(model: Model, directory: int, node: Node) -> None:
+    """Let a directory have the names that it had when it was synced, as far as what they lead to is there."""
+    for name in set(model.nodes[directory].children) - set(node.children):
+        if model.nodes[model.nodes[directory].children[name]].is_file:
+            model.unlink(directory, name)
+    there = {name: child for name, child in node.children.items() if child in model.nodes}
+    model.change(directory, children={**model.nodes[directory].children, **there}, mtime_ns=None)

@@ -378,3 +378,21 @@ def test_a_picture_is_cold_and_the_log_of_a_database_hot_by_how_their_extensions
     }  # fmt: skip
     with writable(fresh(tmp_path, FLAVOURS["plain"])) as volume:
         assert {name: volume.live(volume.create(ROOT, name, 0o644)).i_advise for name in advice} == advice
+
+
+@pytest.mark.parametrize("datasync", [False, True])
+def test_an_fsync_of_what_was_written_back_before_it_is_not_lost(datasync: bool, tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    volume = writable(path)
+    ino = volume.create(ROOT, b"file", FILE)
+    volume.write(ino, 0, text("old", 100000))
+    volume.sync()
+    volume.fsync(ino)
+    content = text("new", 100000)
+    volume.write(ino, 0, content)
+    volume.files.write_back_all()  # as where memory runs short
+    volume.nodes.write(list(volume.nodes.dirty))
+    volume.fsync(ino, datasync)
+    volume.abandon()
+    with writable(path) as volume:
+        assert volume.read_at(ino, 0, len(content)) == content

@@ -56,8 +56,8 @@ class Workload:
         assert isinstance(result, int)
         return result
 
-    def fsync(self, ino: int) -> None:
-        self.twin.volume.fsync(ino)
+    def fsync(self, ino: int, datasync: bool = False) -> None:
+        self.twin.volume.fsync(ino, datasync)
         self.done("fsync", ino)
 
     def sync(self) -> None:
