@@ -13,13 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
@@ -30,19 +29,16 @@ from f2tools.f2fs.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
-from f2tools.f2fs.layout.sit import SIT_VBLOCK_MAP_SIZE
 from f2tools.f2fs.layout.summary import Summary, SummaryBlock
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.write.policy import Policy
+from f2tools.f2fs.write.valid_map import ValidBlocks
 
 Rows = NDArray[Any]
-FEW_BLOCKS = 8  # up to so many are marked one by one: arrays cost more than they save
-FEW_SEGMENTS = 8  # from which on their bitmaps are changed together
 SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
-_MASKS = np.array([0x80 >> bit for bit in range(8)], np.uint8)  # most significant bit first
 
 
 @dataclass
@@ -65,7 +61,7 @@ class NoFreeSegment(Exception):
     """No segment can be opened: the caller did not keep enough of them free."""
 
 
-class SegmentManager:
+class SegmentManager(ValidBlocks):
     """Valid blocks, free segments and open logs of a volume that is being written.  Arrays are by segno."""
 
     def __init__(
@@ -78,27 +74,12 @@ class SegmentManager:
         policy: Policy,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(geo, sit, pack.cp.elapsed_time, clock)
         self._device = device
-        self.geo = geo
         self.policy = policy
         self._summaries = summaries
-        self._clock = clock
-        self._elapsed = pack.cp.elapsed_time
         self.reserved_sections = pack.cp.rsvd_segment_count // geo.segs_per_sec
-        self._mounted = clock()
-        count = geo.segment_count_main
-        self.vblocks = sit.vblocks.astype(np.int32)
-        self.types = sit.types.copy()
-        self.mtime = sit.mtime.copy()
-        self.valid_map = np.zeros((count, SIT_VBLOCK_MAP_SIZE), np.uint8)
-        used = np.flatnonzero(self.vblocks)
-        if used.size:
-            self.valid_map[used] = sit.valid_map(used)
-        self._before: dict[int, NDArray[np.uint8]] = {}  # bitmaps as in the last checkpoint, of segments changed since
-        self.held = np.zeros(count, np.int32)  # invalid now, but valid in the last checkpoint
-        self.dirty_sit: set[int] = set()  # segments whose SIT entries have changed since the last checkpoint
         self.in_use = self.vblocks > 0
-        self.prefree: set[int] = set()
         self.written_blocks = 0  # of the main area, since the volume was opened
         self.threaded_blocks = 0  # of those, the blocks that went into holes
         self.written_by_log = [0] * NR_CURSEG_TYPE  # of those, what the logs took; the rest was overwritten in place
@@ -106,8 +87,8 @@ class SegmentManager:
         for curseg in self.cursegs:
             self.in_use[curseg.segno] = True
         self._segments_in_use = int(np.count_nonzero(self.in_use))
-        self._open = {curseg.segno for curseg in self.cursegs}
-        sections = count // geo.segs_per_sec
+        self._open.update(curseg.segno for curseg in self.cursegs)
+        sections = geo.segment_count_main // geo.segs_per_sec
         self._used_in_section = (
             self.in_use[: sections * geo.segs_per_sec].reshape(sections, -1).sum(axis=1, dtype=np.int32)
         )
@@ -143,12 +124,6 @@ class SegmentManager:
 
     def _count_free(self) -> int:
         return int(((self._used_in_section == 0) & ~self._barred).sum())
-
-    # -- time -----------------------------------------------------------------------------------------------------
-
-    def now(self) -> int:
-        """Seconds of being mounted in all, the unit of ages in the SIT; a clock that is set back stops them."""
-        return self._elapsed + max(0, int(self._clock() - self._mounted))
 
     # -- counts ---------------------------------------------------------------------------------------------------
 
@@ -196,11 +171,6 @@ class SegmentManager:
         usable = (self.vblocks > 0) & ((self.types >= NR_CURSEG_DATA_TYPE) == nodes)
         usable[list(self._open | self._kept)] = False
         return np.where(usable, self.geo.blocks_per_seg - self.vblocks - self.held, 0)
-
-    @property
-    def waiting_holes(self) -> int:
-        """Blocks that the next checkpoint makes holes."""
-        return int(self.held.sum())
 
     # -- giving and taking blocks ---------------------------------------------------------------------------------
 
@@ -266,106 +236,6 @@ class SegmentManager:
         curseg.next_blkoff = int(curseg.holes[0]) if curseg.holes.size else per_seg
         return offsets
 
-    def _mark_valid(self, segno: int, offsets: NDArray[np.int64]) -> None:
-        self._remember(segno)
-        row = self.valid_map[segno]
-        bits = np.unpackbits(row)
-        bits[offsets] = 1
-        row[:] = np.packbits(bits)
-        self._changed(segno, offsets.size)
-        self.vblocks[segno] += offsets.size
-
-    def _changed(self, segno: int, count: int) -> None:
-        """So many blocks of a segment are about to become valid, or invalid."""
-        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), count)
-        self.dirty_sit.add(segno)
-
-    def _emptied(self, segno: int) -> None:
-        if self.vblocks[segno] == 0 and segno not in self._open:
-            self.prefree.add(segno)
-
-    def invalidate(self, blkaddrs: NDArray[Any]) -> None:
-        """Mark blocks of the main area as no longer valid; Corrupt where one is named twice, or was free."""
-        if blkaddrs.size <= FEW_BLOCKS and len(few := set(blkaddrs.tolist())) == blkaddrs.size:
-            for blkaddr in few:
-                self.invalidate_one(blkaddr)
-            return
-        blkaddrs = np.sort(np.asarray(blkaddrs, np.int64))
-        segnos = self.geo.segno(blkaddrs)
-        twice = np.flatnonzero(blkaddrs[1:] == blkaddrs[:-1])
-        if twice.size:
-            at = int(twice[0])
-            where = Where(area="main", segno=int(segnos[at]), blkaddr=int(blkaddrs[at]))
-            raise Corrupt(where, "a block is in use twice; run f2tools fsck")
-        cuts = np.flatnonzero(np.diff(segnos)) + 1
-        starts = np.concatenate(([0], cuts))
-        if starts.size > FEW_SEGMENTS:
-            self._mark_many_invalid(segnos, blkaddrs - self.geo.start_block(segnos), starts)
-            return
-        for segno, offsets in zip(segnos[starts].tolist(), np.split(blkaddrs, cuts), strict=True):
-            self._mark_invalid(segno, offsets - self.geo.start_block(segno))
-
-    def invalidate_one(self, blkaddr: int) -> None:
-        """As `invalidate`, of one block."""
-        segno = self.geo.segno(blkaddr)
-        offset = blkaddr - self.geo.start_block(segno)
-        at, mask = offset >> 3, 0x80 >> (offset & 7)
-        self._remember(segno)
-        bits = int(self.valid_map[segno, at])
-        if not bits & mask:
-            _not_valid(self.geo, segno, offset)
-        self.valid_map[segno, at] = bits ^ mask
-        self._changed(segno, 1)
-        self.vblocks[segno] -= 1
-        if int(self._before[segno][at]) & mask:
-            self.held[segno] += 1
-        self._emptied(segno)
-
-    def _mark_invalid(self, segno: int, offsets: NDArray[np.int64]) -> None:
-        self._remember(segno)
-        row = self.valid_map[segno]
-        bits = np.unpackbits(row)
-        if not bits[offsets].all():
-            _not_valid(self.geo, segno, int(offsets[np.flatnonzero(bits[offsets] == 0)[0]]))
-        bits[offsets] = 0
-        row[:] = np.packbits(bits)
-        self._changed(segno, offsets.size)
-        self.vblocks[segno] -= offsets.size
-        self.held[segno] += int(np.unpackbits(self._before[segno])[offsets].sum())
-        self._emptied(segno)
-
-    def _mark_many_invalid(
-        self, segnos: NDArray[np.int64], offsets: NDArray[np.int64], starts: NDArray[np.int64]
-    ) -> None:
-        """The same for blocks of many segments, sorted; `starts`: where each segment's begin."""
-        at, masks = offsets >> 3, _MASKS[offsets & 7]
-        free = np.flatnonzero(self.valid_map[segnos, at] & masks == 0)
-        if free.size:
-            _not_valid(self.geo, int(segnos[free[0]]), int(offsets[free[0]]))
-        changed = segnos[starts]
-        for segno in changed.tolist():
-            self._remember(segno)
-        before = np.stack([self._before[segno] for segno in changed.tolist()])
-        counts = np.diff(starts, append=segnos.size)
-        were = (before[np.repeat(np.arange(starts.size), counts), at] & masks) != 0
-        self.held[changed] += np.add.reduceat(were.astype(np.int64), starts).astype(self.held.dtype)
-        byte = np.flatnonzero(np.diff(segnos * before.shape[1] + at, prepend=-1))  # several bits may be of one byte
-        self.valid_map[segnos[byte], at[byte]] &= ~np.add.reduceat(masks, byte, dtype=np.uint8)
-        now, old, valid = self.now(), self.mtime[changed].tolist(), self.vblocks[changed].tolist()
-        self.mtime[changed] = [_aged(*each[:2], now, each[2]) for each in zip(old, valid, counts.tolist(), strict=True)]
-        self.vblocks[changed] -= counts.astype(self.vblocks.dtype)
-        self.dirty_sit.update(changed.tolist())
-        for segno in changed[self.vblocks[changed] == 0].tolist():
-            self._emptied(segno)
-
-    def free_in_checkpoint(self, segnos: NDArray[np.int64]) -> bool:
-        """Whether the last checkpoint refers to no block of these segments."""
-        return not any(self._before.get(segno, self.valid_map[segno]).any() for segno in segnos.tolist())
-
-    def _remember(self, segno: int) -> None:
-        if segno not in self._before:
-            self._before[segno] = self.valid_map[segno].copy()
-
     def adopt(self, blkaddrs: NDArray[np.int64], owners: Rows, kind: int) -> None:
         """Make blocks that were written after the last checkpoint valid, with their owners; for recovery.
 
@@ -409,11 +279,6 @@ class SegmentManager:
             blocked = bits[curseg.next_blkoff :].any() if curseg.holes is None else bits[curseg.holes].any()
             if curseg.kind == log or blocked:
                 self._open_next(curseg)
-
-    def is_valid(self, blkaddrs: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether these blocks of the main area are marked valid."""
-        segno, offset = np.divmod(np.asarray(blkaddrs, np.int64) - self.geo.main_blkaddr, self.geo.blocks_per_seg)
-        return (self.valid_map[segno, offset >> 3] & _MASKS[offset & 7]) != 0
 
     # -- opening segments -----------------------------------------------------------------------------------------
 
@@ -511,14 +376,6 @@ class SegmentManager:
                 return int(found[np.argmin(taken[found])])
         return None
 
-    def _holes(self, segno: int) -> NDArray[np.int64]:
-        """Offsets that are valid neither now nor in the last checkpoint, rising."""
-        taken = self.valid_map[segno]
-        before = self._before.get(segno)
-        if before is not None:
-            taken = taken | before
-        return np.flatnonzero(np.unpackbits(taken) == 0)
-
     # -- summaries ------------------------------------------------------------------------------------------------
 
     def owners(self, segno: int) -> tuple[int, Rows]:
@@ -567,11 +424,9 @@ class SegmentManager:
             secnos = self.geo.secno(freed)
             np.subtract.at(self._used_in_section, secnos[secnos < self.sections], 1)
             self.free_sections = self._count_free()
-        self.held[list(self._before)] = 0
-        self._before.clear()
+        self._in_checkpoint()
         self._kept.clear()
         self.holes_ran_out = False
-        self.dirty_sit.clear()
         for curseg in self.cursegs:
             if curseg.alloc_type == SSR:
                 holes = self._holes(curseg.segno)
@@ -584,16 +439,6 @@ class SegmentManager:
         segno = self._free_segment(curseg)
         self._close(curseg)
         self._open_clean(curseg, segno)
-
-
-def _not_valid(geo: Geometry, segno: int, offset: int) -> NoReturn:
-    where = Where(area="sit", segno=segno, blkaddr=geo.start_block(segno) + offset)
-    raise Corrupt(where, "a block in use is not marked valid; run f2tools fsck")
-
-
-def _aged(old: int, valid: int, now: int, count: int) -> int:
-    """The age of a segment is the mean of the times at which its blocks changed."""
-    return (old * valid + now * count) // (valid + count) if old else now
 
 
 __all__ = ["LFS", "SSR", "Curseg", "NoFreeSegment", "SegmentManager"]

@@ -63,7 +63,7 @@ def test_blocks_of_many_segments_become_invalid_as_those_of_one_do(
         kept = {name: getattr(segments, name).copy() for name in names}
         ended = []
         for few in (0, 1000):
-            monkeypatch.setattr("f2tools.f2fs.write.segment.FEW_SEGMENTS", few)
+            monkeypatch.setattr("f2tools.f2fs.write.valid_map.FEW_SEGMENTS", few)
             for said in (segments._before, segments.dirty_sit, segments.prefree):
                 said.clear()
             for name in names:
