@@ -1,19 +1,21 @@
 """Where fuzzing begins: a few small files of each kind, made or taken from those of the tests, and what it found.
 
-`python -m tests.hostile.corpus KIND` takes from .cache/fuzz/KIND, where `tests.hostile.fuzz` left its corpus, as few
-and as small inputs as reach as much, and puts them into the repository.
+`python -m tests.hostile.corpus KIND` takes from .cache/fuzz/KIND, where `tests.hostile.fuzz` left its corpus, those
+that run more of our lines than smaller ones do, and puts them into the repository.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import zstandard
 
@@ -29,7 +31,9 @@ CONTAINERS = (
 DISKS = ("gpt", "mbr")
 CUT_BYTES, CUT_DISK_BYTES = 4096, 1 << 16  # of a trace, of a disk with partitions
 KEPT = Path(__file__).parent / "corpora"
-KEPT_BYTES, KEPT_EACH = 1 << 16, 1 << 13  # of a kind, packed; of an input, as it is
+KEPT_EACH = 1 << 13  # bytes of an input
+FOUND = ROOT / ".cache" / "fuzz"
+PACKAGE = str(ROOT / "f2tools")
 
 
 def seeds(kind: str, work: Path) -> list[bytes]:
@@ -48,21 +52,46 @@ def kept(kind: str) -> list[bytes]:
 
 
 def keep(kind: str) -> None:
-    """Let libFuzzer choose the inputs that reach all that is reached, and keep those, the smallest first."""
-    with tempfile.TemporaryDirectory() as few:
-        command = [sys.executable, "-m", "tests.hostile.fuzz", kind, "-merge=1", few]
-        subprocess.run(command, cwd=ROOT, check=True)
-        own = set(seeds(kind, Path(few)))
-        found = sorted({path.read_bytes() for path in Path(few).iterdir()} - own, key=lambda data: (len(data), data))
+    """Of what fuzzing left, from small to large, keep the inputs that run a line of ours that none before ran."""
+    from tests.hostile.inputs import judge_of  # which the fuzzer imports itself, to follow it
+
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        judge = judge_of(kind, work)
+        known: set[tuple[str, int]] = set()
+        for data in seeds(kind, work):
+            known |= _lines_of(judge, data)
+        found = {path.read_bytes() for path in (FOUND / kind / "corpus").iterdir()} | set(kept(kind))
+        chosen: list[bytes] = []
+        for data in sorted(found, key=lambda data: (len(data), data)):
+            if len(data) <= KEPT_EACH and (lines := _lines_of(judge, data)) - known:
+                known |= lines
+                chosen.append(data)
     KEPT.mkdir(exist_ok=True)
-    room = KEPT_BYTES
     with zipfile.ZipFile(KEPT / f"{kind}.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        for data in found:
+        for data in chosen:
             name = zipfile.ZipInfo(hashlib.sha256(data).hexdigest()[:16])  # which has no time
             packed.writestr(name, data, zipfile.ZIP_DEFLATED)
-            room -= packed.getinfo(name.filename).compress_size + 2 * len(name.filename) + 76
-            if len(data) > KEPT_EACH or room < 0:
-                break
+    print(f"{kind}: {len(chosen)} of {len(found)} inputs, {len(known)} lines")
+
+
+def _lines_of(judge: Callable[[bytes], None], data: bytes) -> set[tuple[str, int]]:
+    """The lines of f2tools that an input runs."""
+    lines: set[tuple[str, int]] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if PACKAGE not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    sys.settrace(trace)
+    try:
+        judge(data)
+    finally:
+        sys.settrace(None)
+    return lines
 
 
 def _volumes(_: Path) -> list[bytes]:

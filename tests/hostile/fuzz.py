@@ -33,9 +33,8 @@ with atheris.instrument_imports(include=["f2tools"]):
     import f2tools.undo.cli  # noqa: F401 - to be instrumented
     from tests.hostile.inputs import judge_of
 
-from tests.hostile.corpus import KINDS, kept, seeds
+from tests.hostile.corpus import FOUND, KINDS, kept, seeds
 from tests.hostile.exercise import measure_from_here
-from tests.images import ROOT
 
 LIMITS = ("-timeout=180", "-rss_limit_mb=2048")
 
@@ -45,7 +44,7 @@ def main() -> None:
     kind, *options = sys.argv[1:] or ["volume"]
     if kind not in KINDS:
         raise SystemExit(f"there is no kind {kind!r}; there are {', '.join(KINDS)}")
-    work = Path(os.environ.get("F2_FUZZ_WORK") or ROOT / ".cache" / "fuzz") / kind
+    work = Path(os.environ.get("F2_FUZZ_WORK") or FOUND) / kind
     found, begin = work / "corpus", work / "begin"
     found.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(begin, ignore_errors=True)
