@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.findings import Finding
+from f2tools.fsck.repair import dentries
 from tests.f2fs.write.volumes import fresh, writable
 from tests.fsck.craft import Patient, codes, examine
 from tests.fsck.test_one_field import entry_in_the_wrong_bucket
@@ -124,3 +127,23 @@ def test_entries_are_moved_only_where_that_is_wanted(tmp_path: Path) -> None:
     assert not repair(p.path, ask=refuse).complete
     assert asked == ["names"]
     assert codes(examine(p.path)) == {"D006": 1}
+
+
+@pytest.mark.parametrize("length", [1, 16, 17, 255])
+def test_one_wrong_byte_of_a_name_is_found_by_its_hash_in_a_few_steps(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    def counted(*rows: Any) -> Any:
+        steps.append(len(rows[0]))
+        return dentry_hashes_padded(*rows)
+
+    monkeypatch.setattr(dentries, "dentry_hashes_padded", counted)
+    name = bytes(65 + at % 50 for at in range(length))
+    for at in {0, length // 2, length - 1}:
+        steps.clear()
+        wrong = name[:at] + b"!" + name[at + 1 :]
+        assert dentries.wrong_byte_of(wrong, dentry_hash(name)) == name
+        assert len(steps) <= 16, "each takes a millisecond or more, and a block may have a hundred such names"
+    assert dentries.wrong_byte_of(b"no name", dentry_hash(b"another")) is None

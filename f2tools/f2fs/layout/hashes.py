@@ -111,16 +111,38 @@ def _hash_padded(words: NDArray[np.uint32], lengths: NDArray[np.int64]) -> NDArr
     first = np.full(len(words), _TEA_SEED[0], np.uint32)
     second = np.full(len(words), _TEA_SEED[1], np.uint32)
     for start in range(0, words.shape[1], 4):
-        left = lengths - 4 * start
-        pad = (left | left << 8) & U32_MAX
-        pad = (pad | pad << 16) & U32_MAX
-        key: list[NDArray[np.uint32]] = []
-        for index in range(4):
-            there = np.clip(left - 4 * index, 0, 4)
-            value = words[:, start + index].astype(np.int64) >> 8 * (4 - there) | pad << 8 * there
-            key.append((value & U32_MAX).astype(np.uint32))
-        first, second = _tea_rows(first, second, key)
+        first, second = _tea_rows(first, second, _key(words[:, start : start + 4], lengths - 4 * start))
     return first
+
+
+def beginning_hashes(text: bytes) -> NDArray[np.uint32]:
+    """`dentry_hash` of the first byte, the first two, three ... of a text; what they share is hashed once."""
+    import numpy as np
+
+    lengths = np.arange(1, len(text) + 1)
+    last = (lengths - 1) // _CHUNK
+    states: list[tuple[int, int]] = [_TEA_SEED]
+    for start in range(0, len(text) - _CHUNK, _CHUNK):
+        states.append(_tea(*states[-1], _words(text[start : start + _CHUNK], _CHUNK)))
+    pieces = np.frombuffer(text.ljust(-(-len(text) // _CHUNK) * _CHUNK, b"\0"), np.uint8).reshape(-1, _CHUNK)[last]
+    left = lengths - _CHUNK * last
+    words = np.where(np.arange(_CHUNK) < left[:, None], pieces, np.uint8(0)).view(">u4")
+    before = np.array(states, np.uint32)[last]
+    return _tea_rows(before[:, 0], before[:, 1], _key(words, left))[0]
+
+
+def _key(words: NDArray[np.uint32], left: NDArray[np.int64]) -> list[NDArray[np.uint32]]:
+    """Rows of a piece of each name as four columns; bytes that are not there are filled as in `_words`."""
+    import numpy as np
+
+    pad = (left | left << 8) & U32_MAX
+    pad = (pad | pad << 16) & U32_MAX
+    key: list[NDArray[np.uint32]] = []
+    for index in range(4):
+        there = np.clip(left - 4 * index, 0, 4)
+        value = words[:, index].astype(np.int64) >> 8 * (4 - there) | pad << 8 * there
+        key.append((value & U32_MAX).astype(np.uint32))
+    return key
 
 
 def _tea_rows(

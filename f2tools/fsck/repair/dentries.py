@@ -23,7 +23,7 @@ from f2tools.f2fs.layout.dentry import (
     dentry_shape,
 )
 from f2tools.f2fs.layout.footers import inode_in, name_in
-from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
+from f2tools.f2fs.layout.hashes import beginning_hashes, dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.facts.dentries import folded_hash
@@ -87,9 +87,9 @@ def dentry_name(work: Work, finding: Finding, plan: FindName | MendName | SetHas
         at, end = names_at + F2FS_SLOT_LEN * slot, names_at + F2FS_SLOT_LEN * area.slots
         text = bytes(view[at : min(at + F2FS_NAME_LEN, end)])
         own = inode_name(work, ino)
-        lengths = [length, *range(1, len(text) + 1)]
-        candidates = [own, *(text[:count] for count in lengths if 0 < count <= len(text))]
-        name = next((name for name in candidates if len(name) <= end - at and _is(name, code, hash_of)), None)
+        name = next((name for name in (own, text[:length]) if len(name) <= end - at and _is(name, code, hash_of)), None)
+        if name is None:
+            name = _beginning_of(text, code, hash_of)
         if name is None and not folded and 0 < length <= len(text):
             name = wrong_byte_of(text[:length], code)
         if name is not None:
@@ -128,20 +128,38 @@ def _is_marked(view: memoryview, slot: int) -> bool:
 
 
 def _is(name: bytes, code: int, hash_of: Callable[[bytes], int]) -> bool:
-    return bool(name) and b"/" not in name and b"\0" not in name and name not in DOTS and hash_of(name) == code
+    return _may_be(name) and hash_of(name) == code
+
+
+def _may_be(name: bytes) -> bool:
+    return 0 < len(name) <= F2FS_NAME_LEN and b"/" not in name and b"\0" not in name and name not in DOTS
+
+
+def _beginning_of(text: bytes, code: int, hash_of: Callable[[bytes], int]) -> bytes | None:
+    """The shortest beginning of the text that has this hash."""
+    names = (text[:count] for count in range(1, len(text) + 1))
+    if hash_of is not dentry_hash:
+        return next((name for name in names if _is(name, code, hash_of)), None)
+    hashes = beginning_hashes(text).tolist()
+    return next((name for name, found in zip(names, hashes, strict=True) if found == code and _may_be(name)), None)
 
 
 def wrong_byte_of(name: bytes, code: int) -> bytes | None:
     """The name with one byte changed that has this hash; None where there is none, or more than one."""
-    values = np.arange(256, dtype=np.uint8)
     found: list[bytes] = []
     width = -(-len(name) // 16) * 16
-    for at in range(len(name)):
-        trials = np.zeros((256, width), np.uint8)
+    for start in range(0, len(name), 16):
+        at = np.repeat(np.arange(start, min(start + 16, len(name))), 256)
+        trials = np.zeros((at.size, width), np.uint8)
         trials[:, : len(name)] = np.frombuffer(name, np.uint8)
-        trials[:, at] = values
-        hits = np.flatnonzero(dentry_hashes_padded(trials, np.full(256, len(name), np.int64)) == code)
-        found += [name[:at] + bytes([hit]) + name[at + 1 :] for hit in hits.tolist() if hit not in (0, 0x2F)]
+        values = np.arange(at.size) % 256
+        trials[np.arange(at.size), at] = values
+        hits = np.flatnonzero(dentry_hashes_padded(trials, np.full(at.size, len(name), np.int64)) == code)
+        found += [
+            name[: at[hit]] + bytes([values[hit]]) + name[at[hit] + 1 :]
+            for hit in hits.tolist()
+            if values[hit] not in (0, 0x2F)
+        ]
     return found[0] if len(found) == 1 else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from f2tools.f2fs.layout.casefold import casefold
 from f2tools.f2fs.layout.hashes import (
     INODE_CHECKSUM_OFFSET,
+    beginning_hashes,
     dentry_hash,
     dentry_hashes,
     dentry_siphash,
@@ -88,3 +90,9 @@ def test_many_hashes_at_once_are_the_single_ones(some: list[bytes]) -> None:
 def test_every_length_of_name_has_the_same_hash_alone_and_among_others() -> None:
     some = [bytes(range(1, length + 1)) for length in range(256)] + [b"x" * 300, b"y" * 70000]
     assert dentry_hashes(some).tolist() == [dentry_hash(name) for name in some]
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 33, 255])
+def test_the_beginnings_of_a_text_hash_as_names_do(length: int) -> None:
+    text = random.Random(length).randbytes(length).replace(b".", b"_")
+    assert beginning_hashes(text).tolist() == [dentry_hash(text[:count]) for count in range(1, length + 1)]
