@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
-from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, mapped, shown
+from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
 from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
@@ -522,18 +522,6 @@ class Maker:
             self.lose(directory, name, THERE_ALREADY if _stands(directory, name) else SAME_NAME)
             return
         self.lose(directory, name, f"can't be made: {error.strerror}")
-
-
-def byte_ranges(gaps: Iterable[tuple[int, int]], block_size: int, file_size: int) -> tuple[tuple[int, int], ...]:
-    """(offset, length) of runs of file blocks, in order, joined where they touch, and only within the file."""
-    found: list[tuple[int, int]] = []
-    for first, count in sorted(gaps):
-        start, end = first * block_size, min((first + count) * block_size, file_size)
-        if found and start <= sum(found[-1]):
-            start, end = found[-1][0], max(end, sum(found.pop()))
-        if start < end:
-            found.append((start, end - start))
-    return tuple(found)
 
 
 def made_of(path: bytes, fd: int) -> Made:

@@ -5,7 +5,7 @@ Assumes nothing about names and the shape of the tree: what can't be followed is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from f2tools.errors import F2fsError
@@ -76,6 +76,18 @@ def too_deep(path: bytes, max_path: int = MAX_PATH_BYTES) -> str | None:
 def shortened(path: bytes) -> bytes:
     """A path as it is kept for a report."""
     return path if len(path) <= LONG_PATH_BYTES else path[:200] + b"..."
+
+
+def byte_ranges(gaps: Iterable[tuple[int, int]], block_size: int, file_size: int) -> tuple[tuple[int, int], ...]:
+    """(offset, length) of runs of file blocks, in order, joined where they touch, and only within the file."""
+    found: list[tuple[int, int]] = []
+    for first, count in sorted(gaps):
+        start, end = first * block_size, min((first + count) * block_size, file_size)
+        if found and start <= sum(found[-1]):
+            start, end = found[-1][0], max(end, sum(found.pop()))
+        if start < end:
+            found.append((start, end - start))
+    return tuple(found)
 
 
 class SeenNames:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.copyout.making import byte_ranges
+from f2tools.copyout.walk import byte_ranges
 from f2tools.device.base import Wrapper
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import DeviceError, F2fsError
