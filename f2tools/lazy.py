@@ -1,7 +1,7 @@
 """Dataclasses whose methods are written when the first object is made.
 
-`dataclasses` compiles six methods a class, some 0.6 ms: a fifth of a short command for classes of which most have no
-object in it, as the plans of fsck where nothing is wrong.  Type checkers see the decorator of the standard library.
+`dataclasses` compiles six methods a class, some 0.6 ms: a fifth of a short command for classes of which many have no
+object in it.  Type checkers see the decorator of the standard library.
 """
 
 from __future__ import annotations
