@@ -294,7 +294,7 @@ class _Copying:
                 ino, nid = int(footers["ino"][row]), int(footers["nid"][row])
                 self._point(ino, body_of(blocks[row]).view("<u4"), nid, bool(is_live[row]))
 
-    def _inos_of(self, blocks: Blocks, footers: NDArray[Any], at: Addresses) -> Addresses:
+    def _inos_of(self, blocks: Blocks, footers: NDArray[np.void], at: Addresses) -> Addresses:
         """The inode that each block is, 0 for other nodes: by its footer, or where that is damaged by the NAT."""
         inos = np.where(footers["nid"] == footers["ino"], footers["nid"], 0).astype(np.int64)
         places, nids = self._inodes_of_nat
@@ -463,7 +463,7 @@ class _Copying:
             self._made.nodes += int((plausible & keep).sum())
             self._put(at[keep], blocks[keep])
 
-    def _plausible(self, footers: NDArray[Any]) -> NDArray[np.bool_]:
+    def _plausible(self, footers: NDArray[np.void]) -> NDArray[np.bool_]:
         nids, inos = footers["nid"], footers["ino"]
         return (nids > 0) & (nids < self._geo.max_nid) & (inos > 0) & (inos < self._geo.max_nid)
 

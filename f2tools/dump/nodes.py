@@ -218,7 +218,7 @@ def _addresses(found: Inode) -> list[dict[str, Any]]:
     return runs(found.addrs)
 
 
-def runs(words: NDArray[Any]) -> list[dict[str, Any]]:
+def runs(words: NDArray[np.integer]) -> list[dict[str, Any]]:
     """Addresses or nids as runs of consecutive numbers: `index`, `first`, `count`; zeros are left out."""
     wide = words.astype(np.int64)
     if not wide.any():

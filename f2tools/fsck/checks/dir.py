@@ -252,7 +252,7 @@ def _level_and_fit(
     return level, fits
 
 
-def _dir_level_that_fits(entries: NDArray[Any], found: int) -> int | None:
+def _dir_level_that_fits(entries: NDArray[np.void], found: int) -> int | None:
     block, code = entries["block"].astype(np.int64), entries["hash"].astype(np.int64)
     for candidate in range(ROOT_LEVELS):
         if candidate != found:

@@ -200,7 +200,7 @@ def _filled(batch: InodeBatch, rows: NDArray[np.int64], start: NDArray[np.int64]
     return any_within(words, -(-begin // 4), end // 4) | ((within != 0) & (first != 0))
 
 
-def _words_at(batch: InodeBatch, rows: NDArray[Any], at: NDArray[Any]) -> NDArray[np.int64]:
+def _words_at(batch: InodeBatch, rows: NDArray[np.integer], at: NDArray[Any]) -> NDArray[np.int64]:
     """The 32-bit words at byte offsets `at` (multiples of 4) of blocks `rows`."""
     return batch.blocks.view("<u4")[rows, at // 4].astype(np.int64)
 

@@ -19,7 +19,7 @@ from f2tools.fsck.plans import RewriteSummary
 STEP = 1024  # segments at a time
 
 
-def summaries_of(image: Image, segnos: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def summaries_of(image: Image, segnos: NDArray[np.integer]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """(entries, footer type) of segments, shapes (n, 512) and (n,); of an open log what the checkpoint has."""
     geo = image.geo
     rows = image.summaries.ssa(segnos)

@@ -82,7 +82,7 @@ def check_nodes(scan: Scan) -> Iterator[Finding]:
             yield from _areas(areas, scan.nid[inodes[some]], scan.addr[inodes[some]])
 
 
-def _areas(areas: NDArray[np.uint8], inos: NDArray[Any], blkaddrs: NDArray[Any]) -> Iterator[Finding]:
+def _areas(areas: NDArray[np.uint8], inos: NDArray[np.integer], blkaddrs: NDArray[np.integer]) -> Iterator[Finding]:
     """Judge attribute areas of one size, shape (n, size), of inodes `inos` at `blkaddrs`."""
     size = areas.shape[1]
     magic = areas[:, :4].copy().view("<u4")[:, 0]

@@ -57,8 +57,8 @@ class Dentries:
     def add(
         self,
         areas: NDArray[np.uint8],
-        dirs: NDArray[Any],
-        blkaddrs: NDArray[Any],
+        dirs: NDArray[np.integer],
+        blkaddrs: NDArray[np.integer],
         blocks: Any,
         area_at: NDArray[Any] | int,
         folded: NDArray[np.bool_],
@@ -97,7 +97,11 @@ class Dentries:
             self._hash_pending()
 
     def _starts(
-        self, used: NDArray[np.bool_], lengths: NDArray[Any], dirs: NDArray[Any], blkaddrs: NDArray[Any]
+        self,
+        used: NDArray[np.bool_],
+        lengths: NDArray[np.integer],
+        dirs: NDArray[np.integer],
+        blkaddrs: NDArray[np.integer],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(row, slot) of the entries.  All rows step from entry to entry together, as readdir does."""
         count, slots = used.shape
@@ -129,7 +133,13 @@ class Dentries:
         return rows, at
 
     def _check_bits(
-        self, used: NDArray[np.bool_], rows: Any, starts: Any, taken: Any, dirs: NDArray[Any], blkaddrs: NDArray[Any]
+        self,
+        used: NDArray[np.bool_],
+        rows: Any,
+        starts: Any,
+        taken: Any,
+        dirs: NDArray[np.integer],
+        blkaddrs: NDArray[np.integer],
     ) -> None:
         """Every slot of a name must be marked as used."""
         sums = np.zeros((used.shape[0], used.shape[1] + 1), np.int32)

@@ -142,7 +142,7 @@ class Image:
         assert self.pack is not None
         return Segments(self.device, self.geo, self.pack, self.summaries.journals.sit)
 
-    def read(self, blkaddrs: NDArray[Any]) -> NDArray[np.uint8]:
+    def read(self, blkaddrs: NDArray[np.integer]) -> NDArray[np.uint8]:
         """Blocks in the order asked, shape (n, block_size); addresses must lie in the volume."""
         return self.device.read_blocks(blkaddrs, self.geo.block_size)
 

@@ -88,7 +88,7 @@ class InodeBatch:
     rows: NDArray[np.int64]
     nid: NDArray[np.int64]
     blkaddr: NDArray[np.int64]
-    head: NDArray[Any]  # dtype HEAD
+    head: NDArray[np.void]  # dtype HEAD
     blocks: NDArray[np.uint8]
     extra: NDArray[np.int64]  # bytes of extra attributes, 0 where i_extra_isize can't be
     inline_xattr: NDArray[np.int64]  # words
@@ -168,7 +168,7 @@ def batch_of(
 
 
 def _lost_extra(
-    geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], has_extra: NDArray[np.bool_]
+    geo: Geometry, head: NDArray[np.void], blocks: NDArray[np.uint8], has_extra: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Inodes that have extra attributes, as most others do, but not the flag: a right size, and no addresses.
 
@@ -190,7 +190,7 @@ def _lost_extra(
 
 
 def _flexible_words(
-    geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    geo: Geometry, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """i_inline_xattr_size; where it is impossible, or the header of attributes lies elsewhere, that of most inodes."""
     said, most = head["i_inline_xattr_size"].astype(np.int64), geo.addrs_per_inode - extra // 4 - 1
@@ -206,7 +206,7 @@ def _flexible_words(
 
 
 def _lost_inline_xattr(
-    geo: Geometry, head: NDArray[Any], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
+    geo: Geometry, head: NDArray[np.void], blocks: NDArray[np.uint8], extra: NDArray[np.int64]
 ) -> NDArray[Any]:
     """Inodes that have inline attributes, or a hole of just that size before their nodes, but not the flag.
 

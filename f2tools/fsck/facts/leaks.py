@@ -115,7 +115,7 @@ class Leaks:
                 is_node = 2 * nodes > owned if owned else self._holds_nodes(segno, offsets)
                 self._segment(scan.image, segno, offsets, is_node)
 
-    def _holds_nodes(self, segno: int, offsets: NDArray[Any]) -> bool:
+    def _holds_nodes(self, segno: int, offsets: NDArray[np.integer]) -> bool:
         """Whether a segment in which nobody owns a block holds nodes: its type, unless summaries and footers agree."""
         image = self._image
         if not image.geo.feature & F2FS_FEATURE_RO:
@@ -126,7 +126,7 @@ class Leaks:
                 return True
         return int(image.sit.types[segno]) >= NR_CURSEG_DATA_TYPE
 
-    def _segment(self, image: Image, segno: int, offsets: NDArray[Any], is_node: bool) -> None:
+    def _segment(self, image: Image, segno: int, offsets: NDArray[np.integer], is_node: bool) -> None:
         start = int(image.geo.start_block(segno))
         if is_node:
             named = np.zeros(offsets.size, np.int64)
@@ -144,7 +144,7 @@ class Leaks:
                 self.data.setdefault((nid, int(entry["ofs_in_node"])), []).append(LostData(start + at, version))
                 self.versions[nid] = version
 
-    def _add_nodes(self, image: Image, blkaddrs: NDArray[np.int64], named: NDArray[np.int64]) -> None:
+    def _add_nodes(self, image: Image, blkaddrs: NDArray[np.integer], named: NDArray[np.int64]) -> None:
         blocks = image.read(blkaddrs)
         footers = footers_of(blocks)
         blank = ~blocks[:, :2].any(axis=1) & (footers["nid"] == footers["ino"])  # an inode without a mode
@@ -193,7 +193,7 @@ class Leaks:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
         age = np.concatenate([part[0] for part in found])
         blkaddrs = np.concatenate([part[1] for part in found])
-        footers: NDArray[Any] = np.concatenate([part[2] for part in found])
+        footers: NDArray[np.void] = np.concatenate([part[2] for part in found])
         nids = footers["nid"].astype(np.int64)
         order = np.lexsort((-blkaddrs, age, nids))
         return nids[order], blkaddrs[order], footers[order]

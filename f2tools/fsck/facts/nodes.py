@@ -42,7 +42,7 @@ class NodeTable:
         self._progress = progress
         self._batch = max(64, BATCH_BYTES // self.geo.block_size)
         self._read_nat()
-        self.footer: NDArray[Any] = np.zeros(self.nid.size, NodeFooter.dtype)
+        self.footer: NDArray[np.void] = np.zeros(self.nid.size, NodeFooter.dtype)
         self.kind = np.zeros(self.nid.size, np.uint8)
         self.read = np.zeros(self.nid.size, np.bool_)
         self.parent = np.full(self.nid.size, -1, np.int32)  # node row of who points to it
@@ -63,7 +63,7 @@ class NodeTable:
         self._row_of = np.zeros(self.geo.max_nid, np.int32)  # untouched pages cost nothing
         self._row_of[self.nid] = np.arange(1, self.nid.size + 1, dtype=np.int32)
 
-    def rows_of(self, nids: NDArray[Any]) -> NDArray[np.int64]:
+    def rows_of(self, nids: NDArray[np.integer]) -> NDArray[np.int64]:
         """Node rows of nids, -1 for those that are free or out of range."""
         wanted = np.asarray(nids, np.int64)
         inside = (wanted >= 0) & (wanted < self.geo.max_nid)

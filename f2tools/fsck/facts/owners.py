@@ -46,7 +46,7 @@ class Owners:
         """The segments in which a block is owned, in order."""
         return np.sort(self._segnos[: self._used])
 
-    def of_segments(self, segnos: NDArray[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
+    def of_segments(self, segnos: NDArray[np.integer]) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
         """(nid, ofs_in_node) of every block of these segments, shape (n, 512); nid 0 where nobody owns the block."""
         rows = self._row[np.asarray(segnos) - self.first]
         nid, ofs = self._nid[rows], self._ofs[rows]

@@ -265,7 +265,7 @@ class Scan(NodeTable):
     def _take_addresses(
         self,
         rows: NDArray[np.int64],
-        inode_rows: NDArray[Any],
+        inode_rows: NDArray[np.integer],
         base: NDArray[np.int64],
         at: NDArray[np.int64],
         ofs: NDArray[np.int64],

@@ -24,7 +24,7 @@ STEP = 1024  # blocks at a time
 class Segments:
     """The table under one checkpoint, journal applied; arrays are by segno."""
 
-    def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: NDArray[Any]) -> None:
+    def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: NDArray[np.void]) -> None:
         self._count = geo.segment_count_main
         self.blkaddrs = live_blkaddrs(geo, pack.sit_bitmap)
         self.vblocks = np.zeros(self._count, np.uint16)
@@ -41,11 +41,11 @@ class Segments:
     def __len__(self) -> int:
         return self._count
 
-    def valid_map(self, segnos: NDArray[Any]) -> NDArray[np.uint8]:
+    def valid_map(self, segnos: NDArray[np.integer]) -> NDArray[np.uint8]:
         """The bitmaps of these segments, shape (n, 64), most significant bit first."""
         return self._of(np.asarray(segnos, np.int64), "valid_map", (64,), np.dtype(np.uint8))
 
-    def mtime(self, segnos: NDArray[Any]) -> NDArray[np.uint64]:
+    def mtime(self, segnos: NDArray[np.integer]) -> NDArray[np.uint64]:
         """The ages of these segments, in seconds of elapsed_time."""
         return self._of(np.asarray(segnos, np.int64), "mtime", (), np.dtype(np.uint64))
 
@@ -79,7 +79,7 @@ class Segments:
         inside = self.noted < self._count
         self.noted, self._rows = self.noted[inside], self._rows[inside]
 
-    def _override(self, journal: NDArray[Any]) -> None:
+    def _override(self, journal: NDArray[np.void]) -> None:
         """Entries of the journal take the place of those of the table."""
         for entry in journal:
             segno = int(entry["segno"])
