@@ -102,3 +102,8 @@ def filled(line: str, **places: str) -> list[str]:
     """The words of a line, with places put in; `\\ ` is a blank in a word."""
     words = line.replace("\\ ", "\0").split()
     return [word.replace("\0", " ").format(**places) for word in words]
+
+
+def exit_codes(command: str) -> set[int]:
+    """Those with which a command may end, as docs/cli.md has them."""
+    return {"fsck": {0, 1, 4, 5, 8, 12}, "doctor": {0, 1, 8}, "recover": {0, 1, 2, 4, 8}}.get(command, {0, 1, 2, 8})

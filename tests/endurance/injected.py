@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.cli import run as run_cli
-from tests.command_lines import CHANGING, READING, filled, named
+from tests.command_lines import CHANGING, READING, exit_codes, filled, named
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.hostile.exercise import in_child
 from tests.images import copy_sparse, reference
@@ -35,7 +35,6 @@ READS, WRITES, FLUSHES = ("pread", "preadv"), ("pwrite", "pwritev", "write", "se
 WAYS = {**dict.fromkeys(READS, ("EIO", "short")), **dict.fromkeys(WRITES, ("EIO", "ENOSPC", "short", "killed")),
         **dict.fromkeys(FLUSHES, ("EIO", "killed")), "ftruncate": ("ENOSPC", "killed")}  # fmt: skip
 KILLED = 137
-CODES = {"fsck": {0, 1, 4, 5, 8, 12}, "doctor": {0, 1, 8}, "recover": {0, 1, 2, 4, 8}}
 # what a power cut may leave that no mount minds: one copy of the superblock, a torn pack, the count of free segments
 AFTER_A_CUT = {"S001", "S002", "S003", "S004", "C001", "C007"}
 
@@ -208,7 +207,7 @@ def _judged(line: str, words: list[str], work: Path, usual: Ended, case: tuple[i
     if way == "killed":
         return _after_a_kill(line, words, work, old)
     tool = named(line).split()[0]
-    if ended.code not in CODES.get(tool, {0, 1, 2, 8}):
+    if ended.code not in exit_codes(tool):
         return f"exit code {ended.code}\n{ended.err}"
     if way == "short":
         return "" if ended.code == usual.code else f"exit code {ended.code}, not {usual.code}\n{ended.err}"

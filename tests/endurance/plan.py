@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.endurance import audit, fsx, images, injected, kernel, lost_blocks, machine, parsers, power, xfstests
+from tests.endurance import (
+    audit,
+    failing,
+    fsx,
+    images,
+    injected,
+    kernel,
+    lost_blocks,
+    machine,
+    parsers,
+    power,
+    xfstests,
+)
 from tests.endurance.campaign import Campaign
 
 CAMPAIGNS: tuple[Campaign, ...] = (
@@ -21,6 +33,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     parsers.PARSERS,
     xfstests.XFSTESTS,
     audit.AUDITED,
+    failing.FAILING,
 )
 
 
