@@ -21,12 +21,11 @@ from f2tools.acl import ACL_GROUP_OBJ, parse_xattr
 from f2tools.copyout.keep import ACL_NAMES, NOTHING, Keep
 from f2tools.copyout.walk import MAX_REASONS, THERE_ALREADY, Lost, byte_ranges, mapped, shown
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
-from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR, NEW_ADDR
-from f2tools.f2fs.layout.xattr import F2FS_XATTR_MAGIC
+from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import Cluster, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
 from f2tools.text import join
 
 SAME_NAME = "the target takes it for another name that is there; both can't be"  # it folds case, or normalises
@@ -39,7 +38,6 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_CONTENT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _ACCESS_ACL = "system.posix_acl_access"
-_MAGIC = F2FS_XATTR_MAGIC.to_bytes(4, "little")
 
 
 class TargetFull(F2fsError):
@@ -404,7 +402,7 @@ class Maker:
         if self._as_made(inode):
             self._set_times(at, inode)
             return
-        xattrs = self._xattrs(inode, path) if has_xattrs(inode) else {}
+        xattrs = self._xattrs(inode, path) if may_have_xattrs(inode) else {}
         mode = self._mode(at, inode, self._set_owner(at, inode), xattrs)
         as_made = stat.S_ISREG(inode.i_mode) and mode == inode.i_mode & 0o777 & ~self.umask and not self.chmod_always
         if not as_made and inode.kind != "symlink":
@@ -423,7 +421,7 @@ class Maker:
             and inode.i_mode & ~0o777 == stat.S_IFREG
             and not self.chmod_always
             and not self.chown_always
-            and not has_xattrs(inode)
+            and not may_have_xattrs(inode)
         )
 
     def _set_times(self, at: int | bytes, inode: Inode) -> None:
@@ -539,13 +537,6 @@ def link_again(above: int, name: bytes, made: Made, directory: int, new: bytes) 
         os.link(_by_descriptor(fd), new, dst_dir_fd=directory, follow_symlinks=True)
     finally:
         os.close(fd)
-
-
-def has_xattrs(inode: Inode) -> bool:
-    """Whether there may be extended attributes; cheap."""
-    if inode.i_xattr_nid:
-        return True
-    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].data == _MAGIC
 
 
 def _identities(paths: Iterable[str]) -> Iterator[tuple[int, int]]:

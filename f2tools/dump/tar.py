@@ -18,7 +18,6 @@ from typing import IO, Any
 
 from f2tools import newfile
 from f2tools.acl import acl_text, parse_xattr
-from f2tools.copyout.making import has_xattrs
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.dump.listing import file_at
 from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
@@ -26,7 +25,7 @@ from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import FEW, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
 from f2tools.text import join
 
 BLOCK = 512
@@ -275,7 +274,7 @@ class _Writer:
             pax[b"uid"] = b"%d" % inode.i_uid
         if inode.i_gid >= 8**7:
             pax[b"gid"] = b"%d" % inode.i_gid
-        if attributes and has_xattrs(inode):
+        if attributes and may_have_xattrs(inode):
             try:
                 for attribute, value in visible_xattrs(self.volume.nodes, inode).items():
                     pax[b"SCHILY.xattr." + _keyword(os.fsencode(attribute))] = value

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR
 from f2tools.f2fs.layout.footers import body_of
 from f2tools.f2fs.layout.xattr import (
+    F2FS_XATTR_MAGIC,
     XATTR_INDEX_ENCRYPTION,
     XATTR_INDEX_POSIX_ACL_ACCESS,
     XATTR_INDEX_POSIX_ACL_DEFAULT,
@@ -18,6 +20,8 @@ from f2tools.f2fs.layout.xattr import (
 from f2tools.f2fs.volume.acl import acl_to_xattr
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
+
+_MAGIC = F2FS_XATTR_MAGIC.to_bytes(4, "little")
 
 
 class Xattr(NamedTuple):
@@ -57,6 +61,13 @@ def parse_xattrs(area: bytes, where: Where) -> Iterator[Xattr]:
         if place.end > len(area):
             raise Corrupt(where, f"xattr entry at {place.at} runs {place.end - len(area)} bytes past its area")
         yield Xattr(place.name_index, area[place.name_at : place.value_at], area[place.value_at : place.end])
+
+
+def may_have_xattrs(inode: Inode) -> bool:
+    """Whether there may be extended attributes; cheap."""
+    if inode.i_xattr_nid:
+        return True
+    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].tobytes() == _MAGIC
 
 
 def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
