@@ -7,6 +7,7 @@ fields can be read and set in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,12 @@ class Columns:
     def __len__(self) -> int:
         first = next(iter(self._columns.values()))
         return len(first if self._index is None else first[self._index])
+
+    def __iter__(self) -> Iterator[Columns]:
+        """One row after the other."""
+        rows = np.arange(len(next(iter(self._columns.values()))))
+        for row in rows if self._index is None else rows[self._index]:
+            yield Columns(self._columns, row)
 
     @property
     def size(self) -> int:
