@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,19 @@ def test_the_command_that_is_recorded_has_the_threads_that_it_would_have(
     done = record(tools, device, "-o", tmp_path / "run", "--", "sh", "-c", f"echo $OPENBLAS_NUM_THREADS > {said}")
     assert done.returncode == 0, done.stderr
     assert said.read_text() == f"{given or ''}\n"
+
+
+def test_a_tracer_ends_when_it_is_told_to_where_interrupts_are_ignored(tmp_path: Path, tools: Path) -> None:
+    device = tmp_path / "disk.img"
+    device.write_bytes(bytes(1 << 20))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a job that a shell runs in the background
+    try:
+        done = record(tools, device, "-o", tmp_path / "run", "--", "true")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["tracer"] == {"kind": "blktrace", "dropped": 0}
+    assert "Total: 3712 events" in (tmp_path / "run" / "blktrace.txt").read_text()
 
 
 def test_dropped_events_are_said(tmp_path: Path, tools: Path) -> None:

@@ -436,6 +436,7 @@ class Blktrace:
 
 def _interrupt_when_orphan() -> None:
     """In the child: be told to end when f2tools is killed, so that the device does not stay traced for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell ignores for what it runs in the background
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGINT))
 
 
