@@ -217,6 +217,7 @@ class SegmentManager(ValidBlocks):
         curseg.entries[offset] = owner
         self._remember(segno)
         self.valid_map[segno, offset >> 3] |= 0x80 >> (offset & 7)
+        self._taken[segno][offset >> 3] |= 0x80 >> (offset & 7)
         self._changed(segno, 1)
         self.vblocks[segno] += 1
         if curseg.next_blkoff >= self.geo.blocks_per_seg:

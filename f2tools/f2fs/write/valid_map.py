@@ -1,6 +1,7 @@
 """Which blocks of the main area are valid, now and in the last checkpoint; how old segments are, which became empty.
 
-A block that became invalid stays taken as long as the last checkpoint refers to it: it is *held* until the next one.
+A block that became invalid stays taken until the next checkpoint: it is *held*.  The last checkpoint may refer to it,
+and so may what was fsync'ed since, which recovery finds by the log, where the old places of nodes and data stand.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class ValidBlocks:
         if used.size:
             self.valid_map[used] = sit.valid_map(used)
         self._before: dict[int, NDArray[np.uint8]] = {}  # bitmaps as in the last checkpoint, of segments changed since
-        self.held = np.zeros(count, np.int32)  # invalid now, but valid in the last checkpoint
+        self._taken: dict[int, NDArray[np.uint8]] = {}  # and what was valid in these at any time since then
+        self.held = np.zeros(count, np.int32)  # blocks that were valid since the last checkpoint, and are not now
         self.dirty_sit: set[int] = set()  # segments whose SIT entries have changed since the last checkpoint
         self.prefree: set[int] = set()  # segments that became empty since then
         self._open: set[int] = set()  # segments where a log goes on, which don't become free
@@ -58,6 +60,7 @@ class ValidBlocks:
         bits = np.unpackbits(row)
         bits[offsets] = 1
         row[:] = np.packbits(bits)
+        self._taken[segno] |= row
         self._changed(segno, offsets.size)
         self.vblocks[segno] += offsets.size
 
@@ -103,8 +106,7 @@ class ValidBlocks:
         self.valid_map[segno, at] = bits ^ mask
         self._changed(segno, 1)
         self.vblocks[segno] -= 1
-        if int(self._before[segno][at]) & mask:
-            self.held[segno] += 1
+        self.held[segno] += 1
         self._emptied(segno)
 
     def _mark_invalid(self, segno: int, offsets: NDArray[np.int64]) -> None:
@@ -117,7 +119,7 @@ class ValidBlocks:
         row[:] = np.packbits(bits)
         self._changed(segno, offsets.size)
         self.vblocks[segno] -= offsets.size
-        self.held[segno] += int(np.unpackbits(self._before[segno])[offsets].sum())
+        self.held[segno] += offsets.size
         self._emptied(segno)
 
     def _mark_many_invalid(
@@ -131,11 +133,9 @@ class ValidBlocks:
         changed = segnos[starts]
         for segno in changed.tolist():
             self._remember(segno)
-        before = np.stack([self._before[segno] for segno in changed.tolist()])
         counts = np.diff(starts, append=segnos.size)
-        were = (before[np.repeat(np.arange(starts.size), counts), at] & masks) != 0
-        self.held[changed] += np.add.reduceat(were.astype(np.int64), starts).astype(self.held.dtype)
-        byte = np.flatnonzero(np.diff(segnos * before.shape[1] + at, prepend=-1))  # several bits may be of one byte
+        self.held[changed] += counts.astype(self.held.dtype)
+        byte = np.flatnonzero(np.diff(segnos * SIT_VBLOCK_MAP_SIZE + at, prepend=-1))  # several bits may be of one byte
         self.valid_map[segnos[byte], at[byte]] &= ~np.add.reduceat(masks, byte, dtype=np.uint8)
         now, old, valid = self.now(), self.mtime[changed].tolist(), self.vblocks[changed].tolist()
         self.mtime[changed] = [_aged(*each[:2], now, each[2]) for each in zip(old, valid, counts.tolist(), strict=True)]
@@ -151,13 +151,11 @@ class ValidBlocks:
     def _remember(self, segno: int) -> None:
         if segno not in self._before:
             self._before[segno] = self.valid_map[segno].copy()
+            self._taken[segno] = self.valid_map[segno].copy()
 
     def _holes(self, segno: int) -> NDArray[np.int64]:
-        """Offsets that are valid neither now nor in the last checkpoint, rising."""
-        taken = self.valid_map[segno]
-        before = self._before.get(segno)
-        if before is not None:
-            taken = taken | before
+        """Offsets that were never valid since the last checkpoint, rising."""
+        taken = self._taken.get(segno, self.valid_map[segno])
         return np.flatnonzero(np.unpackbits(taken) == 0)
 
     def is_valid(self, blkaddrs: NDArray[Any]) -> NDArray[np.bool_]:
@@ -169,6 +167,7 @@ class ValidBlocks:
         """The last checkpoint holds the present state."""
         self.held[list(self._before)] = 0
         self._before.clear()
+        self._taken.clear()
         self.dirty_sit.clear()
 
 
