@@ -171,10 +171,10 @@ class Machine(RuleBasedStateMachine):
     def version(self) -> int:
         return int(self.vol.cp.checkpoint_ver)
 
-    def step(self, kind: str, fsynced: int | None = None) -> None:
+    def step(self, kind: str, fsynced: int | None = None, datasync: bool = False) -> None:
         """Note what the call before has left."""
         self.operations += 1
-        self.steps.append(Step(kind, self.model.copy(), len(self.recorder.events), self.version, fsynced))
+        self.steps.append(Step(kind, self.model.copy(), len(self.recorder.events), self.version, fsynced, datasync))
 
     def do(self, name: str, *args: Any, **keywords: Any) -> Any:
         """One call to both; None where both refuse."""
@@ -460,20 +460,20 @@ class Machine(RuleBasedStateMachine):
 
     # -- checkpoints, remounts, power cuts ----------------------------------------------------------------------
 
-    @rule(what=picks)
-    def fsync(self, what: int) -> None:
+    @rule(what=picks, datasync=st.booleans())
+    def fsync(self, what: int, datasync: bool) -> None:
         ino = self.choose(what, lambda node: node.is_file or node.is_dir)
         if ino is not None:
-            self.vol.fsync(ino)
-            self.step("fsync", ino)
+            self.vol.fsync(ino, datasync)
+            self.step("fsync", ino, datasync)
 
-    @rule(what=picks, offset=offsets, length=lengths, seed=picks)
-    def write_and_fsync(self, what: int, offset: int, length: int, seed: int) -> None:
+    @rule(what=picks, offset=offsets, length=lengths, seed=picks, datasync=st.booleans())
+    def write_and_fsync(self, what: int, offset: int, length: int, seed: int, datasync: bool) -> None:
         ino = self.some_file(what)
         if ino is not None:
             self.do("write", ino, offset, content(seed, length))
-            self.vol.fsync(ino)
-            self.step("fsync", ino)
+            self.vol.fsync(ino, datasync)
+            self.step("fsync", ino, datasync)
 
     @rule()
     def sync(self) -> None:

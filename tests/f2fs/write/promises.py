@@ -18,38 +18,53 @@ class Step:
     events: int
     version: int
     fsynced: int | None = None
+    datasync: bool = False  # by fdatasync, which may leave times as they were
 
 
 def assert_promises_kept(volume: Volume, steps: list[Step], version: int, count: int, context: str) -> Model:
     """What a recovered volume holds, which is what it may hold after a power cut at event `count`."""
     found = model_of(volume)
-    later = [step.model for step in steps]
     said = [
-        differences(found, allowed, lambda ino, number: versions(later, ino, number))
-        for allowed in expectations(steps, version, count)
+        differences(found, one.model, lambda ino, number, since=one.since: versions(steps[since(ino) :], ino, number))
+        for one in expectations(steps, version, count)
     ]
     assert any(not one for one in said), f"{context}, checkpoint {version}:\n" + "\n".join(min(said, key=len)[:30])
     return found
 
 
-def versions(models: list[Model], ino: int, number: int) -> list[bytes]:
-    """All that a block of a file has ever held: an update in place may come before its fsync is done."""
+def versions(steps: list[Step], ino: int, number: int) -> list[bytes]:
+    """All that a block of a file held in these steps: an update in place may come before its fsync is done."""
+    models = [step.model for step in steps]
     return [model.nodes[ino].blocks.get(number, bytes(BLOCK)) for model in models if ino in model.nodes]
 
 
-def expectations(steps: list[Step], version: int, count: int) -> list[Model]:
+@dataclass
+class Expectation:
+    """A tree that may be found, and which step last made each file safe; what was overwritten before is gone."""
+
+    model: Model
+    base: int  # the step of the checkpoint, or the one before where it was made in the midst of one
+    synced: dict[int, int]
+
+    def since(self, ino: int) -> int:
+        """The step that made a file safe as it is in the model."""
+        return self.synced.get(ino, self.base)
+
+
+def expectations(steps: list[Step], version: int, count: int) -> list[Expectation]:
     """The trees that may be found after a power cut: that of the checkpoint, and every fsync done since."""
     made = next(i for i, step in enumerate(steps) if step.version >= version)
     bases = [made] if made == 0 or steps[made].kind in ("sync", "fsync") else [made - 1, made]
-    found: list[Model] = []
+    found: list[Expectation] = []
     for base in bases:
-        must = [step for step in steps[base + 1 :] if step.fsynced and step.events <= count]
-        after = [step for step in steps[base + 1 :] if step.fsynced and step.events > count]
-        for more in ([], after[:1]):
-            model = named_only(steps[base].model)
-            for step in must + more:
-                recovered(model, step)
-            found.append(model)
+        later = [index for index in range(base + 1, len(steps)) if steps[index].fsynced]
+        must = [index for index in later if steps[index].events <= count]
+        for more in ([], [index for index in later if steps[index].events > count][:1]):
+            one = Expectation(named_only(steps[base].model), bases[0], {})
+            for index in must + more:
+                recovered(one.model, steps[index])
+                one.synced[steps[index].fsynced or 0] = index
+            found.append(one)
     return found
 
 
@@ -70,6 +85,8 @@ def recovered(model: Model, step: Step) -> None:
         names_are_safe(model, ino, node)
     if node is None or not node.is_file or not node.links:
         return
+    if step.datasync:
+        node = replace(node, atime_ns=None, mtime_ns=None)
     if ino in model.nodes:
         model.nodes[ino] = replace(node, links=model.nodes[ino].links)
         return
