@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from f2tools.lazy import dataclass
 
+UNFORESEEN = 70  # exit code of a bug: EX_SOFTWARE of sysexits.h
+
 
 @dataclass(frozen=True)
 class Where:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from f2tools.errors import Corrupt, F2fsError, Taken, Usage
+from f2tools.errors import UNFORESEEN, Corrupt, F2fsError, Taken, Usage
 from f2tools.sizes import parse_size
 from f2tools.text import command_line, printable, printable_lines
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from f2tools.f2fs.volume.volume import Volume
 
 FINE, REPAIRED, FINDINGS_LEFT, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 4, 8, 16, 32  # fsck(8)
-INTERRUPTED, UNFORESEEN = 130, 70  # as in a shell; EX_SOFTWARE of sysexits.h
+INTERRUPTED = 130  # as in a shell
 
 
 class WrongUsage(click.UsageError):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from f2tools.errors import F2fsError
+from f2tools.errors import UNFORESEEN, F2fsError
 
 log = logging.getLogger("f2tools.fuse")
 
@@ -76,7 +76,7 @@ def _become_daemon(
         code = _ended(waiting, warnings, f"{where}{error.strerror or error}", 1)
     except BaseException as error:
         log.critical("ended by an error", exc_info=error)
-        code = _ended(waiting, warnings, f"{type(error).__name__}: {error}", 70)
+        code = _ended(waiting, warnings, f"{type(error).__name__}: {error}", UNFORESEEN)
     finally:
         logging.shutdown()
     os._exit(code)

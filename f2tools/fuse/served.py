@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
-from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported
+from f2tools.errors import UNFORESEEN, Corrupt, DeviceError, F2fsError, Unsupported
 from f2tools.fuse.options import ServeOptions
 from f2tools.vfs import DirEntry, FileSystem
 
@@ -28,6 +28,14 @@ READING = {
     "lookup", "getattr", "statx", "readlink", "statfs", "opendir", "readdir", "readdirplus", "open", "read", "lseek",
     "getxattr", "listxattr",
 }  # fmt: skip
+
+
+class BecameReadOnly(F2fsError):
+    """An error has ended writing while a file system was mounted; what was not made safe by then is lost."""
+
+    def __init__(self, why: str, exit_code: int) -> None:
+        super().__init__(f"the volume became read-only, and what was not made safe is lost: {why}")
+        self.exit_code = exit_code
 
 
 class Served:
@@ -52,6 +60,7 @@ class Served:
         self.keeps_pages = not (self._updates_atime and options.atime == "strictatime")
         self._plain = options.uid is None and options.gid is None and not options.umask
         self._said: set[str] = set()
+        self._exit_code = 0  # of the mount, once something has ended writing
         self.when_connected: Callable[[], None] | None = None
 
     def connected(self) -> None:
@@ -73,13 +82,23 @@ class Served:
             log.error("%s: %s", what, error)
         else:
             log.error("%s failed", what, exc_info=error)
-        self.stop_writing(f"{what}: {error or type(error).__name__}")
+        code = error.exit_code if isinstance(error, F2fsError) else UNFORESEEN
+        self.stop_writing(f"{what}: {error or type(error).__name__}", code)
         return errno.EUCLEAN if isinstance(error, Corrupt) else errno.EIO
 
-    def stop_writing(self, why: str) -> None:
-        """The volume stays as its last checkpoint has it."""
-        if self.writable and self.files.stop_writing(why):
+    def stop_writing(self, why: str, exit_code: int) -> None:
+        """The volume stays as its last checkpoint has it; said once, also where it has stopped by itself."""
+        if self.writable:
+            self.files.stop_writing(why)
+            if self._exit_code:
+                return
+            self._exit_code = exit_code
             log.error("the volume is read-only from now on; what was not made safe is lost: %s", why)
+
+    def must_be_whole(self) -> None:
+        """After the end: an error where the volume became read-only meanwhile."""
+        if self.writable and self.files.broken is not None:
+            raise BecameReadOnly(self.files.broken, self._exit_code or F2fsError.exit_code)
 
     def say_once(self, text: str) -> None:
         """A warning, the first time that it is given."""

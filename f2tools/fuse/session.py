@@ -64,7 +64,7 @@ def serve(
     """Mount, say that it is `ready`, and serve until it is unmounted; the file system is closed then.
 
     `image` and `directory` are absolute.  `leased`: descriptors of the files of a writable image; a program that opens
-    one of them waits for a checkpoint.
+    one of them waits for a checkpoint.  BecameReadOnly, after all that, where an error has ended writing.
     """
     status: Status | None = None
     try:
@@ -94,6 +94,7 @@ def serve(
         raise
     finally:
         _close(files, status)
+    served.must_be_whole()
 
 
 def _show_image(tending: Tending, lease: Lease, loop: Loop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -54,14 +55,20 @@ class Mount:
 
 
 @contextmanager
-def mounted(image: Path, directory: Path, *options: str, server: str = "pyfuse3") -> Iterator[Mount]:
-    """Mount `image` on `directory`; at the end it is unmounted, and the command must have ended with 0, silent."""
+def mounted(
+    image: Path, directory: Path, *options: str, server: str = "pyfuse3", longest_file: int = -1, ends_with: int = 0
+) -> Iterator[Mount]:
+    """Mount `image` on `directory`; at the end it is unmounted, and the command must have ended with 0, silent.
+
+    `longest_file`: bytes, beyond which the image can't be written.
+    """
     need_fuse(server)
     directory.mkdir(exist_ok=True)
     log = directory.with_name(directory.name + ".log")
     command = ["f2tools", "mount", "-f", "--server", server, *options, str(image), str(directory)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (longest_file, longest_file))
     mount = Mount(process, directory, log)
     try:
         _wait(lambda: _is_mounted(directory) or process.poll() is not None, READY_SECONDS)
@@ -71,8 +78,8 @@ def mounted(image: Path, directory: Path, *options: str, server: str = "pyfuse3"
             assert process.poll() is None, f"the mount died with {process.returncode}:\n{mount.said()}"
             _unmount(directory)
             process.wait(END_SECONDS)
-            assert process.returncode == 0, f"{process.returncode}: {mount.said()}"
-            assert not mount.said(), mount.said()
+            assert process.returncode == ends_with, f"{process.returncode}: {mount.said()}"
+            assert bool(mount.said()) == bool(ends_with), mount.said()
     finally:
         if process.poll() is None:
             mount.kill()

@@ -739,6 +739,21 @@ def test_an_error_while_writing_makes_it_read_only(tmp_path: Path, caplog: pytes
     judge(image)
 
 
+@both_servers
+def test_a_mount_that_became_read_only_says_so_and_does_not_end_as_if_all_were_well(
+    server: str, tmp_path: Path
+) -> None:
+    image, place = fresh(tmp_path), tmp_path / "mnt"
+    with mounted(image, place, server=server, longest_file=18 << 20, ends_with=8) as mount:
+        with pytest.raises(OSError):
+            (mount.directory / "large").write_bytes(os.urandom(4 << 20))
+        with pytest.raises(OSError, match="Read-only"):
+            (mount.directory / "small").touch()
+    assert mount.said().count("read-only from now on") == 1
+    assert "f2tools: the volume became read-only" in mount.said().splitlines()[-1]
+    judge(image)
+
+
 def test_what_can_not_be_read_is_an_error_of_the_read_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     need_fuse()
     from f2tools.fuse.operations import Handlers

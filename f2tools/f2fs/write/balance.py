@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from f2tools.errors import F2fsError
+from f2tools.errors import DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import (
     CP_DISABLED_FLAG,
     CP_DISABLED_QUICK_FLAG,
@@ -30,20 +30,32 @@ class Operation:
     """One change of a volume.  Inodes that it hands out stay good until it ends.
 
     Nodes are dropped from memory only on entering, so an inode must not be kept from one operation to the next.
+    A device that failed in the midst of it ends all writing: blocks count as used then that nothing leads to.
     """
 
-    __slots__ = ("_blocks", "_vol")
+    __slots__ = ("_blocks", "_vol", "_written")
 
     def __init__(self, vol: Balance, blocks: int) -> None:
         self._vol = vol
         self._blocks = blocks
 
     def __enter__(self) -> Operation:
-        self._vol.begin(self._blocks)
+        self._written = self._vol.segments.written_blocks
+        try:
+            self._vol.begin(self._blocks)
+        except BaseException as error:
+            self._failed(error)
+            raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        begun = self._vol.segments.written_blocks != self._written
+        if isinstance(error, NoFreeSegment) or (begun and isinstance(error, DeviceError)):
+            self._vol.stop_writing(str(error) or "no segment is free")
 
     def live(self, ino: int) -> LiveInode:
         """The inode with this number, to be changed."""
@@ -153,6 +165,14 @@ class Balance(Charging):
                 return self.cleaner.clean(section)
             finally:
                 self._busy = False
+
+    def flush(self) -> None:
+        """Make durable what was written; after a device that can't, nothing is written any more."""
+        try:
+            self.device.flush()
+        except DeviceError as error:
+            self.stop_writing(str(error))
+            raise
 
     def sync(self) -> None:
         """Make everything safe: a checkpoint, if anything has changed since the last one."""

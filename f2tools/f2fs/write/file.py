@@ -133,14 +133,14 @@ class Content(Attributes):
             self.files.write_back(inode, in_place=few)
             dirty = [nid for nid in self.nodes.dirty_of(ino) if self.nodes.is_direct(nid)]
             if not dirty and self._is_in_log(inode, datasync):
-                self.device.flush()
+                self.flush()
                 return
             fresh = self._is_new(ino)
             self.nodes.touch(inode)
             if self.policy.fsync_mode == "strict":
-                self.device.flush()
+                self.flush()
             self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
-            self.device.flush()
+            self.flush()
             self._synced[ino] = _without_times(inode)
             if fresh:
                 self.names.pending.fsynced(inode.i_pino, inode.name, ino)

@@ -155,7 +155,7 @@ class ValidBlocks:
 
     def _holes(self, segno: int) -> NDArray[np.int64]:
         """Offsets that were never valid since the last checkpoint, rising."""
-        taken = self._taken.get(segno, self.valid_map[segno])
+        taken = self._taken[segno] if segno in self._taken else self.valid_map[segno]
         return np.flatnonzero(np.unpackbits(taken) == 0)
 
     def is_valid(self, blkaddrs: NDArray[Any]) -> NDArray[np.bool_]:

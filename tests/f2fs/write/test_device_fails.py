@@ -1,0 +1,101 @@
+"""A device that fails once, in the midst of something: nothing is written after that, and what was safe stays."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from f2tools.device import open_device
+from f2tools.device.base import Wrapper
+from f2tools.errors import DeviceError
+from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.volume import Policy, WritableVolume
+from tests.f2fs.write.consistency import assert_consistent
+from tests.f2fs.write.model import BLOCK
+from tests.f2fs.write.volumes import Above, Ticks, fresh, writable
+from tests.f2fs.write.workload import FILE
+
+
+class FailsOnce(Wrapper):
+    """A device that refuses one write or flush, and then goes on as if nothing had been."""
+
+    left: int | None = None  # until then
+
+    def _count(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left == -1:
+                raise DeviceError("a loose contact")
+
+    def pwrite(self, offset: int, data: Any) -> None:
+        self._count()
+        self.base.pwrite(offset, data)
+
+    def write_blocks(self, blkaddrs: Any, data: Any, block_size: int) -> None:
+        self._count()
+        self.base.write_blocks(blkaddrs, data, block_size)
+
+    def flush(self) -> None:
+        self._count()
+        self.base.flush()
+
+
+def test_after_a_write_that_failed_nothing_is_promised_and_the_volume_is_consistent(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        volume.write(volume.create(ROOT, b"old", FILE), 0, b"A" * 20 * BLOCK)
+    with open_device(image) as base:
+        for moment in range(100):
+            top = Above(base)
+            device = FailsOnce(top)
+            volume = WritableVolume(device, Policy(), Ticks(), seed=1)
+            device.left = moment
+            safe = what_was_made_safe(volume)
+            with Volume(Above(top)) as read:
+                assert_consistent(read, f"write {moment} failed")
+            after = WritableVolume(Above(top), Policy(), Ticks(), seed=1)
+            for name, content in safe.items():
+                assert after.read_at(after.lookup(ROOT, name), 0, 1 << 20) == content, (moment, name)
+            after.sync()
+            with Volume(Above(after.device)) as read:
+                assert_consistent(read, f"write {moment} failed, recovered")
+            if device.left >= 0:
+                return
+            assert volume.broken
+    raise AssertionError("it writes on and on")
+
+
+def what_was_made_safe(volume: WritableVolume) -> dict[bytes, bytes]:
+    """Write to three files, each of them synced, and on after an error: what an fsync said was safe, by name."""
+    safe: dict[bytes, bytes] = {}
+    for name, blocks in ((b"old", 12), (b"many", 40), (b"few", 1), (b"old", 3)):
+        with suppress(DeviceError, OSError):
+            ino = volume.lookup(ROOT, name) if name == b"old" else volume.create(ROOT, name, FILE)
+            volume.write(ino, 0, name[:1] * blocks * BLOCK)
+            now = volume.read_at(ino, 0, 1 << 20)
+            volume.fsync(ino)
+            safe[name] = now
+    with suppress(DeviceError, OSError):
+        volume.sync()
+    return safe
+
+
+def test_a_block_that_can_not_be_read_does_not_end_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with writable(fresh(tmp_path)) as volume:
+        ino = volume.create(ROOT, b"file", FILE)
+        volume.write(ino, 0, b"A" * BLOCK)
+        volume.sync()
+        with monkeypatch.context() as broken:
+            broken.setattr(type(volume.device), "read_range", _bad_sector)
+            with pytest.raises(DeviceError):
+                volume.write(ino, 10, b"B")
+        volume.write(ino, 10, b"B")
+        assert volume.read_at(ino, 9, 3) == b"ABA"
+
+
+def _bad_sector(*_: Any) -> None:
+    raise DeviceError("a bad sector")
