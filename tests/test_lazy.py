@@ -1,10 +1,14 @@
 """Dataclasses that are completed later: nobody may notice."""
 
+import abc
 import copy
 import dataclasses
+import inspect
 import pickle
 import subprocess
 import sys
+import threading
+import typing
 
 import pytest
 
@@ -92,3 +96,115 @@ def test_slots_are_refused() -> None:
         @dataclass(slots=True)
         class Slotted:
             a: int
+
+
+def test_a_class_above_with_an_initializer_of_its_own_runs_it_once() -> None:
+    @dataclass
+    class Base:
+        a: int
+
+    class Above(Base):
+        def __init__(self, a: int) -> None:
+            super().__init__(a + 1)
+
+    assert [Above(1).a, Above(1).a, Base(1).a] == [2, 2, 1]
+
+
+def test_an_initializer_of_its_own_stays() -> None:
+    @dataclass
+    class Own:
+        a: int
+
+        def __init__(self) -> None:
+            self.a = 5
+
+        def __setstate__(self, state: dict[str, int]) -> None:
+            self.a = state["a"] + 1
+
+    assert copy.copy(Own()).a == 6
+    assert Own() == Own()
+
+
+def test_two_threads_make_the_first_object_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second comes while the first writes the methods, which is when it used to find none."""
+    real = dataclasses.dataclass
+    seen: list[object] = []
+    others: list[threading.Thread] = []
+
+    def slow(**settings: object) -> object:
+        def decorate(cls: type) -> type:
+            others.append(threading.Thread(target=lambda: seen.append(further(1, [2]))))
+            others[-1].start()
+            others[-1].join(0.1)
+            return real(**settings)(cls)  # type: ignore[call-overload]
+
+        return decorate
+
+    monkeypatch.setattr(dataclasses, "dataclass", slow)
+    further = classes()[1]
+    made = further(1, [2])
+    for other in others:
+        other.join()
+    assert others
+    assert seen == [made] * len(others)
+
+
+def test_what_a_dataclass_has_it_has_too() -> None:
+    def body() -> type:
+        class Same:
+            a: int
+            b: list[int] = dataclasses.field(default_factory=list)
+            c: int = dataclasses.field(default=3, compare=False)
+            d: typing.ClassVar[int] = 4
+
+            def __post_init__(self) -> None:
+                vars(self)["early"] = self.a
+
+        return Same
+
+    for settings in ({}, {"frozen": True}, {"order": True}, {"eq": False}, {"kw_only": True}, {"unsafe_hash": True}):
+        plain, later = dataclasses.dataclass(**settings)(body()), dataclass(**settings)(body())
+        assert later(a=1).early == 1
+        assert vars(plain).keys() == vars(later).keys()
+        assert plain.__doc__ == later.__doc__
+        assert str(inspect.signature(plain)) == str(inspect.signature(later))
+        assert repr(plain.__dataclass_params__) == repr(later.__dataclass_params__)
+        assert plain.__match_args__ == later.__match_args__
+        assert (later.c, later.d, hasattr(later, "b")) == (3, 4, False)
+        assert [item.name for item in dataclasses.fields(later)] == ["a", "b", "c"]
+
+
+def test_an_abstract_and_generic_class_stays_what_it_is() -> None:
+    kind = typing.TypeVar("kind")
+
+    @dataclass(frozen=True)
+    class Base(abc.ABC, typing.Generic[kind]):
+        a: kind
+
+        @abc.abstractmethod
+        def told(self) -> str: ...
+
+    @dataclass(frozen=True)
+    class Told(Base[int]):
+        def told(self) -> str:
+            return f"{super().__repr__()} {__class__ is Told}"
+
+    Base.register(str)
+    assert Told(1).told().endswith("Told(a=1) True")
+    assert [issubclass(kind, Base) for kind in (Told, str, bytes)] == [True, True, False]
+    with pytest.raises(TypeError, match="abstract"):
+        Base(1)
+
+
+def test_frozen_ones_neither_set_nor_delete() -> None:
+    base, further, plain = (cls(1) for cls in classes())
+    for made in (base, further, plain):
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'a'"):
+            made.a = 2
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'a'"):
+            del made.a
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        further.other = 1
+    plain.other = 1
+    assert plain.other == 1
+    del plain.other
