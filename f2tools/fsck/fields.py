@@ -29,7 +29,7 @@ WITNESSES = (
     Witnesses(
         "inode",
         "i_size",
-        "blocks, but for the end in the last one; bytes inside an inode; a link's text",
+        "blocks, but for the end in the last one, or in a hole; bytes inside an inode; a link's text",
         ("size",),
     ),
     Witnesses("inode", "i_blocks", "nodes and addresses"),

@@ -522,7 +522,8 @@ INLINE_SIZE = _problem(
 )  # fmt: skip
 SIZE_BEFORE_BLOCKS = _problem(
     "I006", "size-before-blocks", WARNING, "a file has written blocks, or bytes inside its inode, beyond its size",
-    "Only files with reserved space or a verity tree have blocks there. What lies there can't be read.",
+    "The size is what is wrong: what is cut off goes from the inode, and from the node and the block where the file "
+    "ends, and none of these would have anything behind the end. What lies there can't be read.",
     "i_size is raised to cover them",
     plans=(SetField,),
 )  # fmt: skip
@@ -720,6 +721,12 @@ INODE_KIND = _problem(
     "i_mode believed against them, a file's content would be dropped with a fifo's.",
     "i_mode takes the type that most of them allow",
     plans=(SetKind,),
+)  # fmt: skip
+BLOCKS_BEHIND_END = _problem(
+    "I041", "blocks-behind-end", INFO, "a file keeps written blocks behind its end, and its size may well be right",
+    "A kernel leaves them where a file was cut and made safe by fsync before a crash. No program reads them, but they "
+    "take room, and come back should the file grow. Cutting the file to the size that it has (`truncate`) frees them. "
+    "A file that ends too early has a damaged size instead: growing it shows the rest.",
 )  # fmt: skip
 
 # -- data blocks ------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Case:
     seal: int = 0  # block of an inode to be sealed again
     block_size: int = 4096
     keeps_size: bool = False  # whether there are blocks behind the end
+    in_a_hole: bool = False  # whether a wrong size ends the file in a hole, as cutting it would
     tie: bool = False  # whether one place says this and one that, and nobody else knows
 
     def __str__(self) -> str:
@@ -138,7 +139,8 @@ def _inode_cases(volume: Volume, path: bytes, inode: Inode, inos: list[int]) -> 
         if raw[offset : offset + len(wrong)] == wrong:
             return None
         keeps = bool(inode.i_advise & FADVISE_KEEP_SIZE_BIT)
-        return Case("inode", name, path, inode.ino, base + offset, wrong, inode.blkaddr, geo.block_size, keeps)
+        hole = name == "i_size" and _is_hole(volume, inode, int.from_bytes(wrong, "little"))
+        return Case("inode", name, path, inode.ino, base + offset, wrong, inode.blkaddr, geo.block_size, keeps, hole)
 
     layouts = [(InodeLayout, 0), *([(InodeExtra, INODE_ADDR_OFFSET)] if inode.extra_isize else [])]
     for layout, start in layouts:
@@ -163,6 +165,15 @@ def _inode_cases(volume: Volume, path: bytes, inode: Inode, inos: list[int]) -> 
     for nid in (*(int(nid) for nid in inode.nids if nid), inode.i_xattr_nid):
         if nid:
             yield from _footer_cases(volume, path, nid, inode.ino, volume.nodes.address(nid), inos)
+
+
+def _is_hole(volume: Volume, inode: Inode, end: int) -> bool:
+    """Whether a file has nothing around this byte, before its own end, as far as a direct node reaches."""
+    if not inode.is_file or inode.has_inline_data or not 0 < end < inode.i_size:
+        return False
+    per = volume.geo.addrs_per_block
+    first = max(0, (end - 1) // volume.geo.block_size - per)
+    return not volume.data.addresses(inode, first, 2 * per).any()
 
 
 def _pointer_cases(volume: Volume, inode: Inode, at: Any, near: tuple[int, ...]) -> Iterator[Case | None]:
@@ -302,7 +313,7 @@ def _alone(before: Facts, case: Case) -> set[int]:
     if (
         was is not None
         and case.field == "i_size"
-        and (-(-number // case.block_size) == -(-was[SIZE] // case.block_size) or case.keeps_size)
+        and (-(-number // case.block_size) == -(-was[SIZE] // case.block_size) or case.keeps_size or case.in_a_hole)
     ):
         return alone | {CONTENT}  # where in its last block a file ends, only its size says
     return alone

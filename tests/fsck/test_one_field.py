@@ -334,6 +334,11 @@ def size_of_zero(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode("/medium/one", i_size=0)}
 
 
+@one("I041")
+def size_in_a_hole_before_blocks(p: Patient) -> dict[str, Any]:
+    return {"blkaddr": p.inode("/sparse/depths", i_size=p.vol.path("/sparse/depths").inode.i_size // 2)}
+
+
 @one("I034")
 def size_beyond_mapping(p: Patient) -> dict[str, Any]:
     return {"blkaddr": p.inode("/medium/one", i_size=1 << 60)}

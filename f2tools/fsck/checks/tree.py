@@ -29,6 +29,7 @@ from f2tools.f2fs.layout.node_tree import direct_nodes
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.f2fs.volume.super import devices_of
 from f2tools.fsck import problems
+from f2tools.fsck.checks.ends import wrong_sizes
 from f2tools.fsck.checks.summary import summaries_of
 from f2tools.fsck.facts.checksums import CHECKSUM_AT
 from f2tools.fsck.facts.nodes import FOREIGN, INODE, KIND, MISSING, RANGE, TWICE
@@ -230,7 +231,7 @@ def _inode(
 
 
 def check_sizes(scan: Scan) -> Iterator[Finding]:
-    """i_size covers what was written, unless space is reserved beyond it, and is no more than an inode can map."""
+    """i_size covers what was written, unless space is reserved beyond it or the file was cut; an inode can map it."""
     table, geo = scan.inodes, scan.geo
     kinds = table["mode"] & S_IFMT
     inline = table["inline"] & (F2FS_INLINE_DATA | F2FS_INLINE_DENTRY) != 0
@@ -243,9 +244,14 @@ def check_sizes(scan: Scan) -> Iterator[Finding]:
     excused = table["inline"] & F2FS_PIN_FILE != 0
     excused |= table["advise"] & (FADVISE_VERITY_BIT | FADVISE_KEEP_SIZE_BIT) != 0
     short = files & ~excused & ~alias & (table["bad"] == 0) & (table["last_written"] >= covered)
-    for i in np.flatnonzero(short).tolist():
-        value = (int(table["last_written"][i]) + 1) * geo.block_size
-        yield from _inode(scan, i, problems.SIZE_BEFORE_BLOCKS, int(table["size"][i]), value, "i_size")
+    some = np.flatnonzero(short)
+    wrong = set(some[wrong_sizes(scan, some, covered[some])].tolist()) if some.size else set()
+    for i in some.tolist():
+        if i in wrong:
+            value = (int(table["last_written"][i]) + 1) * geo.block_size
+            yield from _inode(scan, i, problems.SIZE_BEFORE_BLOCKS, int(table["size"][i]), value, "i_size")
+        else:
+            yield from _inode(scan, i, problems.BLOCKS_BEHIND_END, int(table["size"][i]))
     per = geo.addrs_per_block - geo.addrs_per_block % cluster
     most = table["count"] + per * direct_nodes(geo.addrs_per_block)
     large = (files | (kinds == stat.S_IFDIR)) & ~alias & (blocks > most)
