@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -22,7 +23,8 @@ from f2tools.blktrace.paired import Bios, Requests
 from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X
 
 Ints = NDArray[np.int64]
-POSITION_BITS = 18
+POSITION_BITS, SECTOR_BITS = 18, 42
+CLASS_SHIFT = POSITION_BITS + SECTOR_BITS
 WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit in the position's bits
 MAX_PENDING = 1 << 16
 MAX_SEARCH = 256  # entries looked through for an odd match; more only a forged trace has
@@ -161,20 +163,23 @@ class Pairer:
     ) -> None:
         pieces, lives = self._queued.get(device, []), self._live.get(device, [])
         before = len(pieces) + len(lives)
-        time = _joined([p.queued for p in pieces], [r.issued for r in lives], events.time[rows])
-        sector = _joined([p.sector for p in pieces], [r.sector for r in lives], events.sector[rows])
-        size = events.bytes[rows] // SECTOR
-        end = _joined([p.end for p in pieces], [r.end for r in lives], events.sector[rows] + np.maximum(size, 1))
-        which = _joined([p.cls for p in pieces], [r.cls for r in lives], cls[rows])
+        dense = int(rows[-1]) - int(rows[0]) + 1 == len(rows)
+        at = slice(int(rows[0]), int(rows[-1]) + 1) if dense else rows
+        size = np.maximum(events.bytes[at] // SECTOR, 1)
         # what was completed in part is no plain interval any more
         partly = [KIND_D if request.sector == request.start else KIND_ODD for request in lives]
-        kinds = _joined([KIND_Q] * len(pieces), partly, kind[rows])
-        window = _Window(time, sector, end, which, kinds, (pieces, lives), rows, before)
+        window = _Window(
+            _joined([p.queued for p in pieces] + [r.issued for r in lives], events.time[at]),
+            _joined([p.sector for p in pieces] + [r.sector for r in lives], events.sector[at]),
+            _joined([p.end - p.sector for p in pieces] + [r.end - r.sector for r in lives], size),
+            _joined([p.cls for p in pieces] + [r.cls for r in lives], cls[at]),
+            _joined([KIND_Q] * len(pieces) + partly, kind[at]),
+            (pieces, lives), rows, before,
+        )  # fmt: skip
         self._queued[device], self._live[device] = [], []
         simple = window.uniform()
         self._uniform(device, window, simple, events, done, finished)
-        rest = window.items[~simple]
-        if len(rest):
+        if not simple.all():
             tiled = window.tiled(~simple)
             self._tiled(device, window, tiled, events, done, finished)
             self._exact(device, window, ~simple & ~tiled, events, done, finished)
@@ -185,37 +190,34 @@ class Pairer:
         done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]],
     ) -> None:  # fmt: skip
         """Groups in which one interval is queued, issued, completed, in turns."""
-        item, kind, group = window.items, window.kind, window.group
+        item, kind, fresh = window.items, window.kind, window.fresh
         last = np.ones(len(item), np.bool_)
-        last[:-1] = group[1:] != group[:-1]
+        last[:-1] = fresh[1:]
         issue = chosen & (kind == KIND_D)
         closed = np.flatnonzero(issue & ~last)  # what follows an issue is its completion
-        issued, ended = item[closed], item[closed + 1]
+        issued = item[closed]
         if len(closed):
-            done.append((
-                window.time[issued], window.time[ended], window.sector[issued],
-                (window.end[issued] - window.sector[issued]) * SECTOR, window.cls[issued],
-            ))  # fmt: skip
+            issue_time, end_time = window.time[issued], window.time[item[closed + 1]]
+            sector, size, which = window.request(closed)
+            done.append((issue_time, end_time, sector, size, which))
             for at in np.flatnonzero(issued < window.before).tolist():
-                self.ended(window.live(int(issued[at])), int(window.time[ended[at]]), None, finished)
-        if self.with_bios and len(closed):
-            has = np.flatnonzero((closed > 0) & (kind[closed - 1] == KIND_Q) & (group[closed - 1] == group[closed]))
-            queue = item[closed[has] - 1]
-            if len(has):
-                finished.append((
-                    window.time[queue], window.time[issued[has]], window.time[ended[has]], window.sector[queue],
-                    (window.end[queue] - window.sector[queue]) * SECTOR, window.cls[queue],
-                ))  # fmt: skip
-            alone = (issued >= window.before) & (window.cls[issued] != FLUSHES)
-            alone[has] = False
-            self.counts.issued_without_queue += int(alone.sum())
+                self.ended(window.live(int(issued[at])), int(end_time[at]), None, finished)
+            if self.with_bios:
+                # of the same interval as the issue
+                has = np.flatnonzero(~fresh[closed] & (kind[closed - 1] == KIND_Q))
+                if len(has):
+                    queue_time = window.time[item[closed[has] - 1]]
+                    finished.append((queue_time, issue_time[has], end_time[has], sector[has], size[has], which[has]))
+                alone = (issued >= window.before) & (which != FLUSHES)
+                alone[has] = False
+                self.counts.issued_without_queue += int(alone.sum())
         for at in np.flatnonzero(chosen & last & (kind != KIND_C)).tolist():
             row = int(item[at])
             if kind[at] == KIND_Q:
                 self._queued[device].append(window.piece(row))
                 continue
             live = window.live(row)
-            if row >= window.before and at and group[at - 1] == group[at] and kind[at - 1] == KIND_Q:
+            if row >= window.before and not fresh[at] and kind[at - 1] == KIND_Q:
                 live.bios.append(window.piece(int(item[at - 1])))
             self._live[device].append(live)
 
@@ -238,7 +240,7 @@ class Pairer:
         if len(issued):
             done.append((
                 window.time[issued], window.time[ended[closed]], window.sector[issued],
-                (window.end[issued] - window.sector[issued]) * SECTOR, window.cls[issued],
+                window.length[issued] * SECTOR, window.cls[issued],
             ))  # fmt: skip
         queued = kind == KIND_Q
         bio, owner = item[queued], number[queued]
@@ -247,7 +249,7 @@ class Pairer:
             bios = bio[ready]
             finished.append((
                 window.time[bios], window.time[issue[owner[ready]]], window.time[ended[owner[ready]]],
-                window.sector[bios], (window.end[bios] - window.sector[bios]) * SECTOR, window.cls[bios],
+                window.sector[bios], window.length[bios] * SECTOR, window.cls[bios],
             ))  # fmt: skip
         for which in np.flatnonzero(~closed).tolist():
             live = window.live(int(issue[which]))
@@ -272,7 +274,7 @@ class Pairer:
                     continue
                 source = int(window.rows[row - window.before])
                 part_of_one = exact.event(
-                    int(events.op[source]), int(window.time[row]), int(window.sector[row]), int(window.end[row]),
+                    int(events.op[source]), int(window.time[row]), int(window.sector[row]), window.end(row),
                     int(window.cls[row]), events.payload.get(source),
                 )  # fmt: skip
                 if part_of_one:
@@ -280,9 +282,7 @@ class Pairer:
             self._queued[device] += exact.queued()
             self._live[device] += exact.live
 
-    def ended(
-        self, live: LiveRequest, time: int, done: list[tuple[Any, ...]] | None, finished: list[tuple[Any, ...]]
-    ) -> None:
+    def ended(self, live: LiveRequest, time: int, done: list[Any] | None, finished: list[Any]) -> None:
         if done is not None:
             size = (live.end - live.start) * SECTOR
             done.append((live.issued, time, live.start, size, live.cls))
@@ -339,35 +339,49 @@ _KINDS = np.full(256, 255, np.uint8)
 _KINDS[[Q, D, C, X, R]] = KIND_Q, KIND_D, KIND_C, KIND_ODD, KIND_ODD
 
 
-def _joined(pieces: list[int], lives: list[int], fresh: NDArray[Any]) -> Ints:
-    if not pieces and not lives:
-        return fresh.astype(np.int64)
-    return np.concatenate([np.array(pieces + lives, np.int64), fresh.astype(np.int64)])
+def _joined(pending: list[int], fresh: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([np.array(pending, fresh.dtype), fresh]) if pending else fresh
 
 
 class _Window:
     """Intervals of one window and of what was pending before it, sorted by class, place and time, and grouped."""
 
     def __init__(
-        self, time: Ints, sector: Ints, end: Ints, cls: Ints, kinds: Ints,
+        self, time: Ints, sector: Ints, length: Ints, cls: NDArray[np.uint8], kinds: NDArray[np.uint8],
         pending: tuple[list[QueuedPiece], list[LiveRequest]], rows: Ints, before: int,
     ) -> None:  # fmt: skip
-        self.time, self.sector, self.end, self.cls = time, sector, end, cls
+        self.time, self.sector, self.length, self.cls = time, sector, length, cls
         self.pieces, self.lives = pending
         self.rows, self.before = rows, before
-        key = cls << (63 - 3) | sector << POSITION_BITS | np.arange(len(sector))
         # 3 bits of class, 42 of sector, 18 of position: the sign bit stays 0
+        key = sector << POSITION_BITS
+        key |= np.arange(len(sector))
+        self._one_class = bool((cls == cls[0]).all())
+        if not self._one_class:
+            key |= cls.astype(np.int64) << CLASS_SHIFT
         key.sort()
         self.items = key & ((1 << POSITION_BITS) - 1)
-        start = key >> POSITION_BITS
-        self.start = start
-        self.stop = start + (end[self.items] - sector[self.items])
+        key >>= POSITION_BITS
+        self.start = key
+        self.stop = key + length[self.items]
         self.kind = kinds[self.items]
         reach = np.maximum.accumulate(self.stop)
         fresh = np.ones(len(key), np.bool_)
-        fresh[1:] = start[1:] >= reach[:-1]
+        fresh[1:] = key[1:] >= reach[:-1]
         self.fresh = fresh
-        self.group = np.cumsum(fresh) - 1
+
+    @cached_property
+    def group(self) -> NDArray[np.int32]:
+        """The number of each item's group."""
+        return np.cumsum(self.fresh, dtype=np.int32) - 1
+
+    def request(self, at: Ints) -> tuple[Ints, Ints, NDArray[np.uint8]]:
+        """Sector, bytes and class of the intervals at these places of the order."""
+        start = self.start[at]
+        size = (self.stop[at] - start) * SECTOR
+        if self._one_class:
+            return start, size, np.full(len(at), self.cls[0])
+        return start & (1 << SECTOR_BITS) - 1, size, (start >> SECTOR_BITS).astype(np.uint8)
 
     def uniform(self) -> NDArray[np.bool_]:
         """Which items are in groups of one interval, queued, issued and completed in turns."""
@@ -414,18 +428,22 @@ class _Window:
         found[at] = good[number]
         return found
 
+    def end(self, row: int) -> int:
+        """Where an interval ends."""
+        return int(self.sector[row] + self.length[row])
+
     def piece(self, row: int) -> QueuedPiece:
         """A queued bio as an object."""
         if row < len(self.pieces):
             return self.pieces[row]
-        return QueuedPiece(int(self.time[row]), int(self.sector[row]), int(self.end[row]), int(self.cls[row]))
+        return QueuedPiece(int(self.time[row]), int(self.sector[row]), self.end(row), int(self.cls[row]))
 
     def live(self, row: int) -> LiveRequest:
         """A request as an object."""
         if row < self.before:
             return self.lives[row - len(self.pieces)]
         sector = int(self.sector[row])
-        return LiveRequest(int(self.time[row]), sector, int(self.end[row]), int(self.cls[row]), sector)
+        return LiveRequest(int(self.time[row]), sector, self.end(row), int(self.cls[row]), sector)
 
 
 _TURNS = np.zeros(16, np.bool_)

@@ -136,15 +136,29 @@ def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:
     A request without data is a flush where it says so, else it is ignored: the end of a write whose flush came after
     it.
     """
+    if len(category) and int(np.bitwise_or.reduce(category)) <= PLAIN:
+        found = _PLAIN_CLASSES[category]
+    else:
+        found = _classes_of_bits(category)
+    empty = size == 0
+    if empty.any():
+        found[empty] = OTHERS
+        found[empty & ((category & FLUSH) != 0)] = FLUSHES
+    return found
+
+
+def _classes_of_bits(category: NDArray[Any]) -> NDArray[np.uint8]:
+    """The classes of requests with data."""
     found = np.full(len(category), OTHERS, np.uint8)
     found[(category & READ) != 0] = READS
     found[(category & (WRITE | ZONE_APPEND | WRITE_ZEROES)) != 0] = WRITES
     found[(category & DISCARD) != 0] = DISCARDS
-    odd = (size == 0) | ((category & (PC | DRIVER | ZONE_MANAGEMENT)) != 0)
-    if odd.any():
-        found[odd] = OTHERS
-        found[(size == 0) & ((category & FLUSH) != 0)] = FLUSHES
+    found[(category & (PC | DRIVER | ZONE_MANAGEMENT)) != 0] = OTHERS
     return found
+
+
+PLAIN = 0xFFFF  # the categories of nearly every trace, whose classes are looked up
+_PLAIN_CLASSES = _classes_of_bits(np.arange(PLAIN + 1, dtype=np.uint32))
 
 
 def rwbs(category: int, size: int) -> str:

@@ -36,16 +36,19 @@ class QueueDepth:
     def __post_init__(self) -> None:
         self._least = self.depth
 
-    def add(self, time: Ints, change: Ints) -> None:
+    def add(self, time: Ints, change: NDArray[np.int8]) -> None:
         """The next changes, each 1 or -1, in order of time."""
-        depth = np.cumsum(change)
+        depth = np.cumsum(change, dtype=np.int64)
         depth += self.depth
-        self._least = min(self._least, int(depth.min()))
-        if depth.min() < 0:  # completions of what was issued before the trace
+        least = int(depth.min())
+        self._least = min(self._least, least)
+        if least < 0:  # completions of what was issued before the trace
             depth -= np.minimum(np.minimum.accumulate(depth), 0)
         issue = depth[change > 0]
-        self.counts += np.bincount(np.minimum(issue, MAX_DEPTH), minlength=MAX_DEPTH + 1)
-        self.largest = max(self.largest, int(depth.max()))
+        high = int(depth.max())
+        found = np.bincount(np.minimum(issue, MAX_DEPTH) if high > MAX_DEPTH else issue)
+        self.counts[: len(found)] += found
+        self.largest = max(self.largest, high)
         since = int(time[0]) if self._since is None else self._since
         self._begin = since if self._begin is None else self._begin
         self.time[0] += self.depth * int(time[0] - since) + int(np.dot(depth[:-1], np.diff(time)))

@@ -12,6 +12,7 @@ Ints = NDArray[np.int64]
 QUANTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 OCTAVES = 63
 BINS = 512  # of a series
+EXACT = 1 << 53  # whole numbers below it can be summed as floats
 
 
 class LatencyHistogram:
@@ -43,9 +44,12 @@ class LatencyHistogram:
             return
         low, high = int(values.min()), int(values.max())
         values = np.maximum(values, 0) if low < 0 else values
-        index = (np.maximum(values, 1).astype(np.float64).view(np.int64) >> (52 - self._bits)) - (1023 << self._bits)
-        first = int(index.min())
-        found = np.bincount(index - first)
+        index = (np.maximum(values, 1) if low < 1 else values).astype(np.float64).view(np.int64)
+        index >>= 52 - self._bits
+        least = int(np.array([max(low, 1)], np.float64).view(np.int64)[0]) >> (52 - self._bits)
+        index -= least
+        found = np.bincount(index)
+        first = least - (1023 << self._bits)
         self.counts[first : first + len(found)] += found
         self.min = max(low, 0) if not self.count else min(self.min, max(low, 0))
         self.max = max(self.max, high)
@@ -118,13 +122,15 @@ class SizeCounts:
         if not len(size):
             return
         sectors = size >> 9
-        found = np.bincount(np.minimum(sectors, self.EXACT + 1), minlength=self.EXACT + 2)
-        self.counts += found[:-1]
-        if found[-1]:
-            self._add_beyond(Counter(sectors[sectors > self.EXACT].tolist()))
-        low = int(size.min())
+        low, high = int(size.min()), int(size.max())
+        if high >> 9 > self.EXACT:
+            beyond = sectors > self.EXACT
+            self._add_beyond(Counter(sectors[beyond].tolist()))
+            sectors = sectors[~beyond]
+        found = np.bincount(sectors)
+        self.counts[: len(found)] += found
         self.min = low if self.min is None else min(self.min, low)
-        self.max = max(self.max, int(size.max()))
+        self.max = max(self.max, high)
         self.bytes += int(size.sum())
 
     def _add_beyond(self, more: Counter[int]) -> None:
@@ -192,18 +198,26 @@ class TimeSeries:
 
     def add_spans(self, row: int, first: Ints, last: Ints) -> None:
         """Add to each bin the time in ns that spans have in it; what is before the first bin is left out."""
-        high = self.bins(last)  # which may widen the bins, so it comes first
-        low = self.bins(first)
+        ended, after = self._within_bins(last)  # which may widen the bins, so it comes first
+        begun, before = self._within_bins(first)
+        # each lasts from its beginning for ever, less what is behind its end
+        change = begun - ended
+        here = (change << self.shift) - before + after
+        later = np.cumsum(change) - change
+        self.sums[row] += here + (later << self.shift)
+
+    def _within_bins(self, time: Ints) -> tuple[Ints, Ints]:
+        """For each bin, how many of these times are in it, and their distances from its beginning in all."""
+        at = self.bins(time)
         assert self.start is not None
-        first, last = np.maximum(first - self.start, 0), np.maximum(last - self.start, 0)
-        one = low == high
-        found = np.zeros(BINS, np.int64)
-        np.add.at(found, low, np.where(one, last - first, (low + 1 << self.shift) - first))
-        np.add.at(found, high, np.where(one, 0, last - (high << self.shift)))
-        whole = np.zeros(BINS + 1, np.int64)  # spans that fill a bin: more or fewer than in the one before
-        np.add.at(whole, low[~one] + 1, 1)
-        np.add.at(whole, high[~one], -1)
-        self.sums[row] += found + (np.cumsum(whole[:BINS]) << self.shift)
+        away = np.maximum(time - self.start, 0)
+        away &= self.width - 1
+        if len(time) << self.shift < EXACT:
+            total = np.bincount(at, away, BINS).astype(np.int64)
+        else:
+            total = np.zeros(BINS, np.int64)
+            np.add.at(total, at, away)
+        return np.bincount(at, minlength=BINS), total
 
     def _fold(self) -> None:
         pairs = self.sums.reshape(len(self.sums), BINS // 2, 2).sum(axis=2)
@@ -263,8 +277,8 @@ class Raster:
         x = np.maximum(time - self.start, 0) >> self.time_shift
         at = (sector >> self.place_shift) * self.WIDE + x
         flat = self.sums[row].reshape(-1)
-        if len(at) < 4096:
-            np.add.at(flat, at, weight)
+        if len(at) < len(flat) // 4:
+            np.add.at(flat, at, weight.astype(np.float64))
         else:
             flat += np.bincount(at, weight, len(flat))
 

@@ -117,7 +117,7 @@ class Measures:
         self.events += len(events)
         self.first = int(events.time[0]) if self.first is None else min(self.first, int(events.time[0]))
         self.last = max(self.last, int(events.time[-1]))
-        key = events.op.astype(np.int64) * 5 + cls
+        key = events.op.astype(np.uint16) * np.uint16(5) + cls
         self.operations += np.bincount(key, minlength=256 * 5).reshape(256, 5)
         sector = self._sectors(events)
         op = events.op
@@ -157,14 +157,13 @@ class Measures:
         end = start + size // SECTOR
         time = events.time[issue]
         self.raster.begin(self.first if self.first is not None else int(time[0]))
-        for which in range(5):
+        there = np.flatnonzero(np.bincount(kind)).tolist()
+        for which in there:
             chosen = kind == which
-            if not chosen.any():
-                continue
             if which in (FLUSHES, OTHERS):
                 self.issued[which].add(size[chosen & (size > 0)])
                 continue
-            rows = slice(None) if chosen.all() else chosen
+            rows = _those(chosen)
             self.issued[which].add(size[rows])
             self.sequences[which].add(start[rows], end[rows])
             union = (self.read, self.written, self.discarded)[which]
@@ -172,15 +171,17 @@ class Measures:
                 union.add(start[rows], end[rows])
             self.raster.add(which, time[rows], place[rows], size[rows])
             self._areas(which, place[rows], size[rows])
-        data = size > 0
+        data = _those(size > 0)
         self.any_sequential.add(start[data], end[data])
         self.seeks["d2d"].add(start[data], end[data])
         bins = self.series.bins(time)
-        for which in DATA_CLASSES:
-            chosen = kind == which
-            self.series.add(which, bins[chosen], size[chosen])
-            self.series.add(3 + which, bins[chosen])
-        self.series.add(6, bins[kind == FLUSHES])
+        for which in there:
+            rows = _those(kind == which)
+            if which in DATA_CLASSES:
+                self.series.add(which, bins[rows], size[rows])
+                self.series.add(3 + which, bins[rows])
+            elif which == FLUSHES:
+                self.series.add(6, bins[rows])
         self._fsyncs(events, issue, kind, size)
 
     def _once(self, events: Events, cls: NDArray[np.uint8], issue: Ints) -> NDArray[np.bool_]:
@@ -258,8 +259,8 @@ class Measures:
     def _queues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, queue: Ints) -> None:
         size, kind = events.bytes[queue], cls[queue]
         for which in DATA_CLASSES:
-            self.queued[which].add(size[kind == which])
-        with_data = np.flatnonzero(size > 0)
+            self.queued[which].add(size[_those(kind == which)])
+        with_data = _those(size > 0)
         start = sector[queue][with_data]
         self.seeks["q2q"].add(start, start + size[with_data] // SECTOR)
 
@@ -282,7 +283,7 @@ class Measures:
             chosen = requests.cls == which
             if not chosen.any():
                 continue
-            rows: Any = slice(None) if chosen.all() else np.flatnonzero(chosen)
+            rows = _those(chosen)
             self.latency["d2c", which].add(took[rows])
             if which in (READS, DISCARDS):
                 spans = self.reading if which == READS else self.discarding
@@ -298,7 +299,7 @@ class Measures:
         for which in range(4):
             chosen = bios.cls == which
             if chosen.any():
-                rows = slice(None) if chosen.all() else np.flatnonzero(chosen)
+                rows = _those(chosen)
                 whole = (bios.completed - bios.queued)[rows]
                 self.latency["q2c", which].add(whole)
                 if which != FLUSHES:
@@ -308,9 +309,9 @@ class Measures:
 
     def _by(self, kind: str, which: int, took: Ints, sector: Ints, size: Ints) -> None:
         """Latencies by size, and by area where areas are known."""
-        bucket = np.searchsorted(SIZE_LIMITS, size, "left")
+        bucket = _SIZE_BUCKETS[np.minimum(size // SECTOR, len(_SIZE_BUCKETS) - 1)]
         for number in np.flatnonzero(np.bincount(bucket)).tolist():
-            self.by_size[kind, which][number].add(took[bucket == number])
+            self.by_size[kind, which][number].add(took[_those(bucket == number)])
         if self.areas is not None:
             area = self.areas.of_start(sector)
             for number in np.flatnonzero(np.bincount(area)).tolist():
@@ -318,14 +319,13 @@ class Measures:
 
     def _depths(self, events: Events, cls: NDArray[np.uint8], partial: list[int]) -> None:
         """How many requests were at the device."""
-        op = events.op
-        real = (cls != OTHERS) | (events.bytes > 0)
-        change = (op == D).astype(np.int64) - ((op == C) | (op == R))
+        change = _DEPTH_CHANGES[events.op]
         change[partial] = 0
-        rows = np.flatnonzero((change != 0) & real)
-        if not len(rows):
-            return
-        self.depth.add(events.time[rows], change[rows])
+        change[(cls == OTHERS) & (events.bytes <= 0)] = 0
+        rows = _those(change != 0)
+        change = change[rows]
+        if len(change):
+            self.depth.add(events.time[rows], change)
 
     def merge(self, later: Measures, assumed_depth: int) -> None:
         """Add what was counted, from that depth of the queue on, of what came after this.
@@ -382,6 +382,17 @@ class Measures:
     def settle(self, pairer: Pairer) -> None:
         """After a loss, what is known to be under way is what counts."""
         self.depth.settle(pairer.pending[1])
+
+
+_DEPTH_CHANGES = np.zeros(256, np.int8)
+_DEPTH_CHANGES[[D, C, R]] = 1, -1, -1
+# by whole sectors, of which requests and bios are
+_SIZE_BUCKETS = np.searchsorted(SIZE_LIMITS, np.arange(SIZE_LIMITS[-1] // SECTOR + 2) * SECTOR).astype(np.uint8)
+
+
+def _those(chosen: NDArray[np.bool_]) -> Any:
+    """What takes these rows of a column, without a copy where it is all of them."""
+    return slice(None) if chosen.all() else np.flatnonzero(chosen)
 
 
 def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:

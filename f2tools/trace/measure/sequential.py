@@ -16,6 +16,8 @@ HISTORY = 64
 STREAMS = (8, 16, 32, 64)
 NEAR_REQUESTS, NEAR_SECTORS = 32, 128 * 1024 // 512
 LARGE = 512 * 1024
+STEP = 1 << 13  # requests looked at together: they fit in a processor's cache
+TURN_BITS = 16  # for their numbers, those of the ones before them included; a place has 46
 DEFINITIONS = ("strict", *(f"last_{k}" for k in STREAMS), "near_32_128k", "large_512k")
 
 
@@ -47,15 +49,30 @@ class SequentialCounts:
         """Count these after what ended before them; with a `sign` of -1 take them back."""
         ends = np.concatenate([history, end])
         before = len(history)
-        lag = _lag(start, ends, before)
-        for name, limit in (("strict", 1), *((f"last_{k}", k) for k in STREAMS)):
-            self._count(name, lag <= limit, size, sign)
-        self._count("near_32_128k", _near(start, ends, before), size, sign)
-        self._count("large_512k", size >= LARGE, size, sign)
+        for low in range(0, len(start), STEP):
+            high = min(low + STEP, len(start))
+            first = max(before + low - HISTORY, 0)
+            part = slice(low, high)
+            self._judge_part(start[part], size[part], ends[first : before + high], before + low - first, sign)
 
-    def _count(self, name: str, chosen: NDArray[np.bool_], size: Ints, sign: int) -> None:
-        self.counts[name] += sign * int(np.count_nonzero(chosen))
-        self.sizes[name] += sign * int(size[chosen].sum())
+    def _judge_part(self, start: Ints, size: Ints, ends: Ints, before: int, sign: int) -> None:
+        keys = ends << TURN_BITS
+        keys |= np.arange(len(ends))
+        keys.sort()
+        rows = _close(start, keys, before)
+        lag = _lag(start, keys, before, rows)
+        there = size[rows]
+        for name, limit in (("strict", 1), *((f"last_{k}", k) for k in STREAMS)):
+            self._count(name, there[lag <= limit], sign)
+        follows = lag <= NEAR_REQUESTS
+        self._count("near_32_128k", there[follows], sign)
+        rest = rows[~follows]
+        self._count("near_32_128k", size[rest[_near(start, ends, before, rest)]], sign)
+        self._count("large_512k", size[size >= LARGE], sign)
+
+    def _count(self, name: str, sizes: Ints, sign: int) -> None:
+        self.counts[name] += sign * len(sizes)
+        self.sizes[name] += sign * int(sizes.sum())
 
     def merge(self, later: SequentialCounts) -> None:
         """Add what came after this: no request looks back further than HISTORY, so only the first ones change."""
@@ -89,46 +106,43 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _lag(start: Ints, ends: Ints, before: int) -> Ints:
-    """How many requests ago the one was that ended where each starts; a large number where none did."""
-    count = len(start)
-    place = np.concatenate([ends[: before + count], start])
-    # at one place, an end of request i sorts before the start of request i + 1 and behind its own start
-    turn = np.concatenate([np.arange(before + count) * 2 + 1, (np.arange(count) + before) * 2])
-    bits = int(turn.max()).bit_length()
-    if int(place.max()).bit_length() + bits > 62:  # several devices, in ranges of their own
-        place = np.unique(place, return_inverse=True)[1]
-    key = place << bits | turn
-    key.sort()
-    turn = key & ((1 << bits) - 1)
-    at = np.arange(len(key))
-    is_end = (turn & 1) == 1
-    last_end = np.maximum.accumulate(np.where(is_end, at, -1))
-    first = np.flatnonzero(~is_end)
-    match = last_end[first]
-    good = match >= 0
-    good[good] = (key[match[good]] >> bits) == (key[first[good]] >> bits)
-    lag = np.full(count, 1 << 30, np.int64)
-    mine = (turn[first[good]] >> 1) - before
-    lag[mine] = (turn[first[good]] >> 1) - (turn[match[good]] >> 1)
+def _close(start: Ints, keys: Ints, before: int) -> Ints:
+    """Which start near an end other than their own, in no order: the others follow nothing.
+
+    `keys` are the ends in order, each with its number, which counts from `before` on for the starts.
+    """
+    rows = (keys & (1 << TURN_BITS) - 1) - before
+    places = keys >> TURN_BITS
+    own = start[np.maximum(rows, 0)]
+    found = np.zeros(len(keys), np.bool_)
+    found[1:] = places[:-1] >= own[1:] - NEAR_SECTORS  # the next end below one's own
+    found[:-1] |= places[1:] <= own[:-1] + NEAR_SECTORS  # and above it
+    found &= rows >= 0
+    return rows[found]
+
+
+def _lag(start: Ints, keys: Ints, before: int, rows: Ints) -> Ints:
+    """How many requests ago the one was that ended where each of these starts; a large number where none did."""
+    lag = np.full(len(rows), 1 << 30, np.int64)
+    number = rows + before
+    at = np.searchsorted(keys, start[rows] << TURN_BITS | number) - 1
+    match = keys[np.maximum(at, 0)]
+    good = (at >= 0) & (match >> TURN_BITS == start[rows])
+    lag[good] = number[good] - (match[good] & (1 << TURN_BITS) - 1)
     return lag
 
 
-def _near(start: Ints, ends: Ints, before: int) -> NDArray[np.bool_]:
-    """Whether each starts within 128 KiB of the end of one of the last 32."""
-    count = len(start)
-    found = np.zeros(count, np.bool_)
-    padded = np.concatenate([np.full(HISTORY, -(1 << 60), np.int64), ends])
-    shifted = start + NEAR_SECTORS
-    base = HISTORY + before
-    step = 8192  # what fits in a processor's cache
-    for low in range(0, count, step):
-        high = min(low + step, count)
-        mine, part = found[low:high], shifted[low:high]
-        for back in range(1, NEAR_REQUESTS + 1):
-            away = part - padded[base - back + low : base - back + high]
-            mine |= away.view(np.uint64) <= np.uint64(2 * NEAR_SECTORS)
-    return found
+def _near(start: Ints, ends: Ints, before: int, rows: Ints) -> NDArray[np.bool_]:
+    """Whether each of these starts within 128 KiB of the end of one of the last 32."""
+    padded = np.concatenate([np.full(NEAR_REQUESTS, -(1 << 60), np.int64), ends])
+    few = len(rows) < len(start) // 4
+    shifted = (start[rows] if few else start) + NEAR_SECTORS
+    base = NEAR_REQUESTS + before + (rows if few else 0)
+    found = np.zeros(len(shifted), np.bool_)
+    for back in range(1, NEAR_REQUESTS + 1):
+        others = padded[base - back] if few else padded[base - back : base - back + len(start)]
+        found |= (shifted - others).view(np.uint64) <= np.uint64(2 * NEAR_SECTORS)
+    return found if few else found[rows]
 
 
 @dataclass
