@@ -19,6 +19,7 @@ from f2tools.repair_cli import Made, Wanted, exit_code, make, repair_options, sa
 from f2tools.text import printable
 
 if TYPE_CHECKING:
+    from f2tools.copyin.filling import Filled
     from f2tools.dffs.check import DffsReport
     from f2tools.dffs.layout import Shape
     from f2tools.flash.nand import Nand
@@ -69,32 +70,38 @@ def mkfs(
         if not 0 <= number < shape.blocks:
             raise click.BadParameter(f"there is no erase block {number}; {shape.blocks} there are", param_hint="--bad")
     require(source is not None or not no_xattrs, "--no-xattrs goes with --from")
+    filled = None
     if source is None:
         make_image(flash, shape, bad=bad)
     else:
-        _make_filled(flash, shape, bad, source, not no_xattrs)
+        filled = _make_filled(flash, shape, bad, source, not no_xattrs)
     click.echo(
         f"{printable(flash)}: {shape.blocks} erase blocks, pages of {shape.page_size}+{shape.spare_size} bytes; files "
         f"up to {human_size(min(shape.max_size, size))}, {shape.ids - 2} directories at most"
     )
+    if filled is not None:
+        click.echo(f"filled with {filled.files} files and {filled.directories} directories, {human_size(filled.bytes)}")
 
 
-def _make_filled(flash: str, shape: Shape, bad: tuple[int, ...], source: str, xattrs: bool) -> None:
-    from f2tools.copyin.filling import fill, read_source
+def _make_filled(flash: str, shape: Shape, bad: tuple[int, ...], source: str, xattrs: bool) -> Filled:
+    from f2tools.copyin.filling import Filled, fill, read_source
     from f2tools.dffs.layout import ROOT_ID
     from f2tools.dffs.mkfs import make_image
     from f2tools.dffs.write import open_for_writing
 
+    into = Filled()
     with closing(read_source(source, xattrs=xattrs)) as tree:
         with progress("filling", len(tree.entries)) as bar:
 
             def filled(chip: Nand) -> None:
+                nonlocal into
                 with open_for_writing(chip) as volume:
-                    fill(volume, ROOT_ID, tree, bar.advance)
+                    into = fill(volume, ROOT_ID, tree, bar.advance)
 
             make_image(flash, shape, bad=bad, filled=filled)
         for note in tree.notes:
             click.echo(f"f2tools: note: {printable(note)}", err=True)
+    return into
 
 
 @dffs.command(cls=CheckCommand)

@@ -54,6 +54,7 @@ def lines_of(found: dict[str, Any]) -> list[str]:
         if found["clean"]
         else "not closed: what was appended since the last checkpoint is read when it is opened"
     )
+    blocks_read = "1 block" if found["blocks_read"] == 1 else f"{found['blocks_read']} blocks"
     lines = [
         f"uuid:          {found['uuid']}",
         f"space:         {space}, in blocks of {BLOCK} bytes",
@@ -64,7 +65,7 @@ def lines_of(found: dict[str, Any]) -> list[str]:
         f"erased:        {found['erases']['least']} to {found['erases']['most']} times, "
         f"{found['erases']['mean']} on the average",
         f"state:         {state}",
-        f"opened from:   {opened}, and {found['blocks_read']} log blocks",
+        f"opened from:   {opened}; {blocks_read} of the log read",
     ]
     if found["damaged_pages"]:
         lines.append(f"damaged pages: {found['damaged_pages']}; `f2tools vsl check` names them")

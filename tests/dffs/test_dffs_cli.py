@@ -31,6 +31,7 @@ def test_a_volume_is_filled_listed_checked_and_copied_out(tmp_path: Path) -> Non
     image, source = tmp_path / "card.nand", files_in(tmp_path)
     done = f2("dffs", "mkfs", image, "--size", "8M", "--from", source)
     assert done.code == 0, done.err
+    assert "\nfilled with " in done.text
     assert f2("dffs", "fsck", image).code == 0
     listed = f2("dffs", "dump", "ls", "-lR", image).text
     assert "\x1b" not in listed
