@@ -7,6 +7,7 @@ was not reached at all, with the reason.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,8 +26,8 @@ HEAD = """# Endurance
 
 This page is generated from `tests/endurance/results.json` and `findings.json` by `make endurance-ledger`. It says what
 was really run of the tests that have no end. `make endurance LIST=1` lists the campaigns, `make endurance SHARD=3/20`
-runs a third of twenty shards for at most 60 minutes on two cores; running it again goes on where it ended. A piece is a
-function of its seed, and does the same each time; `python -m tests.endurance piece CAMPAIGN SEED` repeats one.
+runs the third of twenty shards for at most 60 minutes on two cores; run again, it goes on where it ended. A piece does
+the same each time, as its seed says; `python -m tests.endurance piece CAMPAIGN SEED` repeats one.
 
 """
 
@@ -74,7 +75,7 @@ def add_results(directory: Path) -> None:
             row["minutes"] = round(row["minutes"] + line["seconds"] / 60, 2)
             row["cpu_minutes"] = round(row["cpu_minutes"] + line.get("cpu_seconds", line["seconds"]) / 60, 2)
             for case, said in line.get("said", {}).items():
-                cases.setdefault(line["campaign"], {})[case] = [said, where.name]
+                cases.setdefault(line["campaign"], {})[case] = [_plain(said), where.name]
             if line["found"]:
                 row["found"] = ranges(numbers(row["found"]) | {line["seed"]})
     order = [campaign.name for campaign in CAMPAIGNS]
@@ -114,8 +115,8 @@ def overview(rows: list[dict[str, Any]]) -> Iterable[str]:
         rate, left = _pace(campaign, max(own, key=lambda row: row["done"], default=None), done)
         yield f"| {campaign.name} | {campaign.goal:,} {campaign.unit} | {done:,} | {rate} | {left} | {found} |\n"
     yield (
-        "\nThe rate is that of the commit on which most was done, by the time of the processor that a piece and all"
-        " that it starts took, on a machine with much else to do.\n"
+        "\nThe rate is that of the commit on which most was done. It counts the processor time of a piece and of all"
+        " that it starts, on a machine with much else to do.\n"
     )
 
 
@@ -131,9 +132,9 @@ def _pace(campaign: Campaign, row: dict[str, Any] | None, done: int) -> tuple[st
 
 def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[str, str]]) -> Iterable[str]:
     yield f"## {campaign.name}\n\n{campaign.what[0].upper()}{campaign.what[1:]}.\n"
-    yield f"A piece is {campaign.size:,} {campaign.unit}.\n\n"
+    yield f"A piece is {campaign.size:,} {campaign.unit if campaign.size > 1 else campaign.unit.removesuffix('s')}.\n\n"
     if not rows:
-        yield "Nothing of it was run yet.\n\n"
+        yield "None of it has been run yet.\n\n"
         return
     yield "| commit | seeds | done | minutes | found in seeds |\n| --- | --- | --- | --- | --- |\n"
     for row in rows:
@@ -148,13 +149,18 @@ def _campaign(campaign: Campaign, rows: list[dict[str, Any]], notes: list[dict[s
         yield "\n"
 
 
+def _plain(said: str) -> str:
+    """What a case said, alike wherever it was run: without the directory of this checkout, with single spaces."""
+    return " ".join(re.sub(r"/\S*/\.cache/", ".cache/", said).split()).removesuffix(".")
+
+
 def _cases(own: dict[str, tuple[str, str]]) -> Iterable[str]:
     """How each case ended the last time, those that ended alike together."""
     if not own:
         return
     alike: dict[str, list[str]] = {}
     for case in sorted(own):
-        alike.setdefault(own[case][0], []).append(case)
+        alike.setdefault(_plain(own[case][0]), []).append(case)
     yield "| how they ended the last time | how many | which |\n| --- | --- | --- |\n"
     for said in sorted(alike, key=lambda said: (said.partition(":")[0] != "failed", said)):
         words = said.replace("|", "\\|").replace("<", "&lt;")
