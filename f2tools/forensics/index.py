@@ -49,6 +49,8 @@ from f2tools.text import command_line
 
 FORMAT = 1
 BATCH = 2048
+_MOST_HELD = 1 << 15  # entries
+_DIRECTORY_BYTES = 1 << 20  # of directories read at once: each name in them is a tuple or three for a while
 _SECONDS = (1 << 63) // 1_000_000_000 - 5  # so many, with any i_*_nsec, are nanoseconds that 63 bits can hold
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);  -- values are JSON; format, image, uuid, cp_ver, block_size, ...
@@ -358,6 +360,8 @@ class _Builder:
         self.db.executemany(f"INSERT INTO inode VALUES ({marks})", zip(*columns, strict=True))
         for i in np.flatnonzero(heads["i_inline"] & F2FS_INLINE_DENTRY != 0).tolist():
             self._inline_directory(int(blkaddrs[i]), blocks[i])
+            if len(self.dentries) > _MOST_HELD:
+                self._insert_entries()
         self._insert_entries()
         return sums
 
@@ -468,8 +472,9 @@ class _Builder:
         order = np.argsort(nodes["nid"], kind="stable")
         sorted_nids = nodes["nid"][order].astype(np.int64)
         every = np.concatenate(self.candidates) if self.candidates else np.zeros(0, np.int64)
-        for first in range(0, every.size, BATCH):
-            some = every[first : first + BATCH]
+        batch = _DIRECTORY_BYTES // self.geo.block_size
+        for first in range(0, every.size, batch):
+            some = every[first : first + batch]
             _, owner, known = self.owners.of(some)
             blocks = self.volume.device.read_blocks(some, self.geo.block_size)
             wanted = owner["nid"].astype(np.int64)

@@ -15,10 +15,13 @@ import pytest
 
 import f2tools
 from f2tools.errors import F2fsError, Usage
+from f2tools.f2fs.layout.dentry import DirEntry, dentry_shape
+from f2tools.f2fs.volume.dentries import name_hashes
 from f2tools.forensics.history import History
 from f2tools.forensics.index import build_index, open_index
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.scan import WINDOW_BYTES
+from f2tools.forensics.slots import read_areas
 from f2tools.forensics.timeline import FORMATS, write
 from f2tools.forensics.undelete import Undelete
 from tests.f2fs.write.volumes import formatted, fresh
@@ -187,6 +190,34 @@ def test_forged_directories_don_t_swell_the_index(tmp_path: Path) -> None:
     with f2tools.open(image) as volume, build_index(volume, tmp_path / "x") as index:
         assert index.count("dentry") < 2 * names
     assert (tmp_path / "x").stat().st_size < 1 << 21
+
+
+def test_many_full_directory_blocks_are_not_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slots, map_size, table_at, names_at, _ = dentry_shape(BLOCK)
+    block = np.zeros(BLOCK, np.uint8)
+    block[:map_size] = np.packbits(np.ones(slots, np.uint8), bitorder="little")
+    names = [b"%08d" % number for number in range(slots)]
+    table: Any = block[table_at:names_at].view(DirEntry.dtype)
+    table["hash_code"], table["ino"], table["name_len"], table["file_type"] = name_hashes(names), 5, 8, 1
+    block[names_at : names_at + 8 * slots] = np.frombuffer(b"".join(names), np.uint8)
+    image = fresh(tmp_path)
+    with f2tools.open(image) as volume:
+        start = volume.geo.main_blkaddr + 2048
+    with open(image, "r+b") as file:
+        file.seek(start * BLOCK)
+        file.write(block.tobytes() * 400)
+    held: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        areas = read_areas(*args)
+        held.append(sum(map(len, areas)))
+        return areas
+
+    monkeypatch.setattr(f2tools.forensics.index, "read_areas", counted)
+    with f2tools.open(image) as volume, build_index(volume, tmp_path / "x") as index:
+        assert index.count("dentry") >= slots
+    assert sum(held) >= 400 * slots
+    assert max(held) < 60_000
 
 
 @pytest.mark.parametrize("seed", range(DAMAGED))
