@@ -213,6 +213,6 @@ class Balance(Charging):
         self.nodes.unmarked.clear()
         self._synced.clear()
         self.nodes.lost_nodes.clear()
-        self._renamed_into.clear()
+        self._gave_up_names.clear()
         self._need_checkpoint = False
         self._changed = False

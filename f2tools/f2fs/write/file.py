@@ -168,8 +168,8 @@ class Content(Attributes):
             return True
         if inode.i_pino in self._nameless or not self.nat.is_checkpointed(inode.i_pino):
             return True
-        # the name may be that of a file that has another one now: TRANS_DIR_INO of the kernel
-        if self.policy.fsync_mode == "strict" and inode.i_pino in self._renamed_into and self._is_new(inode.ino):
+        # the name may be that of a file that has another one now: TRANS_DIR_INO of the kernel, which leaves out links
+        if self.policy.fsync_mode == "strict" and inode.i_pino in self._gave_up_names and self._is_new(inode.ino):
             return True
         return self.space.valid_blocks + len(self.nodes.dirty) > self.space.user_blocks  # no room to roll forward
 

@@ -189,7 +189,10 @@ class Namei(Content):
         """Remove an entry, whatever it leads to; `inode` is that, where it is known."""
         inode = self.live(entry.ino) if inode is None else inode
         now = self.clock()
-        self.names.remove(directory, entry, of_gone_file=inode.is_file and inode.i_links == 1)
+        gone = inode.is_file and inode.i_links == 1
+        self.names.remove(directory, entry, gone)
+        if not gone:  # it may be known to the checkpoint by this name alone
+            self._gave_up_names.add(directory.ino)
         self.stamp_at(directory, now, modified=True)
         self._unlinked(directory, inode, now)
 
@@ -292,7 +295,7 @@ class Namei(Content):
         self.stamp_at(target, now, modified=True)
         if other is not None:
             self._unlinked(target, other, now)
-        self._renamed_into.add(target.ino)
+        self._gave_up_names |= {directory.ino, target.ino}
         self._need_checkpoint = self._need_checkpoint or inode.is_dir
 
     def _still(self, directory: LiveInode, entry: Dentry) -> Dentry:

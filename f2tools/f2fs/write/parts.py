@@ -44,7 +44,7 @@ class Parts(StopsAtErrors, Volume):
         self._held: dict[int, int] = {}  # ino -> how often it is held
         self._nameless: set[int] = set()
         self._synced: dict[int, bytes] = {}  # inodes fsync'ed since the last checkpoint, and what they were then
-        self._renamed_into: set[int] = set()  # directories that took a name by a rename since then
+        self._gave_up_names: set[int] = set()  # directories with names of files that may have others since then
         self._need_checkpoint = False  # what fsync can't bring back has changed
         self._changed = False
         self._busy = False  # the cleaner or a checkpoint is at work
