@@ -122,6 +122,8 @@ class Attributes(Orphans):
                 fail(errno.EINVAL)
             if changed & F2FS_COMPR_FL:
                 self._switch_compression(inode)
+            if changed & F2FS_CASEFOLD_FL:  # recovery adds names by the directory as it was
+                self._need_checkpoint = True
             inode.set(i_flags=inode.i_flags & ~SETTABLE_FLAGS | flags)
             self.stamp_at(inode, self.clock())
 
