@@ -283,7 +283,8 @@ def _lines(where: Where, outcome: Outcome, ordered: bool, blocks_per_seg: int, b
           f"{outcome.node_blocks} node blocks of {outcome.moved_files} files"  # fmt: skip
     if outcome.emptied_sections:
         yield f"emptied {outcome.emptied_sections} sections for them"
-    yield f"fragments: {old} -> {new} in {len(outcome.before)} files"
+    files = len(outcome.before)
+    yield f"fragments: {old} -> {new} in {files} {'file' if files == 1 else 'files'}"
     if ordered:
         yield "jumps of a reader of all of them in order: {} -> {}".format(*outcome.jumps)
     before, after = outcome.state_before.free_sections, outcome.state_after.free_sections

@@ -62,7 +62,7 @@ class Sureness:
         if self.lost:
             parts.append(f"{len(self.lost)} names or directories lost or in doubt")
         if self.gaps:
-            parts.append(f"{len(self.gaps)} files with gaps")
+            parts.append(f"{len(self.gaps)} {'file' if len(self.gaps) == 1 else 'files'} with gaps")
         if self.doubtful:
             parts.append(f"{len(self.doubtful)} files that may have been overwritten in place later")
         if self.overwritten:
