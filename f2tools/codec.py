@@ -339,7 +339,15 @@ def _built(item: Field, value: Any) -> bytes:
     if isinstance(item.kind, Int):
         import numpy as np
 
-        raw = np.asarray(value).astype(f"<u{item.kind.size}").tobytes()
+        given = np.asarray(value)
+        if given.dtype == object:  # numbers of more than 64 bits
+            raise ValueError(f"{item.name} has {item.kind.size} bytes a number, too few for {value}")
+        with np.errstate(invalid="ignore"):
+            numbers = given.astype(f"<u{item.kind.size}")
+        if given.dtype.kind != "u" or given.dtype.itemsize > item.kind.size:
+            for at in np.flatnonzero(numbers != given)[:1].tolist():
+                raise ValueError(f"{item.name} has {item.kind.size} bytes a number, too few for {given.flat[at]}")
+        raw = numbers.tobytes()
     elif isinstance(item.kind, Bytes):
         raw = bytes(memoryview(value))
     else:
@@ -352,8 +360,9 @@ def _built(item: Field, value: Any) -> bytes:
 def _unfit(fields: Iterable[Field], values: dict[str, Any]) -> str:
     """Which integer its field has no room for."""
     for item in fields:
-        if item.is_number and not 0 <= values[item.name] < 1 << 8 * item.size:
-            return f"{item.name} has {item.size} bytes, too few for {values[item.name]}"
+        value = values[item.name]
+        if item.is_number and not (hasattr(value, "__index__") and 0 <= value < 1 << 8 * item.size):
+            return f"{item.name} has {item.size} bytes, too few for {value!s}"
     return ""
 
 

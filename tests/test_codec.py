@@ -1,6 +1,6 @@
 """The codec: what a declaration yields, and what it refuses."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -135,3 +135,29 @@ def test_types_are_named_as_the_kernel_names_them() -> None:
         "__le16", "struct inner", "struct inner[3]", "__le16[2]", "__u8[1]", "__le64",
     ]  # fmt: skip
     assert str(Int(1)) == "__u8"
+
+
+@pytest.mark.parametrize(
+    "values", [[1 << 32, 0, 0], [-1, 0, 0], [1 << 70, 0, 0], np.array([1 << 40, 0, 0]), np.array([1.5, 0, 0])]
+)
+def test_an_array_with_a_number_that_does_not_fit_is_refused(values: Any) -> None:
+    class Three(Layout):
+        """struct three"""
+
+        r: Annotated[Ints, Array(u32, 3)] = field("numbers")
+
+    with pytest.raises(ValueError, match="r has 4 bytes a number, too few for"):
+        Three(r=values).build()
+    assert Three(r=[1, 2, 0xFFFFFFFF]).build() == np.array([1, 2, 0xFFFFFFFF], "<u4").tobytes()
+    assert Three(r=np.array([1, 2, 3], ">i8")).build() == np.array([1, 2, 3], "<u4").tobytes()
+
+
+@pytest.mark.parametrize("value", [None, "x", 1.5])
+def test_what_is_no_integer_is_refused_by_its_name(value: Any) -> None:
+    class One(Layout):
+        """struct one"""
+
+        x: u32 = field("a number")
+
+    with pytest.raises(ValueError, match="One: x has 4 bytes, too few for"):
+        One(x=value).build()
