@@ -128,10 +128,10 @@ class SequenceCheck:
         device: NDArray[Any],
         cpu: NDArray[Any],
         sequence: NDArray[Any],
-        times: Callable[[slice], NDArray[np.int64]],
+        times: Callable[[bool], NDArray[np.int64]],
         offset: NDArray[np.int64],
     ) -> None:
-        """Look at the next events of the stream, notes left out; `times` gives those of some of them."""
+        """Look at the next events of the stream, notes left out; `times` gives those of all of them, or the last."""
         if not len(sequence):
             return
         if not self.from_one:
@@ -140,10 +140,10 @@ class SequenceCheck:
             if not self._followed(int(device[0]), int(cpu[0]), int(offset[0])):
                 return
             if not self._plain(int(device[0]), int(cpu[0]), sequence, times):
-                self._one(int(device[0]), int(cpu[0]), sequence, times(slice(None)), offset)
+                self._one(int(device[0]), int(cpu[0]), sequence, times(True), offset)
             return
         self.several = True
-        time = times(slice(None))
+        time = times(True)
         key = device.astype(np.uint64) << np.uint64(32) | cpu.astype(np.uint64)
         order = np.argsort(key, kind="stable")
         ends = np.flatnonzero(np.diff(key[order])) + 1
@@ -173,16 +173,14 @@ class SequenceCheck:
             self.first.setdefault(key, int(sequence[row]))
             self._last.setdefault(key, (int(sequence[row]) - 1, 0))
 
-    def _plain(
-        self, device: int, cpu: int, sequence: NDArray[Any], times: Callable[[slice], NDArray[np.int64]]
-    ) -> bool:
+    def _plain(self, device: int, cpu: int, sequence: NDArray[Any], times: Callable[[bool], NDArray[np.int64]]) -> bool:
         """Whether the numbers just go on; then that is all there is to know."""
         last, _ = self._last.get((device, cpu), (0, 0))
         if int(sequence[0]) != last + 1 or int(sequence[-1]) != last + len(sequence):
             return False
         if not (sequence[1:] - sequence[:-1] == 1).all():
             return False
-        self._last[device, cpu] = int(sequence[-1]), int(times(slice(-1, None))[0])
+        self._last[device, cpu] = int(sequence[-1]), int(times(False)[0])
         return True
 
     def _one(

@@ -152,9 +152,10 @@ class ExportedTrace(Trace):
         )
 
     def events(
-        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1
-    ) -> Iterator[Events]:
-        """As for any trace; there is one order, and `jobs` makes no difference."""
+        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1,
+        cuts: Sequence[int] = (),
+    ) -> Iterator[Events]:  # fmt: skip
+        """As for any trace; there is one order, and neither `jobs` nor `cuts` make a difference."""
         pyarrow, parquet = needed()
         mask = np.ones(256, np.bool_)
         if wanted is not None:

@@ -66,7 +66,7 @@ class Events:
         count = len(self)
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
-        columns = [each[rows] if len(each) == count else each for each in self._columns()]
+        columns = [_taken(each, rows) if len(each) == count else each for each in self._columns()]
         if not self.payload:
             return Events.of(columns)
         numbers = np.arange(count)[rows]
@@ -101,7 +101,7 @@ class Events:
                     piece if len(piece) == len(part) else np.zeros(len(part), dtype)
                     for piece, part in zip(pieces, parts, strict=True)
                 ]
-            columns.append(np.concatenate(pieces))
+            columns.append(_end_to_end(pieces))
         return cls.of(columns, payload)
 
     def in_order_of_time(self) -> Events:
@@ -113,6 +113,28 @@ COLUMNS = tuple(each.name for each in fields(Events) if each.name != "payload")
 DTYPES = (
     np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16, np.uint32, np.uint64,
 )  # fmt: skip
+
+
+def repeated(column: NDArray[Any]) -> NDArray[Any]:
+    """The column; one that has a single value, as that value in memory only once."""
+    if len(column) and (column == column[0]).all():
+        return np.broadcast_to(column[:1].copy(), len(column))
+    return column
+
+
+def _taken(column: NDArray[Any], rows: NDArray[Any] | slice) -> NDArray[Any]:
+    if isinstance(rows, slice):
+        return column[rows]
+    if column.strides == (0,):
+        return np.broadcast_to(column[:1], len(rows))
+    return column.take(rows)
+
+
+def _end_to_end(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    some = [column for column in columns if len(column)]
+    if some and all(column.strides == (0,) and column[0] == some[0][0] for column in some):
+        return np.broadcast_to(some[0][:1], sum(map(len, some)))
+    return np.concatenate(columns)
 
 
 def order_of(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -26,11 +26,14 @@ from f2tools.blktrace.records import (
     NOTIFY_PROCESS,
     OP_CGROUP,
     Events,
+    repeated,
 )
+from f2tools.device.vectors import PAGE, new_blocks
 from f2tools.errors import Unsupported
 
 WINDOW = 4 << 20
 MAX_RECORD = HEADER_V8 + 0xFFFF
+AHEAD_OF_PAGE = -(-2 * MAX_RECORD // PAGE) * PAGE  # room for the beginning of a record
 SNIFF = 1 << 20
 FIRST_STEP = 1 << 14  # bytes searched after a disagreement; doubles while there is none
 ReadInto = Callable[[memoryview], int]
@@ -114,12 +117,15 @@ class Scanner:
         self.operations = np.zeros(256, np.int64)
 
     def __iter__(self) -> Iterator[Events]:
-        buffer = np.zeros(self._window + 8, np.uint8)
-        view = memoryview(buffer.data)[: self._window]
+        room = new_blocks(-(-(AHEAD_OF_PAGE + self._window + 8) // PAGE), PAGE).reshape(-1)
+        room[:] = 0
         filled = 0
         ended = False
         while not ended:
-            while filled < self._window:
+            # what is left of the window before lies ahead of a page, at which reading is fastest
+            buffer = room[AHEAD_OF_PAGE - filled : AHEAD_OF_PAGE + self._window + 8]
+            view = memoryview(buffer.data)[: filled + self._window]
+            while filled < len(view):
                 count = self._readinto(view[filled:])
                 if not count:
                     ended = True
@@ -137,9 +143,10 @@ class Scanner:
             if ended:
                 self._finish(used, filled)
                 return
-            view[: filled - used] = bytes(view[used:filled])
             self._base += used
-            filled -= used
+            left = filled - used
+            room[AHEAD_OF_PAGE - left : AHEAD_OF_PAGE] = buffer[used:filled]
+            filled = left
 
     # -- finding records ----------------------------------------------------------------------------------------
 
@@ -149,6 +156,9 @@ class Scanner:
         found: list[NDArray[np.int64]] = []
         step = FIRST_STEP if self._bad_since is not None else filled
         while at < filled:
+            if not at and self._bad_since is None and len(run := self._run(buffer, at, filled)) > 1:
+                found.append(run)
+                at = int(run[-1] + run[1])
             limit = min(filled, at + step)
             offsets, after, good = self._chain(buffer, at, limit, filled)
             if len(offsets):
@@ -166,6 +176,27 @@ class Scanner:
             at = self._next_magic(buffer, at + 1, filled, ended)
             step = FIRST_STEP
         return at, np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _run(self, buffer: NDArray[np.uint8], at: int, filled: int) -> NDArray[np.int64]:
+        """Records of one length that follow each other from `at`, each with a record behind it."""
+        form, none = self._the_format, np.zeros(0, np.int64)
+        if filled - at < form.header:
+            return none
+        pdu = int(self._pdu_lengths(buffer, at, np.zeros(1, np.int64))[0])
+        size = form.header + pdu
+        count = (filled - at) // size
+        if size % 4 or count < 2:
+            return none
+        rows = np.ndarray((count, size // 4), f"{form.order}u4", buffer.data, at)
+        mask, length = (0xFFFF0000, pdu << 16) if form.order == "<" else (0xFFFF, pdu)
+        good = rows[:, 0] == form.magic
+        good &= rows[:, form.device + 2] & np.uint32(mask) == length
+        if good.all():
+            count -= 1  # what is behind the last one is not known
+        else:
+            count = int(np.argmin(good))
+            count -= rows[count, 0] != form.magic
+        return at + np.arange(max(count, 0), dtype=np.int64) * size
 
     def _chain(
         self, buffer: NDArray[np.uint8], at: int, limit: int, filled: int
@@ -260,26 +291,26 @@ class Scanner:
             high = column.u32(form.action + (1 if form.order == "<" else 0))
             low = column.u32(form.action + (0 if form.order == "<" else 1))
             action, category = low, low >> np.uint32(CATEGORY_SHIFT) | high << np.uint32(32 - CATEGORY_SHIFT)
-        note = (category & NOTIFY) != 0
-        noted = bool(note.any())
+        noted = bool(np.bitwise_or.reduce(category) & NOTIFY)
+        note = (category & NOTIFY) != 0 if noted else np.zeros(0, np.bool_)
         if noted:
             self._keep_notes(buffer, offsets[note], action[note], column.at(note))
         rest = column.at(~note) if noted else column
         if noted:
             action, category, offsets = action[~note], category[~note], offsets[~note]
-        cpu = rest.u32(form.device + 1)
         whole = rest
         self.numbers.feed(
-            rest.u32(form.device), cpu, rest.u32(1), lambda rows: whole.at(rows).u64(2), self._base + offsets
-        )
+            rest.seen(form.device), rest.seen(form.device + 1), rest.seen(1),
+            lambda every: (whole if every else whole.last()).u64(2), self._base + offsets,
+        )  # fmt: skip
         op = action.astype(np.uint8)  # the low byte
         self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:
             keep = np.flatnonzero(self._wanted[op])
             if len(keep) < len(action):
                 rest = rest.at(keep)
-                action, category, cpu, offsets = action[keep], category[keep], cpu[keep], offsets[keep]
-        return self._columns(buffer, offsets, rest, action, category, rest.u64(2), cpu)
+                action, category, offsets = action[keep], category[keep], offsets[keep]
+        return self._columns(buffer, offsets, rest, action, category)
 
     def _columns(
         self,
@@ -288,8 +319,6 @@ class Scanner:
         column: _FieldGather,
         action: NDArray[np.uint32],
         category: NDArray[np.uint32],
-        time: NDArray[np.int64],
-        cpu: NDArray[np.uint32],
     ) -> Events:
         form = self._the_format
         odd = 0 if form.order == "<" else 1
@@ -301,12 +330,12 @@ class Scanner:
         if grouped.any():
             has = np.flatnonzero(grouped & (pdu >= 8))
             cgroup[has] = column.at(has).u64(form.header // 4).view(np.uint64)
-        sector = column.u64(4)
         lean = self._lean and not self.numbers.several  # CPUs tell what is out of order
+        none = np.zeros(0, np.uint32)
         events = Events(
-            time, sector, column.u32(6).astype(np.int64), category, action.astype(np.uint8),
-            column.u32(form.pid), column.u32(form.device), cpu[:0] if lean else cpu, error.astype(np.uint16),
-            cpu[:0] if self._lean else column.u32(1), cgroup,
+            column.u64(2), column.u64(4), column.u32(6).astype(np.int64), category, action.astype(np.uint8),
+            column.u32(form.pid), repeated(column.u32(form.device)), none if lean else column.u32(form.device + 1),
+            repeated(error.astype(np.uint16)), none if self._lean else column.u32(1), cgroup,
         )  # fmt: skip
         bare = pdu - np.where(grouped, np.uint32(8), np.uint32(0)) if grouped.any() else pdu
         for row in np.flatnonzero(bare).tolist() if self._payloads or _has_payload(events.op) else []:
@@ -317,9 +346,11 @@ class Scanner:
 
     def _plausible(self, events: Events, offsets: NDArray[np.int64]) -> Events:
         """Leave out events with an impossible place or time."""
-        bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
-        if not bad.any():
+        if not len(events) or (
+            events.sector.view(np.uint64).max() < MAX_SECTOR and events.time.view(np.uint64).max() <= MAX_TIME
+        ):
             return events
+        bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
         for row in np.flatnonzero(bad).tolist():
             self._damage.note(
                 "corrupt", self._name, int(self._base + offsets[row]),
@@ -354,37 +385,63 @@ def _has_payload(op: NDArray[np.uint8]) -> bool:
 
 
 class _FieldGather:
-    """Fields of records at any offsets; an offset that is no multiple of four costs a view of its own."""
+    """Fields of records at any offsets.
+
+    Where all records are equally long, a field is a column of the buffer; an offset that is no multiple of four costs a
+    view of its own otherwise.
+    """
 
     def __init__(
-        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], order: str, phase: int | None = None
-    ) -> None:
+        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], order: str, among: _FieldGather | None = None,
+        rows: NDArray[Any] | slice = slice(None),
+    ) -> None:  # fmt: skip
         self._buffer = buffer
         self._offsets = offsets
         self._order = order
-        self._phase = phase  # of all of them, where it is one
-        if phase is None and len(offsets):
-            odd = offsets & 3
-            first = int(odd[0])
-            self._phase = first if (odd == first).all() else None
-        self._index = offsets >> 2
+        self._rows = rows  # of the columns
+        if among is not None:
+            self._phase, self._first, self._step, self._count = among._phase, among._first, among._step, among._count
+            return
+        self._first, self._count = (int(offsets[0]) if len(offsets) else 0), len(offsets)
+        self._step = int(offsets[1]) - self._first if len(offsets) > 1 else 0
+        if self._step and not (offsets[1:] - offsets[:-1] == self._step).all():
+            self._step = 0
+        odd = offsets & 3
+        self._phase = int(odd[0]) if len(odd) and (odd == odd[0]).all() else None  # of all of them, where it is one
 
-    def at(self, rows: NDArray[Any] | slice) -> _FieldGather:
+    def at(self, rows: NDArray[Any]) -> _FieldGather:
         """The same of some of the records."""
-        return _FieldGather(self._buffer, self._offsets[rows], self._order, self._phase)
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        chosen = rows if isinstance(self._rows, slice) else self._rows[rows]
+        return _FieldGather(self._buffer, self._offsets[rows], self._order, self, chosen)
+
+    def last(self) -> _FieldGather:
+        """The same of the last of the records."""
+        return self.at(np.array([len(self._offsets) - 1]))
+
+    def seen(self, word: int) -> NDArray[np.uint32]:
+        """The field at four times `word` bytes into each record, for a look: it may change with the buffer."""
+        if self._step and isinstance(self._rows, slice):
+            return self._column(word, "u4")
+        return self.u32(word)
 
     def u32(self, word: int) -> NDArray[np.uint32]:
         """The field at four times `word` bytes into each record."""
+        if self._step:
+            return self._kept(self._column(word, "u4")).astype(np.uint32, copy=False)
         if self._phase is not None:
-            return self._view(self._phase)[word:][self._index].astype(np.uint32, copy=False)
+            return self._view(self._phase)[word:][self._offsets >> 2].astype(np.uint32, copy=False)
         found = np.zeros(len(self._offsets), np.uint32)
         for phase in range(4):
             rows = np.flatnonzero(self._offsets & 3 == phase)
-            found[rows] = self._view(phase)[word:][self._index[rows]]
+            found[rows] = self._view(phase)[word:][self._offsets[rows] >> 2]
         return found
 
     def u64(self, word: int) -> NDArray[np.int64]:
         """The same for a field of eight bytes."""
+        if self._step:
+            return self._kept(self._column(word, "i8")).astype(np.int64, copy=False)
         low, high = (word, word + 1) if self._order == "<" else (word + 1, word)
         found = self.u32(high).astype(np.int64)
         if found.any():
@@ -392,6 +449,14 @@ class _FieldGather:
             found |= self.u32(low)
             return found
         return self.u32(low).astype(np.int64)
+
+    def _column(self, word: int, kind: str) -> NDArray[Any]:
+        """A field of all records, in the buffer."""
+        at = self._first + 4 * word
+        return np.ndarray((self._count,), f"{self._order}{kind}", self._buffer.data, at, (self._step,))
+
+    def _kept(self, column: NDArray[Any]) -> NDArray[Any]:
+        return column.copy() if isinstance(self._rows, slice) else column[self._rows]
 
     def _view(self, phase: int) -> NDArray[Any]:
         return np.ndarray((len(self._buffer) - phase >> 2,), f"{self._order}u4", self._buffer.data, phase)

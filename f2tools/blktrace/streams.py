@@ -7,7 +7,7 @@ than everything still unread is handed on.  Memory is one window for each stream
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +26,7 @@ MAX_NOTE_BYTES = 16 << 20
 MAX_NAME = 64  # bytes; the kernel's have 16
 MAX_DEVICES = 256  # of one stream; each has its own pairing
 HELD = 2  # windows' worth of events of a stream in which CPUs write in turns
+HELD_EVENTS = 1 << 17  # that wait for the next cut
 MAX_LEAPS = 1000
 LEAP = 10**9  # ns; a time that leaps further, alone, is damage
 
@@ -231,18 +232,36 @@ class Stream:
         return part
 
 
-def merged(streams: list[Stream]) -> Iterator[Events]:
-    """The events of several streams, in order of time."""
+def merged(streams: list[Stream], cuts: Sequence[int] = ()) -> Iterator[Events]:
+    """The events of several streams, in order of time.
+
+    Where cuts are to come, what lies between two of them is put in order at once, unless it is much.
+    """
+    parts: list[Events] = []
+    passed = 0
     while True:
         for stream in streams:
             stream.fill()
         open_ones = [stream for stream in streams if not stream.done]
         if not open_ones:
-            return
+            break
         horizon = min(stream.last for stream in open_ones)
-        parts = [part for stream in open_ones if (part := stream.until(horizon)) is not None]
-        whole = Events.concatenate(parts)
-        yield whole if len(parts) == 1 else whole.in_order_of_time()
+        cut = cuts[passed] if passed < len(cuts) else None
+        until = horizon if cut is None else min(horizon, cut - 1)
+        parts += [part for stream in open_ones if (part := stream.until(until)) is not None]
+        if cut is not None and horizon < cut and sum(map(len, parts)) < HELD_EVENTS:
+            continue
+        passed += cut is not None and horizon >= cut
+        if parts:
+            yield _in_order(parts)
+            parts = []
+    if parts:
+        yield _in_order(parts)
+
+
+def _in_order(parts: list[Events]) -> Events:
+    whole = Events.concatenate(parts)
+    return whole if len(parts) == 1 else whole.in_order_of_time()
 
 
 def _is_text(head: bytes) -> bool:

@@ -157,7 +157,11 @@ class TextReader:
         if numbered.any() and not self.selection:
             time = arrays[0][numbered]
             self._sequences.feed(
-                arrays[6][numbered], arrays[7][numbered], sequence[numbered], lambda rows: time[rows], offsets[numbered]
+                arrays[6][numbered],
+                arrays[7][numbered],
+                sequence[numbered],
+                lambda every: time if every else time[-1:],
+                offsets[numbered],
             )
         return Events.of([*arrays, sequence, np.zeros(len(rows), np.uint64)], payload)
 

@@ -18,12 +18,14 @@ class Trace(Gathered):
     """A trace as its streams; `damage`, `notes` and `names` fill while it is read."""
 
     def events(
-        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1
-    ) -> Iterator[Events]:
+        self, wanted: Sequence[int] | None = None, payloads: bool = False, lean: bool = False, jobs: int = 1,
+        cuts: Sequence[int] = (),
+    ) -> Iterator[Events]:  # fmt: skip
         """All events in order of time, in windows; `wanted` limits them to some operations.
 
         `payloads` keeps those of all operations, `lean` leaves out CPUs, sequence numbers and, where there are none,
         cgroups.  With more than one of `jobs`, that many streams less one are decoded in processes of their own.
+        `cuts` are times between which windows had better lie.
         """
         mask = None
         if wanted is not None:
@@ -39,7 +41,7 @@ class Trace(Gathered):
                     streams.append(StreamAhead(self, path, window, mask, payloads, lean))
                 else:
                     streams.append(Stream(self, path, window, mask, payloads, lean))
-            yield from streams[0].whole() if len(streams) == 1 else merged(streams)
+            yield from streams[0].whole() if len(streams) == 1 else merged(streams, cuts)
         finally:
             for stream in streams:
                 stream.close()

@@ -142,7 +142,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
         with suppress(Whole):
             return _analyze_in_pieces(request, trace, cuts, wanted)
     cut_times = trace.cut_times or () if cuts is None else cuts.times
-    windows = trace.events(wanted, lean=True, jobs=request.jobs)
+    windows = trace.events(wanted, lean=True, jobs=request.jobs, cuts=cut_times)
     areas = None
     held = []
     if some is not None:

@@ -111,7 +111,8 @@ def count(task: Task, first: int, after: int, start: State | None = None) -> Pie
     measures.depth.__post_init__()
     trace = Trace(task.name, task.cuts.ranges(first, after))
     since, until = task.cuts.times_of(first, after)
-    for events, border in in_pieces(trace.events(task.wanted, lean=True), task.cuts.times[first : after - 1]):
+    cuts = task.cuts.times[first : after - 1]
+    for events, border in in_pieces(trace.events(task.wanted, lean=True, cuts=cuts), cuts):
         if len(events) and not since <= int(events.time[0]) <= int(events.time[-1]) < until:
             raise Whole
         _feed(events, pairer, measures)
