@@ -522,8 +522,8 @@ INLINE_SIZE = _problem(
 )  # fmt: skip
 SIZE_BEFORE_BLOCKS = _problem(
     "I006", "size-before-blocks", WARNING, "a file has written blocks, or bytes inside its inode, beyond its size",
-    "The size is what is wrong: what is cut off goes from the inode, and from the node and the block where the file "
-    "ends, and none of these would have anything behind the end. What lies there can't be read.",
+    "Cutting a file clears what lies behind the end in its inode, in the node and in the block where it ends. One of "
+    "these has content there, so the size is what is wrong; that content can't be read.",
     "i_size is raised to cover them",
     plans=(SetField,),
 )  # fmt: skip
