@@ -104,8 +104,8 @@ class Served:
     def release(self, number: int) -> None:
         self.files.release(self._ino(number))
 
-    def fsync(self, number: int) -> None:
-        self.files.fsync(self._ino(number))
+    def fsync(self, number: int, datasync: bool = False) -> None:
+        self.files.fsync(self._ino(number), datasync)
 
     def sync(self) -> None:
         self.files.sync()
