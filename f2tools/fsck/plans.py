@@ -43,6 +43,9 @@ class RepairPlan:
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._values() == cast(RepairPlan, other)._values()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 from f2tools.fsck import plans
@@ -11,6 +15,7 @@ from f2tools.fsck.problems import CATALOGUE, DIR_LINKS, GC_FAILURES
 from f2tools.fsck.repair.phases import REPAIRS, Phase, phases_of, serves
 
 NAMED = {plan for problem in CATALOGUE.values() for plan in problem.plans}
+PLANS = {kind for kind in vars(plans).values() if isinstance(kind, type) and issubclass(kind, plans.RepairPlan)}
 
 
 @pytest.mark.parametrize("code", CATALOGUE)
@@ -26,8 +31,7 @@ def test_every_plan_that_a_finding_of_weight_may_carry_is_in_the_table() -> None
 
 
 def test_every_plan_is_some_findings() -> None:
-    kinds = {kind for kind in vars(plans).values() if isinstance(kind, type) and issubclass(kind, plans.RepairPlan)}
-    assert kinds - NAMED == {plans.RepairPlan, plans.EntryPlan}
+    assert {kind.__name__ for kind in PLANS - NAMED} == {"RepairPlan", "EntryPlan"}
 
 
 def test_every_group_of_repairs_can_be_asked_about() -> None:
@@ -43,3 +47,15 @@ def test_json_shows_a_plan_as_its_name_and_what_it_needs() -> None:
     assert plans.SetNatIno(5, 4).as_dict() == {"name": "nat-entry", "nid": 5, "ino": 4}
     assert plans.ComputeAnew("nat-bits").as_dict() == {"name": "nat-bits"}
     assert plans.FillDirectory().as_dict() is None
+
+
+def test_a_plan_is_equal_to_its_copies_and_can_not_be_changed() -> None:
+    for kind in PLANS:
+        plan = kind(*range(len(kind._fields)))
+        assert pickle.loads(pickle.dumps(plan)) == plan == copy.copy(plan)
+        assert hash(copy.copy(plan)) == hash(plan)
+        for name in kind._fields:
+            with pytest.raises(FrozenInstanceError):
+                setattr(plan, name, 1)
+            with pytest.raises(FrozenInstanceError):
+                delattr(plan, name)
