@@ -275,7 +275,8 @@ def test_a_new_file_may_have_the_name_of_a_directory_that_is_gone(
     if full:
         volume.unlink(directory, b"child")
     volume.rmdir(3, b"name")
-    volume._need_checkpoint = False
+    volume._need_checkpoint = False  # as an engine writes that makes no checkpoint of such changes
+    volume._gave_up_names.clear()
     ino = volume.create(3, b"name", 0o644)
     volume.fsync(ino)
     cut(volume)
