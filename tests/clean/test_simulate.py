@@ -46,7 +46,7 @@ def test_every_setting_is_compared_and_nothing_changes(aged: Path, tmp_path: Pat
     for (name, logs, on), one in costs.items():
         assert one["finished"]
         assert one["waf"] == (one["data_blocks"] + one["moved_data"]) / one["data_blocks"]
-        assert (one["threaded_blocks"] > said["load"]["blocks"] / 2) == on
+        assert (one["threaded_blocks"] > said["load"]["blocks"] / 4) == on  # holes open at checkpoints only
         if on:
             assert one["waf"] < costs[name, logs, False]["waf"] / 1.5
     assert len({one["waf"] for one in costs.values() if not one["adaptive"]}) == 9, "all cost the same"
