@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from f2tools.f2fs.layout.constants import F2FS_SUPER_MAGIC, U32_MAX
+from f2tools.native import core
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +49,20 @@ def inode_checksum(
     crc = zlib.crc32(view[:checksum_offset], crc)
     crc = zlib.crc32(b"\0\0\0\0", crc)
     return zlib.crc32(view[checksum_offset + 4 :], crc) ^ U32_MAX
+
+
+def inode_checksums(
+    uuid: bytes, blocks: NDArray[np.uint8], checksum_offset: int = INODE_CHECKSUM_OFFSET
+) -> NDArray[np.uint32]:
+    """`inode_checksum` of each row of `blocks`, of shape (inodes, block size)."""
+    import numpy as np
+
+    if core is not None:
+        found = np.empty(len(blocks), np.uint32)
+        core.inode_checksums(uuid, np.ascontiguousarray(blocks), blocks.shape[1], checksum_offset, found)
+        return found
+    sums = [inode_checksum(uuid, memoryview(block), checksum_offset) for block in blocks]
+    return np.array(sums, np.uint32)
 
 
 def dentry_hash(name: bytes) -> int:

@@ -40,7 +40,7 @@ from f2tools.f2fs.layout.constants import (
     MIN_COMPRESS_LOG_SIZE,
     U32_MAX,
 )
-from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.hashes import inode_checksums
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import any_within
@@ -343,17 +343,15 @@ def check_checksum(batch: InodeBatch) -> Iterator[Finding]:
     if not batch.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
         return
     have = np.flatnonzero(batch.extra >= 12)
-    stored = batch.head["i_inode_checksum"][have].tolist()
-    uuid = batch.image.sb.uuid
-    blocks: Any = batch.blocks
-    for i, value in zip(have.tolist(), stored, strict=True):
-        crc = inode_checksum(uuid, blocks[i])
-        if crc != value:
-            ino = int(batch.nid[i])
-            yield Finding(
-                problems.INODE_CHECKSUM, area="main", blkaddr=int(batch.blkaddr[i]), ino=ino, found=f"{value:#010x}",
-                expected=f"{crc:#010x}", repair=Reseal(ino),
-            )  # fmt: skip
+    stored = batch.head["i_inode_checksum"][have]
+    right = inode_checksums(batch.image.sb.uuid, batch.blocks if len(have) == len(batch.blocks) else batch.blocks[have])
+    for at in np.flatnonzero(stored != right).tolist():
+        i = int(have[at])
+        ino = int(batch.nid[i])
+        yield Finding(
+            problems.INODE_CHECKSUM, area="main", blkaddr=int(batch.blkaddr[i]), ino=ino,
+            found=f"{int(stored[at]):#010x}", expected=f"{int(right[at]):#010x}", repair=Reseal(ino),
+        )  # fmt: skip
 
 
 CHECKS = (
