@@ -46,17 +46,17 @@ class Scale(click.ParamType):
 
 OPTIONS = (
     click.option("--scale", type=Scale(), default="1/64", show_default=True, metavar="1/N",
-                 help="How large files, numbers of files and volume are, of the paper's."),
+                 help="Sizes of files and volume and numbers of files, as a share of the paper's."),
     click.option("--on", default="engine", show_default=True, metavar="engine|guest|DIR|DEVICE",
                  help="Where: the write engine on a simulated device, a real kernel in QEMU, a directory of a "
                  "mounted file system, or a spare block device, which is overwritten; for the last two be root."),
     click.option("--fs", default=",".join(FILE_SYSTEMS), show_default=True, metavar="NAMES",
-                 help="In the guest and on a device: which file systems, with commas."),
+                 help="In the guest and on a device: which file systems, separated by commas."),
     click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
-                 help="The chance in the load; the same seed gives the same numbers on the engine."),
+                 help="Seed of the load's random choices; the same one gives the same numbers on the engine."),
     click.option("--overwrite", is_flag=True, help="Don't ask before DEVICE is overwritten."),
     click.option("-f", "--force", is_flag=True, help="Remove the report of another run from OUT."),
-    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts at a time.  [one a processor]"),
+    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Parts run at a time.  [one a processor]"),
     click.option("-o", "--output", metavar="OUT",
                  help="A directory for report, figures, numbers and traces; an interrupted run goes on there."),
     json_option,
@@ -241,7 +241,7 @@ def _file_systems(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.split(",")))
     unknown = [name for name in names if name not in FILE_SYSTEMS]
     if unknown or "f2fs" not in names:
-        raise Usage(f"--fs {text}: f2fs, and beside it some of {', '.join(FILE_SYSTEMS)}, with commas")
+        raise Usage(f"--fs {text}: f2fs, and beside it some of {', '.join(FILE_SYSTEMS)}, separated by commas")
     return names
 
 

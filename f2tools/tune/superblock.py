@@ -71,7 +71,7 @@ class WithSuperblock(NotClosed):
 
     def pwrite(self, offset: int, data: Data) -> None:
         if offset < self._shown[-1][0] + len(self._shown[-1][1]):
-            raise F2fsError("the superblock is not written through a lens")
+            raise F2fsError("the superblock is written by itself, not as part of the volume")
         self.base.pwrite(offset, data)
 
 

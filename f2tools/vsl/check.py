@@ -149,7 +149,7 @@ class _Check:
             elif mended(data, crcs[slot]) is not None:
                 self.found("bit", f"a wrong bit in block {vblock:#x}, which its checksum puts right", at, vblock)
             else:
-                self.found("data", f"block {vblock:#x} has not the checksum it was written with: reading it is "
+                self.found("data", f"block {vblock:#x} does not have the checksum it was written with: reading it is "
                            "an error", at, vblock)  # fmt: skip
 
     def at(self, medium: Medium, block: int, page: int) -> int:

@@ -57,7 +57,7 @@ def vsl() -> None:
 @click.option("--size", type=Size(), required=True, help="How much data it can hold, for example 64M.")
 @click.option("--space", type=Space(), help="Size of the virtual space, `max` for all 2^73 bytes; --size unless given.")
 @click.option("--op", type=Share(), default="10%", show_default=True, metavar="PERCENT",
-              help="Over-provisioning: so much more than --size, for cleaning to be cheap.")  # fmt: skip
+              help="Over-provisioning: room beyond --size, which makes cleaning cheaper.")  # fmt: skip
 @click.option("--erase-block", type=Size(), help="Bytes of data in an erase block; 4M, or less for small sizes.")
 @click.option("--page-size", type=Size(), default="4K", show_default=True, help="Bytes that are programmed at once.")
 def create(image: str, size: int, space: int | None, op: float, erase_block: int | None, page_size: int) -> None:
