@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Gap
 from f2tools.blktrace.paired import Bios, Requests
-from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X
+from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, distinct
 
 Ints = NDArray[np.int64]
 POSITION_BITS, SECTOR_BITS = 18, 42
@@ -142,7 +142,7 @@ class Pairer:
         if len(rows):
             first = events.device[rows[0]]
             one = bool((events.device[rows] == first).all())
-            for device in [int(first)] if one else np.unique(events.device[rows]).tolist():
+            for device in [int(first)] if one else distinct(events.device[rows]).tolist():
                 mine = rows if one else rows[events.device[rows] == device]
                 for start in range(0, len(mine), WINDOW):
                     part = mine[start : start + WINDOW]

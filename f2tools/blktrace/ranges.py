@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, NOTIFY, Events
+from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, NOTIFY, Events, distinct
 from f2tools.blktrace.scan import RecordFormat, sniff
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote, without_credentials
 from f2tools.errors import DeviceError
@@ -114,7 +114,7 @@ def _part(path: str, size: int, low: int, high: int) -> FileRange:
 
 def _times(files: list[_File], samples: list[tuple[NDArray[np.int64], NDArray[np.int64]]], count: int) -> list[int]:
     """Times that cut all files together into so many parts of about the same size."""
-    every = np.unique(np.concatenate([times for _, times in samples]))
+    every = distinct(np.concatenate([times for _, times in samples]))
     upto = np.zeros(len(every))
     for file, (places, times) in zip(files, samples, strict=True):
         if len(times):

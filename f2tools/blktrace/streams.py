@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from f2tools.blktrace.damage import Damage, SequenceCheck
 from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.ranges import FileRange
-from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events
+from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, distinct
 from f2tools.blktrace.scan import Note, Scanner, sniff
 from f2tools.blktrace.text import PageWrites, TextReader
 from f2tools.device.media.remote import without_credentials
@@ -156,7 +156,7 @@ class Stream:
         device = events.device
         if int(device[0]) in self._devices and (device == device[0]).all():
             return events
-        for number in np.unique(device).tolist():
+        for number in distinct(device).tolist():
             if len(self._devices) < MAX_DEVICES:
                 self._devices.add(number)
         known = np.isin(device, list(self._devices))

@@ -26,7 +26,6 @@ from f2tools.blktrace.ranges import Cuts, FileRange, in_pieces
 from f2tools.blktrace.records import Events, classes
 from f2tools.blktrace.streams import MAX_NOTES
 from f2tools.blktrace.trace import Trace
-from f2tools.cluster import cluster, mapped, threads_of
 from f2tools.device.media.remote import is_url, without_credentials
 from f2tools.errors import DeviceError, F2fsError
 from f2tools.trace.forked import Forked, Lost
@@ -202,6 +201,8 @@ def _counted_there(task: Task, run: tuple[int, int], process: Forked[Piece]) -> 
 
 def counted_on(task: Task, scheduler: str) -> Piece:
     """The whole trace, by the workers of a dask cluster, to whom its files must have the same names."""
+    from f2tools.cluster import cluster, mapped, threads_of
+
     files = tuple(name if is_url(name) else os.path.abspath(name) for name in task.cuts.files)
     task = replace(task, cuts=replace(task.cuts, files=files))
     done: dict[int, Piece] = {}  # by where each begins; neighbours are joined

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import order_of
+from f2tools.blktrace.records import distinct, order_of
 
 Ints = NDArray[np.int64]
 BUFFERED = 1 << 18  # intervals held unsorted
@@ -133,7 +133,7 @@ class IntervalSet:
             return
         count = sum(run.bounds.shape[1] for run in every)
         cuts = [np.array(run.bounds[0][:: max(PART // len(every), 1)]) for run in every] if count > PART else []
-        lows = np.unique(np.concatenate([*cuts, [min(int(run.bounds[0][0]) for run in every)]]))
+        lows = distinct(np.concatenate([*cuts, [min(int(run.bounds[0][0]) for run in every)]]))
         lows = lows[:: len(every)]  # each run has put in its own cuts; so a part has `PART` intervals, or twice as many
         highs = np.append(lows[1:], max(int(run.bounds[1][-1]) for run in every))
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):

@@ -32,6 +32,7 @@ from f2tools.blktrace.records import (
     M,
     Q,
     R,
+    distinct,
 )
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
 from f2tools.trace.measure.border import FlushIntervals, OtherStart, QueueDepth
@@ -399,7 +400,7 @@ def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
     """Add requests and bytes by key and class; of too many keys the rest goes to -1."""
     low, high = int(key.min()), int(key.max())
     if low >= 0 and high < 1 << 20:
-        used = np.flatnonzero(np.bincount(key)) if high < 1 << 16 else np.unique(key)
+        used = np.flatnonzero(np.bincount(key)) if high < 1 << 16 else distinct(key)
         index = np.zeros(high + 1, np.int64)
         index[used] = np.arange(len(used))
         index = index[key]
