@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.native import core
+
 Ints = NDArray[np.int64]
 HISTORY = 64
 STREAMS = (8, 16, 32, 64)
@@ -47,6 +49,13 @@ class SequentialCounts:
 
     def _judge(self, start: Ints, end: Ints, size: Ints, history: Ints, sign: int = 1) -> None:
         """Count these after what ended before them; with a `sign` of -1 take them back."""
+        if core is not None:
+            counts, sizes = np.zeros((2, len(DEFINITIONS)), np.int64)
+            core.sequential(history, start, end, counts, sizes)
+            for name, requests, total in zip(DEFINITIONS, counts.tolist(), sizes.tolist(), strict=True):
+                self.counts[name] += sign * requests
+                self.sizes[name] += sign * total
+            return
         ends = np.concatenate([history, end])
         before = len(history)
         for low in range(0, len(start), STEP):
