@@ -12,7 +12,7 @@
 #define CORE 2
 
 /* One per file: its functions, for module.c. */
-extern PyMethodDef checksum_methods[], sequential_methods[][];
+extern PyMethodDef checksum_methods[], sequential_methods[];
 
 /* What a file must have made before its first function is called. */
 void checksum_begin(void);
