@@ -333,6 +333,9 @@ class StoredContent:
     def source(self) -> None:
         """What an archive keeps has other offsets, and may be packed."""
 
+    def together(self) -> None:
+        """What an archive keeps is no file."""
+
     def close(self) -> None:
         """An archive that changed is found when all of it was read."""
 
@@ -378,6 +381,9 @@ class SparseContent:
 
     def source(self) -> None:
         """What an archive keeps has other offsets, and may be packed."""
+
+    def together(self) -> None:
+        """What an archive keeps is no file."""
 
     def close(self) -> None:
         """An archive that changed is found when all of it was read."""

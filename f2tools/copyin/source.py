@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -17,6 +18,7 @@ from typing import NoReturn
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.write.bulk.tree import SourceEntry
+from f2tools.native import core
 from f2tools.text import printable
 from f2tools.vfs import MOST_ID
 
@@ -24,6 +26,10 @@ ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 MOST_NAME = 255
 FILES_AHEAD = 48  # open at a time
 BYTES_AHEAD = 1 << 20  # of each of them
+LOOKED_AT = 1024  # names at a time
+# What `core.plain_files` says of a regular file with one name and without extended attributes: 1, mode, uid, gid; dev,
+# ino; size, mtime_ns, blocks of 512 bytes.  Zeros for all others.
+PLAIN_FILE = struct.Struct("=4I2Q3q")
 NO_XATTRS: dict[str, bytes] = {}  # shared; never changed
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -70,17 +76,17 @@ def keeps(name: str) -> bool:
 
 
 class FileContent:
-    """A regular file in a directory, opened when its turn comes."""
+    """A regular file in a directory, opened when its turn comes; `blocks` of 512 bytes are on the disk."""
 
     __slots__ = ("_dev", "_fd", "_ino", "_later", "_mtime_ns", "_path", "_size", "_sparse")
 
-    def __init__(self, path: bytes, status: os.stat_result) -> None:
+    def __init__(self, path: bytes, dev: int, ino: int, size: int, mtime_ns: int, blocks: int) -> None:
         self._path = path
-        self._size = status.st_size
-        self._mtime_ns = status.st_mtime_ns
-        self._ino = status.st_ino
-        self._dev = status.st_dev
-        self._sparse = status.st_blocks * 512 < status.st_size
+        self._size = size
+        self._mtime_ns = mtime_ns
+        self._ino = ino
+        self._dev = dev
+        self._sparse = blocks * 512 < size
         self._fd = -1
         self._later: FileContent | None = None  # the file to open ahead of its turn when this one is read
 
@@ -117,6 +123,15 @@ class FileContent:
     def source(self) -> int | None:
         """The file itself."""
         return self._opened()
+
+    def together(self) -> tuple[bytes, int, int, int] | None:
+        """What the file should be when it is opened with others; None where it has holes."""
+        if self._sparse:
+            return None
+        self._later = None
+        if self._fd >= 0:
+            self._shut()
+        return self._path, self._dev, self._ino, self._mtime_ns
 
     def close(self) -> None:
         """SourceError where the file is another one now, or was written to."""
@@ -228,25 +243,37 @@ class _DirectoryReader:
         """Add the entries of a directory; returns the directories among them."""
         prefix = path + b"/" if path else b""
         directories: list[tuple[bytes, bytes]] = []
+        before = os.path.join(directory, b"")
         found: bytes = directory
+        add, no_xattrs = self._entries.append, NO_XATTRS
         try:
-            with os.scandir(directory) as listing:
-                for item in listing:
-                    found = item.path
-                    inside = prefix + item.name
-                    status = item.stat(follow_symlinks=False)
-                    is_dir = stat.S_ISDIR(status.st_mode)
-                    if self._excluded is not None and self._excluded(inside, is_dir):
+            for name, plain in _looked_at(before, os.listdir(directory), self._xattrs):
+                found, inside = before + name, prefix + name
+                if plain is not None:
+                    _, mode, uid, gid, dev, ino, size, mtime_ns, blocks = plain
+                    if (self._excluded or self._skip) and self._left_out(inside, found, False, dev, ino):
                         continue
-                    if self._skip and (status.st_dev, status.st_ino) in self._skip:
-                        self._notes.append(f"{shown(found)} is what is being written, and was left out")
-                        continue
-                    self._add(inside, found, status)
-                    if is_dir and not (self._one_file_system and status.st_dev != self._device):
-                        directories.append((found, inside))
+                    content = FileContent(found, dev, ino, size, mtime_ns, blocks) if size else None
+                    add(SourceEntry(inside, mode, uid, gid, mtime_ns, size=size, xattrs=no_xattrs, content=content))
+                    continue
+                status = os.lstat(found)
+                is_dir = stat.S_ISDIR(status.st_mode)
+                if self._left_out(inside, found, is_dir, status.st_dev, status.st_ino):
+                    continue
+                self._add(inside, found, status)
+                if is_dir and not (self._one_file_system and status.st_dev != self._device):
+                    directories.append((found, inside))
         except OSError as error:
             raise SourceError(f"{shown(found)}: {error.strerror}") from None
         return directories
+
+    def _left_out(self, inside: bytes, found: bytes, is_dir: bool, dev: int, ino: int) -> bool:
+        if self._excluded is not None and self._excluded(inside, is_dir):
+            return True
+        if (dev, ino) in self._skip:
+            self._notes.append(f"{shown(found)} is what is being written, and was left out")
+            return True
+        return False
 
     def _add(self, path: bytes, full: bytes, status: os.stat_result) -> None:
         mode = status.st_mode
@@ -261,7 +288,9 @@ class _DirectoryReader:
         if stat.S_ISREG(mode):
             entry.size = status.st_size
             if entry.size:
-                entry.content = FileContent(full, status)
+                entry.content = FileContent(
+                    full, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_blocks
+                )
         elif stat.S_ISLNK(mode):
             entry.target = os.readlink(full)
         elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
@@ -301,6 +330,21 @@ class _DirectoryReader:
             self._entries = [
                 further_name(entry, first_of[id(entry)]) if id(entry) in first_of else entry for entry in self._entries
             ]
+
+
+def _looked_at(
+    before: bytes, names: list[bytes], xattrs: bool
+) -> Iterator[tuple[bytes, tuple[int, int, int, int, int, int, int, int, int] | None]]:
+    """Each name of a directory with what PLAIN_FILE says of it; None where the caller is to look for itself."""
+    if core is None:
+        yield from ((name, None) for name in names)
+        return
+    for start in range(0, len(names), LOOKED_AT):
+        some = names[start : start + LOOKED_AT]
+        found = bytearray(PLAIN_FILE.size * len(some))
+        core.plain_files(before, b"\0".join(some) + b"\0", xattrs, found)
+        for name, plain in zip(some, PLAIN_FILE.iter_unpack(found), strict=True):
+            yield name, plain if plain[0] else None
 
 
 # -- any source -----------------------------------------------------------------------------------------------------

@@ -218,15 +218,15 @@ def test_a_file_that_is_something_else_now_is_named(kind: str, tmp_path: Path) -
 
 def test_a_directory_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "closed").mkdir(mode=0)
-    scandir = os.scandir
+    listdir = os.listdir
 
     def refuse(path: bytes) -> object:
         """Root may read everything; others are told this."""
         if path.endswith(b"closed"):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return scandir(path)
+        return listdir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(SourceError, match="closed: Permission denied"):
         read_directory(str(tmp_path))
 

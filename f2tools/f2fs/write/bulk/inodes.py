@@ -40,6 +40,7 @@ from f2tools.f2fs.write.bulk.nodes import set_footer
 from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
 from f2tools.f2fs.write.bulk.stream import DataStream
 from f2tools.f2fs.write.bulk.target import Progress, Target
+from f2tools.f2fs.write.bulk.together import Together, known_together
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
 
@@ -72,6 +73,7 @@ class _Loader:
         self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[int, bytes, bytes | None]] = {}
         self._inode_blocks = np.empty((INODES_AT_ONCE, self.geo.block_size), np.uint8)
         self._flat = memoryview(self._inode_blocks).cast("B")  # type: ignore[arg-type]
+        self._together = Together(self._flat)  # files whose content lies in their inodes
         self._advice: dict[bytes, int] = {}  # by all that stands behind the first dot
         n = self.geo.addrs_per_block
         self._most = max_blocks(n, n) * self.geo.block_size
@@ -155,6 +157,7 @@ class _Loader:
             else:
                 self._other_content(file, blocks[row], stream)
         stream.finish()
+        self._together.read()
         self._count(files, blocks)
         self._write_nodes(files, blocks)
         rest = sum(file.entry.size - file.reported for file in files if stat.S_ISREG(file.mode))
@@ -251,6 +254,10 @@ class _Loader:
         if content is None:
             return
         start += self.target.inline_at
+        known = known_together(content)
+        if known is not None:
+            self._together.take(content, known, file.entry.size, start, file.entry.size)
+            return
         for offset, length in content.extents():
             content.read_into(offset, self._flat[start + offset : start + offset + length])
         content.close()

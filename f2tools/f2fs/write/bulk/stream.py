@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
-    BLOCK_SIZES,
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
     F2FS_COMPRESS_RELEASED,
@@ -30,9 +29,8 @@ from f2tools.f2fs.write.bulk.plan import (
     read_content,
 )
 from f2tools.f2fs.write.bulk.target import Target
+from f2tools.f2fs.write.bulk.together import Together, known_together, read_alone
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content
-
-_ZEROS = memoryview(bytes(max(BLOCK_SIZES)))
 
 
 class DataStream:
@@ -58,11 +56,9 @@ class DataStream:
         """A regular file: only what is not a hole gets blocks."""
         entry, size = file.entry, self._geo.block_size
         kind = self._target.log_of(file)
-        if entry.content is not None and entry.size <= self._target.small_most:
-            extents = list(entry.content.extents())
-            if extents == [(0, entry.size)]:
-                self._small(kind).take(file, entry.content)
-                return
+        content = entry.content
+        if content is not None and entry.size <= self._target.small_most and self._small(kind).take(file, content):
+            return
         runs = block_runs(entry.content, size)
         total = sum(count for _, count in runs)
         last = runs[-1][0] + runs[-1][1] if runs else 0
@@ -213,19 +209,24 @@ class _SmallFiles:
         self._size = self._rows.shape[1]
         self._used = 0
         self._members = _Members()
+        self._together = Together(self._flat)
 
-    def take(self, file: NewFile, content: Content) -> None:
-        """A file without holes, read to where it is written from."""
+    def take(self, file: NewFile, content: Content) -> bool:
+        """A file without holes, read to where it is written from; False where it has some."""
         length = file.entry.size
+        known = known_together(content)
+        if known is None and list(content.extents()) != [(0, length)]:
+            return False
         count = -(-length // self._size)
         if self._used + count > BLOCKS_AT_ONCE:
             self.flush()
-        start = self._used * self._size
-        content.read_into(0, self._flat[start : start + length])
-        rest = count * self._size - length
-        if rest:
-            self._flat[start + length : start + length + rest] = _ZEROS[:rest]
+        at, room = self._used * self._size, count * self._size
+        if known is not None:
+            self._together.take(content, known, length, at, room)
+        else:
+            read_alone(content, length, self._flat[at : at + room])
         self._note(file.row, file.ino, count)
+        return True
 
     def room(self, count: int) -> NDArray[np.uint8]:
         """Room for that many blocks, whose owner `add` then names."""
@@ -247,5 +248,6 @@ class _SmallFiles:
 
     def flush(self) -> None:
         if self._used:
+            self._together.read()
             self._stream.placed(self._kind, self._members, self._rows[: self._used])
         self._members, self._used = _Members(), 0

@@ -22,6 +22,11 @@ class Content(Protocol):
         """A descriptor from which the kernel can copy, with the same offsets; None where there is none."""
         ...
 
+    def together(self) -> tuple[bytes, int, int, int] | None:
+        """Where it can be read with others in one go, because it is a file of the host without holes: its path, its
+        st_dev, st_ino and mtime, by which it is known again.  None otherwise."""
+        ...
+
     def close(self) -> None:
         """The content was read: the last chance to find that the file changed."""
         ...

@@ -1,0 +1,205 @@
+/* Files of the host, many at a time: what small ones of a source are, and what is in them.
+ *
+ * Whatever is not as expected is left to the caller, which does that file again by itself: errors and what is said of
+ * them have one home, in Python.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+
+#include "core.h"
+
+#ifdef __linux__
+#include <errno.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define LONGEST 4096 /* of a path; PATH_MAX of linux/limits.h */
+#define NS INT64_C(1000000000)
+#define FURTHEST (INT64_MAX / NS - 1) /* seconds that nanoseconds in 64 bits reach, either way */
+
+static int64_t mtime_ns(const struct stat *status)
+{
+    return (int64_t)status->st_mtim.tv_sec * NS + status->st_mtim.tv_nsec;
+}
+#endif
+
+/* How many strings lie in a buffer, each with a NUL at its end; -1 where the last one has none. */
+static Py_ssize_t strings_in(const Py_buffer *buffer)
+{
+    const char *at = buffer->buf, *end = at + buffer->len;
+    Py_ssize_t count = 0;
+    while (at < end) {
+        at = memchr(at, 0, end - at);
+        if (!at++)
+            return -1;
+        count++;
+    }
+    return count;
+}
+
+/* -- what they are ------------------------------------------------------------------------------------------------ */
+
+/* As PLAIN_FILE in copyin/source.py. */
+struct plain_file {
+    uint32_t plain, mode, uid, gid;
+    uint64_t dev, ino;
+    int64_t size, mtime_ns, blocks;
+};
+
+#ifdef __linux__
+/* A regular file with one name and without extended attributes; nothing of it is said where it may be anything else. */
+static void look_at(const char *path, int xattrs, struct plain_file *found)
+{
+    struct stat status;
+    if (lstat(path, &status) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
+        return;
+    if (status.st_mtim.tv_sec > FURTHEST || status.st_mtim.tv_sec < -FURTHEST)
+        return;
+    if (xattrs && llistxattr(path, NULL, 0) != 0 && errno != ENOTSUP && errno != ENOSYS)
+        return;
+    *found = (struct plain_file){1, status.st_mode, status.st_uid, status.st_gid, status.st_dev, status.st_ino,
+                                 status.st_size, mtime_ns(&status), status.st_blocks};
+}
+
+static void look_at_all(const Py_buffer *prefix, const char *name, int xattrs, struct plain_file *found, Py_ssize_t count)
+{
+    char path[LONGEST];
+    if (prefix->len >= LONGEST)
+        return;
+    memcpy(path, prefix->buf, prefix->len);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        size_t length = strlen(name) + 1;
+        if (prefix->len + length <= LONGEST) {
+            memcpy(path + prefix->len, name, length);
+            look_at(path, xattrs, found + i);
+        }
+        name += length;
+    }
+}
+#endif
+
+/* plain_files(prefix, names, xattrs, found): for each name, NUL behind it, what `plain_file` says of prefix + name, in
+ * `found`; `plain` stays 0 for what is no plain file, or could not be looked at. */
+static PyObject *plain_files(PyObject *module, PyObject *args)
+{
+    Py_buffer prefix, names, found;
+    int xattrs;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*pw*", &prefix, &names, &xattrs, &found))
+        return NULL;
+    Py_ssize_t count = strings_in(&names);
+    int right = count >= 0 && found.len == count * (Py_ssize_t)sizeof(struct plain_file) &&
+                !((uintptr_t)found.buf % _Alignof(struct plain_file)) && !memchr(prefix.buf, 0, prefix.len);
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        memset(found.buf, 0, found.len);
+#ifdef __linux__
+        look_at_all(&prefix, names.buf, xattrs, found.buf, count);
+#endif
+        Py_END_ALLOW_THREADS
+    } else
+        PyErr_SetString(PyExc_ValueError, "the names and the records for them do not agree");
+    PyBuffer_Release(&prefix);
+    PyBuffer_Release(&names);
+    PyBuffer_Release(&found);
+    if (!right)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* -- what is in them ---------------------------------------------------------------------------------------------- */
+
+/* As WANTED in f2fs/write/bulk/together.py. */
+struct wanted {
+    uint64_t dev, ino;
+    int64_t size, mtime_ns;
+    int64_t at, room; /* where in the buffer, and how much of it; what is behind the content becomes zeros */
+};
+
+#ifdef __linux__
+#define AHEAD 48 /* files open at a time, for the disk to read them meanwhile; FILES_AHEAD of copyin/source.py */
+
+static int open_file(const char *path)
+{
+    return open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
+
+static int read_file(int fd, const struct wanted *file, char *into)
+{
+    struct stat status;
+    for (int64_t done = 0; done < file->size;) {
+        ssize_t count = pread(fd, into + done, file->size - done, done);
+        if (count <= 0)
+            return 0;
+        done += count;
+    }
+    memset(into + file->size, 0, file->room - file->size);
+    return !fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_dev == file->dev &&
+           status.st_ino == file->ino && status.st_size == file->size && mtime_ns(&status) == file->mtime_ns;
+}
+
+static void read_all(const char *path, const struct wanted *files, char *into, uint8_t *done, Py_ssize_t count)
+{
+    int ahead[AHEAD];
+    Py_ssize_t opened = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        for (; opened < count && opened < i + AHEAD; opened++) {
+            int fd = ahead[opened % AHEAD] = open_file(path);
+            if (fd >= 0 && opened > i)
+                posix_fadvise(fd, 0, files[opened].size, POSIX_FADV_WILLNEED);
+            path += strlen(path) + 1;
+        }
+        int fd = ahead[i % AHEAD];
+        if (fd >= 0) {
+            done[i] = read_file(fd, files + i, into + files[i].at);
+            close(fd);
+        }
+    }
+}
+#endif
+
+static int all_inside(const struct wanted *files, Py_ssize_t count, int64_t end)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (files[i].size < 0 || files[i].room < files[i].size || files[i].at < 0 || files[i].room > end ||
+            files[i].at > end - files[i].room)
+            return 0;
+    return 1;
+}
+
+/* read_files(paths, files, into, done): read each file whose path, NUL behind it, is given, into its place.  `done`, a
+ * byte for each: 1 where it was read and was the same file as before, unchanged; 0 where the caller is to see to it. */
+static PyObject *read_files(PyObject *module, PyObject *args)
+{
+    Py_buffer paths, files, into, done;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*w*w*", &paths, &files, &into, &done))
+        return NULL;
+    Py_ssize_t count = strings_in(&paths);
+    int right = count >= 0 && files.len == count * (Py_ssize_t)sizeof(struct wanted) && done.len == count &&
+                !((uintptr_t)files.buf % _Alignof(struct wanted)) && all_inside(files.buf, count, into.len);
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        memset(done.buf, 0, done.len);
+#ifdef __linux__
+        read_all(paths.buf, files.buf, into.buf, done.buf, count);
+#endif
+        Py_END_ALLOW_THREADS
+    } else
+        PyErr_SetString(PyExc_ValueError, "the paths, the files and the places for them do not agree");
+    PyBuffer_Release(&paths);
+    PyBuffer_Release(&files);
+    PyBuffer_Release(&into);
+    PyBuffer_Release(&done);
+    if (!right)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef hostfiles_methods[] = {
+    {"plain_files", plain_files, METH_VARARGS, NULL},
+    {"read_files", read_files, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
