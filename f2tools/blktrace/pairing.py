@@ -1,9 +1,8 @@
 """Which queue, issue and completion belong together, through merges, splits, requeues, partial ends and overlaps.
 
 A *bio* is what was queued (Q), a *request* what the device got (D) and finished (C).  A request takes the oldest queued
-bios that lie in it end to end.  Work is done window by window: all intervals of a window that overlap form a group, and
-groups do not touch each other.  Nearly all groups are plain - the same interval queued, issued, completed, in turns, or
-bios that tile one request - and are paired by array operations; the rest goes through `Exact`, event by event.
+bios that lie in it end to end.  Work is done window by window: nearly all intervals of one are in plain groups, which
+`windows` pairs all at once; the rest goes through `GroupPairer`, event by event.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections import deque
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -20,15 +18,12 @@ from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import Gap
 from f2tools.blktrace.paired import Bios, Requests
-from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, distinct
+from f2tools.blktrace.records import FLUSHES, SECTOR, C, D, Events, Q, R, X
+from f2tools.blktrace.windows import KIND_D, KIND_ODD, KIND_Q, Matched, Stretch
 
 Ints = NDArray[np.int64]
-POSITION_BITS, SECTOR_BITS = 18, 42
-CLASS_SHIFT = POSITION_BITS + SECTOR_BITS
-WINDOW = 1 << 16  # events paired at a time; with what is pending they must fit in the position's bits
 MAX_PENDING = 1 << 16
 MAX_SEARCH = 256  # entries looked through for an odd match; more only a forged trace has
-KIND_Q, KIND_D, KIND_C, KIND_ODD = 0, 1, 2, 3
 
 
 @dataclass
@@ -131,156 +126,47 @@ class Pairer:
         self.partial = []
         done: list[tuple[Any, ...]] = []
         finished: list[tuple[Any, ...]] = []
-        kind = _KINDS[events.op]
-        use = kind != 255
-        use &= (cls != OTHERS) | (events.bytes > 0)
-        if self.with_bios:
-            use &= (kind != KIND_Q) | (cls != FLUSHES)
-        else:
-            use &= kind != KIND_Q
-        rows = np.flatnonzero(use)
-        if len(rows):
-            first = events.device[rows[0]]
-            one = bool((events.device[rows] == first).all())
-            for device in [int(first)] if one else distinct(events.device[rows]).tolist():
-                mine = rows if one else rows[events.device[rows] == device]
-                for start in range(0, len(mine), WINDOW):
-                    part = mine[start : start + WINDOW]
-                    self._device(device, events, kind, cls, part, done, finished)
+        stretch = Stretch(events, cls, self.with_bios)
+        for device in stretch.devices:
+            start = 0
+            while start < len(events):
+                pieces, lives = self._queued.get(device, []), self._live.get(device, [])
+                matched, start = stretch.window(device, start, _columns(pieces, lives))
+                if not len(matched.rows):
+                    break
+                self._take(_Items(pieces, lives, matched.rows, events, cls), device, matched, done, finished)
         return self._measured(Requests.of(done)), self._measured_bios(Bios.of(finished))
 
     # -- one device, one window ---------------------------------------------------------------------------------
 
-    def _device(
-        self,
-        device: int,
-        events: Events,
-        kind: NDArray[np.uint8],
-        cls: NDArray[np.uint8],
-        rows: Ints,
-        done: list[tuple[Any, ...]],
-        finished: list[tuple[Any, ...]],
+    def _take(
+        self, items: _Items, device: int, matched: Matched, done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]]
     ) -> None:
-        pieces, lives = self._queued.get(device, []), self._live.get(device, [])
-        before = len(pieces) + len(lives)
-        dense = int(rows[-1]) - int(rows[0]) + 1 == len(rows)
-        at = slice(int(rows[0]), int(rows[-1]) + 1) if dense else rows
-        size = np.maximum(events.bytes[at] // SECTOR, 1)
-        # what was completed in part is no plain interval any more
-        partly = [KIND_D if request.sector == request.start else KIND_ODD for request in lives]
-        window = _Window(
-            _joined([p.queued for p in pieces] + [r.issued for r in lives], events.time[at]),
-            _joined([p.sector for p in pieces] + [r.sector for r in lives], events.sector[at]),
-            _joined([p.end - p.sector for p in pieces] + [r.end - r.sector for r in lives], size),
-            _joined([p.cls for p in pieces] + [r.cls for r in lives], cls[at]),
-            _joined([KIND_Q] * len(pieces) + partly, kind[at]),
-            (pieces, lives), rows, before,
-        )  # fmt: skip
-        self._queued[device], self._live[device] = [], []
-        simple = window.uniform()
-        self._uniform(device, window, simple, events, done, finished)
-        if not simple.all():
-            tiled = window.tiled(~simple)
-            self._tiled(device, window, tiled, events, done, finished)
-            self._exact(device, window, ~simple & ~tiled, events, done, finished)
-        self._bound(device)
-
-    def _uniform(
-        self, device: int, window: _Window, chosen: NDArray[np.bool_], events: Events,
-        done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]],
-    ) -> None:  # fmt: skip
-        """Groups in which one interval is queued, issued, completed, in turns."""
-        item, kind, fresh = window.items, window.kind, window.fresh
-        last = np.ones(len(item), np.bool_)
-        last[:-1] = fresh[1:]
-        issue = chosen & (kind == KIND_D)
-        closed = np.flatnonzero(issue & ~last)  # what follows an issue is its completion
-        issued = item[closed]
-        if len(closed):
-            issue_time, end_time = window.time[issued], window.time[item[closed + 1]]
-            sector, size, which = window.request(closed)
-            done.append((issue_time, end_time, sector, size, which))
-            for at in np.flatnonzero(issued < window.before).tolist():
-                self.ended(window.live(int(issued[at])), int(end_time[at]), None, finished)
-            if self.with_bios:
-                # of the same interval as the issue
-                has = np.flatnonzero(~fresh[closed] & (kind[closed - 1] == KIND_Q))
-                if len(has):
-                    queue_time = window.time[item[closed[has] - 1]]
-                    finished.append((queue_time, issue_time[has], end_time[has], sector[has], size[has], which[has]))
-                alone = (issued >= window.before) & (which != FLUSHES)
-                alone[has] = False
-                self.counts.issued_without_queue += int(alone.sum())
-        for at in np.flatnonzero(chosen & last & (kind != KIND_C)).tolist():
-            row = int(item[at])
-            if kind[at] == KIND_Q:
-                self._queued[device].append(window.piece(row))
+        """What was found of a window, and its groups that are not plain."""
+        queued, under_way = self._queued[device], self._live[device] = [], []
+        done += matched.requests
+        for item, time in matched.ended:
+            self.ended(items.live(item), time, None, finished)
+        finished += matched.bios
+        self.counts.issued_without_queue += matched.alone
+        for item, bios in matched.left:
+            if items.is_bio(item):
+                queued.append(items.piece(item))
                 continue
-            live = window.live(row)
-            if row >= window.before and not fresh[at] and kind[at - 1] == KIND_Q:
-                live.bios.append(window.piece(int(item[at - 1])))
-            self._live[device].append(live)
-
-    def _tiled(
-        self, device: int, window: _Window, chosen: NDArray[np.bool_], events: Events,
-        done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]],
-    ) -> None:  # fmt: skip
-        """Groups of one request that several bios tile."""
-        at = np.flatnonzero(chosen)
-        if not len(at):
-            return
-        item, kind = window.items[at], window.kind[at]
-        number = np.cumsum(np.diff(window.group[at], prepend=-1) != 0) - 1
-        count = int(number[-1]) + 1
-        issue, ended = np.zeros(count, np.int64), np.full(count, -1, np.int64)
-        issue[number[kind == KIND_D]] = item[kind == KIND_D]
-        ended[number[kind == KIND_C]] = item[kind == KIND_C]
-        closed = ended >= 0
-        issued = issue[closed]
-        if len(issued):
-            done.append((
-                window.time[issued], window.time[ended[closed]], window.sector[issued],
-                window.length[issued] * SECTOR, window.cls[issued],
-            ))  # fmt: skip
-        queued = kind == KIND_Q
-        bio, owner = item[queued], number[queued]
-        ready = closed[owner]
-        if ready.any():
-            bios = bio[ready]
-            finished.append((
-                window.time[bios], window.time[issue[owner[ready]]], window.time[ended[owner[ready]]],
-                window.sector[bios], window.length[bios] * SECTOR, window.cls[bios],
-            ))  # fmt: skip
-        for which in np.flatnonzero(~closed).tolist():
-            live = window.live(int(issue[which]))
-            live.bios += [window.piece(row) for row in bio[owner == which].tolist()]
-            self._live[device].append(live)
-
-    def _exact(
-        self, device: int, window: _Window, chosen: NDArray[np.bool_], events: Events,
-        done: list[tuple[Any, ...]], finished: list[tuple[Any, ...]],
-    ) -> None:  # fmt: skip
-        """Groups that are not plain, event by event."""
-        rows = window.items[chosen]
-        if not len(rows):
-            return
-        groups = window.group[chosen]
-        self.counts.exact += len(rows)
-        for part in np.split(rows, np.flatnonzero(np.diff(groups)) + 1):
+            live = items.live(item)
+            live.bios += [items.piece(bio) for bio in bios]
+            under_way.append(live)
+        for group in matched.exact:
+            self.counts.exact += len(group)
             exact = GroupPairer(self, done, finished)
-            for row in np.sort(part).tolist():
-                if row < window.before:
-                    exact.remember(window.piece(row) if row < len(window.pieces) else window.live(row))
-                    continue
-                source = int(window.rows[row - window.before])
-                part_of_one = exact.event(
-                    int(events.op[source]), int(window.time[row]), int(window.sector[row]), window.end(row),
-                    int(window.cls[row]), events.payload.get(source),
-                )  # fmt: skip
-                if part_of_one:
-                    self.partial.append(source)
-            self._queued[device] += exact.queued()
-            self._live[device] += exact.live
+            for item in np.sort(group).tolist():
+                if item < items.before:
+                    exact.remember(items.pending(item))
+                elif exact.event(*items.event(item)):
+                    self.partial.append(items.row(item))
+            queued += exact.queued()
+            under_way += exact.live
+        self._bound(device)
 
     def ended(self, live: LiveRequest, time: int, done: list[Any] | None, finished: list[Any]) -> None:
         if done is not None:
@@ -335,119 +221,60 @@ class Pairer:
         return Bios(*(getattr(bios, name)[~bad] for name in Bios.__dataclass_fields__))
 
 
-_KINDS = np.full(256, 255, np.uint8)
-_KINDS[[Q, D, C, X, R]] = KIND_Q, KIND_D, KIND_C, KIND_ODD, KIND_ODD
+def _columns(pieces: list[QueuedPiece], lives: list[LiveRequest]) -> Ints:
+    """What is pending as `Stretch.window` takes it."""
+    # what was completed in part is no plain interval any more
+    partly = [KIND_D if request.sector == request.start else KIND_ODD for request in lives]
+    return np.array([
+        [p.sector for p in pieces] + [r.sector for r in lives],
+        [p.end - p.sector for p in pieces] + [r.end - r.sector for r in lives],
+        [p.queued for p in pieces] + [r.issued for r in lives],
+        [p.cls for p in pieces] + [r.cls for r in lives],
+        [KIND_Q] * len(pieces) + partly,
+    ], np.int64)  # fmt: skip
 
 
-def _joined(pending: list[int], fresh: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([np.array(pending, fresh.dtype), fresh]) if pending else fresh
-
-
-class _Window:
-    """Intervals of one window and of what was pending before it, sorted by class, place and time, and grouped."""
+class _Items:
+    """What a window is made of, by number: bios and requests that were pending, then events."""
 
     def __init__(
-        self, time: Ints, sector: Ints, length: Ints, cls: NDArray[np.uint8], kinds: NDArray[np.uint8],
-        pending: tuple[list[QueuedPiece], list[LiveRequest]], rows: Ints, before: int,
-    ) -> None:  # fmt: skip
-        self.time, self.sector, self.length, self.cls = time, sector, length, cls
-        self.pieces, self.lives = pending
-        self.rows, self.before = rows, before
-        # 3 bits of class, 42 of sector, 18 of position: the sign bit stays 0
-        key = sector << POSITION_BITS
-        key |= np.arange(len(sector))
-        self._one_class = bool((cls == cls[0]).all())
-        if not self._one_class:
-            key |= cls.astype(np.int64) << CLASS_SHIFT
-        key.sort()
-        self.items = key & ((1 << POSITION_BITS) - 1)
-        key >>= POSITION_BITS
-        self.start = key
-        self.stop = key + length[self.items]
-        self.kind = kinds[self.items]
-        reach = np.maximum.accumulate(self.stop)
-        fresh = np.ones(len(key), np.bool_)
-        fresh[1:] = key[1:] >= reach[:-1]
-        self.fresh = fresh
+        self, pieces: list[QueuedPiece], lives: list[LiveRequest], rows: Ints, events: Events, cls: NDArray[np.uint8]
+    ) -> None:
+        self._pieces, self._lives, self._rows, self._events, self._cls = pieces, lives, rows, events, cls
+        self.before = len(pieces) + len(lives)
 
-    @cached_property
-    def group(self) -> NDArray[np.int32]:
-        """The number of each item's group."""
-        return np.cumsum(self.fresh, dtype=np.int32) - 1
+    def row(self, item: int) -> int:
+        """The row of an event."""
+        return int(self._rows[item - self.before])
 
-    def request(self, at: Ints) -> tuple[Ints, Ints, NDArray[np.uint8]]:
-        """Sector, bytes and class of the intervals at these places of the order."""
-        start = self.start[at]
-        size = (self.stop[at] - start) * SECTOR
-        if self._one_class:
-            return start, size, np.full(len(at), self.cls[0])
-        return start & (1 << SECTOR_BITS) - 1, size, (start >> SECTOR_BITS).astype(np.uint8)
+    def event(self, item: int) -> tuple[int, int, int, int, int, bytes | None]:
+        """Operation, time, sector, end, class and payload of an event."""
+        row, events = self.row(item), self._events
+        sector = int(events.sector[row])
+        end = sector + max(int(events.bytes[row]) // SECTOR, 1)
+        return int(events.op[row]), int(events.time[row]), sector, end, int(self._cls[row]), events.payload.get(row)
 
-    def uniform(self) -> NDArray[np.bool_]:
-        """Which items are in groups of one interval, queued, issued and completed in turns."""
-        kind, fresh = self.kind, self.fresh
-        same = (self.start[1:] == self.start[:-1]) & (self.stop[1:] == self.stop[:-1])
-        turn = _TURNS[kind[:-1] * 4 + kind[1:]]
-        bad = np.zeros(len(kind), np.bool_)
-        bad[1:] = ~(same & turn) & ~fresh[1:]
-        bad |= fresh & (kind >= KIND_C)
-        if not bad.any():
-            return ~bad
-        spoiled = np.zeros(int(self.group[-1]) + 1, np.bool_)
-        spoiled[self.group[bad]] = True
-        return ~spoiled[self.group]
+    def pending(self, item: int) -> QueuedPiece | LiveRequest:
+        """Something from an earlier window."""
+        return self._pieces[item] if item < len(self._pieces) else self._lives[item - len(self._pieces)]
 
-    def tiled(self, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which of these items are in groups of one request, all of it tiled by bios queued before it."""
-        at = np.flatnonzero(among)
-        found = np.zeros(len(among), np.bool_)
-        group, kind, item = self.group[at], self.kind[at], self.items[at]
-        first = np.flatnonzero(np.diff(group, prepend=-1))
-        number = np.cumsum(np.diff(group, prepend=-1) != 0) - 1
-        start, stop = self.start[at], self.stop[at]
+    def is_bio(self, item: int) -> bool:
+        """Whether this was queued, and not issued."""
+        return item < len(self._pieces) if item < self.before else bool(self._events.op[self.row(item)] == Q)
 
-        def total(mask: NDArray[Any]) -> Ints:
-            return np.add.reduceat(mask.astype(np.int64), first)
-
-        queued, issued, ended = kind == KIND_Q, kind == KIND_D, kind == KIND_C
-        good = (total(issued) == 1) & (total(ended) <= 1) & (total(kind == KIND_ODD) == 0)
-        low, high = np.minimum.reduceat(start, first), np.maximum.reduceat(stop, first)
-        whole = (start == low[number]) & (stop == high[number])
-        good &= total((issued | ended) & ~whole) == 0
-        good &= total(np.where(queued, stop - start, 0)) == high - low
-        good &= total(issued & (item < self.before)) == 0  # one from before has its bios already
-        bio = np.flatnonzero(queued)
-        gap = np.zeros(len(at), np.bool_)
-        gap[bio[1:]] = (start[bio[1:]] != stop[bio[:-1]]) & (number[bio[1:]] == number[bio[:-1]])
-        good &= total(gap) == 0
-        issue, last_bio = np.zeros(len(first), np.int64), np.maximum.reduceat(np.where(queued, item, -1), first)
-        issue[number[issued]] = item[issued]
-        ending = np.full(len(first), 1 << 62, np.int64)
-        ending[number[ended]] = item[ended]
-        good &= (last_bio < issue) & (issue < ending)
-        found[at] = good[number]
-        return found
-
-    def end(self, row: int) -> int:
-        """Where an interval ends."""
-        return int(self.sector[row] + self.length[row])
-
-    def piece(self, row: int) -> QueuedPiece:
+    def piece(self, item: int) -> QueuedPiece:
         """A queued bio as an object."""
-        if row < len(self.pieces):
-            return self.pieces[row]
-        return QueuedPiece(int(self.time[row]), int(self.sector[row]), self.end(row), int(self.cls[row]))
+        if item < len(self._pieces):
+            return self._pieces[item]
+        _, time, sector, end, cls, _ = self.event(item)
+        return QueuedPiece(time, sector, end, cls)
 
-    def live(self, row: int) -> LiveRequest:
+    def live(self, item: int) -> LiveRequest:
         """A request as an object."""
-        if row < self.before:
-            return self.lives[row - len(self.pieces)]
-        sector = int(self.sector[row])
-        return LiveRequest(int(self.time[row]), sector, self.end(row), int(self.cls[row]), sector)
-
-
-_TURNS = np.zeros(16, np.bool_)
-_TURNS[[KIND_Q * 4 + KIND_D, KIND_D * 4 + KIND_C, KIND_C * 4 + KIND_Q, KIND_C * 4 + KIND_D]] = True
+        if item < self.before:
+            return self._lives[item - len(self._pieces)]
+        _, time, sector, end, cls, _ = self.event(item)
+        return LiveRequest(time, sector, end, cls, sector)
 
 
 class GroupPairer:
