@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, cast, get_args
 
 if TYPE_CHECKING:  # slow to import; a command that does not need it must not pay for it
@@ -47,29 +46,36 @@ def field(meaning: str) -> Any:
     return _Meaning(meaning)
 
 
-@dataclass(frozen=True, slots=True)
+# Plain classes: every command starts with these, and `dataclasses` takes a millisecond for each.
 class Int:
     """An unsigned little-endian integer of 1, 2, 4 or 8 bytes."""
 
-    size: int
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
     def __str__(self) -> str:
         return "__u8" if self.size == 1 else f"__le{8 * self.size}"
 
 
-@dataclass(frozen=True, slots=True)
 class Bytes:
     """Raw bytes: names, bitmaps, unions, reserved space.  An attribute is `bytes`, a table column is uint8."""
 
-    count: Count
+    __slots__ = ("count",)
+
+    def __init__(self, count: Count) -> None:
+        self.count = count
 
 
-@dataclass(frozen=True, slots=True)
 class Array:
     """`count` integers (the attribute is a numpy array) or structures (the attribute is a list)."""
 
-    of: Any
-    count: Count
+    __slots__ = ("count", "of")
+
+    def __init__(self, of: Any, count: Count) -> None:
+        self.of = of
+        self.count = count
 
 
 u8 = Annotated[int, Int(1)]
@@ -78,16 +84,18 @@ u32 = Annotated[int, Int(4)]
 u64 = Annotated[int, Int(8)]
 
 
-@dataclass(frozen=True, slots=True)
 class Field:
     """One resolved field: `kind` is an `Int`, `Bytes` or a `Layout` class; `count` is None unless it is an array."""
 
-    name: str
-    offset: int
-    size: int
-    kind: Any
-    count: int | None
-    meaning: str
+    __slots__ = ("count", "kind", "meaning", "name", "offset", "size")
+
+    def __init__(self, name: str, offset: int, size: int, kind: Any, count: int | None, meaning: str) -> None:
+        self.name = name
+        self.offset = offset
+        self.size = size
+        self.kind = kind
+        self.count = count
+        self.meaning = meaning
 
     @property
     def is_number(self) -> bool:

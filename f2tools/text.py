@@ -7,7 +7,6 @@ are joined here too, patterns for them expanded, and bars and shades of pictures
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
@@ -77,6 +76,8 @@ def expanded(
     """
     if _MAGIC.search(pattern) is None or is_there(pattern):
         return [pattern]
+    from fnmatch import fnmatchcase
+
     found = [b"/"] if pattern.startswith(b"/") else [b""]
     for part in filter(None, pattern.split(b"/")):
         if _MAGIC.search(part) is None:
@@ -87,7 +88,7 @@ def expanded(
             join(directory, name)
             for directory in found
             for name in names_in(directory or b"/")
-            if fnmatch.fnmatchcase(name, part) and (dots or name[:1] != b".")
+            if fnmatchcase(name, part) and (dots or name[:1] != b".")
         ]
     return sorted(found)
 

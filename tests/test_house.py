@@ -20,6 +20,7 @@ COMMANDS = ("cli.py", "_cli.py", "f2tools/cli.py", "f2tools/options.py", "f2tool
 COMMANDS += ("f2tools/__init__.py", "f2tools/library.py", "f2tools/compat/")
 # Other modules that load one of ours in a function, each with what that saves.
 LATE = {
+    "f2tools/__main__.py": "click, until the process is settled: the collector would come a dozen times meanwhile",
     "f2tools/codec.py": "construct, unless somebody asks for it",
     "f2tools/mkfs/": "numpy, which takes longer to load than a volume to format",
     "f2tools/device/base.py": "numpy, where few blocks are read",

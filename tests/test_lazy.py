@@ -12,7 +12,7 @@ import typing
 
 import pytest
 
-from f2tools.lazy import dataclass
+from f2tools.lazy import dataclass, replace
 
 
 def classes() -> tuple[type, type, type]:
@@ -90,6 +90,60 @@ def test_what_another_process_made_is_whole_where_none_was_made_before() -> None
     assert done.stdout == "Kept(a=7, b='b') True True\n", done.stderr
 
 
+def test_the_first_objects_are_made_without_the_library_and_are_as_the_others() -> None:
+    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom f2tools.lazy import dataclass\n"
+    code += "@dataclass(frozen=True)\nclass A:\n    a: int\n    b: str = 'b'\n"
+    code += "made = [A(i, b='c') if i % 2 else A(i) for i in range(3)]\nassert 'dataclasses' not in sys.modules\n"
+    code += "made += [A(i, b='c') if i % 2 else A(i) for i in range(3, 400)]\nassert 'dataclasses' in sys.modules\n"
+    code += "print(len(set(made)), made[0], made[399], made[1] == A(1, 'c') != A(1), *map(vars, made[::399]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    said = "400 A(a=0, b='b') A(a=399, b='c') True {'a': 0, 'b': 'b'} {'a': 399, 'b': 'c'}\n"
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+@pytest.mark.parametrize("ask", [repr, hash, lambda made: made == 1, lambda made: type(made).__match_args__])
+def test_the_first_object_answers_what_any_other_does(ask: typing.Callable[[object], object]) -> None:
+    for base in classes()[:2]:
+        plain = dataclasses.make_dataclass("Base", [(item.name, int) for item in dataclasses.fields(base)], frozen=True)
+        told = [str(ask(kind(*range(len(dataclasses.fields(base)))))) for kind in (base, plain)]
+        assert told[0].split(".")[-1] == told[1].replace("Base", base.__name__)
+
+
+def test_an_object_that_can_be_changed_has_no_hash_from_the_first_on() -> None:
+    @dataclass
+    class Changing:
+        a: int
+
+    made = Changing(1)
+    made.a = 2
+    assert vars(made) == {"a": 2}
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
+
+
+def test_a_default_that_can_be_changed_is_refused() -> None:
+    @dataclass
+    class Shared:
+        a: list[int] = []  # noqa: RUF012 - that is the point
+
+    with pytest.raises(ValueError, match="mutable default"):
+        Shared()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_some_fields_of_a_copy_are_others(whole: bool) -> None:
+    for kind in classes()[:2]:
+        made = kind(1, [2])
+        vars(made)["computed"] = 5
+        if whole:
+            assert dataclasses.fields(kind)
+        other = replace(made, a=3)
+        assert other == kind(3, [2])
+        assert "computed" not in vars(other)
+        with pytest.raises(TypeError, match="nonsense"):
+            replace(made, nonsense=3)
+
+
 def test_slots_are_refused() -> None:
     with pytest.raises(TypeError, match="slots"):
 
@@ -143,19 +197,24 @@ def test_two_threads_make_the_first_object_at_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(dataclasses, "dataclass", slow)
     further = classes()[1]
     made = further(1, [2])
+    assert not others
+    assert len(dataclasses.fields(further)) == 3
     for other in others:
         other.join()
     assert others
     assert seen == [made] * len(others)
 
 
-def test_what_a_dataclass_has_it_has_too() -> None:
+@pytest.mark.parametrize("of_the_class", ["typing.ClassVar[int]", "only without an annotation"])
+def test_what_a_dataclass_has_it_has_too(of_the_class: str) -> None:
     def body() -> type:
         class Same:
             a: int
             b: list[int] = dataclasses.field(default_factory=list)
             c: int = dataclasses.field(default=3, compare=False)
-            d: typing.ClassVar[int] = 4
+            d = 4
+            if of_the_class.startswith("typing"):
+                __annotations__["d"] = of_the_class
 
             def __post_init__(self) -> None:
                 vars(self)["early"] = self.a
@@ -165,11 +224,13 @@ def test_what_a_dataclass_has_it_has_too() -> None:
     for settings in ({}, {"frozen": True}, {"order": True}, {"eq": False}, {"kw_only": True}, {"unsafe_hash": True}):
         plain, later = dataclasses.dataclass(**settings)(body()), dataclass(**settings)(body())
         assert later(a=1).early == 1
+        assert (later.c, later.d, hasattr(later, "b")) == (3, 4, False)
+        assert vars(later(a=5)) == vars(plain(a=5))
+        assert later.__match_args__ == plain.__match_args__
         assert vars(plain).keys() == vars(later).keys()
         assert plain.__doc__ == later.__doc__
         assert str(inspect.signature(plain)) == str(inspect.signature(later))
         assert repr(plain.__dataclass_params__) == repr(later.__dataclass_params__)
-        assert plain.__match_args__ == later.__match_args__
         assert (later.c, later.d, hasattr(later, "b")) == (3, 4, False)
         assert [item.name for item in dataclasses.fields(later)] == ["a", "b", "c"]
 

@@ -7,7 +7,7 @@ libblkid is not the aim; what a disk, a card or an image file is likely to hold 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from f2tools.device.containers.partition import F2FS_MAGIC, SUPERBLOCK_PLACES
@@ -138,7 +138,7 @@ def find_signatures(device: Readable) -> list[Signature]:
     if device.size_bytes > len(head):
         found += _far_magics(device)
         found += _tail(device)
-    return list(dict.fromkeys(found))
+    return list({(s.name, s.offset, s.length): s for s in found}.values())
 
 
 def _table(head: bytes) -> Iterator[Signature]:
@@ -248,6 +248,6 @@ def _tail(device: Readable) -> Iterator[Signature]:
                 yield Signature("ZFS", offset, 8)
 
 
-def describe(found: list[Signature]) -> str:
+def describe(found: Sequence[Signature]) -> str:
     """`ext4, GPT partition table`: what was found, each thing once."""
     return ", ".join(dict.fromkeys(signature.name for signature in found))

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import os
 import stat
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import BLOCKS_PER_SEG
-from f2tools.lazy import dataclass
+from f2tools.lazy import dataclass, replace
 from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.request import DeviceSpec, Options, TooSmall
 from f2tools.options import human_size

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from f2tools import newfile
@@ -21,7 +20,7 @@ from f2tools.device.media.mounted import in_use
 from f2tools.device.open import file_and_part
 from f2tools.errors import DeviceError, Usage
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, FEATURES
-from f2tools.lazy import dataclass
+from f2tools.lazy import dataclass, replace
 from f2tools.mkfs.align import EraseBlock, erase_block_of, partition_start, plan_aligned
 from f2tools.mkfs.plan import VolumePlan, make_plan
 from f2tools.mkfs.populate import (
@@ -62,7 +61,7 @@ class MkfsRequest:
     """A request to `f2tools mkfs`; `options` without what only the devices can tell."""
 
     image: str
-    options: Options = field(default_factory=Options)
+    options: Options = Options()
     extra: tuple[Extra, ...] = ()
     uuid: bytes | None = None  # None makes one: random, or derived for a reproducible volume
     timestamp: int | None = None
@@ -235,7 +234,7 @@ class _Target:
     device: Device | None = None
     fresh: bool = False  # does not exist yet
     grow: bool = False  # is to get another size
-    found: list[Signature] = field(default_factory=list)
+    found: Sequence[Signature] = ()
 
 
 class _Targets:

@@ -6,8 +6,6 @@ give the same volume, integer division and truncation included.  Where we differ
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import (
     BLOCKS_PER_SEG,
@@ -34,7 +32,7 @@ from f2tools.f2fs.volume.areas import (
     ssa_segments,
 )
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.lazy import dataclass
+from f2tools.lazy import dataclass, replace
 from f2tools.mkfs.request import (
     DeviceSpec,
     Options,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from f2tools.errors import Usage
 from f2tools.f2fs.layout.constants import (
@@ -27,7 +26,7 @@ from f2tools.f2fs.layout.constants import (
     MAX_PATH_LEN,
     MAX_VOLUME_NAME,
 )
-from f2tools.lazy import dataclass
+from f2tools.lazy import dataclass, replace
 from f2tools.version import __version__
 from f2tools.vfs import MOST_ID
 

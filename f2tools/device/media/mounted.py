@@ -13,7 +13,6 @@ import stat
 import struct
 import time
 from contextlib import suppress
-from glob import iglob
 
 MARK_BYTE = (1 << 62) + 0xF2F5
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
@@ -89,6 +88,8 @@ def in_use(path: str) -> str | None:
         return None
     if stat.S_ISBLK(status.st_mode):
         return _block_in_use(path, status.st_rdev)
+    from glob import iglob
+
     for backing in iglob("/sys/block/loop*/loop/backing_file"):
         try:
             held = os.stat(_text(backing).rstrip("\n"))

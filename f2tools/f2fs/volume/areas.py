@@ -106,9 +106,12 @@ def areas_of(
 
 def reserved_segments(percent: float, usable: int, section_count: int, sections: int = 0) -> int:
     """Segments kept for cleaning when `percent` are overprovision: so many `sections`, or as many as that needs."""
-    per_section = ceil_div(usable, section_count)
+    return _reserved(percent, ceil_div(usable, section_count), sections)
+
+
+def _reserved(percent: float, per_section: int, sections: int) -> int:
     reserved = sections * per_section if sections else int((100 / percent + 1 + NR_CURSEG_TYPE) * per_section)
-    return ceil_div(reserved, per_section) * per_section
+    return -(-reserved // per_section) * per_section
 
 
 def best_overprovision(
@@ -116,10 +119,10 @@ def best_overprovision(
 ) -> float:
     """The percentage that leaves files the most space, 0 where none does; get_best_overprovision() in f2fs_fs.h."""
     candidate, end, step = (10.0, 95.0, 5.0) if segment_count_main < SMALL_MAIN_SEGMENTS else (0.01, 10.0, 0.01)
-    buffer = NR_CURSEG_TYPE * segs_per_sec
+    buffer, per_section = NR_CURSEG_TYPE * segs_per_sec, ceil_div(usable, section_count)
     best = most = 0.0
     while candidate <= end:
-        reserved = reserved_segments(candidate, usable, section_count, sections)
+        reserved = _reserved(candidate, per_section, sections)
         hidden = (usable - reserved & U32_MAX) * candidate / 100
         if hidden > 0:
             space = usable - max(float(reserved), hidden) - buffer
