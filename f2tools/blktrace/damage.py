@@ -153,6 +153,19 @@ class SequenceCheck:
                 continue
             self._one(int(device[first]), int(cpu[first]), sequence[rows], time[rows], offset[rows])
 
+    def go_straight_on(self, device: int, cpu: int, first: int, last: int, time: int) -> bool:
+        """Follow events of one CPU whose numbers are each one more than the one before, the last one at that time.
+
+        It is False, and nothing has happened, where that is not all there is to know.
+        """
+        before = self._last.get((device, cpu))
+        if before is None and (not self.from_one or len(self._last) >= MOST_FOLLOWED):
+            return False
+        if first != (0 if before is None else before[0]) + 1:
+            return False
+        self._last[device, cpu] = last, time
+        return True
+
     def _followed(self, device: int, cpu: int, offset: int) -> bool:
         """Whether the numbers of a CPU are kept; there is a limit beyond any real number of CPUs."""
         if len(self._last) < MOST_FOLLOWED or (device, cpu) in self._last:

@@ -30,6 +30,7 @@ from f2tools.blktrace.records import (
 )
 from f2tools.device.vectors import PAGE, new_blocks
 from f2tools.errors import Unsupported
+from f2tools.native import core
 
 WINDOW = 4 << 20
 MAX_RECORD = HEADER_V8 + 0xFFFF
@@ -54,6 +55,11 @@ class RecordFormat:
     def magic(self) -> int:
         """The first four bytes as a number."""
         return MAGIC | self.version
+
+    @property
+    def numbers(self) -> tuple[int, bool, int, int, int, int, int]:
+        """The same for the compiled core."""
+        return self.magic, self.order == ">", self.version, self.header, self.pid, self.action, self.device
 
     @property
     def magic_bytes(self) -> bytes:
@@ -156,9 +162,10 @@ class Scanner:
         found: list[NDArray[np.int64]] = []
         step = FIRST_STEP if self._bad_since is not None else filled
         while at < filled:
-            if not at and self._bad_since is None and len(run := self._run(buffer, at, filled)) > 1:
-                found.append(run)
-                at = int(run[-1] + run[1])
+            if not at and self._bad_since is None:
+                run, at = self._run(buffer, at, filled)
+                if len(run):
+                    found.append(run)
             limit = min(filled, at + step)
             offsets, after, good = self._chain(buffer, at, limit, filled)
             if len(offsets):
@@ -177,11 +184,18 @@ class Scanner:
             step = FIRST_STEP
         return at, np.concatenate(found) if found else np.zeros(0, np.int64)
 
-    def _run(self, buffer: NDArray[np.uint8], at: int, filled: int) -> NDArray[np.int64]:
-        """Records of one length that follow each other from `at`, each with a record behind it."""
-        form, none = self._the_format, np.zeros(0, np.int64)
+    def _run(self, buffer: NDArray[np.uint8], at: int, filled: int) -> tuple[NDArray[np.int64], int]:
+        """Records that follow each other from `at`, each with a record behind it, and the end of the last one.
+
+        Here they have one length.  The core goes on behind them while all that follows is as plain to `_chain`.
+        """
+        form, none = self._the_format, (np.zeros(0, np.int64), at)
         if filled - at < form.header:
             return none
+        if core is not None:
+            offsets = np.empty((filled - at) // form.header, np.int64)
+            count, after = core.records(buffer, at, filled, form.numbers, offsets)
+            return offsets[:count], after
         pdu = int(self._pdu_lengths(buffer, at, np.zeros(1, np.int64))[0])
         size = form.header + pdu
         count = (filled - at) // size
@@ -195,8 +209,8 @@ class Scanner:
             count -= 1  # what is behind the last one is not known
         else:
             count = int(np.argmin(good))
-            count -= rows[count, 0] != form.magic
-        return at + np.arange(max(count, 0), dtype=np.int64) * size
+            count -= int(rows[count, 0] != form.magic)
+        return (at + np.arange(count, dtype=np.int64) * size, at + count * size) if count > 1 else none
 
     def _chain(
         self, buffer: NDArray[np.uint8], at: int, limit: int, filled: int
@@ -282,27 +296,19 @@ class Scanner:
 
     def _events(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Events:
         """Columns of these records; notes are kept aside."""
-        form = self._the_format
         self.records += len(offsets)
-        column = _FieldGather(buffer, offsets, form.order)
-        action = column.u32(form.action)
-        category = action >> np.uint32(CATEGORY_SHIFT)
-        if form.version == 8:
-            high = column.u32(form.action + (1 if form.order == "<" else 0))
-            low = column.u32(form.action + (0 if form.order == "<" else 1))
-            action, category = low, low >> np.uint32(CATEGORY_SHIFT) | high << np.uint32(32 - CATEGORY_SHIFT)
+        if core is not None:
+            return self._at_once(buffer, offsets)
+        column = _FieldGather(buffer, offsets, self._the_format.order)
+        action, category = self._actions(column)
         noted = bool(np.bitwise_or.reduce(category) & NOTIFY)
         note = (category & NOTIFY) != 0 if noted else np.zeros(0, np.bool_)
         if noted:
-            self._keep_notes(buffer, offsets[note], action[note], column.at(note))
+            self._keep_notes(buffer, offsets[note])
         rest = column.at(~note) if noted else column
         if noted:
             action, category, offsets = action[~note], category[~note], offsets[~note]
-        whole = rest
-        self.numbers.feed(
-            rest.seen(form.device), rest.seen(form.device + 1), rest.seen(1),
-            lambda every: (whole if every else whole.last()).u64(2), self._base + offsets,
-        )  # fmt: skip
+        self._follow(rest, offsets)
         op = action.astype(np.uint8)  # the low byte
         self.operations += np.bincount(op, minlength=256)
         if self._wanted is not None:
@@ -311,6 +317,56 @@ class Scanner:
                 rest = rest.at(keep)
                 action, category, offsets = action[keep], category[keep], offsets[keep]
         return self._columns(buffer, offsets, rest, action, category)
+
+    def _at_once(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Events:
+        """The same by the core; it has one row of each table for a column."""
+        assert core is not None
+        form, count = self._the_format, len(offsets)
+        wide, words = np.empty((3, count), np.int64), np.empty((9, count), np.uint32)
+        op, notes, summary = np.empty(count, np.uint8), np.empty(count, np.uint32), np.empty(12, np.int64)
+        wanted = np.ones(256, np.bool_) if self._wanted is None else self._wanted
+        core.columns(buffer, offsets, form.numbers, wanted, self.operations, wide, words, op, notes, summary)
+        kept, noted, one_cpu, goes_on, *numbers, odd, one_device, one_error = summary.tolist()
+        first, last, last_time, device, cpu = numbers
+        if noted:
+            self._keep_notes(buffer, offsets[notes[:noted]])
+        if noted < count and not (
+            one_cpu and goes_on and self.numbers.go_straight_on(device, cpu, first, last, last_time)
+        ):
+            rest = np.delete(offsets, notes[:noted]) if noted else offsets
+            self._follow(_FieldGather(buffer, rest, form.order), rest)
+        time, sector, size = wide[:, :kept]
+        category, action, pid, devices, cpus, error, length, sequence, row = words[:, :kept]
+        lean = self._lean and not self.numbers.several
+        none = np.zeros(0, np.uint32)
+        events = Events(
+            time, sector, size, category, op[:kept], pid, _repeated(devices, one_device), none if lean else cpus,
+            _repeated(error, one_error).astype(np.uint16, copy=False), none if self._lean else sequence,
+            np.zeros(0 if self._lean else kept, np.uint64),
+        )  # fmt: skip
+        if not odd:
+            return events
+        offsets = offsets[row]
+        self._add_payloads(events, buffer, offsets, action, length)
+        return self._plausible(events, offsets)
+
+    def _actions(self, column: _FieldGather) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """What the records say was done, in full in its lower bits, and their categories."""
+        form = self._the_format
+        action = column.u32(form.action)
+        if form.version == 7:
+            return action, action >> np.uint32(CATEGORY_SHIFT)
+        high = column.u32(form.action + (1 if form.order == "<" else 0))
+        low = column.u32(form.action + (0 if form.order == "<" else 1))
+        return low, low >> np.uint32(CATEGORY_SHIFT) | high << np.uint32(32 - CATEGORY_SHIFT)
+
+    def _follow(self, column: _FieldGather, offsets: NDArray[np.int64]) -> None:
+        """Look at the sequence numbers of these events, which are no notes."""
+        form = self._the_format
+        self.numbers.feed(
+            column.seen(form.device), column.seen(form.device + 1), column.seen(1),
+            lambda every: (column if every else column.last()).u64(2), self._base + offsets,
+        )  # fmt: skip
 
     def _columns(
         self,
@@ -325,24 +381,33 @@ class Scanner:
         tail = column.u32(form.device + 2)  # error and pdu_len
         low, high = tail & np.uint32(0xFFFF), tail >> np.uint32(16)
         error, pdu = (high, low) if odd else (low, high)
-        grouped = (action & np.uint32(OP_CGROUP)) != 0
-        cgroup = np.zeros(0 if self._lean and not grouped.any() else len(action), np.uint64)
-        if grouped.any():
-            has = np.flatnonzero(grouped & (pdu >= 8))
-            cgroup[has] = column.at(has).u64(form.header // 4).view(np.uint64)
         lean = self._lean and not self.numbers.several  # CPUs tell what is out of order
         none = np.zeros(0, np.uint32)
         events = Events(
             column.u64(2), column.u64(4), column.u32(6).astype(np.int64), category, action.astype(np.uint8),
             column.u32(form.pid), repeated(column.u32(form.device)), none if lean else column.u32(form.device + 1),
-            repeated(error.astype(np.uint16)), none if self._lean else column.u32(1), cgroup,
+            repeated(error.astype(np.uint16)), none if self._lean else column.u32(1),
+            np.zeros(0 if self._lean else len(action), np.uint64),
         )  # fmt: skip
+        self._add_payloads(events, buffer, offsets, action, pdu)
+        return self._plausible(events, offsets)
+
+    def _add_payloads(
+        self, events: Events, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], action: NDArray[np.uint32],
+        pdu: NDArray[np.uint32],
+    ) -> None:  # fmt: skip
+        """What stands behind the records of these events: cgroups and payloads, of which `pdu` has the lengths."""
+        form = self._the_format
+        grouped = (action & np.uint32(OP_CGROUP)) != 0
+        if grouped.any():
+            has = np.flatnonzero(grouped & (pdu >= 8))
+            events.cgroup = np.zeros(len(events), np.uint64)
+            events.cgroup[has] = _FieldGather(buffer, offsets[has], form.order).u64(form.header // 4).view(np.uint64)
         bare = pdu - np.where(grouped, np.uint32(8), np.uint32(0)) if grouped.any() else pdu
         for row in np.flatnonzero(bare).tolist() if self._payloads or _has_payload(events.op) else []:
             if self._payloads or events.op[row] in PAYLOAD_OPS:
                 start = int(offsets[row]) + form.header + (8 if grouped[row] else 0)
                 events.payload[row] = buffer[start : int(offsets[row]) + form.header + int(pdu[row])].tobytes()
-        return self._plausible(events, offsets)
 
     def _plausible(self, events: Events, offsets: NDArray[np.int64]) -> Events:
         """Leave out events with an impossible place or time."""
@@ -358,10 +423,10 @@ class Scanner:
             )  # fmt: skip
         return events.take(~bad)
 
-    def _keep_notes(
-        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], action: NDArray[np.uint32], column: _FieldGather
-    ) -> None:
+    def _keep_notes(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
         form = self._the_format
+        column = _FieldGather(buffer, offsets, form.order)
+        action, _ = self._actions(column)
         times, pids = column.u64(2).tolist(), column.u32(form.pid).tolist()
         tails = column.u32(form.device + 2).tolist()
         for offset, act, time, pid, tail in zip(offsets.tolist(), action.tolist(), times, pids, tails, strict=True):
@@ -378,6 +443,11 @@ class Scanner:
 
 MAX_TIME = 1 << 62
 PAYLOAD_OPS = (13, 15)  # split and remap: needed to follow a request
+
+
+def _repeated(column: NDArray[np.uint32], is_one: int) -> NDArray[np.uint32]:
+    """The column; one of which it is known that it has a single value, as that value in memory only once."""
+    return np.broadcast_to(column[:1].copy(), len(column)) if is_one and len(column) else column
 
 
 def _has_payload(op: NDArray[np.uint8]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from f2tools import native
-from f2tools.blktrace import windows
-from f2tools.blktrace.damage import Gap
+from f2tools.blktrace import scan, windows
+from f2tools.blktrace.damage import Damage, Gap
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import DISCARD, FLUSH, READ, WRITE, C, D, Events, M, Q, R, X, classes
+from f2tools.trace.analyze import AnalysisRequest, analyze
 from f2tools.trace.measure import sequential
 from f2tools.trace.measure.sequential import SequentialCounts
 from tests.native.test_core import in_python
+from tests.trace.traces import Ev, note, record, unpacked
+
+TWINS = (scan, sequential, windows)
 
 NEAR = sequential.NEAR_SECTORS
 # places and lengths by which requests often begin at, or just inside or outside of what is near an earlier end
@@ -108,3 +114,86 @@ def test_events_in_buffers_that_do_not_agree_are_an_error(wrong: dict[str, int])
         buffers[4][7] = 1  # a sector beyond all devices
     with pytest.raises(ValueError, match="do not agree"):
         native.core.pair(*buffers, first, 0, True)
+
+
+MAGIC = (0x65617407).to_bytes(4, "little")
+RECORDS = st.lists(
+    st.builds(
+        Ev, st.integers(0, 2000), st.sampled_from(["Q", "D", "D", "C", "C", "M", "A", "X"]), st.integers(0, 99),
+        category=st.sampled_from([WRITE, READ]), cpu=st.sampled_from([0, 0, 0, 1]), error=st.sampled_from([0, 0, 5]),
+        cgroup=st.sampled_from([0, 0, 0, 7]), device=st.sampled_from([8, 8, 8, 9]),
+        payload=st.sampled_from([b"", b"", b"", bytes(8), bytes(3), b"1234" + MAGIC + b"5678"]),
+        sequence=st.sampled_from([None, None, None, 0, 5]),
+        raw=st.sampled_from([{}, {}, {}, {}, {"pdu_len": 1000}, {"pdu_len": 48}, {"magic": 1}]),
+    ) | st.builds(note, st.integers(0, 2000), st.integers(0, 2), st.sampled_from([b"name", b"odd", MAGIC])),
+    max_size=40,
+)  # fmt: skip
+EDITS = st.lists(
+    st.tuples(st.integers(0, 4000), st.sampled_from([b"", b"\0", MAGIC, bytes(7), b"\xff" * 8])), max_size=3
+)
+FORMATS = st.sampled_from([(7, "<"), (7, ">"), (8, "<"), (8, ">")])
+
+
+@given(RECORDS, EDITS, FORMATS, st.booleans(), st.booleans(), st.integers(0, 40), st.booleans())
+def test_records_of_a_damaged_trace(
+    events: list[Ev], edits: list[tuple[int, bytes]], form: tuple[int, str], lean: bool, some: bool, plain: int,
+    whole: bool,
+) -> None:  # fmt: skip
+    events = [Ev(n, "D", 8 * n) for n in range(plain)] + events
+    data = bytearray().join(record(event, number, *form) for number, event in enumerate(events, 1))
+    for place, text in edits:
+        data[place : place + len(text) // 2] = text
+    wanted = np.isin(np.arange(256), [D, C, X]) if some else None
+
+    def read() -> list[object]:
+        damage = Damage()
+        scanner = scan.Scanner(
+            io.BytesIO(data).readinto, "x", damage, wanted=wanted, lean=lean, payloads=not lean, from_one=whole
+        )
+        tables = [
+            [each.tolist() if isinstance(each, np.ndarray) else each for each in vars(table).values()]
+            for table in scanner
+        ]
+        return [tables, damage, scanner.notes, scanner.records, scanner.operations.tolist(), scanner.numbers]
+
+    if scan.sniff(bytes(data)) is None:
+        return
+    found = read()
+    with in_python(scan):
+        assert found == read()
+
+
+RECORDS_IN = {"buffer": bytes(96), "at": 0, "filled": 96, "format": (0x65617407, False, 7, 48, 8, 7, 9), "offsets": 16}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"at": 97}, {"at": -1}, {"filled": 97}, {"format": (0, False, 9, 48, 8, 7, 9)}, {"offsets": 9},
+              {"format": (0, False, 7, 48, 8, 7, 10)}, {"format": (0, False, 7, 48, 12, 7, 9)}],
+)  # fmt: skip
+def test_places_of_records_that_do_not_agree_are_an_error(wrong: dict[str, Any]) -> None:
+    assert native.core is not None
+    given = RECORDS_IN | wrong
+    with pytest.raises(ValueError, match="do not agree"):
+        native.core.records(*(bytearray(each) if name == "offsets" else each for name, each in given.items()))
+
+
+@pytest.mark.parametrize("place", [-1, 49, 1 << 62])
+def test_a_record_outside_of_its_buffer_is_an_error(place: int) -> None:
+    assert native.core is not None
+    form, tables = RECORDS_IN["format"], [bytearray(size) for size in (2048, 24, 36, 1, 4, 96)]
+    native.core.columns(bytes(96), np.array([48]), form, bytes(256), *tables)
+    with pytest.raises(ValueError, match="do not agree"):
+        native.core.columns(bytes(96), np.array([place]), form, bytes(256), *tables)
+    for which in range(6):
+        wrong = [table[: len(table) - (n == which)] for n, table in enumerate(tables)]
+        with pytest.raises(ValueError, match="do not agree"):
+            native.core.columns(bytes(96), np.array([48]), form, bytes(256), *wrong)
+
+
+@pytest.mark.parametrize("name", ["f2fs-fileserver", "nilfs2-randwrite", "churn"])
+def test_reports(name: str, tmp_path: Path) -> None:
+    for issue_only in (False, True):
+        request = AnalysisRequest(str(unpacked(name, tmp_path)), issue_only=issue_only)
+        report = analyze(request).report
+        with in_python(*TWINS):
+            assert analyze(request).report == report
