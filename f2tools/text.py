@@ -43,6 +43,12 @@ def csv_line(values: Iterable[object]) -> str:
     return ",".join([str(value) if isinstance(value, _NUMBERS) else _quoted(value) for value in values])
 
 
+def csv_text(text: str) -> str:
+    """A text in such a row."""
+    text = printable(text).replace('"', '""')
+    return f'"\'{text}"' if text.startswith(_FORMULA) else f'"{text}"'
+
+
 def bodyfile_field(text: str) -> str:
     """For a body file of The Sleuth Kit, whose fields end at a `|`."""
     return printable(text).replace("|", "\\x7c")
@@ -113,17 +119,12 @@ def sparkline(values: list[float], width: int = 64) -> str:
     return "".join(EIGHTHS[min(-(-int(8 * value) // int(top)), 8) if top >= 1 else 0] for value in sums)
 
 
-def _cell(text: str) -> str:
-    text = printable(text)
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
 def _quoted(value: object) -> str:
     """What csv.QUOTE_NONNUMERIC makes of a value that is no plain number, without its state for each row."""
     if value is None:
         return '""'
     if isinstance(value, str):
-        return '"' + _cell(value).replace('"', '""') + '"'
+        return csv_text(value)
     import csv
 
     row = StringIO()

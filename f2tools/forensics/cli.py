@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +31,8 @@ from f2tools.options import (
     say_waiting,
 )
 from f2tools.text import printable
+
+ROWS_AT_ONCE = 1 << 10  # that are written together
 
 if TYPE_CHECKING:
     from f2tools.f2fs.volume.layouts import Layout
@@ -390,7 +393,9 @@ def timeline(
     with _indexed(image, devices, index_path, keys, layout) as (volume, index):
         run = Undelete(volume, index)
         with newfile.text_output(output) as out:
-            out.writelines(f"{line}\n" for line in write(run, form, not no_hashes))
+            rows = write(run, form, not no_hashes)
+            while some := list(islice(rows, ROWS_AT_ONCE)):
+                out.write("\n".join(some) + "\n")
 
 
 @click.command()

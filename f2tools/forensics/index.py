@@ -1,7 +1,7 @@
-"""The index of an image: what the scan found, compared with NAT, SIT and SSA, as tables of an SQLite database.
+"""The index of an image: what the scan found, compared with NAT, SIT and SSA, as `tables`.
 
 `build_index` makes one, in a file or a temporary one; `open_index` takes one that exists or makes it.  The schema is
-the text `SCHEMA`, with a comment for each column, and stands in docs/forensics.md.
+the text `tables.SCHEMA`, with a comment for each column, and stands in docs/forensics.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from stat import S_IFDIR
 from typing import Any, Self
 
 import numpy as np
@@ -31,8 +32,9 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
     SUM_TYPE_NODE,
 )
+from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import inodes_in, low_cp_ver
-from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.hashes import inode_checksums
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
@@ -45,106 +47,30 @@ from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.owners import SegmentOwners
 from f2tools.forensics.scan import Passed, Window, scan_main
 from f2tools.forensics.slots import DOTS, Slot, read_areas, read_slots
+from f2tools.forensics.tables import BATCH, INODE, NODE, SCHEMA, UNKNOWN, Rest, Tables, database, unwritten
 from f2tools.text import command_line
 
 FORMAT = 1
-BATCH = 2048
-_MOST_HELD = 1 << 15  # entries
 _DIRECTORY_BYTES = 1 << 20  # of directories read at once: each name in them is a tuple or three for a while
+_SAME = {
+    "generation": "i_generation", "mode": "i_mode", "links": "i_links", "uid": "i_uid", "gid": "i_gid",
+    "flags": "i_flags", "advise": "i_advise", "inline_flags": "i_inline", "xattr_nid": "i_xattr_nid", "pino": "i_pino",
+}  # fmt: skip
 _SECONDS = (1 << 63) // 1_000_000_000 - 5  # so many, with any i_*_nsec, are nanoseconds that 63 bits can hold
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);  -- values are JSON; format, image, uuid, cp_ver, block_size, ...
-CREATE TABLE checkpoint (        -- the two packs
-    pack INTEGER PRIMARY KEY,    -- 1 or 2
-    blkaddr INTEGER,
-    cp_ver INTEGER,
-    crc INTEGER,
-    flags INTEGER,               -- ckpt_flags
-    valid INTEGER                -- 1: head and tail agree
-);
-CREATE TABLE node (              -- blocks with the footer of a node
-    blkaddr INTEGER PRIMARY KEY,
-    nid INTEGER,
-    ino INTEGER,
-    ofs INTEGER,                 -- place of the node in its file, 0 for the inode
-    flag INTEGER,                -- bit 0 of a file (not of a directory), 1 fsync mark, 2 dentry mark
-    cp_ver INTEGER,              -- low 32 bits: the last checkpoint when the block was written
-    cp_crc INTEGER,              -- high 32 bits: the CRC of that checkpoint, or 0
-    next_blkaddr INTEGER,        -- where its log went on
-    rank INTEGER,                -- position in the order of writing, from 0
-    live INTEGER,                -- 1: the newest NAT points here
-    nat_older INTEGER,           -- 1: the other NAT copy, the other checkpoint or a journal points here
-    ssa INTEGER,                 -- 1: the segment summary names this node, 0: it doesn't, NULL: there is none
-    checksum INTEGER,            -- inode: 1 right, 0 wrong, NULL the volume has none
-    named INTEGER,               -- inode: 1 when a directory entry in i_pino has i_name and its number
-    foreign_block INTEGER,       -- 1: not a node of this volume's past: content of a file, or from the future
-    cut INTEGER                  -- 1: what was written after it in its log was overwritten
-);
-CREATE INDEX node_nid ON node(nid);
-CREATE INDEX node_ino ON node(ino);
-CREATE TABLE inode (             -- what the blocks with nid = ino say
-    blkaddr INTEGER PRIMARY KEY,
-    ino INTEGER,
-    generation INTEGER,          -- tells uses of a number apart
-    mode INTEGER, links INTEGER, uid INTEGER, gid INTEGER,
-    size INTEGER,                -- bytes
-    blocks INTEGER,
-    atime_ns INTEGER, ctime_ns INTEGER, mtime_ns INTEGER,
-    crtime_ns INTEGER,           -- NULL where the volume keeps none
-    flags INTEGER, advise INTEGER, inline_flags INTEGER,
-    xattr_nid INTEGER,
-    pino INTEGER,                -- parent
-    name BLOB                    -- i_name
-);
-CREATE INDEX inode_ino ON inode(ino);
-CREATE TABLE dirblock (          -- blocks of directories by their form, and inodes with inline entries
-    blkaddr INTEGER PRIMARY KEY,
-    dir INTEGER,                 -- inode number; NULL: not known
-    parent INTEGER,              -- what '..' says
-    inline INTEGER,
-    live_entries INTEGER,
-    freed_entries INTEGER,
-    by TEXT                      -- how the directory is known: dot, ssa, inode
-);
-CREATE TABLE dentry (            -- distinct entries of all dirblocks, '.' and '..' left out
-    dir INTEGER,                 -- 0: not known
-    name BLOB,                   -- as on the disk: of an encrypted directory, ciphertext
-    ino INTEGER,
-    file_type INTEGER,
-    hash INTEGER,
-    used INTEGER,                -- 1: its bits are set in some block
-    freed INTEGER,               -- 1: its bits are cleared in some block
-    blkaddr INTEGER,             -- one of the blocks
-    slot INTEGER,
-    PRIMARY KEY (dir, name, ino)
-) WITHOUT ROWID;
-CREATE INDEX dentry_ino ON dentry(ino);
-CREATE TABLE unreadable (blkaddr INTEGER PRIMARY KEY, count INTEGER);
-"""
-_LINES = SCHEMA.splitlines(keepends=True)
-_TABLES = "".join(line for line in _LINES if not line.startswith("CREATE INDEX"))
-_INDEXES = [line for line in _LINES if line.startswith("CREATE INDEX")]  # cheaper to make when the tables are full
-_NODE_COLUMNS = (
-    "blkaddr", "nid", "ino", "ofs", "flag", "cp_ver", "cp_crc", "next_blkaddr", "rank", "live", "nat_older", "ssa",
-    "checksum", "foreign_block", "cut",
-)  # fmt: skip
-NODE = np.dtype(
-    [
-        ("blkaddr", "i8"), ("nid", "u4"), ("ino", "u4"), ("ofs", "u4"), ("flag", "u1"), ("cp_ver", "u4"),
-        ("cp_crc", "u4"), ("next_blkaddr", "u4"), ("rank", "i8"), ("live", "?"), ("nat_older", "?"), ("ssa", "i1"),
-        ("checksum", "i1"), ("foreign_block", "?"), ("cut", "?"),
-    ]
-)  # fmt: skip
-UNKNOWN = -1
 
 
 class Index:
-    """An open index.  `db` is the connection; `nodes()` the node table as an array in the order of writing."""
+    """An open index: `tables`, in SQL `db`; `nodes()` is the node table as an array in the order of writing."""
 
-    def __init__(self, db: sqlite3.Connection, path: str | None, nodes: NDArray[Any] | None = None) -> None:
-        self.db = db
+    def __init__(self, tables: Tables, path: str | None, nodes: NDArray[Any] | None = None) -> None:
+        self.tables = tables
         self.path = path
         self._nodes = nodes
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The tables as a database; DeviceError where there is no room for a temporary one."""
+        return self.tables.db
 
     def meta(self) -> dict[str, Any]:
         """What the index says about itself and its image."""
@@ -153,20 +79,16 @@ class Index:
 
     def nodes(self) -> NDArray[Any]:
         """All node blocks that belong to this volume's past, dtype NODE, by rank."""
-        if self._nodes is not None:
-            return self._nodes
-        columns = ", ".join(_NODE_COLUMNS)
-        query = f"SELECT {columns} FROM node WHERE NOT foreign_block ORDER BY rank"
-        total = self.db.execute("SELECT count(*) FROM node WHERE NOT foreign_block").fetchone()[0]
-        rows = (tuple(UNKNOWN if value is None else value for value in row) for row in self.db.execute(query))
-        return np.fromiter(rows, NODE, total)
+        if self._nodes is None:
+            self._nodes = self.tables.nodes()
+        return self._nodes
 
     def count(self, table: str) -> int:
         """Rows of a table."""
         return self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
     def close(self) -> None:
-        self.db.close()
+        self.tables.close()
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +107,7 @@ def open_index(
     if not os.path.exists(name):
         raise Usage(f"{name}: there is no index; `{command_line('f2tools', 'scan', 'IMAGE', '-o', name)}` makes one")
     db = open_untrusted(name, SCHEMA)
-    index = Index(db, name)
+    index = Index(Tables(db), name)
     try:
         found = index.meta()
         expected = _identity(volume)
@@ -208,23 +130,20 @@ def build_index(
     name = None if path is None else os.fspath(path)
     if name is not None:
         _create(name)
-    db: sqlite3.Connection | None = None
+    tables: Tables | None = None
     try:
-        db = sqlite3.connect(name if name is not None else "")
-        db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16384;")
-        db.executescript(_TABLES)
-        nodes = _Builder(volume, db).run(advance)
-        db.commit()
+        tables = Tables() if name is None else Tables(database(name))
+        nodes = _Builder(volume, tables).run(advance)
     except BaseException as error:
-        if db is not None:
-            db.close()
+        if tables is not None:
+            tables.close()
         if name is not None:
             with suppress(OSError):
                 os.unlink(name)
         if not isinstance(error, sqlite3.Error):
             raise
-        raise _unwritten(name, error) from None
-    return Index(db, name, nodes)
+        raise unwritten(name, error) from None
+    return Index(tables, name, nodes)
 
 
 def _create(name: str) -> None:
@@ -236,15 +155,6 @@ def _create(name: str) -> None:
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error
         raise DeviceError(f"{name}: {said}; no index was made: say with -o where it can lie") from None
-
-
-def _unwritten(name: str | None, error: sqlite3.Error) -> DeviceError:
-    """SQLite's error about a full disk, for a user who has never heard of SQLite."""
-    if name is None:
-        return DeviceError(
-            f"the temporary index can't be kept: {error}; $SQLITE_TMPDIR names a directory with more room"
-        )
-    return DeviceError(f"{name}: the index can't be written: {error}; nothing is left of it, the image is as it was")
 
 
 def figures(index: Index) -> dict[str, int]:
@@ -273,16 +183,14 @@ def _identity(volume: Volume) -> dict[str, Any]:
 
 
 class _Builder:
-    def __init__(self, volume: Volume, db: sqlite3.Connection) -> None:
+    def __init__(self, volume: Volume, tables: Tables) -> None:
         self.volume = volume
         self.geo = volume.geo
-        self.db = db
+        self.tables = tables
         self.passed = Passed()
         self.found: list[NDArray[Any]] = []
         self.candidates: list[NDArray[np.int64]] = []  # blocks with the form of a directory's
-        self.kinds: dict[int, bool | None] = {}
-        self.dirblocks: list[tuple[Any, ...]] = []  # rows to be inserted
-        self.dentries: list[tuple[Any, ...]] = []
+        self.directories: set[int] = set()  # inode numbers that were a directory's once
         self.owners = SegmentOwners(volume)
         both = F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_CASEFOLD
         self.keyed = volume.geo.feature & both == both
@@ -294,19 +202,10 @@ class _Builder:
             self._take(window)
         nodes = np.concatenate(self.found) if self.found else np.zeros(0, NODE)
         self._judge(nodes)
-        self._insert_nodes(nodes)
-        self._make_indexes("node", "inode")
         self._directories(nodes)
-        self._make_indexes("dentry")
-        self._name_inodes()
-        self._rest(nodes)
+        self.tables.finish(nodes, self._rest(nodes))
         mine = nodes[~nodes["foreign_block"]]
         return mine[np.argsort(mine["rank"])]
-
-    def _make_indexes(self, *tables: str) -> None:
-        for statement in _INDEXES:
-            if statement.partition(" ON ")[2].startswith(tables):
-                self.db.execute(statement)
 
     # -- the pass -------------------------------------------------------------------------------------------------
 
@@ -342,27 +241,24 @@ class _Builder:
         has_sum = has_extra & (extras["i_extra_isize"] >= end_of_sum)
         has_sum &= bool(self.geo.feature & F2FS_FEATURE_INODE_CHKSUM)
         sums = np.full(blkaddrs.size, UNKNOWN, np.int8)
-        for i in np.flatnonzero(has_sum).tolist():
-            right = inode_checksum(self.volume.sb.uuid, blocks[i].tobytes()) == int(extras["i_inode_checksum"][i])
-            sums[i] = right
-        crtimes: list[int | None] = list(_times(extras, "i_crtime"))
-        for i in np.flatnonzero(~has_crtime).tolist():
-            crtimes[i] = None
-        columns = [
-            blkaddrs.tolist(), heads["footer"]["ino"].tolist(), heads["i_generation"].tolist(),
-            heads["i_mode"].tolist(), heads["i_links"].tolist(), heads["i_uid"].tolist(), heads["i_gid"].tolist(),
-            _signed(heads["i_size"]), _signed(heads["i_blocks"]),
-            _times(heads, "i_atime"), _times(heads, "i_ctime"), _times(heads, "i_mtime"), crtimes,
-            heads["i_flags"].tolist(), heads["i_advise"].tolist(), heads["i_inline"].tolist(),
-            heads["i_xattr_nid"].tolist(), heads["i_pino"].tolist(), _names(blocks, heads["i_namelen"]),
-        ]  # fmt: skip
-        marks = ", ".join("?" * len(columns))
-        self.db.executemany(f"INSERT INTO inode VALUES ({marks})", zip(*columns, strict=True))
+        summed = np.flatnonzero(has_sum)
+        right = inode_checksums(self.volume.sb.uuid, blocks[summed], INODE_ADDR_OFFSET + end_of_sum - 4)
+        sums[summed] = right == extras["i_inode_checksum"][summed]
+        rows = np.zeros(blkaddrs.size, INODE)
+        rows["blkaddr"], rows["ino"], rows["has_crtime"] = blkaddrs, heads["footer"]["ino"], has_crtime
+        for column, name in _SAME.items():
+            rows[column] = heads[name]
+        for column in ("size", "blocks"):
+            rows[column] = np.minimum(heads[f"i_{column}"], np.uint64(np.iinfo(np.int64).max))
+        for column in ("atime", "ctime", "mtime"):
+            rows[f"{column}_ns"] = _times(heads, f"i_{column}")
+        rows["crtime_ns"] = np.where(has_crtime, _times(extras, "i_crtime"), 0)
+        self.tables.add_inodes(rows, _names(blocks, heads["i_namelen"]))
+        self.directories.update(rows["ino"][rows["mode"] & S_IFMT == S_IFDIR].tolist())
         for i in np.flatnonzero(heads["i_inline"] & F2FS_INLINE_DENTRY != 0).tolist():
             self._inline_directory(int(blkaddrs[i]), blocks[i])
-            if len(self.dentries) > _MOST_HELD:
-                self._insert_entries()
-        self._insert_entries()
+            self.tables.settle()
+        self.tables.settle()
         return sums
 
     def _inline_directory(self, blkaddr: int, block: NDArray[np.uint8]) -> None:
@@ -375,25 +271,16 @@ class _Builder:
             self._entries(blkaddr, read_slots(area, self.geo.max_nid, self.folding), inode.ino, True, "inode")
 
     def _entries(self, blkaddr: int, slots: list[Slot], owner: int | None, inline: bool, by: str | None) -> None:
-        """Keep what an area of a directory holds, to be inserted."""
+        """Keep what an area of a directory holds."""
         above = next((ino for slot, _, name, ino, *_ in slots[1::-1] if name == b".." and slot < 2), None)
-        directory, live = owner or 0, 0
-        before = len(self.dentries)
-        for slot, is_live, name, ino, file_type, code, _ in slots:
-            if name not in DOTS:
-                live += is_live
-                self.dentries.append((directory, name, ino, file_type, code, is_live, not is_live, blkaddr, slot))
-        freed = len(self.dentries) - before - live
-        self.dirblocks.append((blkaddr, owner, above, inline, live, freed, by))
-
-    def _insert_entries(self) -> None:
-        self.db.executemany("INSERT OR REPLACE INTO dirblock VALUES (?, ?, ?, ?, ?, ?, ?)", self.dirblocks)
-        self.db.executemany(
-            "INSERT INTO dentry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET used = used | excluded.used, freed = freed | excluded.freed",
-            self.dentries,
-        )
-        self.dirblocks, self.dentries = [], []
+        directory = owner or 0
+        dentries = [
+            (directory, name, ino, file_type, code, live, not live, blkaddr, slot)
+            for slot, live, name, ino, file_type, code, _ in slots
+            if name not in DOTS
+        ]
+        live = sum(row[5] for row in dentries)
+        self.tables.add_directory((blkaddr, owner, above, inline, live, len(dentries) - live, by), dentries)
 
     # -- held against the rest of the volume ----------------------------------------------------------------------
 
@@ -453,24 +340,14 @@ class _Builder:
                 agrees[at] |= pointed[int(nids[at])] == addrs[at]
         return agrees
 
-    def _insert_nodes(self, nodes: NDArray[Any]) -> None:
-        columns = ", ".join(_NODE_COLUMNS)
-        marks = ", ".join("?" * len(_NODE_COLUMNS))
-        for first in range(0, nodes.size, BATCH):
-            rows = nodes[first : first + BATCH]
-            values = [rows[name].tolist() for name in _NODE_COLUMNS]
-            for name in ("ssa", "checksum"):
-                at = _NODE_COLUMNS.index(name)
-                values[at] = [None if value == UNKNOWN else value for value in values[at]]
-            self.db.executemany(f"INSERT INTO node ({columns}) VALUES ({marks})", zip(*values, strict=True))
-
     def _directories(self, nodes: NDArray[Any]) -> None:
-        """Insert the blocks that look like a directory's, unless an inode that is no directory owns them.
+        """Keep the blocks that look like a directory's, unless an inode that is no directory owns them.
 
         Whose they are `.` says; else the summary names a node, and that node its inode.
         """
         order = np.argsort(nodes["nid"], kind="stable")
         sorted_nids = nodes["nid"][order].astype(np.int64)
+        self.inodes = np.unique(nodes["ino"][nodes["nid"] == nodes["ino"]])
         every = np.concatenate(self.candidates) if self.candidates else np.zeros(0, np.int64)
         batch = _DIRECTORY_BYTES // self.geo.block_size
         for first in range(0, every.size, batch):
@@ -486,7 +363,7 @@ class _Builder:
             areas = read_areas((blocks[i] for i in chosen), self.geo.max_nid, self.folding)
             for i, slots in zip(chosen, areas, strict=True):
                 self._directory_block(int(some[i]), slots, inos[i])
-            self._insert_entries()
+            self.tables.settle()
 
     def _directory_block(self, blkaddr: int, slots: list[Slot], owner: int | None) -> None:
         """Keep one block if entries in it have the hashes of their names, and its owner can be a directory."""
@@ -503,25 +380,17 @@ class _Builder:
         """Whether an inode number was ever a directory's; None where nothing of it is left."""
         if ino is None:
             return None
-        if ino not in self.kinds:
-            query = "SELECT max(mode & 61440 = 16384) FROM inode WHERE ino = ?"
-            found = self.db.execute(query, (ino,)).fetchone()[0]
-            self.kinds[ino] = None if found is None else bool(found)
-        return self.kinds[ino]
+        if ino in self.directories:
+            return True
+        at = int(np.searchsorted(self.inodes, ino))
+        return False if at < self.inodes.size and self.inodes[at] == ino else None
 
-    def _name_inodes(self) -> None:
-        self.db.execute(
-            "UPDATE node SET named = EXISTS (SELECT 1 FROM inode JOIN dentry ON dentry.dir = inode.pino"
-            " AND dentry.name = inode.name AND dentry.ino = inode.ino WHERE inode.blkaddr = node.blkaddr)"
-            " WHERE nid = ino"
-        )
-
-    def _rest(self, nodes: NDArray[Any]) -> None:
+    def _rest(self, nodes: NDArray[Any]) -> Rest:
         volume = self.volume
-        for pack in volume.packs:
-            row = (pack.index + 1, pack.blkaddr, _i64(pack.cp.checkpoint_ver), pack.crc, pack.cp.ckpt_flags, pack.valid)
-            self.db.execute("INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?)", row)
-        self.db.executemany("INSERT INTO unreadable VALUES (?, ?)", self.passed.unreadable or [])
+        packs = [
+            (pack.index + 1, pack.blkaddr, _i64(pack.cp.checkpoint_ver), pack.crc, pack.cp.ckpt_flags, pack.valid)
+            for pack in volume.packs
+        ]
         said = {
             **_identity(volume),
             "image": volume.device.name,
@@ -533,7 +402,7 @@ class _Builder:
             "bytes_read": self.passed.bytes_read,
             "nodes": int(nodes.size),
         }
-        self.db.executemany("INSERT INTO meta VALUES (?, ?)", ((key, json.dumps(value)) for key, value in said.items()))
+        return Rest(packs, self.passed.unreadable or [], said)
 
 
 def _ns(seconds: int, nsec: int) -> int:
@@ -545,16 +414,11 @@ def _i64(value: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, value))
 
 
-def _signed(values: NDArray[np.uint64]) -> list[int]:
-    """`_i64` of each."""
-    return np.minimum(values, np.uint64(np.iinfo(np.int64).max)).tolist()
-
-
-def _times(heads: Any, name: str) -> list[int]:
+def _times(heads: Any, name: str) -> NDArray[np.int64]:
     """`_ns` of each."""
     seconds, nsec = heads[name], heads[f"{name}_nsec"]
     signed = seconds.astype(np.int64)
-    times = (signed * 1_000_000_000 + nsec).tolist()
+    times: NDArray[np.int64] = signed * 1_000_000_000 + nsec
     for i in np.flatnonzero((signed > _SECONDS) | (signed < -_SECONDS)).tolist():
         times[i] = _ns(int(seconds[i]), int(nsec[i]))
     return times

@@ -54,7 +54,8 @@ class LinkHistory:
         for ino in sorted({version.ino for life in past.lives for version in life.versions if S_ISDIR(version.mode)}):
             self._directory(ino)
         for links in self.links.values():
-            links.sort(key=lambda link: (link.since, link.until))
+            if len(links) > 1:
+                links.sort(key=lambda link: (link.since, link.until))
         self.of_life: dict[tuple[int, int], list[Link]] = {}
         self._lived: dict[tuple[int, int], int] = {}
         self._paths: dict[tuple[int, int], tuple[bytes, int]] = {}  # (directory, age): its path, how deep
@@ -130,7 +131,12 @@ class LinkHistory:
         for life in self.past.lives:
             self.of_life[life.ino, life.generation] = []
         for ino, links in self.links.items():
-            for life in self.past.lives_of.get(ino, []):
+            lives = self.past.lives_of.get(ino, [])
+            if len(lives) == len(links) == 1 and self._belongs(lives[0], links[0]):
+                self.of_life[ino, lives[0].generation] = links
+                links[0].lives = 1
+                continue
+            for life in lives:
                 mine = self.of_life[ino, life.generation]
                 for link in links:
                     if self._belongs(life, link):
@@ -176,10 +182,8 @@ class LinkHistory:
 
     def _code(self, directory: int, name: bytes) -> int:
         """The hash that stands with a name; only a key could compute that of an encrypted name that ignores case."""
-        row = self.past.index.db.execute(
-            "SELECT hash FROM dentry WHERE dir = ? AND name = ?", (directory, name)
-        ).fetchone()
-        return row[0] if row else name_hash(name)
+        code = self.past.index.tables.hash_of(directory, name)
+        return name_hash(name) if code is None else code
 
     def link_at(self, life: Life, age: int) -> Link | None:
         """The name of a life at an age; else the last one before, else the first one."""
@@ -255,6 +259,19 @@ class LinkHistory:
                 if path not in found:
                     found.append(path)
         return found
+
+    def lasting_path(self, life: Life) -> bytes | None:
+        """The only path of a life of one version and one name, whenever it is asked for; None of any other life."""
+        links = self.of_life[life.ino, life.generation]
+        if len(links) != 1 or len(life.versions) != 1 or life.ends != FOREVER:
+            return None
+        link, age = links[0], life.versions[0].age
+        if link.until != FOREVER or life.ino == F2FS_ROOT_INO:
+            return None
+        directory = self.directory_path(link.dir, max(age, 0))
+        if age < 0 and self.directory_path(link.dir, age) != directory:
+            return None
+        return join(directory, self.shown(link.dir, link.name))
 
     def paths_at(self, life: Life, version: InodeVersion, age: int) -> list[bytes]:
         """The paths at an age for which a directory entry speaks; none where no entry does."""

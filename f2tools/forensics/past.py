@@ -10,10 +10,10 @@ from __future__ import annotations
 import stat
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,6 +100,22 @@ class Life:
     @property
     def is_dir(self) -> bool:
         return self.last.is_dir
+
+
+_SAME = (
+    "blkaddr", "ino", "generation", "mode", "links", "uid", "gid", "size", "blocks", "atime_ns", "ctime_ns",
+    "mtime_ns", "crtime_ns", "flags", "advise", "inline_flags", "pino",
+)  # fmt: skip
+
+
+def _told_apart(versions: list[InodeVersion]) -> list[Life]:
+    """The lives of the versions of one number."""
+    lives: dict[int, Life] = {}
+    for version in versions:
+        if version.generation not in lives:
+            lives[version.generation] = Life(version.ino, version.generation)
+        lives[version.generation].versions.append(version)
+    return list(lives.values())
 
 
 class Past:
@@ -224,41 +240,52 @@ class Past:
         except F2fsError:
             orphans = set()
         result: list[Life] = []
-        for ino, versions in groupby(self._versions(), attrgetter("ino")):
-            lives: dict[int, Life] = {}
-            for version in versions:
-                life = lives.get(version.generation)
-                if life is None:
-                    life = lives[version.generation] = Life(ino, version.generation)
-                life.versions.append(version)
-                if version.live:
+        versions = self._versions()
+        start = 0
+        for end in range(1, len(versions) + 1):
+            ino = versions[start].ino
+            if end < len(versions) and versions[end].ino == ino:
+                continue
+            if end == start + 1:
+                lives = [Life(ino, versions[start].generation, versions[start:end])]
+            else:
+                lives = _told_apart(versions[start:end])
+            for life in lives:
+                if any(version.live for version in life.versions):
                     life.live, life.orphan = ino not in orphans, ino in orphans
-            for before, after in pairwise(lives.values()):
+            for before, after in pairwise(lives):
                 before.ends, before.ends_rank = after.first.age, after.first.rank
-            result += lives.values()
+            result += lives
+            start = end
         return result
 
     def _versions(self) -> list[InodeVersion]:
         """The inode blocks that are left, by number and then in the order of writing."""
-        rows = self.index.db.execute(
-            "SELECT blkaddr, ino, generation, mode, links, uid, gid, size, blocks, atime_ns, ctime_ns, mtime_ns,"
-            " crtime_ns, flags, advise, inline_flags, pino, name FROM inode"
-        )
+        rows, names = self.index.tables.inodes()
         nodes = self.nodes
-        ranks = {addr: rank for rank, addr in enumerate(nodes["blkaddr"].tolist())}
-        ages, cp_vers, live = self.ages.tolist(), nodes["cp_ver"].tolist(), nodes["live"].tolist()
-        fsync = (nodes["flag"] >> FSYNC_BIT_SHIFT & 1).astype(np.bool_).tolist()
-        checksums = nodes["checksum"].tolist()
-        reserved = {self.volume.sb.node_ino, self.volume.sb.meta_ino}
-        found: list[InodeVersion] = []
-        for row in rows:
-            rank = ranks.get(row[0])
-            if rank is None or row[1] in reserved:
-                continue
-            fields = (row[0], rank, ages[rank], cp_vers[rank], *row[1:], live[rank], fsync[rank], checksums[rank])
-            found.append(InodeVersion._make(fields))
-        found.sort(key=attrgetter("ino", "rank"))
-        return found
+        by_addr = np.argsort(nodes["blkaddr"], kind="stable")
+        sorted_addrs = nodes["blkaddr"][by_addr]
+        at = np.searchsorted(sorted_addrs, rows["blkaddr"])
+        known = at < sorted_addrs.size
+        known[known] = sorted_addrs[at[known]] == rows["blkaddr"][known]
+        known &= ~np.isin(rows["ino"], (self.volume.sb.node_ino, self.volume.sb.meta_ino))
+        chosen = np.flatnonzero(known)
+        ranks = by_addr[at[chosen]]
+        order = np.lexsort((ranks, rows["ino"][chosen]))
+        chosen, ranks = chosen[order], ranks[order]
+        rows, nodes = rows[chosen], nodes[ranks]
+        columns: list[Iterable[Any]] = [rows[name].tolist() for name in _SAME]
+        if not rows["has_crtime"].all():
+            pairs = zip(rows["crtime_ns"].tolist(), rows["has_crtime"].tolist(), strict=True)
+            columns[_SAME.index("crtime_ns")] = [time if there else None for time, there in pairs]
+        told = (ranks, self.ages[ranks], nodes["cp_ver"])
+        fsync = (nodes["flag"] >> FSYNC_BIT_SHIFT & 1).astype(np.bool_)
+        last = (nodes["live"], fsync, nodes["checksum"])
+        columns = [
+            columns[0], *(column.tolist() for column in told), *columns[1:],
+            map(names.__getitem__, chosen.tolist()), *(column.tolist() for column in last),
+        ]  # fmt: skip
+        return list(map(InodeVersion._make, zip(*columns, strict=True)))
 
     @cached_property
     def lives_of(self) -> dict[int, list[Life]]:

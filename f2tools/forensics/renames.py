@@ -27,9 +27,12 @@ class Renames:
         self.entries: dict[Entry, Life] = {}
         self.others: list[tuple[int, bytes, int, int]] = []
         self._former: dict[tuple[int, int], list[Entry]] = {}
-        rows = past.index.db.execute("SELECT dir, name, ino, file_type FROM dentry ORDER BY dir, name, ino")
-        for directory, name, ino, kind in rows:
+        for directory, name, ino, kind in past.index.tables.entries():
             every = past.lives_of.get(ino, [])
+            if len(every) == 1:  # the one that says so itself, as nearly always
+                last = every[0].last
+                if last.pino == directory and directory and last.name == name and file_type(last.mode) == kind:
+                    continue
             owners = [life for life in every if self._has(life, directory, name)]
             if directory and any(_is_of(life, kind) for life in owners):
                 continue
@@ -70,6 +73,10 @@ class Renames:
         """The names that are known to be a life's, with their directories."""
         own = {(link.dir, link.name) for link in self._names.of_life[life.ino, life.generation]}
         return own | {(version.pino, version.name) for version in life.versions}
+
+    def lasting_path(self, life: Life) -> bytes | None:
+        """The path of a life that never had another one; None where it may have had, or has several."""
+        return None if (life.ino, life.generation) in self._former else self._names.lasting_path(life)
 
     def of(self, life: Life, now: list[bytes]) -> list[bytes]:
         """The paths that a life had before, other than those that it has now."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from f2tools.copyout.walk import shown
 from f2tools.forensics.past import InodeVersion, Life
 from f2tools.forensics.undelete import Undelete
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A state of a file; `deleted_ns` is the time by which it was gone, of the last state of a deleted file."""
 
     path: bytes
@@ -42,6 +41,10 @@ def lines(run: Undelete) -> Iterator[Line]:
             if newest in versions:
                 state = "live" if living else "unlinked" if life.orphan else "deleted"
                 gone = None if living or life.orphan else run.gone_by(life)
+                lasting = run.renames.lasting_path(life)
+                if lasting is not None:
+                    yield Line(lasting, state, number, life.ino, newest, gone, (), life, (lasting,))
+                    continue
                 paths = run.names.paths(life, versions[-1])
                 also = tuple(run.renames.of(life, paths))
                 for path in paths:

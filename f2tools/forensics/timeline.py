@@ -19,7 +19,7 @@ from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.states import Line, lines
 from f2tools.forensics.times import iso_times, utc
 from f2tools.forensics.undelete import Undelete
-from f2tools.text import bodyfile_field, csv_line, printable
+from f2tools.text import bodyfile_field, csv_line, csv_text, printable
 
 FORMATS = ("bodyfile", "csv", "jsonl", "l2tcsv", "dfxml")
 ROWS = 1 << 14  # rows whose times are made into text at once
@@ -72,17 +72,18 @@ def _events(line: Line) -> list[tuple[int, int]]:
 
 def _by_time(run: Undelete, as_json: bool) -> Iterator[str]:
     """The events as rows of CSV or objects of JSON; what the events of one state share is made once."""
-    times, kinds, whose = array("q"), bytearray(), array("L")
+    times, whose = array("q"), array("q")  # whose: number of the state, and which event of it
     states: list[str] = []
+    state_of = _json_state if as_json else _csv_state
     for line in lines(run):
         inode = line.inode
         if inode is None:
             continue
+        first = len(states) * len(EVENTS)
         for time, kind in _events(line):
             times.append(time)
-            kinds.append(kind)
-            whose.append(len(states))
-        states.append(_state(line, inode, as_json))
+            whose.append(first + kind)
+        states.append(state_of(line, inode))
     if as_json:
         texts = [f', "event": "{event}", ' for event in EVENTS]
         start, between = '{"time": "', '", "time_ns": '
@@ -94,25 +95,41 @@ def _by_time(run: Undelete, as_json: bool) -> Iterator[str]:
     order = np.argsort(when, kind="stable")
     for first in range(0, order.size, ROWS):
         some = order[first : first + ROWS]
-        for text, at in zip(iso_times(when[some]), some.tolist(), strict=True):
-            yield f"{start}{text}{between}{times[at]}{texts[kinds[at]]}{states[whose[at]]}"
+        which, kinds = np.divmod(np.frombuffer(whose, np.int64)[some], len(EVENTS))
+        columns = (iso_times(when[some]), when[some].tolist(), kinds.tolist(), which.tolist())
+        for text, time, kind, state in zip(*columns, strict=True):
+            yield f"{start}{text}{between}{time}{texts[kind]}{states[state]}"
 
 
-def _state(line: Line, inode: InodeVersion, as_json: bool) -> str:
-    """What follows the event in a row."""
+def _csv_state(line: Line, inode: InodeVersion) -> str:
+    """What follows the event in a row of CSV: `csv_line` of it, where the texts that can be few are made once."""
+    kind, mode = _cells_of_mode(inode.mode)
+    before = csv_text(line.before()) if line.also else '""'
+    return (
+        f'{csv_text("/" + shown(line.path))},"{line.state}",{line.version},{inode.ino},{inode.generation},{kind},'
+        f"{inode.size},{mode},{inode.uid},{inode.gid},{inode.links},{inode.cp_ver},{inode.blkaddr},{before}"
+    )
+
+
+def _json_state(line: Line, inode: InodeVersion) -> str:
+    """What follows the event in an object of JSON."""
     kind, mode = _kind_and_mode(inode.mode)
     values = (
         "/" + shown(line.path), line.state, line.version, inode.ino, inode.generation, kind, inode.size, mode,
         inode.uid, inode.gid, inode.links, inode.cp_ver, inode.blkaddr, line.before(),
     )  # fmt: skip
-    if as_json:
-        return json.dumps(dict(zip(COLUMNS[3:], values, strict=True)))[1:]
-    return csv_line(values)
+    return json.dumps(dict(zip(COLUMNS[3:], values, strict=True)))[1:]
 
 
 @lru_cache(maxsize=4096)
 def _kind_and_mode(mode: int) -> tuple[str, str]:
     return stat.filemode(mode)[0], f"{mode & 0o7777:04o}"
+
+
+@lru_cache(maxsize=4096)
+def _cells_of_mode(mode: int) -> tuple[str, str]:
+    kind, bits = _kind_and_mode(mode)
+    return csv_text(kind), csv_text(bits)
 
 
 # ---- log2timeline -----------------------------------------------------------------------------------------------

@@ -146,10 +146,9 @@ class Undelete:
             return []
         kind = file_type(version.mode)
         mine = {(link.dir, link.name) for link in self.names.of_life[life.ino, life.generation]}
-        rows = self.past.index.db.execute("SELECT dir, name, file_type FROM dentry WHERE ino = ?", (life.ino,))
         return [
             self.names.path_of(directory, name, version.age, life.ino)
-            for directory, name, found in rows
+            for directory, name, _, found in self.past.index.tables.entries_of(life.ino)
             if directory and found == kind and (directory, name) not in mine
         ]
 
@@ -160,10 +159,14 @@ class Undelete:
     def number_before(self, life: Life) -> int:
         """How many versions the lives of a number before this one have: versions are counted over all of them."""
         lives = self.past.lives_of[life.ino]
+        if lives[0] is life:
+            return 0
         return sum(len(self.states(other)) for other in lives[: lives.index(life)])
 
     def states(self, life: Life) -> list[list[InodeVersion]]:
         """The versions of a life, those in one list that agree in size, mtime, ctime and name."""
+        if len(life.versions) == 1:
+            return [life.versions]
         key = (life.ino, life.generation)
         if key in self._states:
             return self._states[key]

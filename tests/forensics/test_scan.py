@@ -17,8 +17,9 @@ import f2tools
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.layout.dentry import DirEntry, dentry_shape
 from f2tools.f2fs.volume.dentries import name_hashes
+from f2tools.forensics import tables
 from f2tools.forensics.history import History
-from f2tools.forensics.index import build_index, open_index
+from f2tools.forensics.index import Index, build_index, open_index
 from f2tools.forensics.order import age, broken_chains, write_order
 from f2tools.forensics.scan import WINDOW_BYTES
 from f2tools.forensics.slots import read_areas
@@ -54,6 +55,36 @@ def test_an_index_that_was_kept_gives_the_nodes_that_the_scan_had(tmp_path: Path
     assert found.size
     assert found.dtype == read.dtype
     assert found.tolist() == read.tolist()
+
+
+@pytest.mark.parametrize("name", ["history-c", "phone"])
+def test_a_temporary_index_says_the_same_in_memory_and_as_a_database(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with f2tools.open(image_of(name)) as volume:
+        with build_index(volume) as index:
+            held = _said(index)
+            nodes = index.nodes().tolist()
+            assert index.count("inode") == len(held[0])  # SQL makes it a database
+            assert _said(index) == held
+            assert index.tables.nodes().tolist() == nodes
+            rows = list(index.db.iterdump())
+        monkeypatch.setattr(tables, "MOST_HELD", 10)
+        with build_index(volume) as index:
+            assert _said(index) == held
+            assert list(index.db.iterdump()) == rows
+
+
+def _said(index: Index) -> tuple[list[Any], list[Any], list[Any], list[int | None]]:
+    """What the tables answer: inodes, entries, those of each number, hashes."""
+    inodes, names = index.tables.inodes()
+    entries = list(index.tables.entries())
+    numbers = sorted({ino for _, _, ino, _ in entries})
+    assert entries
+    return (
+        sorted(zip(inodes.tolist(), names, strict=True)), entries, [index.tables.entries_of(ino) for ino in numbers],
+        [index.tables.hash_of(directory, name) for directory, name, _, _ in [*entries, (0, b"nowhere", 1, 1)]],
+    )  # fmt: skip
 
 
 def test_what_speaks_for_a_node_stands_beside_it() -> None:
