@@ -132,17 +132,23 @@ def damaged(name: str, directory: Path) -> Reference:
 
 def copy_sparse(source: Path, target: Path) -> Path:
     """Copy a file, holes as holes; the copy is writable."""
-    with source.open("rb") as src, target.open("wb") as dst:
-        size = os.fstat(src.fileno()).st_size
+    with source.open("rb") as src:
+        copy_open(src.fileno(), target)
+    return target
+
+
+def copy_open(fd: int, target: Path) -> None:
+    """Copy a file that is open, holes as holes; the offset of the descriptor is another afterwards."""
+    with target.open("wb") as dst:
+        size = os.fstat(fd).st_size
         dst.truncate(size)
-        for offset, length in data_ranges(src.fileno(), size):
+        for offset, length in data_ranges(fd, size):
             dst.seek(offset)
             while length:  # sendfile, since the two may lie on different file systems
-                n = os.sendfile(dst.fileno(), src.fileno(), offset, length)
+                n = os.sendfile(dst.fileno(), fd, offset, length)
                 if not n:
-                    raise OSError(errno.EIO, f"{source} ends early")
+                    raise OSError(errno.EIO, f"the source of {target} ends early")
                 offset, length = offset + n, length - n
-    return target
 
 
 def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:

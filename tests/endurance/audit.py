@@ -5,12 +5,14 @@ The copy must check clean, be recovered, have every file that was safe by then, 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from f2tools.errors import F2fsError
@@ -21,7 +23,7 @@ from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.injected import AFTER_A_CUT, codes_of
 from tests.endurance.promising import content, promised
 from tests.f2fs.write.volumes import reading
-from tests.images import copy_sparse
+from tests.images import copy_open
 from tests.mount.mounted import Mount, mounted
 from tests.mount.suite_tools import mount_point
 
@@ -30,6 +32,8 @@ FORMATS = ("", "-O extra_attr,inode_checksum,sb_checksum", "-s 2", "-O quota,pro
 OPTIONS = ("allow_other", "allow_other,writeback_cache", "allow_other,fsync_mode=strict", "allow_other,active_logs=2")
 MINUTES, SECONDS = 10, 60
 PROMISING = Path(__file__).with_name("promising.py")
+SYS_PIDFD_GETFD = 438  # on every machine
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Audited:
@@ -48,7 +52,8 @@ class Audited:
             while not Path(f"/proc/{self.mount.process.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
                 time.sleep(0.01)
             lines = self.said.read_text().splitlines() if self.said.exists() else []
-            copy_sparse(self.image, copy)
+            with _descriptor_of(self.mount.process.pid, self.image) as fd:
+                copy_open(fd, copy)
         finally:
             self.mount.process.send_signal(signal.SIGCONT)
         try:
@@ -70,6 +75,27 @@ class Audited:
                     return f"{name}, of which {size} bytes were safe: {wrong}"
         self.held += len(wanted)
         return _checked(copy)
+
+
+@contextmanager
+def _descriptor_of(pid: int, path: Path) -> Iterator[int]:
+    """The descriptor by which a process has a file open, here, its offset afterwards as it was.
+
+    Who opened the file anew would ask for the lease that a mount has on its image, and wait for 45 seconds if that is
+    stopped.
+    """
+    number = next(int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir() if one.exists() and one.samefile(path))
+    process = os.pidfd_open(pid)
+    fd = LIBC.syscall(SYS_PIDFD_GETFD, process, number, 0)
+    os.close(process)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), f"no descriptor {number} of process {pid}")
+    before = os.lseek(fd, 0, os.SEEK_CUR)
+    try:
+        yield fd
+    finally:
+        os.lseek(fd, before, os.SEEK_SET)
+        os.close(fd)
 
 
 def _held_against(volume: Volume, name: str, size: int, more: bool) -> str:
