@@ -73,9 +73,10 @@ def make_image(given: argparse.Namespace) -> int:
     story = json.loads(Path(given.story).read_text())
     copy_sparse(reference(story["base"]).path, Path(given.out))
     with Path(given.out).open("r+b") as file:
-        for offset, old, new in story["patch"]:
+        for offset, old, _ in story["patch"]:  # all of them first: later ones may lie on earlier ones
             file.seek(offset)
             assert file.read(len(old) // 2).hex() == old, "the reference image is another"
+        for offset, _, new in story["patch"]:
             file.seek(offset)
             file.write(bytes.fromhex(new))
     return 0

@@ -9,6 +9,7 @@ import importlib
 import os
 import random
 import resource
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,7 @@ ALWAYS = (
 )
 FIRST = 1_000_000  # of the numbers of damages; those below belong to the tests
 IMAGES, REPAIRS = 25, 10  # in a piece
+SMALLER_SECONDS = 120  # for what is found to be shown with less
 ROOM_BYTES = 2 << 30  # of addresses beyond those of the process: what asks for more dies of it, and not the machine
 Commands = tuple[tuple[str, ...], ...]
 
@@ -77,19 +79,19 @@ def _look(image: Path, work: Path, seed: int, commands: Commands) -> list[str]:
 
 
 def _smallest(image: Path, patches: Sequence[Patch], fails: Callable[[], bool]) -> list[Patch]:
-    """Of the damage as little as still shows it, in at most so many tries."""
-    left, tries = list(patches), 40
+    """Of the damage as little as still shows it, in at most so many tries and so much time: each may hang."""
+    left, tries, end = list(patches), 40, time.monotonic() + SMALLER_SECONDS
     size = max(1, len(left) // 2)
     while len(left) > 1 and tries:
         for start in range(0, len(left), size):
             fewer = left[:start] + left[start + size :]
-            tries -= 1
+            tries = tries - 1 if time.monotonic() < end else 0
+            if not tries:
+                break
             with patched(image, fewer):
                 shown = bool(fewer) and fails()
             if shown:
                 left = fewer
-                break
-            if not tries:
                 break
         else:
             if size == 1:

@@ -38,12 +38,33 @@ def test_the_shards_hold_every_piece_once_and_all_campaigns_at_one_pace() -> Non
 
 
 def test_a_reproducer_gives_the_image_back(tmp_path: Path) -> None:
-    found = Found("a traceback", "plain", [(4096, b"new bytes")], ["f2tools fsck {image}"])
+    patches = [(4096, b"new words"), (4100, b"bytes")]  # the second on the first
+    found = Found("a traceback", "plain", patches, ["f2tools fsck {image}"])
     runner.keep(found, CAMPAIGNS[0], 7, tmp_path / "found")
     make_image(SimpleNamespace(story=tmp_path / "found/story.json", out=tmp_path / "image"))
     wanted = bytearray(reference("plain").path.read_bytes())
     wanted[4096 : 4096 + 9] = b"new bytes"
     assert (tmp_path / "image").read_bytes() == wanted
+
+
+def test_a_search_for_less_damage_ends_when_each_try_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(100))
+    damage = [(at, b"x") for at in range(64)]
+    tried: list[bytes] = []
+
+    def fails() -> bool:
+        tried.append(image.read_bytes())
+        return b"x" in tried[-1][:1]
+
+    assert images._smallest(image, damage, fails) == damage[:1]
+    assert len(tried) <= 40
+    now = iter(range(0, 10**6, 30))
+    monkeypatch.setattr(images.time, "monotonic", lambda: next(now))
+    tried.clear()
+    assert damage[0] in images._smallest(image, damage, fails)
+    assert len(tried) <= images.SMALLER_SECONDS / 30
+    assert image.read_bytes() == bytes(100)
 
 
 def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
