@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,9 @@ class Bios:
 def _columns(parts: list[tuple[Any, ...]], dtypes: tuple[Any, ...]) -> list[NDArray[Any]]:
     if not parts:
         return [np.zeros(0, dtype) for dtype in dtypes]
-    if len(parts) == 1:
-        found = [np.atleast_1d(column) for column in parts[0]]
-    else:
-        found = [np.concatenate([np.atleast_1d(part[n]) for part in parts]) for n in range(len(dtypes))]
+    columns: list[tuple[Any, ...]] = []
+    for are_columns, group in groupby(parts, lambda part: isinstance(part[0], np.ndarray)):
+        some = list(group)
+        columns += some if are_columns else [tuple(np.array(some, np.int64).T)]
+    found = columns[0] if len(columns) == 1 else [np.concatenate(each) for each in zip(*columns, strict=True)]
     return [column.astype(dtype, copy=False) for column, dtype in zip(found, dtypes, strict=True)]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.native import core
+
 MAGIC = 0x65617400
 HEADER_V7, HEADER_V8 = 48, 64
 SECTOR = 512
@@ -33,6 +35,7 @@ ZONE_MANAGEMENT = ZONE_RESET | ZONE_RESET_ALL | ZONE_FINISH | ZONE_OPEN | ZONE_C
 READS, WRITES, DISCARDS, FLUSHES, OTHERS = range(5)
 CLASS_NAMES = ("read", "write", "discard", "flush", "other")
 
+MOST_AT_ONCE = 8  # parts that the core merges
 MAX_SECTOR = 1 << 42  # 2 PiB; as much or more is damage, and packed sort keys rely on it
 
 
@@ -95,13 +98,24 @@ class Events:
             at += len(part)
         columns: list[NDArray[Any]] = []
         for name, dtype in zip(COLUMNS, DTYPES, strict=True):
-            pieces = [getattr(part, name) for part in parts]
-            if any(len(piece) for piece in pieces):
-                pieces = [
-                    piece if len(piece) == len(part) else np.zeros(len(part), dtype)
-                    for piece, part in zip(pieces, parts, strict=True)
-                ]
-            columns.append(_end_to_end(pieces))
+            columns.append(_end_to_end(_pieces(parts, name, dtype)))
+        return cls.of(columns, payload)
+
+    @classmethod
+    def merged(cls, parts: list[Events]) -> Events:
+        """In order of time, which each part is already; of the same time the first part's come first."""
+        if len(parts) == 1:
+            return parts[0]
+        turns = np.empty(sum(map(len, parts)), np.uint8)
+        times = tuple(np.ascontiguousarray(part.time) for part in parts)
+        if core is None or len(parts) > MOST_AT_ONCE or not core.turns(times, turns):
+            return cls.concatenate(parts).in_order_of_time()
+        columns = [_by_turns(_pieces(parts, name, dtype), turns) for name, dtype in zip(COLUMNS, DTYPES, strict=True)]
+        payload: dict[int, bytes] = {}
+        for number, part in enumerate(parts):
+            if part.payload:
+                rows = np.flatnonzero(turns == number)
+                payload |= {int(rows[row]): data for row, data in part.payload.items()}
         return cls.of(columns, payload)
 
     def in_order_of_time(self) -> Events:
@@ -130,11 +144,39 @@ def _taken(column: NDArray[Any], rows: NDArray[Any] | slice) -> NDArray[Any]:
     return column.take(rows)
 
 
-def _end_to_end(columns: list[NDArray[Any]]) -> NDArray[Any]:
+def _pieces(parts: list[Events], name: str, dtype: Any) -> list[NDArray[Any]]:
+    """A column of each part; where only some have it, zeros for the others."""
+    pieces = [getattr(part, name) for part in parts]
+    if not any(len(piece) for piece in pieces):
+        return pieces
+    return [
+        piece if len(piece) == len(part) else np.zeros(len(part), dtype)
+        for piece, part in zip(pieces, parts, strict=True)
+    ]
+
+
+def _of_one_value(columns: list[NDArray[Any]]) -> NDArray[Any] | None:
+    """Columns that repeat the same value, as one; else None."""
     some = [column for column in columns if len(column)]
     if some and all(column.strides == (0,) and column[0] == some[0][0] for column in some):
         return np.broadcast_to(some[0][:1], sum(map(len, some)))
-    return np.concatenate(columns)
+    return None
+
+
+def _end_to_end(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    one = _of_one_value(columns)
+    return np.concatenate(columns) if one is None else one
+
+
+def _by_turns(columns: list[NDArray[Any]], turns: NDArray[np.uint8]) -> NDArray[Any]:
+    """Columns as one, each of whose values comes from the column whose turn it is."""
+    assert core is not None
+    one = _of_one_value(columns)
+    if one is not None or not any(map(len, columns)):
+        return columns[0] if one is None else one
+    merged = np.empty(len(turns), np.result_type(*columns))
+    core.take_turns(tuple(np.ascontiguousarray(column, merged.dtype) for column in columns), turns, merged)
+    return merged
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:

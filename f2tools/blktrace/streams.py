@@ -253,15 +253,10 @@ def merged(streams: list[Stream], cuts: Sequence[int] = ()) -> Iterator[Events]:
             continue
         passed += cut is not None and horizon >= cut
         if parts:
-            yield _in_order(parts)
+            yield Events.merged(parts)
             parts = []
     if parts:
-        yield _in_order(parts)
-
-
-def _in_order(parts: list[Events]) -> Events:
-    whole = Events.concatenate(parts)
-    return whole if len(parts) == 1 else whole.in_order_of_time()
+        yield Events.merged(parts)
 
 
 def _is_text(head: bytes) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from f2tools import native
-from f2tools.blktrace import scan, windows
+from f2tools.blktrace import records, scan, windows
 from f2tools.blktrace.damage import Damage, Gap
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import DISCARD, FLUSH, READ, WRITE, C, D, Events, M, Q, R, X, classes
@@ -22,7 +22,7 @@ from f2tools.trace.measure.sequential import SequentialCounts
 from tests.native.test_core import in_python
 from tests.trace.traces import Ev, note, record, unpacked
 
-TWINS = (scan, sequential, windows)
+TWINS = (records, scan, sequential, windows)
 
 NEAR = sequential.NEAR_SECTORS
 # places and lengths by which requests often begin at, or just inside or outside of what is near an earlier end
@@ -197,3 +197,39 @@ def test_reports(name: str, tmp_path: Path) -> None:
         report = analyze(request).report
         with in_python(*TWINS):
             assert analyze(request).report == report
+
+
+TIMES = st.lists(st.integers(0, 30), max_size=20)
+
+
+@given(st.lists(TIMES, min_size=2, max_size=10), st.booleans(), st.booleans())
+def test_streams_become_one(times: list[list[int]], ordered: bool, grouped: bool) -> None:
+    parts: list[Events] = []
+    for number, column in enumerate(times):
+        events = events_of([(X if row % 5 == 0 else D, row, 512, WRITE, 8) for row in range(len(column))], 0)
+        events.time = np.array(sorted(column) if ordered else column, np.int64)
+        events.error = np.broadcast_to(np.full(1, number // 2, np.uint16), len(column))
+        events.device = np.broadcast_to(np.full(1, 8, np.uint32), len(column))
+        if grouped and number % 2:
+            events.cgroup = np.full(len(column), number, np.uint64)
+        parts.append(events)
+
+    def merged() -> list[object]:
+        return [each.tolist() if isinstance(each, np.ndarray) else each for each in vars(Events.merged(parts)).values()]
+
+    found = merged()
+    with in_python(records):
+        assert found == merged()
+
+
+def test_streams_and_turns_that_do_not_agree_are_an_error() -> None:
+    assert native.core is not None
+    for times, turns in (((), 0), ((bytes(8),) * 9, 9), ((bytes(7),), 1), ((bytes(16), bytes(8)), 2)):
+        with pytest.raises(ValueError, match="do not agree"):
+            native.core.turns(times, bytearray(turns))
+    for columns, turns, merged in (
+        ((bytes(8), bytes(4)), b"\0\1", 8), ((bytes(8),), b"\0\1", 8), ((bytes(6), bytes(3)), b"\0\1\0", 9),
+        ((bytes(4),) * 9, b"\0\1", 8), ((bytes(8), bytes(8)), b"\0\0\1\1", 15),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="do not agree"):
+            native.core.take_turns(columns, turns, bytearray(merged))
