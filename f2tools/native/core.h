@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CORE 6
+#define CORE 7
 
 /* One per file: its functions, for module.c. */
-extern PyMethodDef checksum_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
+extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
 
 /* What a file must have made before its first function is called. */
 void checksum_begin(void);

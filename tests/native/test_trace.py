@@ -17,12 +17,14 @@ from f2tools.blktrace.damage import Damage, Gap
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import DISCARD, FLUSH, READ, WRITE, C, D, Events, M, Q, R, X, classes
 from f2tools.trace.analyze import AnalysisRequest, analyze
-from f2tools.trace.measure import sequential
-from f2tools.trace.measure.sequential import SequentialCounts
+from f2tools.trace.measure import border, histogram, sequential
+from f2tools.trace.measure.border import MAX_DEPTH, QueueDepth
+from f2tools.trace.measure.histogram import LatencyHistogram, TimeSeries, sums_by
+from f2tools.trace.measure.sequential import Seeks, SequentialCounts
 from tests.native.test_core import in_python
 from tests.trace.traces import Ev, note, record, unpacked
 
-TWINS = (records, scan, sequential, windows)
+TWINS = (border, histogram, records, scan, sequential, windows)
 
 NEAR = sequential.NEAR_SECTORS
 # places and lengths by which requests often begin at, or just inside or outside of what is near an earlier end
@@ -233,3 +235,100 @@ def test_streams_and_turns_that_do_not_agree_are_an_error() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match="do not agree"):
             native.core.take_turns(columns, turns, bytearray(merged))
+
+
+SPANS = st.lists(st.sampled_from([-5, 0, 1, 2, 511, 4097, 10**9, (1 << 53) + 1, 1 << 61]), max_size=30)
+
+
+@given(SPANS, SPANS)
+def test_latencies(first: list[int], second: list[int]) -> None:
+    def counted() -> list[object]:
+        every = [LatencyHistogram(bits) for bits in (4, 6, 6, 6)]
+        for values in (np.array(first, np.int64), np.array(second, np.int64)):
+            every[0].add(values)
+            LatencyHistogram.add_by(every[1:], values, (values % 2).astype(np.uint8) * np.uint8(2))
+        return [(each.counts.tolist(), each.count, each.sum, each.min, each.max) for each in every]
+
+    found = counted()
+    with in_python(histogram):
+        assert found == counted()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from([-1, 1, 1])), min_size=1, max_size=60), st.integers(0, 59)
+)
+def test_depths(steps: list[tuple[int, int]], cut: int) -> None:
+    time = np.cumsum([away for away, _ in steps])
+    change = np.array([change for _, change in steps], np.int8)
+
+    def counted() -> list[object]:
+        depth = QueueDepth(MAX_DEPTH - 2 if cut % 2 else 0)
+        for part in (slice(0, cut), slice(cut, None)):
+            if len(time[part]):
+                depth.add(time[part], change[part])
+        return [each.tolist() if isinstance(each, np.ndarray) else each for each in vars(depth).values()]
+
+    found = counted()
+    with in_python(border):
+        assert found == counted()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 33), st.integers(0, 1 << 31)), min_size=1, max_size=20), st.integers(0, 3)
+)
+def test_time_in_flight_and_sums(spans: list[tuple[int, int]], back: int) -> None:
+    first = np.array([start for start, _ in spans], np.int64)
+    last = first + np.array([length for _, length in spans], np.int64)
+
+    def counted() -> list[object]:
+        series = TimeSeries(1)
+        series.start = max(int(first.min()) - 1 + back, 0)
+        series.add_spans(0, first, last)
+        sums = sums_by((first % 5).astype(np.uint8), last << 20, 5)
+        return [series.sums.tolist(), series.shift, *(each.tolist() for each in sums)]
+
+    found = counted()
+    with in_python(histogram):
+        assert found == counted()
+
+
+@given(REQUESTS, st.integers(0, 160))
+def test_distances(requests: list[tuple[int, int]], cut: int) -> None:
+    start = np.array([place for place, _ in requests], np.int64)
+    end = start + np.array([length for _, length in requests], np.int64)
+
+    def counted() -> Seeks:
+        seeks, later = Seeks(), Seeks()
+        seeks.add(start[:cut], end[:cut])
+        later.add(start[cut:], end[cut:])
+        seeks.merge(later)
+        return seeks
+
+    found = counted()
+    with in_python(sequential):
+        assert found == counted()
+
+
+def test_columns_and_counts_that_do_not_agree_are_an_error() -> None:
+    core = native.core
+    assert core is not None
+    times = np.array([5, 1 << 40])
+    for call in (
+        lambda: core.latencies(times, bytes(1), 4, bytearray(8 * 1008), bytearray(32)),
+        lambda: core.latencies(times, bytes(2), 4, bytearray(8 * 100), bytearray(32)),
+        lambda: core.latencies(times, b"\0\2", 4, bytearray(16 * 1008), bytearray(64)),
+        lambda: core.latencies(times, b"", 60, bytearray(8 * 1008), bytearray(32)),
+        lambda: core.depths(times, bytes(3), 0, bytearray(80), bytearray(32)),
+        lambda: core.depths(times, bytes(2), 0, bytearray(0), bytearray(32)),
+        lambda: core.depths(times, bytes(2), 0, bytearray(80), bytearray(31)),
+        lambda: core.within_bins(times, 0, 10, bytearray(80), bytearray(80)),
+        lambda: core.within_bins(times, 0, 40, bytearray(80), bytearray(72)),
+        lambda: core.within_bins(times, 0, 64, bytearray(80), bytearray(80)),
+        lambda: core.sums(times, times, bytearray(80), bytearray(80)),
+        lambda: core.sums(np.array([-1]), times[:1], bytearray(80), bytearray(80)),
+        lambda: core.sums(times, times[:1], bytearray(80), bytearray(80)),
+        lambda: core.distances(times, times[:1], 0, 0, bytearray(16)),
+        lambda: core.distances(times, times, 0, 0, bytearray(15)),
+    ):
+        with pytest.raises(ValueError, match="do not agree"):
+            call()

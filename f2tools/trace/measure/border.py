@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.native import core
 from f2tools.trace.measure.histogram import SizeCounts
 
 Ints = NDArray[np.int64]
@@ -38,6 +39,13 @@ class QueueDepth:
 
     def add(self, time: Ints, change: NDArray[np.int8]) -> None:
         """The next changes, each 1 or -1, in order of time."""
+        if core is not None:
+            found = np.zeros(4, np.int64)
+            core.depths(np.ascontiguousarray(time), change, self.depth, self.counts, found)
+            depth_after, high, least, spent = found.tolist()
+            self._least = min(self._least, least)
+            self._go_on(time, spent, depth_after, high)
+            return
         depth = np.cumsum(change, dtype=np.int64)
         depth += self.depth
         least = int(depth.min())
@@ -48,12 +56,16 @@ class QueueDepth:
         high = int(depth.max())
         found = np.bincount(np.minimum(issue, MAX_DEPTH) if high > MAX_DEPTH else issue)
         self.counts[: len(found)] += found
-        self.largest = max(self.largest, high)
+        self._go_on(time, int(np.dot(depth[:-1], np.diff(time))), int(depth[-1]), high)
+
+    def _go_on(self, time: Ints, spent: int, depth: int, largest: int) -> None:
+        """From the depth of now to another one, with that much of depth times ns between these times."""
+        self.largest = max(self.largest, largest)
         since = int(time[0]) if self._since is None else self._since
         self._begin = since if self._begin is None else self._begin
-        self.time[0] += self.depth * int(time[0] - since) + int(np.dot(depth[:-1], np.diff(time)))
+        self.time[0] += self.depth * int(time[0] - since) + spent
         self.time[1] += int(time[-1] - since)
-        self.depth, self._since = int(depth[-1]), int(time[-1])
+        self.depth, self._since = depth, int(time[-1])
 
     def settle(self, depth: int) -> None:
         """After a loss: what is known to be under way is what counts."""

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.native import core
+
 Ints = NDArray[np.int64]
 QUANTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 OCTAVES = 63
@@ -42,6 +44,11 @@ class LatencyHistogram:
         """Count these times; negative ones (clocks that disagree) count as 0."""
         if not len(values):
             return
+        if core is not None:
+            ranges = np.zeros(4, np.int64)
+            core.latencies(np.ascontiguousarray(values), b"", self._bits, self.counts, ranges)
+            self._add_range(*ranges.tolist())
+            return
         low, high = int(values.min()), int(values.max())
         values = np.maximum(values, 0) if low < 0 else values
         index = (np.maximum(values, 1) if low < 1 else values).astype(np.float64).view(np.int64)
@@ -51,10 +58,28 @@ class LatencyHistogram:
         found = np.bincount(index)
         first = least - (1023 << self._bits)
         self.counts[first : first + len(found)] += found
-        self.min = max(low, 0) if not self.count else min(self.min, max(low, 0))
-        self.max = max(self.max, high)
-        self.count += len(values)
-        self.sum += int(values.sum())
+        self._add_range(len(values), max(low, 0), max(high, 0), int(values.sum()))
+
+    def _add_range(self, count: int, least: int, largest: int, total: int) -> None:
+        self.min = least if not self.count else min(self.min, least)
+        self.max = max(self.max, largest)
+        self.count += count
+        self.sum += total
+
+    @staticmethod
+    def add_by(histograms: list[LatencyHistogram], values: Ints, kinds: NDArray[np.uint8]) -> None:
+        """Count each time in the histogram of its kind; all of them have as many bins."""
+        if core is None:
+            for number in np.flatnonzero(np.bincount(kinds)).tolist():
+                histograms[number].add(values[kinds == number])
+            return
+        counts = np.zeros((len(histograms), len(histograms[0].counts)), np.int64)
+        ranges = np.zeros((len(histograms), 4), np.int64)
+        core.latencies(np.ascontiguousarray(values), kinds, histograms[0]._bits, counts, ranges)
+        for histogram, found, row in zip(histograms, counts, ranges.tolist(), strict=True):
+            if row[0]:
+                histogram.counts += found
+                histogram._add_range(*row)
 
     def merge(self, other: LatencyHistogram) -> None:
         """Add all that another one counted."""
@@ -91,6 +116,20 @@ class LatencyHistogram:
             return [], []
         span = range(int(used[0]), int(used[-1]) + 1)
         return [_edge(at * step, self._bits) for at in span], [int(folded[at]) for at in span]
+
+
+def sums_by(keys: NDArray[Any], values: Ints, room: int) -> tuple[Ints, Ints]:
+    """How often each key below `room` is there, and the sum of its values, which are not negative."""
+    counts, sums = np.zeros((2, room), np.int64)
+    if core is not None:
+        core.sums(keys.astype(np.int64, copy=False), np.ascontiguousarray(values), counts, sums)
+    elif len(values):
+        counts += np.bincount(keys, minlength=room)
+        if len(values) * int(values.max()) < EXACT:
+            sums += np.bincount(keys, values, room).astype(np.int64)
+        else:
+            np.add.at(sums, keys, values)
+    return counts, sums
 
 
 def _edge(index: int, bits: int) -> float:
@@ -183,12 +222,16 @@ class TimeSeries:
 
     def bins(self, time: Ints) -> Ints:
         """The bin of each time; widens what is there."""
+        return np.maximum(time - self._widened(time), 0) >> self.shift
+
+    def _widened(self, time: Ints) -> int:
+        """When time begins; from then on there are bins for all of these."""
         if self.start is None:
             self.start = int(time[0])
         last = int(time.max()) - self.start
         while last >> self.shift >= BINS:
             self._fold()
-        return np.maximum(time - self.start, 0) >> self.shift
+        return self.start
 
     def add(self, row: int, bins: Ints, values: NDArray[Any] | None = None) -> None:
         """Add values (or ones) to a row."""
@@ -208,6 +251,10 @@ class TimeSeries:
 
     def _within_bins(self, time: Ints) -> tuple[Ints, Ints]:
         """For each bin, how many of these times are in it, and their distances from its beginning in all."""
+        if core is not None:
+            start, (counts, distances) = self._widened(time), np.zeros((2, BINS), np.int64)
+            core.within_bins(np.ascontiguousarray(time), start, self.shift, counts, distances)
+            return counts, distances
         at = self.bins(time)
         assert self.start is not None
         away = np.maximum(time - self.start, 0)
@@ -302,11 +349,11 @@ def _doublings(last: int, bins: int) -> int:
 
 def _folded(sums: NDArray[np.float64], axis: int, times: int) -> NDArray[np.float64]:
     """Neighbours added along one axis, so many times; what is behind them becomes empty."""
+    left = np.moveaxis(sums, axis, -1)
+    for _ in range(min(times, left.shape[-1].bit_length() - 1)):
+        left = left[..., ::2] + left[..., 1::2]
     if not times:
         return sums
-    moved = np.moveaxis(sums, axis, -1)
-    width = moved.shape[-1]
-    step = min(1 << times, width)
     folded = np.zeros_like(sums)
-    np.moveaxis(folded, axis, -1)[..., : width // step] = moved.reshape(*moved.shape[:-1], -1, step).sum(axis=-1)
+    np.moveaxis(folded, axis, -1)[..., : left.shape[-1]] = left
     return folded

@@ -36,7 +36,7 @@ from f2tools.blktrace.records import (
 )
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
 from f2tools.trace.measure.border import FlushIntervals, OtherStart, QueueDepth
-from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries
+from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries, sums_by
 from f2tools.trace.measure.intervals import IntervalSet
 from f2tools.trace.measure.sequential import Following, Seeks, SequentialCounts
 
@@ -237,8 +237,7 @@ class Measures:
         if not len(done):
             return
         size, kind = events.bytes[done], cls[done]
-        self.completed[:, 0] += np.bincount(kind, minlength=5)
-        self.completed[:, 1] += np.bincount(kind, size, 5).astype(np.int64)
+        self.completed += np.stack(sums_by(kind, size, 5), axis=1)
         empty = done[(size == 0) & (kind == OTHERS)]
         category = events.category[empty]
         # A flush without data ends as a write of nothing at sector 0; a write whose cache flush came after it ends so
@@ -254,8 +253,7 @@ class Measures:
     def _requeues(self, events: Events, cls: NDArray[np.uint8]) -> None:
         again = np.flatnonzero(events.op == R)
         if len(again):
-            self.requeued[:, 0] += np.bincount(cls[again], minlength=5)
-            self.requeued[:, 1] += np.bincount(cls[again], events.bytes[again], 5).astype(np.int64)
+            self.requeued += np.stack(sums_by(cls[again], events.bytes[again], 5), axis=1)
 
     def _queues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, queue: Ints) -> None:
         size, kind = events.bytes[queue], cls[queue]
@@ -311,12 +309,9 @@ class Measures:
     def _by(self, kind: str, which: int, took: Ints, sector: Ints, size: Ints) -> None:
         """Latencies by size, and by area where areas are known."""
         bucket = _SIZE_BUCKETS[np.minimum(size // SECTOR, len(_SIZE_BUCKETS) - 1)]
-        for number in np.flatnonzero(np.bincount(bucket)).tolist():
-            self.by_size[kind, which][number].add(took[_those(bucket == number)])
+        LatencyHistogram.add_by(self.by_size[kind, which], took, bucket)
         if self.areas is not None:
-            area = self.areas.of_start(sector)
-            for number in np.flatnonzero(np.bincount(area)).tolist():
-                self.by_area[kind, which][number].add(took[area == number])
+            LatencyHistogram.add_by(self.by_area[kind, which], took, self.areas.of_start(sector).astype(np.uint8))
 
     def _depths(self, events: Events, cls: NDArray[np.uint8], partial: list[int]) -> None:
         """How many requests were at the device."""
@@ -406,9 +401,7 @@ def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
         index = index[key]
     else:
         used, index = np.unique(key, return_inverse=True)
-    index = index * 5 + kind
-    counts = np.bincount(index, minlength=len(used) * 5).reshape(-1, 5)
-    sizes = np.bincount(index, size, len(used) * 5).reshape(-1, 5).astype(np.int64)
+    counts, sizes = (each.reshape(-1, 5) for each in sums_by(index * 5 + kind, size, len(used) * 5))
     for at, name in enumerate(used.tolist()):
         if name not in table and len(table) >= MAX_PROCESSES:
             name = -1

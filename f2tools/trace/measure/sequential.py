@@ -188,6 +188,13 @@ class Seeks:
         self._last = later._last
 
     def _judge(self, start: Ints, end: Ints, last: tuple[int, int], sign: int = 1) -> None:
+        if core is not None:
+            found = np.zeros(2, np.int64)
+            core.distances(np.ascontiguousarray(start), np.ascontiguousarray(end), *last, found)
+            total, zero = found.tolist()
+            self.sum += sign * total
+            self.zero += sign * zero
+            return
         previous_start, previous_end = np.append(last[0], start[:-1]), np.append(last[1], end[:-1])
         within = ((start >= previous_start) & (start <= previous_end)) | (
             (end >= previous_start) & (end <= previous_end)
