@@ -148,7 +148,7 @@ def test_an_archive_on_standard_input_and_what_bsdtar_lists(directory: Path, tmp
     )
     f2 = tmp_path / "out.tar"
     run("f2tools", "dump", "tar", image, "-o", f2)
-    run("tar", "--xattrs", "--acls", "-C", directory, "-cf", archive, ".")
+    run("tar", "--xattrs", "--acls", "--sparse", "-C", directory, "-cf", archive, ".")
     bsdtar = judges.need_tool("bsdtar")
 
     def listed(path: Path) -> list[bytes]:

@@ -89,8 +89,13 @@ def differences(a: Any, b: Any) -> set[str]:
     return {name for name in left if left[name] != right[name]}
 
 
+# mkfs.f2fs writes 8 GiB of zeros for this one, half a minute; its pages are held to the recorded ones like all others.
+NOT_MADE = (16 * TIB - 4096, "-i")
+MADE = [case for case in CASES if case != NOT_MADE]
+
+
 @pytest.mark.peer
-@pytest.mark.parametrize(("size", "options"), CASES, ids=[f"{size // MIB}M {options}" for size, options in CASES])
+@pytest.mark.parametrize(("size", "options"), MADE, ids=[f"{size // MIB}M {options}" for size, options in MADE])
 def test_superblock_and_checkpoint_are_those_of_the_installed_mkfs(
     size: int, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
