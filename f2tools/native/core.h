@@ -9,10 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CORE 7
+#define CORE 8
 
 /* One per file: its functions, for module.c. */
 extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
+extern PyMethodDef words_methods[], dentries_methods[];
 
 /* What a file must have made before its first function is called. */
 void checksum_begin(void);

@@ -1,7 +1,10 @@
 /* The module itself: the functions of all files under one name, and the number that says which core it is. */
 #include "core.h"
 
-static PyMethodDef *const FILES[] = {checksum_methods, counts_methods, merge_methods, pairing_methods, records_methods, sequential_methods, hostfiles_methods};
+static PyMethodDef *const FILES[] = {
+    checksum_methods, counts_methods, merge_methods, pairing_methods, records_methods, sequential_methods, hostfiles_methods,
+    words_methods, dentries_methods,
+};
 
 static int fill(PyObject *module)
 {

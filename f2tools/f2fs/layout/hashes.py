@@ -116,6 +116,13 @@ def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
 
 def dentry_hashes_padded(names: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:
     """`dentry_hash` of names as rows of bytes, zeros after their end, all of as many 16-byte pieces; not of "."."""
+    if core is not None:
+        import numpy as np
+
+        found = np.empty(len(names), np.uint32)
+        starts = np.arange(len(names)) * names.shape[1]
+        core.name_hashes(np.ascontiguousarray(names), starts, np.ascontiguousarray(lengths, np.int64), found)
+        return found
     return _hash_padded(names.view(">u4").reshape(len(names), -1), lengths)
 
 

@@ -11,9 +11,10 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume.geometry import Geometry
-from f2tools.fsck.facts.arrays import any_within, ranges
+from f2tools.fsck.facts.arrays import any_within, used_words
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.inodes import maps_blocks
+from f2tools.native import core
 
 
 def inode_addresses(
@@ -27,16 +28,16 @@ def inode_addresses(
     words = blocks.view("<u4").reshape(-1)
     first = which * (geo.block_size // 4) + INODE_ADDR_OFFSET // 4 + owner["start"][which]
     count = owner["count"][which].astype(np.int64)
+    if core is not None:
+        at, ofs, addr = used_words(words, first, count)
+        return which[at], ofs, addr
     # nearly all files end where their size says: what lies beyond is looked at as a whole
     said = np.minimum(owner["size"][which], (count * geo.block_size).astype(np.uint64)).astype(np.int64)
     most = -(-said // geo.block_size)
     beyond = any_within(words, first + most, first + count)
     most[beyond] = count[beyond]
-    place = ranges(first, first + most)
-    addr = words[place]
-    used = np.flatnonzero(addr)
-    at = np.repeat(np.arange(which.size), most)[used]
-    return which[at], place[used] - first[at], addr[used].astype(np.int64)
+    at, ofs, addr = used_words(words, first, most)
+    return which[at], ofs, addr
 
 
 def direct_addresses(

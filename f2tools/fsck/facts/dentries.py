@@ -19,6 +19,7 @@ from f2tools.f2fs.layout.dentry import (
 )
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.fsck.facts.arrays import bytes_before, distinct, has_zero_byte
+from f2tools.native import core
 
 ENTRY = np.dtype(
     [
@@ -68,6 +69,8 @@ class Dentries:
         slots, map_size, table_at, names_at, _ = dentry_shape(size)
         if slots < 1:
             return
+        if core is not None and self._add_sound(areas, dirs, blkaddrs, blocks, area_at, folded):
+            return
         used = np.unpackbits(areas[:, :map_size], axis=1, bitorder="little")[:, :slots].astype(np.bool_)
         busy = used.any(axis=1)
         if not busy.all():
@@ -95,6 +98,38 @@ class Dentries:
         self._count += row.size
         if self._pending > PENDING_BYTES:
             self._hash_pending()
+
+    def _add_sound(
+        self,
+        areas: NDArray[np.uint8],
+        dirs: NDArray[np.integer],
+        blkaddrs: NDArray[np.integer],
+        blocks: Any,
+        area_at: NDArray[Any] | int,
+        folded: NDArray[np.bool_],
+    ) -> bool:
+        """Take them in the compiled core, hashed; False, and none is taken, where anything is wrong with one."""
+        assert core is not None
+        size = areas.shape[1]
+        slots, _, table_at, names_at, _ = dentry_shape(size)
+        areas = np.ascontiguousarray(areas)
+        room = len(areas) * slots // 2
+        while True:
+            found = np.empty(room, ENTRY)
+            count = core.entries(areas, size, slots, table_at, names_at, found.view(np.uint8))
+            if count <= room:
+                break
+            room = count
+        if count < 0:
+            return False
+        found = found[:count].copy()
+        row = found["dir"].copy()
+        found["dir"], found["blkaddr"], found["folded"] = dirs[row], blkaddrs[row], folded[row]
+        found["block"] = blocks[row] if isinstance(blocks, np.ndarray) else blocks
+        found["name_at"] += (area_at[row] if isinstance(area_at, np.ndarray) else np.uint16(area_at)).astype(np.uint16)
+        self._parts.append(found)
+        self._count += count
+        return True
 
     def _starts(
         self,

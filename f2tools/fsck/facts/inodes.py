@@ -40,11 +40,13 @@ from f2tools.fsck.facts.arrays import bytes_before
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
 from f2tools.lazy import dataclass
+from f2tools.native import core
 
 EXTRA_SIZES = (4, 8, 12, 24, 36)  # where the extra attributes of released kernels and tools end
 HEAD_BYTES = INODE_ADDR_OFFSET + InodeExtra.size + 4
 SPECIAL = (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK)
 _KNOWN, _SPECIAL = (np.isin(np.arange(16) << 12, kinds) for kinds in (S_IFMTS, SPECIAL))  # by i_mode >> 12
+_NAME_AT = InodeLayout.offset_of("i_name")
 NAMES_HELD = 4 << 20  # bytes of names that wait to be hashed together
 
 _FIELDS = [item.name for item in InodeLayout.fields if item.offset < INODE_ADDR_OFFSET and item.name != "i_ext"]
@@ -295,6 +297,12 @@ class NameHashes:
     def add(self, batch: InodeBatch, table: Columns) -> None:
         """Add the names of a batch; `table` gets hashes once there are many."""
         lengths = np.minimum(batch.head["i_namelen"], F2FS_NAME_LEN).astype(np.int64)
+        if core is not None:
+            named = np.flatnonzero(lengths)
+            found = np.empty(named.size, np.uint32)
+            core.name_hashes(batch.blocks, named * batch.geo.block_size + _NAME_AT, lengths[named], found)
+            table["name_hash"][batch.rows[named]] = found
+            return
         pieces = (lengths + 15) // 16
         for count in np.flatnonzero(np.bincount(pieces)).tolist():
             if not count:
