@@ -8,6 +8,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from f2tools.device import Device
 from f2tools.f2fs.layout.constants import (
     CURSEG_HOT_NODE,
@@ -115,6 +118,10 @@ class Parts(StopsAtErrors, Volume):
     def new_generation(self) -> int:
         """The generation of a new inode, which tells it from an older one of the same number."""
         return self._random.getrandbits(32)
+
+    def new_generations(self, count: int) -> NDArray[np.uint32]:
+        """As `new_generation`, of so many inodes one after the other."""
+        return np.frombuffer(self._random.getrandbits(32 * count).to_bytes(4 * count, "little"), "<u4")
 
     def stamp(self, inode: LiveInode, modified: bool = False) -> None:
         """The inode changes now, and with `modified` its content."""

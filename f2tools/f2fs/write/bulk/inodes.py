@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,14 @@ from f2tools.f2fs.layout.constants import (
     F2FS_INLINE_XATTR,
     XATTR_NODE_OFFSET,
 )
-from f2tools.f2fs.layout.file_type import device_words
+from f2tools.f2fs.layout.file_type import S_IFMT, device_words
 from f2tools.f2fs.layout.footers import footers_in, inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.dentries import build_directory, build_inline, inline_fits, name_hashes
 from f2tools.f2fs.write.bulk.nodes import set_footer
-from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
+from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_NAMES, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
 from f2tools.f2fs.write.bulk.stream import DataStream
 from f2tools.f2fs.write.bulk.target import Progress, Target
 from f2tools.f2fs.write.bulk.together import Together, known_together
@@ -47,6 +48,7 @@ from f2tools.f2fs.write.volume import WritableVolume
 _INLINE = InodeLayout.offset_of("i_inline")
 _SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
 _HASHED = 4096  # names at a time: more don't stay in a processor's cache
+RUNS_APART = 32  # of inodes for one log that are written one by one; more are brought together before
 _NO_HASHES = np.zeros(0, np.uint32)
 
 
@@ -91,17 +93,15 @@ class _Loader:
 
     def _hashes(self, directories: list[NewFile]) -> list[NDArray[np.uint32]]:
         """The hashes of the names in each directory, computed for many at once."""
-        names = [child.name for directory in directories for child in directory.children]
+        names = [name for directory in directories for name in directory.children.names]
         if not names:
             return [_NO_HASHES] * len(directories)
         hashes = np.concatenate([name_hashes(names[at : at + _HASHED]) for at in range(0, len(names), _HASHED)])
-        return np.split(hashes, np.cumsum([len(directory.children) for directory in directories])[:-1])
+        return np.split(hashes, np.cumsum([len(directory.children.names) for directory in directories])[:-1])
 
     def _directory(self, file: NewFile, hashes: NDArray[np.uint32]) -> tuple[bytes | None, Any]:
         """(inline area or None, Built or None) of a directory."""
-        names = [child.name for child in file.children]
-        inos = [child.ino for child in file.children]
-        kinds = [child.kind for child in file.children]
+        names, inos, kinds = file.children.names, file.children.inos, file.children.kinds
         if inline_fits(names, self.target.inline_room):
             return build_inline(self.target.inline_room, names, inos, kinds, hashes, file.ino, file.parent), None
         built = build_directory(
@@ -111,11 +111,11 @@ class _Loader:
 
     def _fill_root(self, root: NewFile) -> Any:
         """The root was made by the format, with its entries in a block."""
-        names = [child.name for child in root.children]
+        names = root.children.names
         return build_directory(
             names,
-            [child.ino for child in root.children],
-            [child.kind for child in root.children],
+            root.children.inos,
+            root.children.kinds,
             name_hashes(names),
             self_ino=root.ino,
             parent_ino=root.ino,
@@ -166,31 +166,28 @@ class _Loader:
     def _fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
         """What an inode says besides its content, field by field for all of them."""
         rows = inodes_in(blocks)
-        for name in ("i_uid", "i_gid"):
-            rows[name] = [getattr(file.entry, name[2:]) for file in files]
-        rows["i_mode"] = [file.mode for file in files]
-        rows["i_links"] = [file.links for file in files]
-        rows["i_pino"] = [file.parent for file in files]
+        entries = [file.entry for file in files]
+        names = [file.name for file in files]
+        rows["i_uid"], rows["i_gid"] = _numbers(entries, "uid"), _numbers(entries, "gid")
+        modes = rows["i_mode"] = _numbers(files, "mode")
+        rows["i_links"], rows["i_pino"] = _numbers(files, "links"), _numbers(files, "parent")
         rows["i_blocks"] = 1
-        rows["i_generation"] = [self.vol.new_generation() for _ in files]
-        rows["i_namelen"] = [len(file.name) for file in files]
-        rows["i_name"] = np.array([file.name for file in files], "S255").view(np.uint8).reshape(len(files), 255)
+        rows["i_generation"] = self.vol.new_generations(len(files))
+        rows["i_namelen"] = np.fromiter(map(len, names), np.int64, len(files))
+        rows["i_name"] = np.array(names, "S255").view(np.uint8).reshape(len(files), 255)
         rows["i_inline"] = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if self.target.extra else 0)
-        rows["i_advise"] = [file.advise for file in files]
-        rows["i_size"] = [file.entry.size if stat.S_ISREG(file.mode) else 0 for file in files]
-        is_dir = np.array([stat.S_ISDIR(file.mode) for file in files])
+        rows["i_advise"] = _numbers(files, "advise")
+        kinds = modes & S_IFMT
+        is_dir = kinds == stat.S_IFDIR
+        rows["i_size"] = np.where(kinds == stat.S_IFREG, _numbers(entries, "size"), 0)
         rows["i_flags"] = np.where(is_dir, F2FS_INDEX_FL, 0)
-        for name, values in (
-            ("atime", [f.entry.mtime_ns if f.entry.atime_ns is None else f.entry.atime_ns for f in files]),
-            ("ctime", [f.entry.mtime_ns if f.entry.ctime_ns is None else f.entry.ctime_ns for f in files]),
-            ("mtime", [f.entry.mtime_ns for f in files]),
-        ):
-            seconds, nsec = np.divmod(np.array(values, np.int64), 1_000_000_000)
+        for name in ("atime", "ctime", "mtime"):
+            seconds, nsec = np.divmod(_times(entries, f"{name}_ns"), 1_000_000_000)
             rows[f"i_{name}"], rows[f"i_{name}_nsec"] = seconds.view(np.uint64), nsec
         if self.target.extra:
             self._extra_fields(files, blocks)
         footers = footers_in(blocks)
-        footers["nid"] = footers["ino"] = [file.ino for file in files]
+        footers["nid"] = footers["ino"] = _numbers(files, "ino")
         footers["flag"] = np.where(is_dir, 0, 1 << COLD_BIT_SHIFT)
         end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
         for row, file in enumerate(files):
@@ -203,8 +200,7 @@ class _Loader:
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
             extra["i_inline_xattr_size"] = DEFAULT_INLINE_XATTR_ADDRS
         if self.geo.feature & F2FS_FEATURE_INODE_CRTIME:
-            born = [f.entry.mtime_ns if f.entry.crtime_ns is None else f.entry.crtime_ns for f in files]
-            seconds, nsec = np.divmod(np.array(born, np.int64), 1_000_000_000)
+            seconds, nsec = np.divmod(_times([file.entry for file in files], "crtime_ns"), 1_000_000_000)
             extra["i_crtime"], extra["i_crtime_nsec"] = seconds.view(np.uint64), nsec
 
     def _xattrs(self, files: list[NewFile]) -> None:
@@ -290,7 +286,7 @@ class _Loader:
         self, file: NewFile, hashes: NDArray[np.uint32], block: NDArray[np.uint8], stream: DataStream
     ) -> None:
         inline, built = self._directory(file, hashes)
-        file.children = []
+        file.children = NO_NAMES
         rows = inode_in(block)
         if inline is not None:
             block[_INLINE] |= F2FS_INLINE_DENTRY
@@ -340,14 +336,30 @@ class _Loader:
                 if (are_dirs == directory).any():
                     kind = policy.node_log(direct=True, directory=directory)
                     nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
-        inos = np.array([file.ino for file in files], np.int64)
+        inos = _numbers(files, "ino")
         are_dirs = np.array([stat.S_ISDIR(file.mode) for file in files])
         for directory in (True, False):
+            kind = policy.node_log(direct=True, directory=directory)
             chosen = are_dirs == directory
-            if chosen.all():
-                nodes.write_blocks(policy.node_log(direct=True, directory=directory), inos, blocks)
-            elif chosen.any():
-                nodes.write_blocks(policy.node_log(direct=True, directory=directory), inos[chosen], blocks[chosen])
+            edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+            if edges.size > 2 * RUNS_APART:
+                nodes.write_blocks(kind, inos[chosen], blocks[chosen])
+                continue
+            for first, end in edges.reshape(-1, 2).tolist():  # a run lies in memory as it will on the disk
+                nodes.write_blocks(kind, inos[first:end], blocks[first:end])
+
+
+def _numbers(items: Sequence[object], name: str) -> NDArray[np.int64]:
+    """One attribute of many things."""
+    return np.fromiter(map(attrgetter(name), items), np.int64, len(items))
+
+
+def _times(entries: Sequence[SourceEntry], name: str) -> NDArray[np.int64]:
+    """One of the times of many entries, the mtime where it isn't given."""
+    times = list(map(attrgetter(name), entries))
+    if times.count(None) == len(times):
+        return _numbers(entries, "mtime_ns")
+    return np.array([e.mtime_ns if ns is None else ns for e, ns in zip(entries, times, strict=True)], np.int64)
 
 
 def inode_times(entry: SourceEntry) -> dict[str, int]:

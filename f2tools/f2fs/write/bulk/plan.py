@@ -36,6 +36,23 @@ _NONE = np.zeros(0, np.int64)
 NO_ROOT = SourceEntry(b"", stat.S_IFDIR)  # where the source says nothing of the root
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names in a directory, the inodes that they stand for, and these inodes' F2FS_FT_*."""
+
+    names: list[bytes] = field(default_factory=list)
+    inos: list[int] = field(default_factory=list)
+    kinds: list[int] = field(default_factory=list)
+
+    def add(self, name: bytes, ino: int, kind: int) -> None:
+        self.names.append(name)
+        self.inos.append(ino)
+        self.kinds.append(kind)
+
+
+NO_NAMES = Names()  # of what is no directory
+
+
 @dataclass(slots=True)
 class NewFile:
     """An inode to be made."""
@@ -45,7 +62,7 @@ class NewFile:
     parent: int
     name: bytes
     links: int = 1
-    children: list[Name] = field(default_factory=list)  # of a directory
+    children: Names = NO_NAMES  # of a directory
     inline: bytes | None = None  # the inline part of its xattrs
     xattr_node: bytes | None = None
     row: int = 0  # in the batch of inodes
@@ -54,24 +71,15 @@ class NewFile:
     reported: int = 0  # bytes that `progress` was told of
 
 
-@dataclass(slots=True)
-class Name:
-    """A name in a directory."""
-
-    name: bytes
-    ino: int
-    kind: int
-
-
 def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewFile], NewFile]:
     """(files, root): every file gets its number, every directory its names. F2fsError for an impossible tree."""
     root_inode = vol.live(F2FS_ROOT_INO)
-    root = NewFile(NO_ROOT, F2FS_ROOT_INO, F2FS_ROOT_INO, b"", 2)
+    root = NewFile(NO_ROOT, F2FS_ROOT_INO, F2FS_ROOT_INO, b"", 2, Names())
     for dentry in vol.dirs.entries(root_inode):
         if dentry.name not in (b".", b".."):
-            root.children.append(Name(dentry.name, dentry.ino, dentry.file_type))
+            root.children.add(dentry.name, dentry.ino, dentry.file_type)
             root.links += int(dentry.file_type == 2)
-    own = {child.name for child in root.children}
+    own = set(root.children.names)
     by_path: dict[bytes, NewFile] = {b"": root}
     files: list[NewFile] = []
     numbers = iter(_Numbers(vol))
@@ -94,13 +102,15 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
             file.links += 1
         else:
             is_dir = stat.S_ISDIR(entry.mode)
-            file = NewFile(entry, next(numbers), directory.ino, name, 2 if is_dir else 1)
-            directory.links += int(is_dir)
+            file = NewFile(entry, next(numbers), directory.ino, name)
+            if is_dir:
+                file.links, file.children = 2, Names()
+                directory.links += 1
             files.append(file)
         if path in by_path:
             raise F2fsError(f"{os.fsdecode(path)}: the name is there twice")
         by_path[path] = file
-        directory.children.append(Name(name, file.ino, file_type(file.entry.mode)))
+        directory.children.add(name, file.ino, file_type(file.entry.mode))
     return files, root
 
 
