@@ -14,12 +14,14 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull
+from f2tools.copyout.together import make_together
 from f2tools.copyout.walk import (
     MORE_NAMES,
     SECOND_ENTRY,
@@ -298,6 +300,7 @@ class _Run:
 
     def _entries(self, directory: _Directory, entries: list[tuple[bytes, Inode]]) -> None:
         small: list[tuple[bytes, Inode, Any]] = []
+        inline: list[tuple[bytes, Inode, bytes]] = []
         blocks = 0
         for name, inode in entries:
             if self.maker.force:
@@ -316,10 +319,12 @@ class _Run:
             try:
                 if self.volume.locked(inode):
                     self.maker.lose(directory, name, f"the content is {self.volume.secrets.why_locked(inode)}")
-                elif inode.has_inline_data:
-                    self.maker.create(directory, name, inode, inode.inline_data())
-                elif not inode.i_size:
-                    self.maker.create(directory, name, inode, b"")
+                elif inode.has_inline_data or not inode.i_size:
+                    data = inode.inline_data() if inode.has_inline_data else b""
+                    if inode.i_links < 2:
+                        inline.append((name, inode, data))
+                    else:
+                        self.maker.create(directory, name, inode, data)
                 elif inode.i_links < 2 and (addrs := self._few_blocks(inode)) is not None:
                     small.append((name, inode, addrs))
                     blocks += addrs.size
@@ -332,6 +337,8 @@ class _Run:
                 if isinstance(error, TargetFull):
                     raise
                 self.maker.lose(directory, name, str(error))
+        if inline:
+            self._inline(directory, inline)
         if small:
             self._group(directory, small)
 
@@ -344,6 +351,12 @@ class _Run:
         if count > SMALL_BLOCKS or inode.i_flags & F2FS_DEVICE_ALIAS_FL or inode.compressed or inode.encrypted:
             return None
         return inode.addrs[:count] if count <= inode.addrs_per_inode else None
+
+    def _inline(self, directory: _Directory, files: list[tuple[bytes, Inode, bytes]]) -> None:
+        """Make files whose contents lay in their inodes."""
+        ends = accumulate(len(data) for _, _, data in files)
+        placed = [(name, inode, end - len(data)) for (name, inode, data), end in zip(files, ends, strict=True)]
+        make_together(self.maker, directory, placed, memoryview(b"".join(data for _, _, data in files)))
 
     def _group(self, directory: _Directory, small: list[tuple[bytes, Inode, Any]]) -> None:
         """Read the blocks of many small files at once, as they lie in the image, and write the files in their order."""
@@ -371,5 +384,5 @@ class _Run:
         for number in rising:
             places[number] = at
             at += small[number][2].size * self.block_size
-        for (name, inode, _), at in zip(small, places, strict=True):
-            self.maker.create(directory, name, inode, data[at : at + inode.i_size])
+        placed = [(name, inode, at) for (name, inode, _), at in zip(small, places, strict=True)]
+        make_together(self.maker, directory, placed, data)

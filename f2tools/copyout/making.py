@@ -162,8 +162,11 @@ class Maker:
     def create(self, directory: Directory, name: bytes, inode: Inode, data: bytes | memoryview) -> None:
         """A file with this content."""
         fd = self._new_file(directory, name, inode)
-        if fd < 0:
-            return
+        if fd >= 0:
+            self.complete(directory, name, inode, data, fd)
+
+    def complete(self, directory: Directory, name: bytes, inode: Inode, data: bytes | memoryview, fd: int) -> None:
+        """Write the content of a new file that is open, from its start on, and finish and close it."""
         try:
             size = len(data)
             done = os.write(fd, data) if size else 0
@@ -399,7 +402,7 @@ class Maker:
 
         `at`: a descriptor, or for what can't be opened the name of one below /proc/self/fd, which leads nowhere else.
         """
-        if self._as_made(inode):
+        if self.as_made(inode):
             self._set_times(at, inode)
             return
         xattrs = self._xattrs(inode, path) if may_have_xattrs(inode) else {}
@@ -413,7 +416,7 @@ class Maker:
                 os.chmod(at, mode)
         self._set_times(at, inode)
 
-    def _as_made(self, inode: Inode) -> bool:
+    def as_made(self, inode: Inode) -> bool:
         """Whether a new file has owner and mode already and gets no attributes, as nearly all files."""
         return (
             inode.i_uid == self.euid

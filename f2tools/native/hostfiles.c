@@ -1,4 +1,4 @@
-/* Files of the host, many at a time: what small ones of a source are, and what is in them.
+/* Files of the host, many at a time: what small ones of a source are, what is in them, and making such in a target.
  *
  * Whatever is not as expected is left to the caller, which does that file again by itself: errors and what is said of
  * them have one home, in Python.
@@ -37,6 +37,11 @@ static Py_ssize_t strings_in(const Py_buffer *buffer)
         count++;
     }
     return count;
+}
+
+static int holds(const Py_buffer *buffer, int byte)
+{
+    return buffer->len && memchr(buffer->buf, byte, buffer->len);
 }
 
 /* -- what they are ------------------------------------------------------------------------------------------------ */
@@ -91,7 +96,7 @@ static PyObject *plain_files(PyObject *module, PyObject *args)
         return NULL;
     Py_ssize_t count = strings_in(&names);
     int right = count >= 0 && found.len == count * (Py_ssize_t)sizeof(struct plain_file) &&
-                !((uintptr_t)found.buf % _Alignof(struct plain_file)) && !memchr(prefix.buf, 0, prefix.len);
+                !((uintptr_t)found.buf % _Alignof(struct plain_file)) && !holds(&prefix, 0);
     if (right) {
         Py_BEGIN_ALLOW_THREADS
         memset(found.buf, 0, found.len);
@@ -198,7 +203,101 @@ static PyObject *read_files(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* -- making them -------------------------------------------------------------------------------------------------- */
+
+/* As NEW_FILE in copyout/together.py. */
+struct new_file {
+    int64_t mode, atime_ns, mtime_ns;
+    int64_t at, size; /* of the content in the buffer */
+};
+
+#define MADE (-1)
+#define LEFT (-2)
+
+#ifdef __linux__
+static struct timespec time_of(int64_t ns)
+{
+    int64_t rest = ns % NS;
+    rest += rest < 0 ? NS : 0;
+    return (struct timespec){(ns - rest) / NS, rest};
+}
+
+static int fill_file(int fd, const struct new_file *file, const char *content)
+{
+    const struct timespec times[2] = {time_of(file->atime_ns), time_of(file->mtime_ns)};
+    for (int64_t done = 0; done < file->size;) {
+        ssize_t count = write(fd, content + file->at + done, file->size - done);
+        if (count <= 0)
+            return 0;
+        done += count;
+    }
+    return !futimens(fd, times);
+}
+
+/* Ends at the first file that was made and could not be filled: there is no room, or what comes is not foreseeable. */
+static void make_all(int directory, const char *name, const struct new_file *files, const char *content, int32_t *made,
+                     Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++, name += strlen(name) + 1) {
+        int fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)files[i].mode);
+        if (fd < 0)
+            continue;
+        if (!fill_file(fd, files + i, content)) {
+            made[i] = fd;
+            return;
+        }
+        close(fd);
+        made[i] = MADE;
+    }
+}
+#endif
+
+static int all_there(const struct new_file *files, Py_ssize_t count, int64_t end)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (files[i].mode & ~(int64_t)0777 || files[i].size < 0 || files[i].at < 0 || files[i].size > end ||
+            files[i].at > end - files[i].size)
+            return 0;
+    return 1;
+}
+
+/* make_files(directory, names, files, content, made): make each file, whose name has a NUL behind it, in a directory
+ * that is open, where nothing has this name, with its content, mode and times.  `made`, a word for each: MADE; LEFT,
+ * where there is none and the caller is to see to it; or the descriptor of a file that is there and not complete, the
+ * last one that was tried. */
+static PyObject *make_files(PyObject *module, PyObject *args)
+{
+    Py_buffer names, files, content, made;
+    int directory;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iy*y*y*w*", &directory, &names, &files, &content, &made))
+        return NULL;
+    Py_ssize_t count = strings_in(&names);
+    int right = count >= 0 && files.len == count * (Py_ssize_t)sizeof(struct new_file) && made.len == count * 4 &&
+                !((uintptr_t)files.buf % _Alignof(struct new_file)) && !((uintptr_t)made.buf % 4) &&
+                !holds(&names, '/') && all_there(files.buf, count, content.len);
+    if (right) {
+        int32_t *words = made.buf;
+        for (Py_ssize_t i = 0; i < count; i++)
+            words[i] = LEFT;
+        Py_BEGIN_ALLOW_THREADS
+#ifdef __linux__
+        make_all(directory, names.buf, files.buf, content.buf, words, count);
+#endif
+        Py_END_ALLOW_THREADS
+    } else
+        PyErr_SetString(PyExc_ValueError, "the names, the files and their contents do not agree");
+    PyBuffer_Release(&names);
+    PyBuffer_Release(&files);
+    PyBuffer_Release(&content);
+    PyBuffer_Release(&made);
+    if (!right)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 PyMethodDef hostfiles_methods[] = {
+    {"make_files", make_files, METH_VARARGS, NULL},
     {"plain_files", plain_files, METH_VARARGS, NULL},
     {"read_files", read_files, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

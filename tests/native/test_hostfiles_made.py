@@ -1,0 +1,241 @@
+"""Files that an image gives back, with the compiled core and without it: the same trees, reports and complaints."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import f2tools
+from f2tools import native
+from f2tools.copyout import together
+from f2tools.copyout.extract import extract
+from f2tools.copyout.keep import ALL
+from f2tools.copyout.making import TargetFull
+from f2tools.copyout.together import LEFT, MADE, NEW_FILE
+from tests.mkfs.source_tools import populate
+from tests.mkfs.tools import f2mkfs
+from tests.native.test_core import in_python
+
+core = native.core
+assert core is not None
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything that a directory can hold, many small files, odd modes, owners and times."""
+    work = tmp_path_factory.mktemp("made")
+    top = populate(work / "tree")
+    for number in range(700):
+        (top / "dir" / f"{number}").write_bytes(bytes([number & 255]) * (number * 20))
+    for number, mode in enumerate((0, 0o777, 0o4755, 0o2711, 0o1644, 0o400)):
+        (top / f"mode-{number}").write_bytes(b"m" * 5000 * number)
+        (top / f"mode-{number}").chmod(mode)
+    for number, ns in enumerate((0, -1, -SECOND - 7, 2**62, 123_456_789)):
+        (top / f"time-{number}").write_bytes(b"t" * 3000 * number)
+        os.utime(top / f"time-{number}", ns=(ns, ns))
+    if os.geteuid() == 0:
+        os.chown(top / "mode-1", 1234, 4321)
+        os.chown(top / "dir" / "77", 1234, 4321)
+    f2mkfs("-q", work / "image", "--size", "96M", "--from", top)
+    return work / "image"
+
+
+def said_of(top: Path, unfinished: set[str]) -> dict[str, Any]:
+    """All that a tree on the host shows of itself; the times of regular files that were finished."""
+    found: dict[str, Any] = {}
+    for here, directories, files in os.walk(top):
+        for name in directories + files:
+            path = Path(here, name)
+            status = path.lstat()
+            content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+            content = os.fsencode(os.readlink(path)) if path.is_symlink() else content
+            times: tuple[int, ...] = ()
+            if stat.S_ISREG(status.st_mode) and str(path.relative_to(top)) not in unfinished:
+                times = (status.st_mtime_ns,)
+                if status.st_nlink == 1:  # what was read by its other name has another atime now
+                    times = (*times, status.st_atime_ns)
+            xattrs = sorted(os.listxattr(path, follow_symlinks=False))
+            found[str(path.relative_to(top))] = (
+                status.st_mode, status.st_uid, status.st_gid, status.st_nlink, times, content, xattrs,
+            )  # fmt: skip
+    return found
+
+
+def both(image: Path, tmp_path: Path, prepare: Callable[[Path], None], **asked: Any) -> tuple[Any, Any]:
+    """The report with the core and the one without it, where the trees are the same."""
+    found: list[Any] = []
+    for way in ("core", "python"):
+        target = tmp_path / way / "out"
+        target.parent.mkdir()
+        prepare(target)
+        with f2tools.open(image) as volume, in_python(*[together] if way == "python" else []):
+            report = extract(volume, target, **asked).as_dict()
+        assert report.pop("target") == str(target)
+        tree = said_of(target, {item["path"].lstrip("/") for item in report["lost"]})
+        found.append((tree, report))
+    (one, _), (other, _) = found
+    assert [path for path in one | other if one.get(path) != other.get(path)] == []
+    return found[0][1], found[1][1]
+
+
+def taken(target: Path) -> None:
+    """Some names are there already, as files, links and directories."""
+    (target / "dir").mkdir(parents=True)
+    (target / "dir" / "5").write_text("mine")
+    (target / "dir" / "6").symlink_to("/etc/passwd")
+    (target / "dir" / "7").mkdir()
+    os.mkfifo(target / "dir" / "8")
+
+
+@pytest.mark.parametrize("asked", [{}, {"keep": ALL}, {"force": True}, {"exclude": ["1*"]}])
+@pytest.mark.parametrize("prepare", [lambda target: None, taken], ids=["new", "taken"])
+def test_the_same_tree_and_the_same_report(
+    prepare: Callable[[Path], None], asked: dict[str, Any], image: Path, tmp_path: Path
+) -> None:
+    one, other = both(image, tmp_path, prepare, **asked)
+    assert one == other
+    assert one["files"] > (600 if "exclude" not in asked else 400)
+    assert bool(one["lost"]) == (prepare is taken)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_umask_counts_alike(umask: int, image: Path, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        one, other = both(image, tmp_path, lambda target: None)
+    finally:
+        os.umask(before)
+    assert one == other
+
+
+def test_a_default_acl_and_a_set_group_id_of_the_target_count_alike(image: Path, tmp_path: Path) -> None:
+    def prepare(target: Path) -> None:
+        target.mkdir()
+        target.chmod(0o2755)
+        subprocess.run(["setfacl", "-d", "-m", "u:1234:rwx", target], check=False)
+
+    one, other = both(image, tmp_path, prepare)
+    assert one == other
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Writing beyond a size fails with EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_takes_no_more_is_reported_and_the_others_are_made(image: Path, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with files_of_at_most(6000):
+        one, other = both(image, tmp_path, lambda target: None, exclude=["holes", "only-hole"])
+    assert one == other
+    lost = {item["path"]: item["reason"] for item in one["lost"]}
+    assert len(lost) > 200
+    assert set(lost.values()) == {"can't be made: File too large"}
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_full_target_ends_the_run_with_the_same_words(image: Path, tmp_path: Path) -> None:
+    if os.system(f"mount -t tmpfs -o size=3M none '{tmp_path}' 2>/dev/null"):
+        pytest.skip("mounting is not allowed here; not tried: a target without room")
+    said: list[str] = []
+    try:
+        for way in ("core", "python"):
+            without = [together] if way == "python" else []
+            with f2tools.open(image) as volume, in_python(*without), pytest.raises(TargetFull) as error:
+                extract(volume, tmp_path / "out")
+            said.append(str(error.value))
+            subprocess.run(["rm", "-r", tmp_path / "out"], check=True)
+    finally:
+        os.system(f"umount '{tmp_path}'")
+    assert said[0] == said[1]
+    assert "No space left on device" in said[0]
+
+
+# -- the function itself --------------------------------------------------------------------------------------------
+
+
+def made(directory: Path, files: dict[bytes, tuple[int, int, int, int, int]], content: bytes) -> list[int]:
+    words = bytearray(4 * len(files))
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        core.make_files(
+            fd, b"".join(name + b"\0" for name in files), b"".join(NEW_FILE.pack(*one) for one in files.values()),
+            content, words,
+        )  # fmt: skip
+    finally:
+        os.close(fd)
+    return list(memoryview(words).cast("i"))
+
+
+def test_nothing_that_is_there_is_opened_or_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "link").symlink_to("victim")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    names = b"victim", b"link", b"dangling", b"pipe", b".", b"..", b"", b"x" * 256
+    files = dict.fromkeys(names, (0o644, 5, 6, 0, 3)) | {b"odd \xff\n": (0o640, -1, 7, 1, 2)}
+    assert made(tmp_path, files, b"abc") == [LEFT] * len(names) + [MADE]
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+    odd = os.fsencode(tmp_path) + b"/odd \xff\n"
+    status = os.stat(odd)
+    assert (status.st_mode & 0o777, status.st_atime_ns, status.st_mtime_ns) == (0o640 & ~_umask(), -1, 7)
+    assert Path(os.fsdecode(odd)).read_bytes() == b"bc"
+
+
+def _umask() -> int:
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        (0o1000, 0, 0, 0, 1),
+        (0o4755, 0, 0, 0, 1),
+        (-1, 0, 0, 0, 1),
+        (0o644, 0, 0, -1, 1),
+        (0o644, 0, 0, 0, -1),
+        (0o644, 0, 0, 8, 3),
+        (0o644, 0, 0, 11, 0),
+        (0o644, 0, 0, 2**63 - 1, 2**63 - 1),
+        (0o644, 0, 0, 0, 2**63 - 1),
+    ],
+)
+def test_contents_outside_of_the_buffer_and_rights_beyond_permissions_are_an_error(
+    file: tuple[int, int, int, int, int], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="do not agree"):
+        made(tmp_path, {b"first": (0o644, 0, 0, 0, 1), b"second": file}, b"0123456789")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "files", "words"), [(b"a", 1, 1), (b"a\0", 2, 1), (b"a\0", 1, 2), (b"a\0b\0", 1, 1), (b"../a\0", 1, 1)]
+)
+def test_names_and_files_that_do_not_agree_are_an_error(names: bytes, files: int, words: int, tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with pytest.raises(ValueError, match="do not agree"):
+            core.make_files(fd, names, NEW_FILE.pack(0o644, 0, 0, 0, 0) * files, b"", bytearray(4 * words))
+    finally:
+        os.close(fd)
+    assert os.listdir(tmp_path) == []
+    assert not (tmp_path.parent / "a").exists()
