@@ -38,10 +38,10 @@ test: guest suites
 
 # The judges of the write engine with all they have; `make test` runs the same ones with less.
 nightly: guest suites
-	F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 F2_CRASHES=60 F2_CLEAN_CUTS=100000 \
+	F2TOOLS_HOSTILE_ROUNDS=10 F2_STATEFUL_OPERATIONS=120000 F2_POWER_SAMPLES=2000 F2_OVERWRITES=10 F2_CRASHES=60 F2_CLEAN_CUTS=100000 \
 		F2_RESIZE_SEQUENCES=60 F2_RESIZE_STEPS=8 F2_RESIZE_CUTS=300 F2_RESIZE_KERNEL=24 F2_DEFRAG_SEEDS=200 F2_FORENSIC_DAMAGES=300 F2_FORENSIC_LIVES=200 F2_FORENSIC_SECONDS=120 F2_TUNE_SWITCHES=all F2_FSCK_FUZZ=400 F2_FSCK_EVERY=1 F2_START_GONE=1 F2_TRACE_SEEDS=20 F2_FTL_BLOCKS=8192 F2_REAL_DEVICES=all F2_SUITE_FACTOR=25 F2_FLEET_IMAGES=all \
 		$(PYTEST) tests/stateful tests/power tests/f2fs/write tests/recover tests/clean tests/defrag tests/resize tests/tune tests/forensics \
-		tests/fsck tests/trace tests/ftl tests/kernel tests/mount tests/fleet tests/experiment
+		tests/fsck tests/trace tests/ftl tests/kernel tests/mount tests/fleet tests/experiment tests/hostile tests/edit
 	rm -rf .cache/experiments
 	.venv/bin/f2tools experiment all --scale 1/64 -o .cache/experiments/engine
 	.venv/bin/f2tools experiment all --scale 1/64 --on guest -o .cache/experiments/guest

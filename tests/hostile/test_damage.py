@@ -14,8 +14,8 @@ from tests.hostile.exercise import COMMANDS, exercise, in_child
 from tests.hostile.targets import structures
 from tests.images import reference
 
-ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))  # 1: some 2,500 damaged images
-FLIPS_PER_KIND = 12
+ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))  # 1: some 900 damaged images
+FLIPS_PER_KIND = 4
 SMALL = (
     "compress-lz4", "compress-lzo-rle", "compress-zstd", "crash-namespace", "crash-orphan", "crash-xattr",
     "features", "fragmented", "full", "sections", "zoned", "active-logs-2", "blocks16k-compress", "packed-ssa",
