@@ -27,7 +27,7 @@ from f2tools.f2fs.volume.flags import ADDED_FLAGS, GETTABLE_FLAGS, ioctl_flags
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.volume import File, Volume
-from f2tools.f2fs.volume.xattr import visible_xattrs
+from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
 from f2tools.f2fs.write.attr import SETTABLE_FLAGS
 from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import WritableVolume
@@ -38,6 +38,8 @@ from f2tools.volumes import HandedOn
 
 INODES_HELD = 16384  # of a volume that can't change
 KINDS = tuple(mode_of_type(file_type) or 0 for file_type in range(256))  # S_IF* by the byte of an entry
+TYPE = 0o170000  # what S_IFMT() leaves of a mode, which is asked for with most requests
+DEVICES = stat.S_IFCHR, stat.S_IFBLK
 MOST = (1 << 63) - 1  # st_size and st_blocks are signed, i_size and i_blocks are not
 SLOT_BITS = 16  # of a position in a directory: block + 2, then slot
 AnyVolume = TypeVar("AnyVolume", bound=Volume)
@@ -51,6 +53,7 @@ class Tree(ReadOnly, Generic[AnyVolume]):
 
     def __init__(self, volume: AnyVolume) -> None:
         self.volume = volume
+        self._block_size = volume.geo.block_size
         self._inodes: dict[int, Inode] = {}
 
     # -- inodes ---------------------------------------------------------------------------------------------------
@@ -73,10 +76,11 @@ class Tree(ReadOnly, Generic[AnyVolume]):
 
     def attributes(self, ino: int) -> Attributes:
         inode = self.inode(ino)
-        mode = inode.i_mode
-        size = inode.i_size
-        if stat.S_ISLNK(mode) and inode.encrypted:
+        mode, size = inode.i_mode, inode.i_size
+        kind = mode & TYPE
+        if kind == stat.S_IFLNK and inode.encrypted:
             size = len(self.readlink(ino))
+        blocks = inode.st_blocks
         return Attributes(
             ino,
             inode.i_generation,
@@ -84,10 +88,10 @@ class Tree(ReadOnly, Generic[AnyVolume]):
             inode.i_links,
             inode.i_uid,
             inode.i_gid,
-            0 if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else rdev_of(inode),
-            min(size, MOST),
-            self.volume.geo.block_size,
-            min(inode.st_blocks, MOST),
+            rdev_of(inode) if kind in DEVICES else 0,
+            size if size < MOST else MOST,
+            self._block_size,
+            blocks if blocks < MOST else MOST,
             inode.atime_ns,
             inode.mtime_ns,
             inode.ctime_ns,
@@ -162,14 +166,15 @@ class Tree(ReadOnly, Generic[AnyVolume]):
 
     def _xattrs(self, ino: int) -> dict[str, bytes]:
         inode = self.inode(ino)
-        if not inode.i_xattr_nid and not inode.inline_xattr_area[:4].any():
+        if not may_have_xattrs(inode):
             return {}
         return visible_xattrs(self.volume.nodes, inode)
 
     def getxattr(self, ino: int, name: bytes) -> bytes | None:
         if name == b"system.advise":
             return bytes([self.inode(ino).i_advise & 0xFF])
-        return self._xattrs(ino).get(os.fsdecode(name))
+        found = self._xattrs(ino)
+        return found.get(os.fsdecode(name)) if found else None
 
     def listxattr(self, ino: int) -> list[bytes]:
         return [os.fsencode(name) for name in self._xattrs(ino)]
@@ -333,7 +338,7 @@ AnyTree = Tree[Volume] | RecoveredTree
 
 def rdev_of(inode: Inode) -> int:
     """st_rdev."""
-    if stat.S_ISCHR(inode.i_mode) or stat.S_ISBLK(inode.i_mode):
+    if inode.i_mode & TYPE in DEVICES:
         return os.makedev(*inode.rdev)
     return 0
 

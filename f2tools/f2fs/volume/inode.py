@@ -43,6 +43,7 @@ _EXTRA, _EXTRA_NAMES = InodeExtra.unpacker()
 _FOOTER, _FOOTER_NAMES = NodeFooter.unpacker()
 _TYPE = 0o170000  # what S_IFMT() leaves of a mode; these are asked for many times a file
 _EXTRA_ISIZE = struct.Struct("<H")
+_WORD = struct.Struct("<I")
 _NIDS = struct.Struct("<5I")
 _EXT, _ = InodeLayout.fields[_HEAD_NAMES.index("i_ext")].kind.unpacker()
 
@@ -159,8 +160,9 @@ class Inode:
     @property
     def st_blocks(self) -> int:
         """Sectors, as stat(2) counts them; see f2fs_getattr()."""
-        blocks = max(0, self.i_blocks - 1) * (self.geo.block_size // SECTOR)
-        if (self.is_file and self.has_inline_data) or self.has_inline_dentry:
+        blocks = (self.i_blocks - 1) * (self.geo.block_size // SECTOR) if self.i_blocks else 0
+        inline = self.i_inline
+        if inline & F2FS_INLINE_DENTRY or (inline & F2FS_INLINE_DATA and self.is_file):
             blocks += -(-self.i_size // SECTOR)  # what lies in the inode
         return blocks
 
@@ -252,6 +254,14 @@ class Inode:
             return self.block[:0]
         end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
         return self.block[end - 4 * self.inline_xattr_addrs : end]
+
+    @property
+    def first_xattr_word(self) -> int:
+        """The word that inline xattrs begin with, 0 where there is no room for them."""
+        words = self.inline_xattr_addrs if self.i_inline & F2FS_INLINE_XATTR else 0
+        if not words:
+            return 0
+        return _WORD.unpack_from(self._buffer, INODE_ADDR_OFFSET + 4 * (self.geo.addrs_per_inode - words))[0]
 
     def inline_data(self) -> bytes:
         """The content of a small file; Corrupt where i_size is more than fits."""

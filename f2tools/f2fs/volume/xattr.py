@@ -21,8 +21,6 @@ from f2tools.f2fs.volume.acl import acl_to_xattr
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
 
-_MAGIC = F2FS_XATTR_MAGIC.to_bytes(4, "little")
-
 
 class Xattr(NamedTuple):
     """One entry as it lies on the disk."""
@@ -67,11 +65,13 @@ def may_have_xattrs(inode: Inode) -> bool:
     """Whether there may be extended attributes; cheap."""
     if inode.i_xattr_nid:
         return True
-    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.inline_xattr_area[:4].tobytes() == _MAGIC
+    return bool(inode.i_inline & F2FS_INLINE_XATTR) and inode.first_xattr_word == F2FS_XATTR_MAGIC
 
 
 def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
     """All attributes of an inode as they lie on the disk."""
+    if not may_have_xattrs(inode):
+        return []
     area = raw_xattrs(nodes, inode)
     return list(parse_xattrs(area, Where(ino=inode.ino))) if has_xattrs(area) else []
 

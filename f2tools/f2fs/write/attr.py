@@ -207,8 +207,16 @@ class Attributes(Orphans):
 def _times(atime_ns: int | None, mtime_ns: int | None, ctime_ns: int | None) -> dict[str, int]:
     """The fields that times are kept in."""
     fields: dict[str, int] = {}
-    for name, value in (("atime", atime_ns), ("mtime", mtime_ns), ("ctime", ctime_ns)):
-        if value is not None:
-            seconds, nsec = divmod(value, 1_000_000_000)
-            fields |= {f"i_{name}": seconds % (1 << 64), f"i_{name}_nsec": nsec}
+    if atime_ns is not None:
+        fields["i_atime"], fields["i_atime_nsec"] = _time(atime_ns)
+    if mtime_ns is not None:
+        fields["i_mtime"], fields["i_mtime_nsec"] = _time(mtime_ns)
+    if ctime_ns is not None:
+        fields["i_ctime"], fields["i_ctime_nsec"] = _time(ctime_ns)
     return fields
+
+
+def _time(ns: int) -> tuple[int, int]:
+    """(seconds as they are stored, nanoseconds)."""
+    seconds, nsec = divmod(ns, 1_000_000_000)
+    return seconds % (1 << 64), nsec

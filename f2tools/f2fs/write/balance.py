@@ -82,7 +82,8 @@ class Balance(Charging):
 
     def begin(self, blocks: int) -> None:
         """Before an operation: the volume is usable, and there are free sections for what it will write."""
-        self.usable()
+        if self._broken is not None:
+            self.usable()
         self._changed = True
         self.balance(blocks)
 
@@ -96,7 +97,7 @@ class Balance(Charging):
             if segments.threading and segments.data_holes() < 2 * pages <= 2 * segments.waiting_holes:
                 self.checkpoint()
             self.files.write_back_all()
-        if len(self.nodes.dirty) >= min(DIRTY_NODES_HELD, self._pages_held):
+        if len(self.nodes.dirty) >= self._nodes_held:
             self.nodes.write(list(self.nodes.dirty))
         self.nodes.shrink()
         if self._enough(blocks):
@@ -122,6 +123,10 @@ class Balance(Charging):
     def _pages_held(self) -> int:
         """Dirty pages, or nodes, that are held at most: few on a small volume, whose reserve they must fit in."""
         return max(64, min(8192, self.geo.segment_count_main * 8))
+
+    @cached_property
+    def _nodes_held(self) -> int:
+        return min(DIRTY_NODES_HELD, self._pages_held)
 
     def _needed(self, blocks: int) -> int:
         """Free sections that what is in memory and `blocks` more may take, beyond the room in the open logs.

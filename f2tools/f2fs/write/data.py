@@ -300,19 +300,20 @@ class FileData:
         end = offset + len(data)
         if end > self._mapper.max_blocks(inode) * self.geo.block_size:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        if inode.has_inline_data and end <= inode.inline_area.size:
-            inode.inline_area[offset:end] = np.frombuffer(data, np.uint8)
-            inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
-            self._nodes.touch(inode)
-            return
         size = self.geo.block_size
         first, last = offset // size, (end - 1) // size
         if inode.has_inline_data:
-            self.convert_inline(inode, np.arange(first, last + 1))
+            area = inode.inline_area
+            if end <= area.size:
+                area[offset:end] = np.frombuffer(data, np.uint8)
+                inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
+                self._nodes.touch(inode)
+                return
+            self.convert_inline(inode, first, last + 1)
         if inode.cluster_size > 1:
             self._load_clusters(inode, first, last)
-        if inode.cluster_size > 1 or last - first >= FEW_BLOCKS or not self._has_all(inode, first, last):
-            self._mapper.reserve(inode, np.arange(first, last + 1))
+        if inode.cluster_size > 1 or not self._has_pages(inode, first, last):
+            self._mapper.reserve_run(inode, first, last + 1)
         old_size = inode.i_size
         if end > old_size:
             inode.set(i_size=end)
@@ -331,10 +332,10 @@ class FileData:
         else:
             self._into_pages(inode, offset, data, old_size)
 
-    def _has_all(self, inode: LiveInode, first: int, last: int) -> bool:
-        """Whether each of file blocks [first, last] has a block, or one that is reserved."""
-        mine, get = self.pages.get(inode.ino, {}), self._mapper.get_one
-        return all(fofs in mine or get(inode, fofs) != NULL_ADDR for fofs in range(first, last + 1))
+    def _has_pages(self, inode: LiveInode, first: int, last: int) -> bool:
+        """Whether file blocks [first, last], if they are few, are pages, whose space is reserved."""
+        mine = self.pages.get(inode.ino)
+        return bool(mine) and last - first < FEW_BLOCKS and all(fofs in mine for fofs in range(first, last + 1))
 
     def overwrite(self, inode: LiveInode, fofs: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
         """Write the content of `block` to file blocks below the end, in any order, as `write` of each in turn."""
@@ -346,19 +347,27 @@ class FileData:
         self.page_count += len(mine) - before
 
     def _into_pages(self, inode: LiveInode, offset: int, data: memoryview, old_size: int) -> None:
-        size = self.geo.block_size
-        at = 0
-        while at < len(data):
+        size, at, end = self.geo.block_size, 0, len(data)
+        if not end:
+            return
+        raw = np.frombuffer(data, np.uint8)
+        mine = self.pages.setdefault(inode.ino, {})
+        while at < end:
             fofs, start = divmod(offset + at, size)
-            count = min(size - start, len(data) - at)
-            page = self.page(inode, fofs, fresh=count == size or fofs * size >= old_size)
-            page[start : start + count] = np.frombuffer(data[at : at + count], np.uint8)
+            count = min(size - start, end - at)
+            part = raw[at : at + count]
+            if count == size and fofs not in mine:
+                mine[fofs] = part.copy()
+                self.page_count += 1
+            else:
+                page = self.page(inode, fofs, fresh=count == size or fofs * size >= old_size)
+                page[start : start + count] = part
             at += count
 
-    def convert_inline(self, inode: LiveInode, further: NDArray[np.int64] | None = None) -> None:
+    def convert_inline(self, inode: LiveInode, first: int = 0, stop: int = 0) -> None:
         """Move content out of the inode into its first block.
 
-        Blocks are reserved for it and for the file blocks `further`, which rise; ENOSPC or EDQUOT before anything.
+        Blocks are reserved for it and for file blocks [first, stop); ENOSPC or EDQUOT before anything.
         """
         if not inode.has_inline_data:
             return
@@ -370,9 +379,11 @@ class FileData:
         inode.set(i_inline=flags & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
         self._nodes.touch(inode)
         moved = bool(content) and bool(flags & F2FS_DATA_EXIST)
-        wanted = np.arange(int(moved)) if further is None else np.union1d(np.arange(int(moved)), further)
         try:
-            self._mapper.reserve(inode, wanted)
+            if not moved or first <= 1:
+                self._mapper.reserve_run(inode, 0 if moved else first, max(stop, int(moved)))
+            else:
+                self._mapper.reserve(inode, np.array([0, *range(first, stop)]))
         except OSError:
             inode.set(i_inline=flags)
             area[:] = kept

@@ -219,6 +219,24 @@ class Mapper:
             self._nodes.touch(inode)
         return holes.size
 
+    def reserve_run(self, inode: LiveInode, start: int, stop: int) -> None:
+        """As `reserve`, of file blocks [start, stop); without arrays where one node that is there holds them all."""
+        node = self._node_of(inode, start)
+        if node is None or stop - node.first > len(node.addrs):
+            self.reserve(inode, np.arange(start, stop))
+            return
+        addrs = node.addrs[start - node.first : stop - node.first]
+        before = addrs.tolist()
+        holes = before.count(NULL_ADDR)
+        if not holes:
+            return
+        self._space.add_blocks(inode, holes)
+        inode.set(i_blocks=inode.i_blocks + holes)
+        addrs[:] = NEW_ADDR if holes == len(before) else [addr or NEW_ADDR for addr in before]
+        self._nodes.mark_dirty(node.nid, inode.ino)
+        inode.forget_extent()
+        self._nodes.touch(inode)
+
     def _nodes_for(self, inode: LiveInode, fofs: NDArray[np.int64]) -> int:
         """At most so many nodes are needed for these file blocks; those of the widest gap between two don't count."""
         needed = self.nodes_needed(inode, int(fofs[0]), int(fofs[-1]) + 1)

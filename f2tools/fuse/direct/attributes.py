@@ -22,6 +22,7 @@ from f2tools.fuse.served import KNOWN_FOR_SECONDS, privileged
 
 STATX_BASIC_STATS, STATX_BTIME = 0x7FF, 0x800
 XATTR_CREATE, XATTR_REPLACE = 1, 2
+OWNERS = Fattr.UID | Fattr.GID
 OF_A_FILE = Fattr.MODE | Fattr.UID | Fattr.GID | Fattr.ATIME | Fattr.MTIME | Fattr.CTIME
 
 
@@ -60,7 +61,7 @@ class FileAttributes(Answers):
             at = now if valid & Fattr.ATIME_NOW else atime * NS + atimensec
             mt = now if valid & Fattr.MTIME_NOW else mtime * NS + mtimensec
             given = mode & 0o7777 if valid & Fattr.MODE else None
-            if valid & (Fattr.UID | Fattr.GID):
+            if valid & OWNERS:
                 self.strip(ino, False)
                 before = self.files.attributes(ino).mode
                 if given is None and privileged(before):
