@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from f2tools.device.buffers import Data
 from f2tools.errors import DeviceError
@@ -104,6 +104,17 @@ class Device(ABC):
     def write_blocks(self, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
         """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""
         _vectors().write_blocks(self, blkaddrs, data, block_size)
+
+    def write_few(self, blkaddrs: Sequence[int], blocks: Sequence[NDArray[np.uint8]], block_size: int) -> None:
+        """As `write_blocks`, of a few blocks, each an array of its own; cheap where one follows the other."""
+        first, run = blkaddrs[0], cast(Any, blocks)
+        if len(run) == 1:
+            self.pwrite(first * block_size, run[0])
+        elif all(blkaddr == first + at for at, blkaddr in enumerate(blkaddrs)):
+            self.pwrite(first * block_size, b"".join(run))
+        else:
+            wanted, rows = _vectors().as_rows(blkaddrs, blocks)
+            self.write_blocks(wanted, rows, block_size)
 
     def files(self) -> list[str]:
         """The files and devices that are read for this one, the first first."""

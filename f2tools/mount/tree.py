@@ -92,9 +92,7 @@ class Tree(ReadOnly, Generic[AnyVolume]):
             size if size < MOST else MOST,
             self._block_size,
             blocks if blocks < MOST else MOST,
-            inode.atime_ns,
-            inode.mtime_ns,
-            inode.ctime_ns,
+            *inode.times_ns(),
         )
 
     # -- names ----------------------------------------------------------------------------------------------------

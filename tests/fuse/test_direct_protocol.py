@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.fuse.direct.protocol import STRUCTURES, Fattr, Init, Opcode, Structure
+from f2tools.fuse.direct import protocol
+from f2tools.fuse.direct.protocol import STRUCTURES, Init, Opcode, Structure
 from tests.judges import missing_judge
 
 HEADER = Path("/usr/include/linux/fuse.h")
@@ -41,7 +42,8 @@ def test_every_structure_lies_as_the_kernels_header_has_it(tmp_path: Path) -> No
             if not kind.endswith("x"):
                 place = f"offsetof(struct {structure.name}, {member(structure, field)})"
                 lines.append(f'printf("{structure.name} {field} %zu\\n", {place});')
-    numbers = {f"FUSE_{o.name}": o for o in Opcode} | {f"FATTR_{f.name}": f for f in Fattr}
+    fields = {name: value for name, value in vars(protocol).items() if name.startswith("FATTR_")}
+    numbers = {f"FUSE_{o.name}": o for o in Opcode} | fields
     names = {f"FUSE_{i.name}": i for i in Init}
     known = {name: value for name, value in (numbers | names).items() if name in header}
     lines += [f'printf("{name} is %llu\\n", (unsigned long long){name});' for name in known if name != "FUSE_ATTR"]

@@ -182,6 +182,9 @@ class LiveNat(Nat):
 
     def release(self, nids: NDArray[Any] | Sequence[int]) -> None:
         """Forget nodes that are gone; their version goes up, which makes summaries that name them stale."""
+        if len(nids) == 1:
+            self._release_one(int(nids[0]))
+            return
         wanted = np.asarray(nids, np.int64)
         self.lookup(wanted)
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
@@ -190,6 +193,12 @@ class LiveNat(Nat):
         self._rows["block_addr"][block, index] = NULL_ADDR
         self._dirty.update(wanted.tolist())
         self._cooling.update(wanted.tolist())
+
+    def _release_one(self, nid: int) -> None:
+        version = self.get(nid)[0]
+        self._rows[divmod(nid, self._geo.nat_entries_per_block)] = ((version + 1) & 0xFF, 0, NULL_ADDR)
+        self._dirty.add(nid)
+        self._cooling.add(nid)
 
     def changes(self) -> NDArray[np.int64]:
         """The nids whose entries are not in the tables on the disk: changed ones, and those in the journal."""

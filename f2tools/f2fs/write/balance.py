@@ -89,7 +89,7 @@ class Balance(Charging):
 
     def balance(self, blocks: int = 0) -> None:
         """Write back when much is in memory, and clean when free sections run out; see f2fs_balance_fs()."""
-        if self._busy:
+        if self._busy or self._calm(blocks):
             return
         if self.files.page_count >= self._pages_held:
             pages, segments = self.files.page_count, self.segments
@@ -115,6 +115,15 @@ class Balance(Charging):
         if not self.segments.free_sections and self._needed(blocks) > 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def _calm(self, blocks: int) -> bool:
+        """Whether nothing is due, seen from counters alone; asked before each operation."""
+        pages, nodes = self.files.page_count, self.nodes
+        dirty = len(nodes.dirty)
+        if pages >= self._pages_held or dirty >= self._nodes_held or nodes.holds_much:
+            return False
+        segments, per = self.segments, self._blocks_per_section
+        return segments.free_sections - segments.reserved_sections > (dirty + pages + blocks + 8) // per + 2
+
     def _checkpoint_within(self) -> None:
         self.checkpoint()
         self._busy = True
@@ -128,12 +137,16 @@ class Balance(Charging):
     def _nodes_held(self) -> int:
         return min(DIRTY_NODES_HELD, self._pages_held)
 
+    @cached_property
+    def _blocks_per_section(self) -> int:
+        return self.geo.segs_per_sec << LOG_BLOCKS_PER_SEG
+
     def _needed(self, blocks: int) -> int:
         """Free sections that what is in memory and `blocks` more may take, beyond the room in the open logs.
 
         Data that goes into holes takes none.
         """
-        per = self.geo.segs_per_sec << LOG_BLOCKS_PER_SEG
+        per = self._blocks_per_section
         segments = self.segments
         nodes, pages = len(self.nodes.dirty) + 8, self.files.page_count + blocks
         sections = 0
@@ -155,7 +168,7 @@ class Balance(Charging):
         return {policy.data_log(directory, cold, hot) for directory, cold, hot in product((False, True), repeat=3)}
 
     def _enough(self, blocks: int, more: int = 0) -> bool:
-        segments, per = self.segments, self.geo.segs_per_sec << LOG_BLOCKS_PER_SEG
+        segments, per = self.segments, self._blocks_per_section
         left = segments.free_sections + more - segments.reserved_sections
         nodes, pages = len(self.nodes.dirty) + 8, self.files.page_count + blocks
         if left > -(-nodes // per) + -(-pages // per):  # even with no room in the open logs

@@ -196,10 +196,7 @@ class FileData:
             blkaddr = segments.allocate_one(self.log_of(inode), mapper.owner_of(inode, fofs))
             places.append(blkaddr)
             moved.append((fofs, old, blkaddr))
-        if len(places) == 1:
-            self._device.pwrite(places[0] * size, pages[numbers[0]])
-        else:
-            self._device.write_blocks(np.array(places), np.stack([pages[fofs] for fofs in numbers]), size)
+        self._device.write_few(places, [pages[fofs] for fofs in numbers], size)
         for fofs, old, blkaddr in moved:
             mapper.put_one(inode, fofs, blkaddr)
             if self.geo.in_main(old):

@@ -54,24 +54,25 @@ class Content(Attributes):
         `stamp`: the time of the change is now; else the owner of the cache knows it, and sets it.
         """
         view = memoryview(data).cast("B")
-        if not len(view):
-            return 0
+        total, written = len(view), 0
         size = self.geo.block_size
         step = self.geo.blocks_per_seg * size
-        written = 0
-        while written < len(view):
+        while written < total:
             part = view[written : written + step - (offset + written) % step]
+            count = len(part)
             try:
-                with self.operation(-(-len(part) // size) + 1) as op:
+                with self.operation(-(-count // size) + 1) as op:
                     self.files.write(op.live(ino), offset + written, part)
             except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT) and len(part) > size:  # as much as there is room for
-                    step = max(size, 1 << (len(part) - 1).bit_length() - 1)
+                if error.errno in (errno.ENOSPC, errno.EDQUOT) and count > size:  # as much as there is room for
+                    step = max(size, 1 << (count - 1).bit_length() - 1)
                     continue
                 if not written:
                     raise
                 break
-            written += len(part)
+            written += count
+        if not written:
+            return 0
         if stamp:
             self.stamp_at(self.live(ino), self.clock(), modified=True)
         return written

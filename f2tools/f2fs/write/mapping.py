@@ -21,6 +21,7 @@ from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 
 FOUND_HELD = 4096
+FEW_ADDRS = 8  # up to so many are given back one by one
 
 
 class Node(NamedTuple):
@@ -267,7 +268,15 @@ class Mapper:
 
         For a compressed file the addresses begin with a cluster.
         """
-        wide = (addrs if inode.compressed else addrs[np.flatnonzero(addrs)]).astype(np.int64)
+        if not inode.compressed:
+            addrs = addrs[np.flatnonzero(addrs)]
+            if addrs.size <= FEW_ADDRS:
+                written = [addr for addr in addrs.tolist() if self.geo.in_main(addr)]
+                if len(set(written)) == len(written):
+                    for addr in written:
+                        self._segments.invalidate_one(addr)
+                    return self._count_back(inode, addrs.size)
+        wide = addrs.astype(np.int64)
         valid = self.geo.in_main(wide)
         self._segments.invalidate(wide[valid])
         count = int(np.count_nonzero(wide != NULL_ADDR))
@@ -279,6 +288,9 @@ class Mapper:
                 count -= heads.size  # the blocks that were saved were given back before
             elif saved:
                 inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
+        return self._count_back(inode, count)
+
+    def _count_back(self, inode: LiveInode, count: int) -> int:
         if count:
             self._space.add_blocks(inode, -count)
             inode.set(i_blocks=max(inode.i_blocks - count, 1))

@@ -65,7 +65,7 @@ _NAME_SIZE = next(item.size for item in InodeLayout.fields if item.name == "i_na
 _EXT_OFFSET = InodeLayout.offset_of("i_ext")
 _CHECKSUM_OFFSET = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 _DERIVED = ("extra", "extra_isize", "inline_xattr_addrs", "addrs_per_inode", "addrs_per_block", "compressed",
-            "cluster_size", "footer", "cached_extent")  # fmt: skip
+            "cluster_size", "footer", "cached_extent", "addrs", "inline_area")  # fmt: skip
 
 _DERIVED_FROM = frozenset({"i_inline", "i_flags", "i_extra_isize", "i_inline_xattr_size", "i_log_cluster_size"})
 
@@ -78,16 +78,17 @@ class LiveInode(Inode):
         mine = self.__dict__
         derived = False
         for name, value in values.items():
-            if name == "i_name":
-                value = value.ljust(_NAME_SIZE, b"\0")
-                self.block[_NAME_OFFSET : _NAME_OFFSET + _NAME_SIZE] = np.frombuffer(value, np.uint8)
-                mine[name] = value
-                continue
             place = _HEAD.get(name)
             if place is not None:
                 place[0].pack_into(self._buffer, place[1], value)
                 mine[name] = value
-                derived = derived or name in _DERIVED_FROM
+                if name in _DERIVED_FROM:
+                    derived = True
+                continue
+            if name == "i_name":
+                value = value.ljust(_NAME_SIZE, b"\0")
+                self.block[_NAME_OFFSET : _NAME_OFFSET + _NAME_SIZE] = np.frombuffer(value, np.uint8)
+                mine[name] = value
                 continue
             form, offset = _EXTRA[name]
             form.pack_into(self._buffer, offset, value)
@@ -299,12 +300,15 @@ class NodeManager(NodeReader):
 
     def _forget(self, nids: Sequence[int]) -> bool:
         """Nodes are gone; whether any of them was ever written."""
-        if len(nids) <= FEW_NODES:
-            addrs = np.array([self.nat.get(nid)[2] for nid in nids], np.int64)
+        if len(nids) == 1:
+            addr = self.nat.get(nids[0])[2]
+            written = [addr] if self.geo.in_main(addr) else []
+            for blkaddr in written:
+                self._segments.invalidate_one(blkaddr)
         else:
             addrs = self.nat.lookup(nids)["block_addr"].astype(np.int64)
-        written = addrs[self.geo.in_main(addrs)]
-        self._segments.invalidate(written)
+            written = addrs[self.geo.in_main(addrs)]
+            self._segments.invalidate(written)
         self.nat.release(nids)
         for nid in nids:
             self._blocks.pop(nid, None)
@@ -364,10 +368,7 @@ class NodeManager(NodeReader):
             if ino == nid and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
                 seal_inode(self._uuid, block)
             inos.append(ino)
-        if len(blocks) == 1:
-            self._device.pwrite(blkaddrs[0] * size, blocks[0])
-        else:
-            self._device.write_blocks(np.array(blkaddrs), np.stack(blocks), size)
+        self._device.write_few(blkaddrs, blocks, size)
         for nid, ino, blkaddr in zip(nids, inos, blkaddrs, strict=True):
             old = self.nat.get(nid)[2]
             self.nat.set_one(nid, ino, blkaddr)
@@ -415,9 +416,14 @@ class NodeManager(NodeReader):
         """The changed nodes of a file, the inode not among them."""
         return [nid for nid, owner in self.dirty.items() if owner == ino and nid != ino]
 
+    @property
+    def holds_much(self) -> bool:
+        """Whether there are so many clean blocks that some should go."""
+        return len(self._blocks) - len(self.dirty) > CLEAN_NODES_HELD
+
     def shrink(self) -> None:
         """Drop clean blocks when there are many; nobody may hold an inode meanwhile."""
-        if len(self._blocks) - len(self.dirty) <= CLEAN_NODES_HELD:
+        if not self.holds_much:
             return
         for nid in [nid for nid in self._blocks if nid not in self.dirty]:
             del self._blocks[nid]

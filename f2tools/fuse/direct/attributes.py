@@ -9,6 +9,16 @@ import time
 
 from f2tools.fuse.direct.answers import CAPABILITY, NS, Answers, Asked, refuse
 from f2tools.fuse.direct.protocol import (
+    FATTR_ATIME,
+    FATTR_ATIME_NOW,
+    FATTR_CTIME,
+    FATTR_GID,
+    FATTR_KILL_SUIDGID,
+    FATTR_MODE,
+    FATTR_MTIME,
+    FATTR_MTIME_NOW,
+    FATTR_SIZE,
+    FATTR_UID,
     FUSE_SETXATTR_ACL_KILL_SGID,
     GETXATTR_IN,
     GETXATTR_OUT,
@@ -16,14 +26,13 @@ from f2tools.fuse.direct.protocol import (
     SETXATTR_IN,
     STATFS_OUT,
     STATX_OUT,
-    Fattr,
 )
 from f2tools.fuse.served import KNOWN_FOR_SECONDS, privileged
 
 STATX_BASIC_STATS, STATX_BTIME = 0x7FF, 0x800
 XATTR_CREATE, XATTR_REPLACE = 1, 2
-OWNERS = Fattr.UID | Fattr.GID
-OF_A_FILE = Fattr.MODE | Fattr.UID | Fattr.GID | Fattr.ATIME | Fattr.MTIME | Fattr.CTIME
+OWNERS = FATTR_UID | FATTR_GID
+OF_A_FILE = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_ATIME | FATTR_MTIME | FATTR_CTIME
 
 
 class FileAttributes(Answers):
@@ -53,14 +62,14 @@ class FileAttributes(Answers):
          gid) = SETATTR_IN.unpack_from(asked.body)
         # fmt: on
         ino = self.ino_of(asked.node)
-        if valid & Fattr.SIZE:
+        if valid & FATTR_SIZE:
             self.files.truncate(ino, size)
-            self.strip(ino, bool(valid & Fattr.KILL_SUIDGID))
+            self.strip(ino, bool(valid & FATTR_KILL_SUIDGID))
         if valid & OF_A_FILE:
             now = time.time_ns()
-            at = now if valid & Fattr.ATIME_NOW else atime * NS + atimensec
-            mt = now if valid & Fattr.MTIME_NOW else mtime * NS + mtimensec
-            given = mode & 0o7777 if valid & Fattr.MODE else None
+            at = now if valid & FATTR_ATIME_NOW else atime * NS + atimensec
+            mt = now if valid & FATTR_MTIME_NOW else mtime * NS + mtimensec
+            given = mode & 0o7777 if valid & FATTR_MODE else None
             if valid & OWNERS:
                 self.strip(ino, False)
                 before = self.files.attributes(ino).mode
@@ -69,11 +78,11 @@ class FileAttributes(Answers):
             self.files.setattr(
                 ino,
                 given,
-                uid if valid & Fattr.UID else None,
-                gid if valid & Fattr.GID else None,
-                at if valid & Fattr.ATIME else None,
-                mt if valid & Fattr.MTIME else None,
-                ctime * NS + ctimensec if valid & Fattr.CTIME else None,
+                uid if valid & FATTR_UID else None,
+                gid if valid & FATTR_GID else None,
+                at if valid & FATTR_ATIME else None,
+                mt if valid & FATTR_MTIME else None,
+                ctime * NS + ctimensec if valid & FATTR_CTIME else None,
             )
         self.sync_if_asked()
         return self.attributes(asked.node)

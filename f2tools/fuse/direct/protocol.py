@@ -85,22 +85,19 @@ class Init(IntFlag):
     INIT_EXT = 1 << 30
 
 
-class Fattr(IntEnum):
-    """Which fields of a setattr count: bits, whose combinations are plain numbers, as IntFlag's operators are slow."""
-
-    MODE = 1 << 0
-    UID = 1 << 1
-    GID = 1 << 2
-    SIZE = 1 << 3
-    ATIME = 1 << 4
-    MTIME = 1 << 5
-    FH = 1 << 6
-    ATIME_NOW = 1 << 7
-    MTIME_NOW = 1 << 8
-    LOCKOWNER = 1 << 9
-    CTIME = 1 << 10
-    KILL_SUIDGID = 1 << 11
-
+# which fields of a setattr count
+FATTR_MODE = 1 << 0
+FATTR_UID = 1 << 1
+FATTR_GID = 1 << 2
+FATTR_SIZE = 1 << 3
+FATTR_ATIME = 1 << 4
+FATTR_MTIME = 1 << 5
+FATTR_FH = 1 << 6
+FATTR_ATIME_NOW = 1 << 7
+FATTR_MTIME_NOW = 1 << 8
+FATTR_LOCKOWNER = 1 << 9
+FATTR_CTIME = 1 << 10
+FATTR_KILL_SUIDGID = 1 << 11
 
 FUSE_WRITE_KILL_SUIDGID = 1 << 2
 FUSE_OPEN_KILL_SUIDGID = 1 << 0
