@@ -132,7 +132,7 @@ MAGICS: tuple[tuple[str, int, bytes], ...] = (
 def find_signatures(device: Readable) -> list[Signature]:
     """What can be recognised on a device, the likeliest first; empty where there is nothing known."""
     head = device.pread(0, min(HEAD_BYTES, device.size_bytes))
-    if not head.strip(b"\0") and device.size_bytes <= HEAD_BYTES:
+    if device.size_bytes <= HEAD_BYTES and not head.strip(b"\0"):
         return []
     found = [s for look in HEAD_CHECKS for s in look(head)]
     if device.size_bytes > len(head):

@@ -88,15 +88,14 @@ def in_use(path: str) -> str | None:
         return None
     if stat.S_ISBLK(status.st_mode):
         return _block_in_use(path, status.st_rdev)
-    from glob import iglob
-
-    for backing in iglob("/sys/block/loop*/loop/backing_file"):
-        try:
-            held = os.stat(_text(backing).rstrip("\n"))
-        except OSError:
-            continue
-        if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
-            return f"it is attached to /dev/{backing.split('/')[3]}; detach it first: losetup -d"
+    with suppress(OSError):
+        for name in os.listdir("/sys/block"):
+            if not name.startswith("loop"):
+                continue
+            with suppress(OSError):
+                held = os.stat(_text(f"/sys/block/{name}/loop/backing_file").rstrip("\n"))
+                if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
+                    return f"it is attached to /dev/{name}; detach it first: losetup -d"
     return None
 
 
