@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from fractions import Fraction
@@ -32,6 +35,7 @@ from f2tools.experiment.model import (
 from f2tools.experiment.registry import EXPERIMENTS, experiment
 from f2tools.options import progress
 from tests.dump.craft import f2
+from tests.images import ROOT
 
 
 def test_the_list_names_every_experiment_and_where_it_can_be_run() -> None:
@@ -227,27 +231,33 @@ def hangs(work: Work, log: str) -> dict[str, Any]:
     return {}
 
 
+def until_stopped(log: str) -> None:
+    """The program that is stopped: an experiment of three parts, of which two run at a time."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    given = Experiment(
+        "x", "X", "nowhere", "nothing", ("engine",),
+        lambda _: [Part(name, hangs, {"log": log}) for name in "abc"], lambda _, found: Outcome([], [], []),
+    )  # fmt: skip
+    signal.signal(signal.SIGTERM, stopped)
+    with contextlib.suppress(KeyboardInterrupt):
+        list(running.run([given], Setting(), running.Store(None), 2, progress))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_parts_that_are_stopped_leave_no_processes_and_no_files(number: int, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    given = Experiment(
-        "x", "X", "nowhere", "nothing", ("engine",),
-        lambda _: [Part(name, hangs, {"log": str(log)}) for name in "abc"], lambda _, found: Outcome([], [], []),
-    )  # fmt: skip
-    main = os.fork()
-    if not main:
-        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        try:
-            list(running.run([given], Setting(), running.Store(None), 2, progress))
-        finally:
-            os._exit(0)
-    workers: list[str] = []
+    program = f"from {__name__} import until_stopped; until_stopped({str(log)!r})"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL) as main:
+        workers: list[str] = []
+        until = time.monotonic() + 120
+        while len(workers) < 2 and main.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+            workers = log.read_text().split() if log.exists() else []
+        main.send_signal(number)
     until = time.monotonic() + 60
-    while len(workers) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
-        workers = log.read_text().split() if log.exists() else []
-    os.kill(main, number)
-    os.waitpid(main, 0)
     while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < until:
         time.sleep(0.05)
     assert [pid for pid in workers if os.path.exists(f"/proc/{pid}")] == []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,37 +16,44 @@ from pathlib import Path
 import pytest
 
 from f2tools.fuse.options import ServeOptions
-from tests.fuse.memory import ROOT_INO, MemoryFileSystem
+from tests.fuse.memory import ROOT_INO
+from tests.images import ROOT
 from tests.mount.mounted import READY_SECONDS, need_fuse
+
+PROGRAM = """
+import pickle, sys
+from pathlib import Path
+from f2tools.fuse.session import serve
+from tests.fuse.memory import MemoryFileSystem
+
+directory, said, options = sys.argv[1:]
+files = MemoryFileSystem()
+serve(files, "/in memory", directory, pickle.loads(bytes.fromhex(options)), lambda: None)
+Path(said).write_text("\\n".join(files.told))
+"""
 
 
 @contextmanager
 def mounted(directory: Path, said: Path, options: ServeOptions) -> Iterator[Path]:
     """A file system in memory, served by a process of its own; what it was told at last stands in `said`."""
-    from f2tools.fuse.session import serve
-
     need_fuse()
     directory.mkdir()
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            files = MemoryFileSystem()
-            serve(files, "/in memory", str(directory), options, lambda: None)
-            said.write_text("\n".join(files.told))
-            code = 0
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + READY_SECONDS
-    while str(directory) not in Path("/proc/self/mountinfo").read_text():
-        assert time.monotonic() < deadline
-        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
-        time.sleep(0.02)
+    words = [str(directory), str(said), pickle.dumps(options).hex()]
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT)
     try:
-        yield directory
+        deadline = time.monotonic() + READY_SECONDS
+        while str(directory) not in Path("/proc/self/mountinfo").read_text():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        try:
+            yield directory
+        finally:
+            subprocess.run(["fusermount3", "-u", "-z", directory], check=True)
+        assert process.wait(READY_SECONDS) == 0
     finally:
-        subprocess.run(["fusermount3", "-u", "-z", directory], check=True)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        process.kill()
+        process.wait()
 
 
 def test_a_file_system_that_is_no_f2fs_can_be_mounted(tmp_path: Path) -> None:
