@@ -217,9 +217,12 @@ struct new_file {
 #ifdef __linux__
 static struct timespec time_of(int64_t ns)
 {
-    int64_t rest = ns % NS;
-    rest += rest < 0 ? NS : 0;
-    return (struct timespec){(ns - rest) / NS, rest};
+    int64_t seconds = ns / NS, rest = ns % NS;
+    if (rest < 0) {
+        seconds--;
+        rest += NS;
+    }
+    return (struct timespec){seconds, rest};
 }
 
 static int fill_file(int fd, const struct new_file *file, const char *content)

@@ -199,6 +199,12 @@ def test_nothing_that_is_there_is_opened_or_followed(tmp_path: Path) -> None:
     assert Path(os.fsdecode(odd)).read_bytes() == b"bc"
 
 
+def test_times_at_the_ends_of_what_is_possible_are_taken(tmp_path: Path) -> None:
+    files = {b"first": (0o644, -(2**63), -1, 0, 0), b"last": (0o644, 2**63 - 1, -SECOND, 0, 0)}
+    assert made(tmp_path, files, b"") == [MADE, MADE]
+    assert [(tmp_path / name).stat().st_mtime_ns for name in ("first", "last")] == [-1, -SECOND]
+
+
 def _umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
