@@ -37,6 +37,7 @@ from f2tools.f2fs.volume.flags import ioctl_flags
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.verity import read_verity
 from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.volume.xattr import may_have_xattrs
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 WHOLE_HASH_LIMIT = 64 << 20
@@ -90,10 +91,11 @@ def _collect(volume: Volume, top: str, advance: Any) -> tuple[list[tuple[bytes, 
             continue
         text = by_ino.get(inode.ino)
         if text is None:
-            entry = entry_of(File(volume, inode, path))
-            text = by_ino[inode.ino] = _ENCODER.encode(entry)
-            if "read_error" in entry or "xattr_error" in entry:
-                errors[shown(relative)] = entry.get("read_error") or entry["xattr_error"]
+            file = File(volume, inode, path)
+            text, problem = _plain(file) or _encoded(entry_of(file))
+            by_ino[inode.ino] = text
+            if problem:
+                errors[shown(relative)] = problem
         entries.append((relative, text))
         if advance:
             advance()
@@ -155,6 +157,53 @@ def entry_of(file: File, *, content: bool = True) -> dict[str, Any]:
     return entry
 
 
+def _encoded(entry: dict[str, Any]) -> tuple[str, str | None]:
+    """An entry as JSON, and what could not be read of it."""
+    return _ENCODER.encode(entry), entry.get("read_error") or entry.get("xattr_error")
+
+
+def _plain(file: File) -> tuple[str, str | None] | None:
+    """What `entry_of` has of a file of one piece without attributes, as most are, as JSON at once; None of others."""
+    inode, volume = file.inode, file.volume
+    if not inode.is_file or inode.i_flags or inode.encrypted or inode.verity or inode.i_size > WHOLE_HASH_LIMIT:
+        return None
+    try:
+        if may_have_xattrs(inode):
+            return None
+        few = volume.data.few(inode)
+        if not inode.has_inline_data and not _covers(few, inode.i_size, volume.geo.block_size):
+            return None
+        birth, extents = inode.crtime_ns, fiemap(file, few=few)
+        blocks, flags = inode.st_blocks, ioctl_flags(inode)
+    except F2fsError:
+        return None  # `entry_of` meets it again, and says where
+    projid = inode.extra.get("i_projid", 0) if volume.geo.feature & F2FS_FEATURE_PRJQUOTA else 0
+    born = "" if birth is None else f',"btime_ns":{birth}'
+    listed = ",".join([f"[{at},{physical},{length},{kind}]" for at, physical, length, kind in extents])
+    problem = None
+    try:
+        told = f'"sha256":"{digest(file, 0, inode.i_size, few)}"'
+    except F2fsError as error:
+        problem = errno_of(error)
+        told = f'"read_error":"{problem}"'
+    return (
+        f'{{"type":"file","mode":"{inode.i_mode & 0o7777:04o}","uid":{inode.i_uid},"gid":{inode.i_gid},'
+        f'"size":{inode.i_size},"nlink":{inode.i_links},"ino":{inode.ino},"blocks":{blocks},'
+        f'"mtime_ns":{inode.mtime_ns},"ctime_ns":{inode.ctime_ns},"atime_ns":{inode.atime_ns}{born},'
+        f'"flags":{flags},"projid":{projid},"extents":[{listed}],{told}}}',
+        problem,
+    )
+
+
+def _covers(few: list[Extent] | None, size: int, block_size: int) -> bool:
+    """Whether a file's bytes are all in one run of written blocks, or it has none."""
+    if few is None:
+        return False
+    if not size:
+        return True
+    return len(few) == 1 and not few[0].fofs and few[0].blkaddr != NEW_ADDR and few[0].count * block_size >= size
+
+
 def errno_of(error: F2fsError) -> str:
     """The name of the errno that the kernel has for this."""
     return "EUCLEAN" if isinstance(error, Corrupt) else "EOPNOTSUPP" if isinstance(error, Unsupported) else "EIO"
@@ -213,11 +262,14 @@ def digest(file: File, start: int, length: int, few: list[Extent] | None = None)
     hashing = None
     at = start
     for offset, data in file.volume.data.chunks(file.inode, start, start + length, few):
-        if hashing is None:
-            hashing = _hashed_zeros(offset - at)
+        if hashing is None and offset == at:
+            hashing = hashlib.sha256(data)
         else:
-            _hash_zeros(hashing, offset - at)
-        hashing.update(data)
+            if hashing is None:
+                hashing = _hashed_zeros(offset - at)
+            else:
+                _hash_zeros(hashing, offset - at)
+            hashing.update(data)
         at = offset + len(data)
     if hashing is None:
         return _hashed_zeros(length).hexdigest()

@@ -257,15 +257,15 @@ class _Writer:
         content: bytes = b"",
     ) -> None:
         """Write what stands before a file's content, and the content where it is small and known."""
-        pax: dict[bytes, bytes] = dict(records or {})
-        mtime_ns = inode.mtime_ns
-        pax[b"mtime"] = _time(mtime_ns)
-        pax[b"atime"] = _time(inode.atime_ns)
-        pax[b"ctime"] = _time(inode.ctime_ns)
+        pax: dict[bytes, bytes] = {}
+        mtime_ns, atime_ns, ctime_ns = inode.mtime_ns, inode.atime_ns, inode.ctime_ns
+        mtime = _time(mtime_ns)
+        atime = mtime if atime_ns == mtime_ns else _time(atime_ns)
+        ctime = mtime if ctime_ns == mtime_ns else _time(ctime_ns)
         prefix, short = _split(name)
         # a name in the header stays as it is; one in a pax record is text, which bsdtar normalises
         if short is None:
-            pax.setdefault(b"path", name)
+            pax[b"path"] = name
         if len(link) > 100:
             pax[b"linkpath"] = link
         if size >= 8**11:
@@ -282,7 +282,11 @@ class _Writer:
                         pax[_ACL_RECORDS[attribute]] = acl_text(parse_xattr(value))
             except F2fsError as error:
                 self.report.partial.append(Lost(b"/" + name, f"extended attributes: {error}"))
-        body = b"".join([_record(key, value) for key, value in pax.items()])
+        body = _TIMES % (10 + len(mtime), mtime, 10 + len(atime), atime, 10 + len(ctime), ctime)
+        if records:
+            body = b"".join([_record(key, value) for key, value in records.items()]) + body
+        if pax:
+            body += b"".join([_record(key, value) for key, value in pax.items()])
         if (b"path" in pax and not _is_utf8(pax[b"path"])) or (b"linkpath" in pax and not _is_utf8(pax[b"linkpath"])):
             body = _record(b"hdrcharset", b"BINARY") + body  # with this record POSIX takes names as bytes
         rdev = inode.rdev if kind in (b"3", b"4") else (0, 0)
@@ -320,6 +324,11 @@ def _split(name: bytes) -> tuple[bytes, bytes | None]:
     if 0 < at <= 155 and len(name) - at - 1 > 0:
         return name[:at], name[at + 1 :]
     return b"", None
+
+
+_TIMES = (
+    b"%d mtime=%b\n%d atime=%b\n%d ctime=%b\n"  # `_record` of each; no time has so many digits that its length had 3
+)
 
 
 def _record(key: bytes, value: bytes) -> bytes:

@@ -21,6 +21,7 @@ from f2tools.f2fs.volume.inode import Inode
 from f2tools.forensics.content import LOST, Contents
 from f2tools.forensics.past import FOREVER, InodeVersion, Life, Past, is_root
 from f2tools.forensics.slots import DOTS, Slot, read_slots
+from f2tools.process import without_collector
 from f2tools.text import join
 
 MAX_DEPTH = 512
@@ -59,7 +60,8 @@ class LinkHistory:
         self.of_life: dict[tuple[int, int], list[Link]] = {}
         self._lived: dict[tuple[int, int], int] = {}
         self._paths: dict[tuple[int, int], tuple[bytes, int]] = {}  # (directory, age): its path, how deep
-        self._give()
+        with without_collector():
+            self._give()
 
     # -- directories ----------------------------------------------------------------------------------------------
 

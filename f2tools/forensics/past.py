@@ -30,6 +30,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.forensics.index import Index
 from f2tools.forensics.order import age, log_kind
 from f2tools.forensics.owners import SegmentOwners
+from f2tools.process import without_collector
 
 FOREVER = 1 << 62
 MKFS_CP_VER = 1  # mkfs writes this into footers, whatever number its checkpoint has
@@ -239,6 +240,10 @@ class Past:
             orphans = set(self.volume.orphans().tolist())
         except F2fsError:
             orphans = set()
+        with without_collector():
+            return self._lives(orphans)
+
+    def _lives(self, orphans: set[int]) -> list[Life]:
         result: list[Life] = []
         versions = self._versions()
         start = 0

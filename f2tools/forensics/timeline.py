@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import stat
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from f2tools.forensics.past import InodeVersion
 from f2tools.forensics.states import Line, lines
 from f2tools.forensics.times import iso_times, utc
 from f2tools.forensics.undelete import Undelete
+from f2tools.process import without_collector
 from f2tools.text import bodyfile_field, csv_line, csv_text, printable
 
 FORMATS = ("bodyfile", "csv", "jsonl", "l2tcsv", "dfxml")
@@ -72,18 +73,8 @@ def _events(line: Line) -> list[tuple[int, int]]:
 
 def _by_time(run: Undelete, as_json: bool) -> Iterator[str]:
     """The events as rows of CSV or objects of JSON; what the events of one state share is made once."""
-    times, whose = array("q"), array("q")  # whose: number of the state, and which event of it
-    states: list[str] = []
-    state_of = _json_state if as_json else _csv_state
-    for line in lines(run):
-        inode = line.inode
-        if inode is None:
-            continue
-        first = len(states) * len(EVENTS)
-        for time, kind in _events(line):
-            times.append(time)
-            whose.append(first + kind)
-        states.append(state_of(line, inode))
+    with without_collector():
+        times, whose, states = _collected(run, _json_state if as_json else _csv_state)
     if as_json:
         texts = [f', "event": "{event}", ' for event in EVENTS]
         start, between = '{"time": "', '", "time_ns": '
@@ -99,6 +90,24 @@ def _by_time(run: Undelete, as_json: bool) -> Iterator[str]:
         columns = (iso_times(when[some]), when[some].tolist(), kinds.tolist(), which.tolist())
         for text, time, kind, state in zip(*columns, strict=True):
             yield f"{start}{text}{between}{time}{texts[kind]}{states[state]}"
+
+
+def _collected(
+    run: Undelete, state_of: Callable[[Line, InodeVersion], str]
+) -> tuple[array[int], array[int], list[str]]:
+    """Times; whose they are, as the number of the state and which of its EVENTS; states as text."""
+    times, whose = array("q"), array("q")
+    states: list[str] = []
+    for line in lines(run):
+        inode = line.inode
+        if inode is None:
+            continue
+        first = len(states) * len(EVENTS)
+        for time, kind in _events(line):
+            times.append(time)
+            whose.append(first + kind)
+        states.append(state_of(line, inode))
+    return times, whose, states
 
 
 def _csv_state(line: Line, inode: InodeVersion) -> str:

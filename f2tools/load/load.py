@@ -24,8 +24,9 @@ from f2tools.f2fs.write.bulk.inodes import inode_times, load
 from f2tools.f2fs.write.bulk.plan import compresses
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.policy import Policy
-from f2tools.mkfs.populate import Fill, Filling, filling_of, needed_features, read_source, set_times, without_collector
+from f2tools.mkfs.populate import Fill, Filling, filling_of, needed_features, read_source, set_times
 from f2tools.options import source_date_epoch
+from f2tools.process import without_collector
 
 if TYPE_CHECKING:
     from f2tools.edit.transaction import Outcome

@@ -33,11 +33,11 @@ from f2tools.mkfs.populate import (
     newest,
     read_source,
     set_times,
-    without_collector,
 )
 from f2tools.mkfs.request import ENCODING_FLAGS, DeviceSpec, Options, Zones
 from f2tools.mkfs.sizing import Free, smallest_size
 from f2tools.options import human_size
+from f2tools.process import without_collector
 
 if TYPE_CHECKING:
     from f2tools.copyin.source import Tree

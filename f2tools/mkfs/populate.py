@@ -6,11 +6,9 @@ While a volume is being filled it has no superblock, so that the rest of an inte
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError, Usage
@@ -91,18 +89,6 @@ def parse_compress(
 def needed_features(fill: Fill) -> int:
     """Features that the volume must have for what is asked."""
     return F2FS_FEATURE_COMPRESSION | F2FS_FEATURE_EXTRA_ATTR if fill.compress is not None else 0
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """No garbage collection, which would find no cycles among a hundred thousand files: it is a fifth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 # -- reading --------------------------------------------------------------------------------------------------------

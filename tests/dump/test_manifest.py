@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import f2tools
+from f2tools.copyout.walk import walk
+from f2tools.dump import manifest as manifest_module
 from f2tools.dump.manifest import MAX_EXTENTS, entry_of, fiemap, manifest, segments
+from f2tools.errors import Corrupt, Where
+from f2tools.f2fs.volume.volume import File
 from tests import images
 from tests.dump.craft import copy_of, f2, inode_offset, poke
 
@@ -36,6 +43,28 @@ def test_a_part_of_the_tree_keeps_its_paths() -> None:
     case = images.reference("plain")
     document = json.loads(f2("dump", "manifest", case.path, "/links").out)
     assert document["entries"] == {p: e for p, e in case.manifest()["entries"].items() if p.split("/")[0] == "links"}
+
+
+@pytest.mark.parametrize("name", ["base", "plain", "noinline", "features", "compress-lz4", "checksums"])
+def test_a_plain_file_has_the_same_words_as_any_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once or piece by piece; also where its content can't be read."""
+    with f2tools.open(images.reference(name).path) as volume:
+        plain = 0
+        for found in walk(volume, volume.path("/", follow=False), []):
+            file = File(volume, found.inode, found.path)
+            text = manifest_module._plain(file)
+            assert text is None or text == manifest_module._encoded(entry_of(file))
+            plain += text is not None
+            monkeypatch.setattr(type(volume.data), "chunks", _unreadable)
+            text = manifest_module._plain(file)
+            assert text is None or text == manifest_module._encoded(entry_of(file))
+            monkeypatch.undo()
+        assert plain
+
+
+def _unreadable(*_: object) -> Iterator[tuple[int, memoryview]]:
+    raise Corrupt(Where(ino=4), "not to be read")
+    yield 0, memoryview(b"")
 
 
 def test_an_absurd_size_is_an_error_and_not_a_long_wait(tmp_path: Path) -> None:
