@@ -98,25 +98,26 @@ class Events:
             at += len(part)
         columns: list[NDArray[Any]] = []
         for name, dtype in zip(COLUMNS, DTYPES, strict=True):
-            columns.append(_end_to_end(_pieces(parts, name, dtype)))
+            pieces = [getattr(part, name) for part in parts]
+            if any(len(piece) for piece in pieces):
+                pieces = [
+                    piece if len(piece) == len(part) else np.zeros(len(part), dtype)
+                    for piece, part in zip(pieces, parts, strict=True)
+                ]
+            columns.append(_end_to_end(pieces))
         return cls.of(columns, payload)
 
     @classmethod
-    def merged(cls, parts: list[Events]) -> Events:
-        """In order of time, which each part is already; of the same time the first part's come first."""
+    def merged(cls, rounds: list[list[Events]]) -> Events:
+        """Parts of several rounds in order of time, which each of them is already; of the same time the first's come
+        first.
+        """
+        parts = [part for each in rounds for part in each]
         if len(parts) == 1:
             return parts[0]
-        turns = np.empty(sum(map(len, parts)), np.uint8)
-        times = tuple(np.ascontiguousarray(part.time) for part in parts)
-        if core is None or len(parts) > MOST_AT_ONCE or not core.turns(times, turns):
-            return cls.concatenate(parts).in_order_of_time()
-        columns = [_by_turns(_pieces(parts, name, dtype), turns) for name, dtype in zip(COLUMNS, DTYPES, strict=True)]
-        payload: dict[int, bytes] = {}
-        for number, part in enumerate(parts):
-            if part.payload:
-                rows = np.flatnonzero(turns == number)
-                payload |= {int(rows[row]): data for row, data in part.payload.items()}
-        return cls.of(columns, payload)
+        order = _merge_order(rounds)
+        whole = cls.concatenate(parts)
+        return whole.in_order_of_time() if order is None else whole.take(order)
 
     def in_order_of_time(self) -> Events:
         """The same, sorted; events of the same time stay in their order."""
@@ -144,39 +145,28 @@ def _taken(column: NDArray[Any], rows: NDArray[Any] | slice) -> NDArray[Any]:
     return column.take(rows)
 
 
-def _pieces(parts: list[Events], name: str, dtype: Any) -> list[NDArray[Any]]:
-    """A column of each part; where only some have it, zeros for the others."""
-    pieces = [getattr(part, name) for part in parts]
-    if not any(len(piece) for piece in pieces):
-        return pieces
-    return [
-        piece if len(piece) == len(part) else np.zeros(len(part), dtype)
-        for piece, part in zip(pieces, parts, strict=True)
-    ]
-
-
-def _of_one_value(columns: list[NDArray[Any]]) -> NDArray[Any] | None:
-    """Columns that repeat the same value, as one; else None."""
+def _end_to_end(columns: list[NDArray[Any]]) -> NDArray[Any]:
     some = [column for column in columns if len(column)]
     if some and all(column.strides == (0,) and column[0] == some[0][0] for column in some):
         return np.broadcast_to(some[0][:1], sum(map(len, some)))
-    return None
+    return np.concatenate(columns)
 
 
-def _end_to_end(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    one = _of_one_value(columns)
-    return np.concatenate(columns) if one is None else one
-
-
-def _by_turns(columns: list[NDArray[Any]], turns: NDArray[np.uint8]) -> NDArray[Any]:
-    """Columns as one, each of whose values comes from the column whose turn it is."""
-    assert core is not None
-    one = _of_one_value(columns)
-    if one is not None or not any(map(len, columns)):
-        return columns[0] if one is None else one
-    merged = np.empty(len(turns), np.result_type(*columns))
-    core.take_turns(tuple(np.ascontiguousarray(column, merged.dtype) for column in columns), turns, merged)
-    return merged
+def _merge_order(rounds: list[list[Events]]) -> NDArray[np.int64] | None:
+    """The order of time of the parts of all rounds by the core; None where a round isn't all over before the next."""
+    order = np.empty(sum(len(part) for parts in rounds for part in parts), np.int64)
+    at, last = 0, -1
+    for parts in rounds:
+        times = tuple(np.ascontiguousarray(part.time) for part in parts if len(part))
+        after = at + sum(map(len, times))
+        if core is None or len(times) > MOST_AT_ONCE:
+            return None
+        if times and not core.merge_order(times, at, order[at:after]):
+            return None
+        if times and min(int(time[0]) for time in times) <= last:
+            return None
+        at, last = after, max([last, *(int(time[-1]) for time in times)])
+    return order
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -341,7 +341,7 @@ class Scanner:
         none = np.zeros(0, np.uint32)
         events = Events(
             time, sector, size, category, op[:kept], pid, _repeated(devices, one_device), none if lean else cpus,
-            _repeated(error, one_error).astype(np.uint16, copy=False), none if self._lean else sequence,
+            _repeated(error.astype(np.uint16), one_error), none if self._lean else sequence,
             np.zeros(0 if self._lean else kept, np.uint64),
         )  # fmt: skip
         if not odd:
@@ -445,7 +445,7 @@ MAX_TIME = 1 << 62
 PAYLOAD_OPS = (13, 15)  # split and remap: needed to follow a request
 
 
-def _repeated(column: NDArray[np.uint32], is_one: int) -> NDArray[np.uint32]:
+def _repeated(column: NDArray[Any], is_one: int) -> NDArray[Any]:
     """The column; one of which it is known that it has a single value, as that value in memory only once."""
     return np.broadcast_to(column[:1].copy(), len(column)) if is_one and len(column) else column
 

@@ -237,8 +237,8 @@ def merged(streams: list[Stream], cuts: Sequence[int] = ()) -> Iterator[Events]:
 
     Where cuts are to come, what lies between two of them is put in order at once, unless it is much.
     """
-    parts: list[Events] = []
-    passed = 0
+    rounds: list[list[Events]] = []
+    count, passed = 0, 0
     while True:
         for stream in streams:
             stream.fill()
@@ -248,15 +248,18 @@ def merged(streams: list[Stream], cuts: Sequence[int] = ()) -> Iterator[Events]:
         horizon = min(stream.last for stream in open_ones)
         cut = cuts[passed] if passed < len(cuts) else None
         until = horizon if cut is None else min(horizon, cut - 1)
-        parts += [part for stream in open_ones if (part := stream.until(until)) is not None]
-        if cut is not None and horizon < cut and sum(map(len, parts)) < HELD_EVENTS:
+        parts = [part for stream in open_ones if (part := stream.until(until)) is not None]
+        if parts:
+            rounds.append(parts)
+            count += sum(map(len, parts))
+        if cut is not None and horizon < cut and count < HELD_EVENTS:
             continue
         passed += cut is not None and horizon >= cut
-        if parts:
-            yield Events.merged(parts)
-            parts = []
-    if parts:
-        yield Events.merged(parts)
+        if rounds:
+            yield Events.merged(rounds)
+            rounds, count = [], 0
+    if rounds:
+        yield Events.merged(rounds)
 
 
 def _is_text(head: bytes) -> bool:

@@ -204,37 +204,34 @@ def test_reports(name: str, tmp_path: Path) -> None:
 TIMES = st.lists(st.integers(0, 30), max_size=20)
 
 
-@given(st.lists(TIMES, min_size=2, max_size=10), st.booleans(), st.booleans())
-def test_streams_become_one(times: list[list[int]], ordered: bool, grouped: bool) -> None:
+@given(st.lists(TIMES, min_size=2, max_size=10), st.booleans(), st.booleans(), st.integers(1, 10), st.integers(0, 40))
+def test_streams_become_one(times: list[list[int]], ordered: bool, grouped: bool, width: int, later: int) -> None:
     parts: list[Events] = []
     for number, column in enumerate(times):
         events = events_of([(X if row % 5 == 0 else D, row, 512, WRITE, 8) for row in range(len(column))], 0)
-        events.time = np.array(sorted(column) if ordered else column, np.int64)
+        events.time = np.array(sorted(column) if ordered else column, np.int64) + number // width * later
         events.error = np.broadcast_to(np.full(1, number // 2, np.uint16), len(column))
         events.device = np.broadcast_to(np.full(1, 8, np.uint32), len(column))
         if grouped and number % 2:
             events.cgroup = np.full(len(column), number, np.uint64)
         parts.append(events)
 
+    rounds = [parts[at : at + width] for at in range(0, len(parts), width)]
+
     def merged() -> list[object]:
-        return [each.tolist() if isinstance(each, np.ndarray) else each for each in vars(Events.merged(parts)).values()]
+        whole = Events.merged(rounds)
+        return [each.tolist() if isinstance(each, np.ndarray) else each for each in vars(whole).values()]
 
     found = merged()
     with in_python(records):
         assert found == merged()
 
 
-def test_streams_and_turns_that_do_not_agree_are_an_error() -> None:
+def test_streams_and_an_order_that_do_not_agree_are_an_error() -> None:
     assert native.core is not None
-    for times, turns in (((), 0), ((bytes(8),) * 9, 9), ((bytes(7),), 1), ((bytes(16), bytes(8)), 2)):
+    for times, order in (((), 0), ((bytes(8),) * 9, 72), ((bytes(7),), 8), ((bytes(16), bytes(8)), 16)):
         with pytest.raises(ValueError, match="do not agree"):
-            native.core.turns(times, bytearray(turns))
-    for columns, turns, merged in (
-        ((bytes(8), bytes(4)), b"\0\1", 8), ((bytes(8),), b"\0\1", 8), ((bytes(6), bytes(3)), b"\0\1\0", 9),
-        ((bytes(4),) * 9, b"\0\1", 8), ((bytes(8), bytes(8)), b"\0\0\1\1", 15),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match="do not agree"):
-            native.core.take_turns(columns, turns, bytearray(merged))
+            native.core.merge_order(times, 0, bytearray(order))
 
 
 SPANS = st.lists(st.sampled_from([-5, 0, 1, 2, 511, 4097, 10**9, (1 << 53) + 1, 1 << 61]), max_size=30)
