@@ -27,7 +27,7 @@ from tests.hostile.targets import structures
 from tests.images import reference
 
 ROUNDS = int(os.environ.get("F2TOOLS_HOSTILE_ROUNDS", "1"))
-PER_KIND = 4
+PER_KIND = 2
 SECONDS = 30
 MEMORY_BYTES = 640 << 20  # beyond what the process had before
 IMAGES = (

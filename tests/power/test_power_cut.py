@@ -20,7 +20,7 @@ from tests.f2fs.write.workload import Workload
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
 
 FULL = "--size 64M -O extra_attr,inode_checksum,quota,project_quota,inode_crtime,flexible_inline_xattr"
-SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "24"))  # of lost and torn writes
+SAMPLES = int(os.environ.get("F2_POWER_SAMPLES", "16"))  # of lost and torn writes
 PREFIXES = 4 * SAMPLES  # of a longer recording only so many are tried, evenly spread
 
 
