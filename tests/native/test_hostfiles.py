@@ -15,6 +15,7 @@ from f2tools import native
 from f2tools.copyin import source
 from f2tools.copyin.source import PLAIN_FILE, read_directory
 from f2tools.errors import F2fsError
+from f2tools.f2fs.layout import hashes
 from f2tools.f2fs.write.bulk import together
 from f2tools.f2fs.write.bulk.together import WANTED
 from f2tools.mkfs import populate as populating
@@ -68,7 +69,7 @@ def test_excludes_the_image_itself_and_no_xattrs_are_alike(directory: Path) -> N
 )
 def test_an_image_is_the_same_to_the_byte(options: str, directory: Path, tmp_path: Path) -> None:
     f2mkfs("-q", tmp_path / "one", "--size", "96M", "--from", directory, *options.split())
-    with in_python(source, together):
+    with in_python(source, together, hashes):
         f2mkfs("-q", tmp_path / "other", "--size", "96M", "--from", directory, *options.split())
     assert same_bytes(tmp_path / "one", tmp_path / "other")
 

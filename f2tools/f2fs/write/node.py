@@ -27,7 +27,7 @@ from f2tools.f2fs.layout.constants import (
     OFFSET_BIT_SHIFT,
 )
 from f2tools.f2fs.layout.footers import flag_at, footers_in
-from f2tools.f2fs.layout.hashes import inode_checksum
+from f2tools.f2fs.layout.hashes import inode_checksum, inode_checksums
 from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import is_dnode
@@ -63,6 +63,7 @@ _CTIME, _CTIME_NSEC = InodeLayout.offset_of("i_ctime"), InodeLayout.offset_of("i
 _NAME_OFFSET = InodeLayout.offset_of("i_name")
 _NAME_SIZE = next(item.size for item in InodeLayout.fields if item.name == "i_name")
 _EXT_OFFSET = InodeLayout.offset_of("i_ext")
+SEALED_TOGETHER = 8  # inodes; of fewer each gets its checksum by itself
 _CHECKSUM_OFFSET = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 _DERIVED = ("extra", "extra_isize", "inline_xattr_addrs", "addrs_per_inode", "addrs_per_block", "compressed",
             "cluster_size", "footer", "cached_extent", "addrs", "inline_area")  # fmt: skip
@@ -398,7 +399,11 @@ class NodeManager(NodeReader):
         """Put the checksum into inodes that carry one."""
         if not self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
             return
-        for row in np.flatnonzero(are_inodes).tolist():
+        rows = np.flatnonzero(are_inodes)
+        if rows.size >= SEALED_TOGETHER:
+            seal_inodes(self._uuid, blocks, rows)
+            return
+        for row in rows.tolist():
             seal_inode(self._uuid, blocks[row])
 
     def log_of(self, nid: int) -> int:
@@ -439,6 +444,16 @@ def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:
         return
     crc = inode_checksum(uuid, memoryview(block), _CHECKSUM_OFFSET)  # type: ignore[arg-type]
     block[_CHECKSUM_OFFSET : _CHECKSUM_OFFSET + 4].view("<u4")[0] = crc
+
+
+def seal_inodes(uuid: bytes, blocks: NDArray[np.uint8], rows: NDArray[np.intp]) -> None:
+    """`seal_inode` for these rows of `blocks`, shape (n, block_size)."""
+    size = blocks[rows, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + 2].view("<u2")[:, 0].astype(np.int64)
+    has_room = INODE_ADDR_OFFSET + size >= _CHECKSUM_OFFSET + 4
+    rows = rows[has_room & (blocks[rows, I_INLINE_OFFSET] & F2FS_EXTRA_ATTR != 0)]
+    inodes = blocks if rows.size == len(blocks) else blocks[rows]
+    sums = inode_checksums(uuid, inodes, _CHECKSUM_OFFSET).astype("<u4")
+    blocks[rows, _CHECKSUM_OFFSET : _CHECKSUM_OFFSET + 4] = sums.view(np.uint8).reshape(-1, 4)
 
 
 __all__ = ["NULL_ADDR", "LiveInode", "NodeManager", "fill_inode", "seal_inode"]
