@@ -107,7 +107,7 @@ class OverlayAgainstBytes(RuleBasedStateMachine):
 
 
 TestOverlayAgainstBytes = OverlayAgainstBytes.TestCase
-TestOverlayAgainstBytes.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestOverlayAgainstBytes.settings = settings(max_examples=40, stateful_step_count=20)
 
 
 def test_a_terabyte_of_zeroes_costs_next_to_nothing(tmp_path: Path) -> None:

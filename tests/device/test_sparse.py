@@ -348,7 +348,7 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
 letters = st.text(st.sampled_from("..00aabAAB"), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(letters)
 def test_what_is_written_reads_back(tmp_path_factory: pytest.TempPathFactory, blocks: str) -> None:
     content, path = written(blocks, tmp_path_factory.mktemp("sparse"))
@@ -357,7 +357,7 @@ def test_what_is_written_reads_back(tmp_path_factory: pytest.TempPathFactory, bl
     assert len(chunks_of(path)) <= len(blocks)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(letters.filter(bool), st.booleans())
 def test_simg2img_unpacks_what_we_write(tmp_path_factory: pytest.TempPathFactory, blocks: str, checksum: bool) -> None:
     directory = tmp_path_factory.mktemp("sparse")
@@ -366,7 +366,7 @@ def test_simg2img_unpacks_what_we_write(tmp_path_factory: pytest.TempPathFactory
     assert (directory / "out").read_bytes() == content
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(letters.filter(bool))
 def test_we_read_what_img2simg_writes(tmp_path_factory: pytest.TempPathFactory, blocks: str) -> None:
     directory = tmp_path_factory.mktemp("sparse")

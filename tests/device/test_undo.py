@@ -88,7 +88,7 @@ def refuses(log: Path, image: Path, says: str) -> None:
     assert image.read_bytes() == before, "a refused undo changes nothing"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(changes, max_size=8))
 def test_whatever_was_done_is_undone(tmp_path_factory: pytest.TempPathFactory, todo: list[Change]) -> None:
     directory = tmp_path_factory.mktemp("undo")

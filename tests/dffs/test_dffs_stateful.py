@@ -152,5 +152,5 @@ class Machine(RuleBasedStateMachine):
         self.volume.close()
 
 
-Machine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, derandomize=True)
+Machine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, derandomize=True)
 TestMachine = Machine.TestCase

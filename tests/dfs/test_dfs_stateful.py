@@ -152,5 +152,5 @@ class HashedMachine(Machine):
 
 
 for _machine in (Machine, HashedMachine):
-    _machine.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None, derandomize=True)
+    _machine.TestCase.settings = settings(max_examples=20, stateful_step_count=25, derandomize=True)
 TestMachine, TestHashedMachine = Machine.TestCase, HashedMachine.TestCase

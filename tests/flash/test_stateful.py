@@ -122,5 +122,5 @@ class LayerMachine(RuleBasedStateMachine):
 
 TestLayer = LayerMachine.TestCase
 TestLayer.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=25, derandomize=True, suppress_health_check=list(HealthCheck)
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from f2tools import native
@@ -32,7 +32,6 @@ PLACES = st.integers(0, 6).map(lambda n: n * NEAR // 2) | st.sampled_from([NEAR 
 REQUESTS = st.lists(st.tuples(PLACES, st.sampled_from([1, 8, NEAR, 1024, 1 << 20])), max_size=160)
 
 
-@settings(deadline=None)
 @given(REQUESTS, st.integers(0, 160), st.integers(0, 160))
 def test_how_sequential_requests_are(requests: list[tuple[int, int]], first: int, second: int) -> None:
     def counted() -> list[object]:
@@ -79,7 +78,6 @@ def events_of(rows: list[tuple[int, int, int, int, int]], start: int) -> Events:
     return Events.of([*map(np.ascontiguousarray, columns), *empty[1:]], splits)
 
 
-@settings(deadline=None)
 @given(EVENTS, EVENTS, st.booleans(), st.sampled_from([3, 16, 1 << 16]), st.booleans())
 def test_pairs(first: list[Any], second: list[Any], with_bios: bool, window: int, gap: bool) -> None:
     def paired() -> list[object]:
@@ -138,7 +136,6 @@ EDITS = st.lists(
 FORMATS = st.sampled_from([(7, "<"), (7, ">"), (8, "<"), (8, ">")])
 
 
-@settings(deadline=None)
 @given(RECORDS, EDITS, FORMATS, st.booleans(), st.booleans(), st.integers(0, 40), st.booleans())
 def test_records_of_a_damaged_trace(
     events: list[Ev], edits: list[tuple[int, bytes]], form: tuple[int, str], lean: bool, some: bool, plain: int,
@@ -207,7 +204,6 @@ def test_reports(name: str, tmp_path: Path) -> None:
 TIMES = st.lists(st.integers(0, 30), max_size=20)
 
 
-@settings(deadline=None)
 @given(st.lists(TIMES, min_size=2, max_size=10), st.booleans(), st.booleans(), st.integers(1, 10), st.integers(0, 40))
 def test_streams_become_one(times: list[list[int]], ordered: bool, grouped: bool, width: int, later: int) -> None:
     parts: list[Events] = []
@@ -241,7 +237,6 @@ def test_streams_and_an_order_that_do_not_agree_are_an_error() -> None:
 SPANS = st.lists(st.sampled_from([-5, 0, 1, 2, 511, 4097, 10**9, (1 << 53) + 1, 1 << 61]), max_size=30)
 
 
-@settings(deadline=None)
 @given(SPANS, SPANS)
 def test_latencies(first: list[int], second: list[int]) -> None:
     def counted() -> list[object]:
@@ -256,7 +251,6 @@ def test_latencies(first: list[int], second: list[int]) -> None:
         assert found == counted()
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.sampled_from([-1, 1, 1])), min_size=1, max_size=60), st.integers(0, 59)
 )
@@ -276,7 +270,6 @@ def test_depths(steps: list[tuple[int, int]], cut: int) -> None:
         assert found == counted()
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 1 << 33), st.integers(0, 1 << 31)), min_size=1, max_size=20), st.integers(0, 3)
 )
@@ -296,7 +289,6 @@ def test_time_in_flight_and_sums(spans: list[tuple[int, int]], back: int) -> Non
         assert found == counted()
 
 
-@settings(deadline=None)
 @given(REQUESTS, st.integers(0, 160))
 def test_distances(requests: list[tuple[int, int]], cut: int) -> None:
     start = np.array([place for place, _ in requests], np.int64)

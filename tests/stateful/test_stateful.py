@@ -27,7 +27,6 @@ def test_random_operations_leave_what_the_model_says(flavour: str) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=STEPS,
-            deadline=None,
             derandomize=not NIGHTLY,  # the same ones at every run, so that a failure is the change's
             database=None,
             phases=(Phase.generate, Phase.shrink),

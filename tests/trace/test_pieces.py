@@ -63,7 +63,7 @@ def in_any_grouping(work: Task, some: list[Piece], choice: random.Random) -> Pie
     return some[0]
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10, derandomize=True)
 @given(data=st.data())
 def test_any_cuts_and_any_grouping_give_the_report_of_the_whole(unpacked: dict[str, Path], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(TRACES))

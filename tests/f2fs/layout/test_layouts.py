@@ -104,7 +104,7 @@ def random_bytes(layout: type[Layout], seed: int) -> bytes:
 
 @pytest.mark.parametrize("block_size", BLOCK_SIZES)
 @pytest.mark.parametrize("layout", ALL, ids=lambda s: s.__name__)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32))
 def test_what_is_parsed_is_built_again_byte_for_byte(layout: type[Layout], block_size: int, seed: int) -> None:
     sized = layout.at(block_size)
@@ -113,7 +113,7 @@ def test_what_is_parsed_is_built_again_byte_for_byte(layout: type[Layout], block
 
 
 @pytest.mark.parametrize("layout", [*ALL, *DIRECT], ids=lambda s: s.__name__)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 32), block_size=st.sampled_from(BLOCK_SIZES))
 def test_construct_parses_and_builds_the_same(layout: type[Layout], block_size: int, seed: int) -> None:
     sized = layout.at(block_size)

@@ -187,7 +187,7 @@ def first_fit(bits: Sequence[int], slots: int) -> int | None:
 
 
 @given(st.data(), st.sampled_from(SIZES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_area_behaves_as_a_dict_with_room(data: st.DataObject, size: int) -> None:
     block = np.zeros(size, np.uint8)
     area = DentryArea(block)
@@ -334,7 +334,7 @@ def populations(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
 
 
 @given(populations(), st.integers(0, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_at_once_is_what_one_after_the_other_gives(population: tuple[list[bytes], list[int]], dir_level: int) -> None:
     made, codes = population
     directory = Directory(None, dir_level, SELF, PARENT)
@@ -349,7 +349,7 @@ def test_at_once_is_what_one_after_the_other_gives(population: tuple[list[bytes]
 
 
 @given(populations(), st.integers(0, 3), st.sampled_from(SIZES[:3]), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_inline_directory_and_one_of_blocks_hold_the_same_names(
     population: tuple[list[bytes], list[int]], dir_level: int, area_size: int, rng: random.Random
 ) -> None:

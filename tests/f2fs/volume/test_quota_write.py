@@ -187,11 +187,11 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTree = TreeMachine.TestCase
-TestTree.settings = settings(deadline=None, max_examples=60, stateful_step_count=20)
+TestTree.settings = settings(max_examples=60, stateful_step_count=20)
 
 
 @given(usages=st.dictionaries(ids, st.tuples(st.integers(0, 9), st.integers(0, 1 << 40)), max_size=120))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_fresh_file_is_what_adding_the_ids_one_by_one_gives(usages: dict[int, tuple[int, int]]) -> None:
     made = fresh("user", usages)
     check_structure(made)
@@ -541,7 +541,7 @@ def test_a_tree_that_can_not_be_is_corrupt(offset: int, value: int, says: str) -
 
 
 @given(offset=st.integers(0, 6 * BLOCK // 4), value=st.integers(0, 12) | st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_word_may_be_wrong_without_another_error(offset: int, value: int) -> None:
     try:
         tree = tree_of(spoiled(offset * 4, value))

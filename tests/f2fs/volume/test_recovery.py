@@ -332,7 +332,7 @@ PLACES = st.one_of(
     name=st.sampled_from(WITH_CHAIN),
     words=st.lists(st.tuples(st.integers(0, 30), PLACES, WORDS), min_size=1, max_size=4),
 )
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_a_damaged_chain_is_taken_or_refused(name: str, words: list[tuple[int, int, int]]) -> None:
     device = Overlay(open_device(images.reference(name).path))
     with f2tools.open(images.reference(name).path) as reading:

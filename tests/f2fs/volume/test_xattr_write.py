@@ -116,7 +116,7 @@ values = st.binary(max_size=40) | st.integers(0, 4300).map(lambda n: b"v" * n)
     st.lists(st.tuples(keys, values | st.none(), st.sampled_from((0, 0, XATTR_CREATE, XATTR_REPLACE))), max_size=40),
     st.sampled_from((0, 24, 200, 1000)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_an_area_behaves_as_a_dict(steps: list[tuple[tuple[int, bytes], bytes | None, int]], inline_size: int) -> None:
     room = room_of(inline_size)
     area, model = b"", {}
