@@ -42,7 +42,8 @@ def run_one_shard(given: argparse.Namespace) -> int:
         raise SystemExit("SHARD is as 3/20: the third of twenty")
     chosen = [named(name) for name in given.only.split(",")] if given.only else CAMPAIGNS
     label = given.shard + (f"-{given.only.replace(',', '-')}" if given.only else "")
-    clean = run_shard(shard(number, count, chosen), label, 60.0 * given.minutes, given.jobs)
+    pieces, before = shard(number, count, chosen), ledger.run_before(RESULTS)
+    clean = run_shard(pieces, label, 60.0 * given.minutes, given.jobs, before)
     return 0 if clean else 1
 
 

@@ -52,6 +52,15 @@ def numbers(text: str) -> set[int]:
     return found
 
 
+def run_before(directory: Path) -> set[tuple[str, int]]:
+    """Campaign and seed of all that was run, on any commit: by results.json, and by what lies in .cache/endurance."""
+    rows = json.loads(RESULTS.read_text())
+    lines = [line for line in records(directory) if "missing" not in line]
+    return {(row["campaign"], seed) for row in rows for seed in numbers(row["seeds"])} | {
+        (line["campaign"], line["seed"]) for line in lines
+    }
+
+
 def add_results(directory: Path) -> None:
     """Add what lies in .cache/endurance to results.json; what is known there of a commit is not counted twice."""
     rows = {(row["campaign"], row["commit"]): row for row in json.loads(RESULTS.read_text())}

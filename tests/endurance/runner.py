@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,10 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def run_shard(pieces: Sequence[Piece], label: str, seconds: float, jobs: int) -> bool:
-    """Run what is not done yet, until the time is over; whether nothing was found."""
+def run_shard(
+    pieces: Sequence[Piece], label: str, seconds: float, jobs: int, elsewhere: Container[tuple[str, int]] = ()
+) -> bool:
+    """Run what is not done yet until the time is over, what was run `elsewhere` last; whether nothing was found."""
     here = RESULTS / commit()
     here.mkdir(parents=True, exist_ok=True)
     known = [line for line in records(here) if "missing" not in line]
@@ -59,6 +61,7 @@ def run_shard(pieces: Sequence[Piece], label: str, seconds: float, jobs: int) ->
     for line in known:
         took[line["campaign"]] = max(took.get(line["campaign"], 0.0), line["seconds"])
     left = [piece for piece in pieces if (piece.campaign.name, piece.seed) not in done]
+    left.sort(key=lambda piece: (piece.campaign.name, piece.seed) in elsewhere)
     print(f"shard {label} at {here.name}: {len(pieces)} pieces, {len(left)} to run, {seconds / 60:.0f} minutes")
     deadline, writing, clean = time.monotonic() + seconds, threading.Lock(), True
     path = here / f"results-{label.replace('/', '-of-')}.jsonl"

@@ -84,6 +84,23 @@ def test_what_is_done_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.glob("*/found/*"))
 
 
+def test_what_no_commit_has_run_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    def run_piece(piece: Piece, *_: object) -> dict[str, object]:
+        ran.append(piece.seed)
+        return {"campaign": "c", "seed": piece.seed, "done": 1, "counts": {}, "found": [], "seconds": 1.0}
+
+    (tmp_path / "sums").write_text(json.dumps([{"campaign": "c", "seeds": "0-1"}]))
+    (tmp_path / "another").mkdir()
+    (tmp_path / "another/results-1-of-1.jsonl").write_text(json.dumps({"campaign": "c", "seed": 3}) + "\n")
+    monkeypatch.setattr(ledger, "RESULTS", tmp_path / "sums")
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    monkeypatch.setattr(runner, "run_piece", run_piece)
+    runner.run_shard(shard(1, 1, [campaign("c", 6)]), "1/1", 3600, 1, ledger.run_before(tmp_path))
+    assert ran == [2, 4, 5, 0, 1, 3]
+
+
 def test_a_piece_says_at_its_end_what_it_did(tmp_path: Path) -> None:
     outcome = Outcome(5, found=[Found("a line\nand another")])
     line = runner.outcome_line(outcome, campaign("c", 1), 0, tmp_path / "c-0", 1.25)
