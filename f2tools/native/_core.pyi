@@ -35,4 +35,11 @@ def name_hashes(bytes: Buffer, at: Buffer, lengths: Buffer, found: Buffer, /) ->
 def entries(
     areas: Buffer, size: int, slots: int, table_at: int, names_at: int, found: Buffer, /
 ) -> int: ...
+def place_entries(
+    entries: Buffer, dir_level: int, capacity: int, blocks: Buffer, slots: Buffer, /
+) -> int: ...
+def fill_areas(
+    names: Buffer, entries: Buffer, rows: Buffer, slots: Buffer, areas: Buffer,
+    size: int, slots_in: int, table_at: int, names_at: int, /,
+) -> None: ...  # fmt: skip
 def make_files(directory: int, names: Buffer, files: Buffer, content: Buffer, made: Buffer, /) -> None: ...

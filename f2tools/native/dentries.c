@@ -168,10 +168,8 @@ static PyObject *entries(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*nnnnw*", &areas, &of.size, &of.slots, &of.table_at, &of.names_at, &found))
         return NULL;
     Py_ssize_t met = 0;
-    int right = of.size > 0 && of.size <= UINT16_MAX && of.slots > 0 && of.slots <= of.size / (ENTRY_LEN + SLOT_LEN) &&
-                of.table_at >= (of.slots + 7) / 8 && of.table_at <= of.size && of.names_at <= of.size &&
-                of.names_at >= of.table_at + ENTRY_LEN * of.slots && of.names_at + SLOT_LEN * of.slots <= of.size &&
-                !(areas.len % of.size) && areas.len / of.size <= INT32_MAX;
+    int right = is_shape(of.size, of.slots, of.table_at, of.names_at) && !(areas.len % of.size) &&
+                areas.len / of.size <= INT32_MAX;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
         met = walk(areas.buf, areas.len / of.size, &of, found.buf, found.len / (Py_ssize_t)sizeof(struct entry));

@@ -29,6 +29,7 @@ _TEA_DELTA = 0x9E3779B9
 _TEA_ROUNDS = 16
 _TEA_TOTALS = tuple(_TEA_DELTA * count & 0xFFFFFFFF for count in range(1, _TEA_ROUNDS + 1))
 _TEA_SEED = (0x67452301, 0xEFCDAB89)
+_DOTS = (b".", b"..")
 
 
 def f2fs_crc32(data: bytes | bytearray | memoryview, seed: int = F2FS_SUPER_MAGIC) -> int:
@@ -104,12 +105,16 @@ def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
     if not names:
         return hashes
     lengths = np.fromiter(map(len, names), np.int64, len(names))
+    dots = [index for index, name in enumerate(names) if name in _DOTS]
+    if core is not None:
+        core.name_hashes(b"".join(names), np.cumsum(lengths) - lengths, lengths, hashes)
+        hashes[dots] = 0
+        return hashes
     pieces = np.maximum((lengths + _CHUNK - 1) // _CHUNK, 1)
     for count in np.unique(pieces):
         members = np.flatnonzero(pieces == count)
         padded = np.array([names[member] for member in members.tolist()], dtype=f"S{int(count) * _CHUNK}")
         hashes[members] = _hash_padded(padded.view(">u4").reshape(len(members), -1), lengths[members])
-    dots = [index for index, name in enumerate(names) if name in (b".", b"..")]
     hashes[dots] = 0
     return hashes
 

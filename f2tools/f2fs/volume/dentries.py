@@ -28,6 +28,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.dentry import SIZE_OF_DIR_ENTRY, DirEntry, dentry_shape
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes
+from f2tools.native import core
 
 _ENTRY = struct.Struct("<IIHB")
 _HASH = struct.Struct("<I")
@@ -36,6 +37,7 @@ _U32 = np.dtype("<u4")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)
 _FEW = 20  # names up to which numpy doesn't pay
 _DOTS = (b".", b"..")
+HASH_TABLE_FULL = "the hash table of the directory is full"
 
 
 class Dentry(NamedTuple):
@@ -323,6 +325,10 @@ def build_inline(
     total = int(entries.slots.sum())
     if total > slots_in(area_size):
         return None
+    if core is not None:
+        ends = np.cumsum(entries.slots)
+        places = np.zeros(ends.size, np.int64), ends - entries.slots
+        return _filled_by_core(entries.names, _records(entries), places, 1, area_size).tobytes()
     return _filled(entries, np.array([total]), area_size).tobytes()
 
 
@@ -390,6 +396,8 @@ def _entries(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any) ->
 
 
 def _build(entries: _Entries, dir_level: int, block_size: int) -> Built:
+    if core is not None:
+        return _built_by_core(entries, dir_level, block_size)
     blocks, depth = _placed(entries.hashes, entries.slots, dir_level, slots_in(block_size))
     order = np.argsort(blocks, kind="stable")
     blocks = blocks[order]
@@ -431,7 +439,7 @@ def _placed(
             else:
                 passed += _divided(left, hashes[left] % following)
         waiting = passed
-    raise OSError(errno.ENOSPC, "the hash table of the directory is full")
+    raise OSError(errno.ENOSPC, HASH_TABLE_FULL)
 
 
 def _divided(members: NDArray[np.int64], keys: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -467,9 +475,7 @@ def _filled(entries: _Entries, filled: NDArray[np.int64], size: int) -> NDArray[
     areas = np.zeros((len(filled), size), np.uint8)
     taken = np.arange(shape.slots) < filled[:, None]
     areas[:, : shape.bitmap_size] = np.packbits(taken, axis=1, bitorder="little")
-    rows = np.zeros(len(entries.names), DirEntry.dtype)
-    rows["hash_code"], rows["ino"], rows["file_type"] = entries.hashes, entries.inos, entries.file_types
-    rows["name_len"] = np.fromiter(map(len, entries.names), np.int64, len(entries.names))
+    rows = _records(entries)
     total = int(entries.slots.sum())
     table = np.zeros((total, SIZE_OF_DIR_ENTRY), np.uint8)
     table[np.cumsum(entries.slots) - entries.slots] = rows.view(np.uint8).reshape(-1, SIZE_OF_DIR_ENTRY)
@@ -481,9 +487,51 @@ def _filled(entries: _Entries, filled: NDArray[np.int64], size: int) -> NDArray[
     return areas
 
 
+def _records(entries: _Entries) -> NDArray[Any]:
+    """The entries as they are on the disk, DirEntry.dtype."""
+    rows = np.empty(len(entries.names), DirEntry.dtype)
+    rows["hash_code"], rows["ino"], rows["file_type"] = entries.hashes, entries.inos, entries.file_types
+    rows["name_len"] = np.fromiter(map(len, entries.names), np.int64, len(entries.names))
+    return rows
+
+
 def _scatter(areas: NDArray[np.uint8], at: int, taken: NDArray[np.bool_], rows: NDArray[np.uint8]) -> None:
     """Put rows into the taken slots of the part of the areas that starts at `at`."""
     width = rows.shape[1]
     part = areas[:, at : at + taken.shape[1] * width]
     view = np.lib.stride_tricks.as_strided(part, (*taken.shape, width), (areas.strides[0], width, 1), writeable=True)
     view[taken] = rows
+
+
+# -- the same by the compiled core ----------------------------------------------------------------------------------
+
+
+def _built_by_core(entries: _Entries, dir_level: int, block_size: int) -> Built:
+    assert core is not None
+    blocks, slots = (np.empty(len(entries.names), np.int64) for _ in range(2))
+    records = _records(entries)
+    depth = core.place_entries(records.view(np.uint8), dir_level, slots_in(block_size), blocks, slots)
+    if depth < 0:
+        raise OSError(errno.ENOSPC, HASH_TABLE_FULL)
+    indices = np.sort(blocks)
+    indices = indices[np.diff(indices, prepend=-1) != 0]
+    places = np.searchsorted(indices, blocks), slots
+    content = _filled_by_core(entries.names, records, places, len(indices), block_size)
+    return Built(indices, content, depth, (int(indices[-1]) + 1) * block_size if indices.size else 0)
+
+
+def _filled_by_core(
+    names: Sequence[bytes],
+    records: NDArray[Any],
+    places: tuple[NDArray[np.int64], NDArray[np.int64]],
+    count: int,
+    size: int,
+) -> NDArray[np.uint8]:
+    """`count` areas of `size` bytes with each entry where it belongs: in which of them, from which slot on."""
+    assert core is not None
+    shape = dentry_shape(size)
+    areas = np.zeros((count, size), np.uint8)
+    core.fill_areas(
+        b"".join(names), records.view(np.uint8), *places, areas, size, shape.slots, shape.table_at, shape.names_at
+    )
+    return areas
