@@ -21,7 +21,7 @@ from f2tools.f2fs.write.gc import Pinned
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import images, judges
 from tests.clean.aged import overwritten, scattered, sound, tree, without_free_sections
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet
 from tests.kernel.guest import Guest
 
 FULL = "-O extra_attr,inode_checksum,flexible_inline_xattr,inode_crtime,project_quota,quota,sb_checksum"
@@ -45,7 +45,7 @@ for pair in $ZONES; do
 done
 heads[$((count - 1))]=/dev/nullb0
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${heads[$n]} /mnt/$n; done
-python3 /share/manifests $count $OUT/%d-first.json
+manifest /mnt/%d $OUT/%d-first.json $count
 for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n/by-kernel
     for f in 1 2 3; do dd if=/dev/urandom of=/mnt/$n/by-kernel/$f bs=100k count=2 status=none; done
@@ -54,7 +54,7 @@ for n in $(seq 0 $((count - 1))); do
     umount /mnt/$n
     mount -t f2fs -o ro ${heads[$n]} /mnt/$n
 done
-python3 /share/manifests $count $OUT/%d-second.json
+manifest /mnt/%d $OUT/%d-second.json $count
 umount /mnt/*
 fsck.f2fs --dry-run /dev/nullb0
 """
@@ -146,7 +146,7 @@ def test_the_kernel_mounts_what_was_cleaned_and_writes_on(guest: Guest, tmp_path
         "HEADS": " ".join(disk(disks.index(one.paths[0])) for one in cleaned),
         "ZONES": zones_of(cleaned[-1].paths[0]),
     }
-    result = guest.run(SCRIPT, disks, env=env, files={"manifests": MANIFESTS}, timeout=900).must_succeed()
+    result = guest.run(SCRIPT, disks, env=env, timeout=900).must_succeed()
     assert_quiet(result, "Mount Device", "IO Block Size", "Zoned")
     for number, one in enumerate(cleaned):
         assert_as_the_kernel(before[number], result.json(f"{number}-first.json"), f"{one.label}, as cleaned")

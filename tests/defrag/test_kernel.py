@@ -16,7 +16,7 @@ from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.tune.tune import TuneRequest, apply, plan
 from tests import images
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
 from tests.f2fs.write.volumes import FULL, Twin, fresh, judge, writable
 from tests.f2fs.write.workload import Workload
 from tests.kernel.guest import Guest
@@ -25,7 +25,7 @@ SCRIPT = """
 set -e
 count=${#IMAGES[@]}
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
-python3 /share/manifests $count $OUT/%d-first.json
+manifest /mnt/%d $OUT/%d-first.json $count
 for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n/kernel
     for f in 1 2 3 4; do dd if=/dev/urandom of=/mnt/$n/kernel/$f bs=30k count=2 status=none; done
@@ -37,7 +37,7 @@ for n in $(seq 0 $((count - 1))); do
     umount /mnt/$n
     mount -t f2fs -o ro ${IMAGES[$n]} /mnt/$n
 done
-python3 /share/manifests $count $OUT/%d-second.json
+manifest /mnt/%d $OUT/%d-second.json $count
 umount /mnt/*
 """
 MOVED = {  # and whether all files were put in order
@@ -101,7 +101,7 @@ def test_the_kernel_reads_and_writes_what_was_moved_and_switched(guest: Guest, t
         twin.volume.close()
         tuned(request)(disks[-1])
     trees = [tree_of(disk) for disk in disks]
-    result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
+    result = guest.run(SCRIPT, disks, timeout=600).must_succeed()
     assert_quiet(result)
     for number, (disk, tree) in enumerate(zip(disks, trees, strict=True)):
         assert_as_the_kernel(tree, result.json(f"{number}-first.json"), f"{disk} before the kernel wrote")

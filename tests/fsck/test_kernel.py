@@ -28,8 +28,7 @@ set -e
 modprobe f2fs
 for disk in "${IMAGES[@]}"; do
     mount -t f2fs $disk /mnt
-    mktree small /mnt 5; mktree bigdir /mnt 6; mktree links /mnt 7; mktree names /mnt 8
-    mktree xattrs /mnt 9; mktree churn /mnt 10
+    mktree small /mnt 5 bigdir /mnt 6 links /mnt 7 names /mnt 8 xattrs /mnt 9 churn /mnt 10
     sync -f /mnt
     mv /mnt/small /mnt/links/moved; mv /mnt/bigdir /mnt/other; ln /mnt/churn/* /mnt/names/
     for n in $(seq 60); do echo "line $n" > /mnt/f$n; mv /mnt/f$n /mnt/g$((n % 9)); done
@@ -80,14 +79,14 @@ def test_after_a_power_cut_and_after_recovery_nothing_is_damage(guest: Guest, tm
 
 MOUNT = """
 set -e
-modprobe f2fs
-n=0
-for disk in "${IMAGES[@]}"; do
-    mount -t f2fs $disk /mnt
-    manifest /mnt $OUT/manifest-$n.json
-    echo written > /mnt/after-repair; sync /mnt/after-repair; mkdir /mnt/new; mv /mnt/after-repair /mnt/new/
-    umount /mnt
-    n=$((n + 1))
+count=${#IMAGES[@]}
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+manifest /mnt/%d $OUT/manifest-%d.json $count
+for n in $(seq 0 $((count - 1))); do
+    cd /mnt/$n
+    echo written > after-repair; sync after-repair; mkdir new; mv after-repair new/
+    cd /
+    umount /mnt/$n
 done
 """
 COMPARED = ("type", "mode", "uid", "gid", "size", "nlink", "sha256", "segment_sha256", "target", "xattrs", "rdev")

@@ -1,6 +1,7 @@
 """The real kernel in QEMU as the tests want it: with their programs, and with f2tools itself where they ask for it.
 
-In a script, `manifest MOUNTPOINT $OUT/NAME.json` writes down a tree and `mktree KIND DIRECTORY SEED` makes one.
+In a script, `manifest MOUNTPOINT $OUT/NAME.json` writes down a tree and `mktree KIND DIRECTORY SEED` makes one;
+either does many at once, in much less time.
 """
 
 from __future__ import annotations

@@ -40,23 +40,23 @@ CASES = [
 ]
 SCRIPT = """
 set -e
-n=0
-for disk in "${IMAGES[@]}"; do
-    echo $disk
-    case " $READ_ONLY " in
-    *" $n "*) mount -t f2fs -o ro $disk /mnt; manifest /mnt $OUT/$n.json ;;
-    *)
-        mount -t f2fs $disk /mnt
-        manifest /mnt $OUT/$n.json
-        case " $FULL " in *" $n "*) ;; *)
-            mkdir /mnt/by-kernel; echo more > /mnt/by-kernel/more; echo appended >> /mnt/dir-
-            rm /mnt/z-first; mv /mnt/dir/blocks /mnt/by-kernel/; sync -f /mnt
-            echo again >> /mnt/by-kernel/more ;;
-        esac
-        rm /mnt/mid.bin ;;
+count=${#IMAGES[@]}
+for n in $(seq 0 $((count - 1))); do
+    echo ${IMAGES[$n]}
+    case " $READ_ONLY " in *" $n "*) how=ro ;; *) how=rw ;; esac
+    mkdir /mnt/$n; mount -t f2fs -o $how ${IMAGES[$n]} /mnt/$n
+done
+manifest /mnt/%d $OUT/%d.json $count
+for n in $(seq 0 $((count - 1))); do
+    cd /mnt/$n
+    case " $READ_ONLY $FULL " in *" $n "*) ;; *)
+        mkdir by-kernel; echo more > by-kernel/more; echo appended >> dir-
+        rm z-first; mv dir/blocks by-kernel/; sync -f .
+        echo again >> by-kernel/more ;;
     esac
-    umount /mnt
-    n=$((n + 1))
+    case " $READ_ONLY " in *" $n "*) ;; *) rm mid.bin ;; esac
+    cd /
+    umount /mnt/$n
 done
 """
 

@@ -120,7 +120,7 @@ def test_casefolding_and_quotas_work_on_it(guest: Guest, tmp_path: Path) -> None
     script = """
         set -ex
         mount -t f2fs ${IMAGES[0]} /mnt; mktree casefold /mnt seed; umount /mnt
-        mount -t f2fs ${IMAGES[1]} /mnt; mktree links /mnt seed; mktree small /mnt seed 4; umount /mnt
+        mount -t f2fs ${IMAGES[1]} /mnt; mktree links /mnt seed small /mnt seed; umount /mnt
         mount -t f2fs ${IMAGES[2]} /mnt; mktree compress /mnt seed; umount /mnt
     """
     guest.run(script, disks, timeout=300).must_succeed()

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
 from tests.f2fs.write.volumes import judge, writable
 from tests.kernel.guest import Guest
 from tests.power.recording import Recording, crowded, mixed, overwriting, record
@@ -18,7 +18,7 @@ SCRIPT = """
 set -e
 count=${#IMAGES[@]}
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
-python3 /share/manifests $count $OUT/%d.json
+manifest /mnt/%d $OUT/%d.json $count
 for n in $(seq 0 $((count - 1))); do touch /mnt/$n/the-kernel-was-here; done
 umount /mnt/*
 """
@@ -61,7 +61,7 @@ def test_the_kernel_recovers_what_we_recover(guest: Guest, tmp_path: Path) -> No
             disks += [cut, ours]
             labels.append(f"{name} after event {count}")
     trees = [tree_of(disk) for disk in disks[1::2]]
-    result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
+    result = guest.run(SCRIPT, disks, timeout=600).must_succeed()
     assert_quiet(result, "invalid crc_offset", "recover_dentry:", "invalid crc value")  # of a pack that is cut off
     for number, (label, tree) in enumerate(zip(labels, trees, strict=True)):
         assert_as_the_kernel(tree, result.json(f"{2 * number + 1}.json"), f"{label}, recovered by us")

@@ -22,7 +22,7 @@ from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.recover.older import judge_older
 from tests import judges
 from tests.f2fs.write.consistency import problems
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel
+from tests.f2fs.write.test_kernel import assert_as_the_kernel
 from tests.images import copy_sparse
 from tests.kernel.guest import Guest, Result
 from tests.mkfs.tools import f2mkfs
@@ -86,7 +86,7 @@ for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n
     mount -t f2fs -o background_gc=off ${IMAGES[${disks[$n]}]} /mnt/$n
 done
-python3 /share/manifests $count $OUT/%d.json
+manifest /mnt/%d $OUT/%d.json $count
 umount /mnt/*
 """
 
@@ -208,7 +208,7 @@ def judge_round(guest: Guest, volumes: list[Crashed], directory: Path) -> tuple[
         with open_volume(older) as read:
             was = manifest(read)
     env = {"DISKS": " ".join(map(str, heads))}
-    result = guest.run(JUDGE, disks, env=env, files={"manifests": MANIFESTS}, timeout=900).must_succeed()
+    result = guest.run(JUDGE, disks, env=env, timeout=900).must_succeed()
     rolled, wrong = 0, []
     for number, volume in enumerate(volumes):
         try:

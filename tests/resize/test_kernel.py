@@ -21,7 +21,7 @@ from f2tools.resize import resize as tool
 from f2tools.resize.plan import MoveAreas
 from f2tools.resize.resize import resize
 from tests import images
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
 from tests.f2fs.write.volumes import FULL, fresh
 from tests.kernel.guest import MAX_IMAGES, Guest
 from tests.resize.looking import MIB, fill, named, run, sound
@@ -30,7 +30,7 @@ SCRIPT = """
 set -e
 count=$COUNT
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o ro ${IMAGES[$n]} /mnt/$n; done
-python3 /share/manifests $count $OUT/%d-first.json
+manifest /mnt/%d $OUT/%d-first.json $count
 for n in $(seq 0 $((count - 1))); do
     umount /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n
     mkdir /mnt/$n/by-kernel
@@ -197,7 +197,7 @@ def test_the_kernel_mounts_what_was_resized_and_writes_on(guest: Guest, tmp_path
     assert len(everything) <= MAX_IMAGES
     before = [tree_of(disk) for disk in disks]
     script = f'ALL=("${{IMAGES[@]}}"); IMAGES=("${{ALL[@]:2}}")\n{SCRIPT}'
-    files = {"manifests": MANIFESTS, "zones": zones_in_use(zoned)}
+    files = {"zones": zones_in_use(zoned)}
     env = {"COUNT": str(len(CASES)), "ZONED_MIB": "200"}
     result = guest.run(script, everything, timeout=900, env=env, files=files).must_succeed()
     assert_quiet(result, *EXPECTED)

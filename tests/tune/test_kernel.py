@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from tests import judges
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
 from tests.f2fs.write.volumes import FULL
 from tests.images import copy_sparse
 from tests.kernel.guest import MAX_IMAGES, Guest
@@ -19,7 +19,7 @@ SCRIPT = """
 set -e
 count=${#IMAGES[@]}
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
-python3 /share/manifests $count $OUT/%d.json
+manifest /mnt/%d $OUT/%d.json $count
 for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n/by-kernel
     for f in 1 2 3; do dd if=/dev/urandom of=/mnt/$n/by-kernel/$f bs=30k count=1 status=none; done
@@ -48,7 +48,7 @@ def test_the_kernel_takes_every_switch(guest: Guest, tmp_path: Path) -> None:
             run(tune, images[-1], "-O", step, *(["--uuid", NEW_UUID] if step == on else []))
     assert len(images) <= MAX_IMAGES
     trees = [tree_of(image) for image in images]
-    result = guest.run(SCRIPT, images, files={"manifests": MANIFESTS}, timeout=600).must_succeed()
+    result = guest.run(SCRIPT, images, timeout=600).must_succeed()
     assert_quiet(result)
     for number, ((_, steps), image) in enumerate(zip(cases, images, strict=True)):
         assert_as_the_kernel(trees[number], result.json(f"{number}.json"), str(steps))

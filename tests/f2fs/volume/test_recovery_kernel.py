@@ -11,7 +11,7 @@ from f2tools.device import open_device
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO as ROOT
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import judges
-from tests.f2fs.write.test_kernel import MANIFESTS, assert_as_the_kernel, assert_quiet, tree_of
+from tests.f2fs.write.test_kernel import assert_as_the_kernel, assert_quiet, tree_of
 from tests.kernel.guest import MAX_IMAGES, Guest
 from tests.power.test_kernel import without_what_recovery_decides
 
@@ -24,7 +24,7 @@ SCRIPT = """
 set -e
 count=${#IMAGES[@]}
 for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
-python3 /share/manifests $count $OUT/%d.json
+manifest /mnt/%d $OUT/%d.json $count
 umount /mnt/*
 """
 
@@ -214,7 +214,7 @@ def test_the_kernel_brings_back_what_we_bring_back(guest: Guest, tmp_path: Path)
         opened(ours).close()
         judges.fsck_clean(ours)
         trees.append(without_what_recovery_decides(tree_of(ours)))
-    result = guest.run(SCRIPT, disks, timeout=600, files={"manifests": MANIFESTS}).must_succeed()
+    result = guest.run(SCRIPT, disks, timeout=600).must_succeed()
     assert_quiet(result)
     for number, (disk, tree) in enumerate(zip(disks, trees, strict=True)):
         assert "f" in tree["entries"] or len(tree["entries"]) > 2, f"{disk.name}: nothing was brought back"
