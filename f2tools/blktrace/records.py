@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -62,22 +63,24 @@ class Events:
     @classmethod
     def of(cls, columns: Sequence[NDArray[Any]], payload: dict[int, bytes] | None = None) -> Events:
         """From the eleven columns in their order."""
-        return cls(**dict(zip(COLUMNS, columns, strict=True)), payload=payload or {})
+        return cls(*columns, payload=payload or {})  # type: ignore[misc, unused-ignore]
 
     def take(self, rows: NDArray[Any] | slice) -> Events:
         """These rows (a mask, numbers or a slice), payloads included."""
         count = len(self)
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
             rows = np.flatnonzero(rows)
-        columns = [_taken(each, rows) if len(each) == count else each for each in self._columns()]
+        columns = [_taken(each, rows) if len(each) == count else each for each in self.columns]
         if not self.payload:
             return Events.of(columns)
         numbers = np.arange(count)[rows]
         at = np.flatnonzero(np.isin(numbers, np.array(sorted(self.payload))))
         return Events.of(columns, {int(row): self.payload[int(numbers[row])] for row in at})
 
-    def _columns(self) -> list[NDArray[Any]]:
-        return [getattr(self, name) for name in COLUMNS]
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """The eleven columns in their order."""
+        return _COLUMNS_OF(self)
 
     @classmethod
     def empty(cls) -> Events:
@@ -115,9 +118,8 @@ class Events:
         parts = [part for each in rounds for part in each]
         if len(parts) == 1:
             return parts[0]
-        order = _merge_order(rounds)
-        whole = cls.concatenate(parts)
-        return whole.in_order_of_time() if order is None else whole.take(order)
+        whole = _merged_at_once(rounds)
+        return cls.concatenate(parts).in_order_of_time() if whole is None else whole
 
     def in_order_of_time(self) -> Events:
         """The same, sorted; events of the same time stay in their order."""
@@ -125,6 +127,7 @@ class Events:
 
 
 COLUMNS = tuple(each.name for each in fields(Events) if each.name != "payload")
+_COLUMNS_OF = attrgetter(*COLUMNS)
 DTYPES = (
     np.int64, np.int64, np.int64, np.uint32, np.uint8, np.uint32, np.uint32, np.uint32, np.uint16, np.uint32, np.uint64,
 )  # fmt: skip
@@ -152,21 +155,75 @@ def _end_to_end(columns: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(columns)
 
 
-def _merge_order(rounds: list[list[Events]]) -> NDArray[np.int64] | None:
-    """The order of time of the parts of all rounds by the core; None where a round isn't all over before the next."""
-    order = np.empty(sum(len(part) for parts in rounds for part in parts), np.int64)
-    at, last = 0, -1
+def _merged_at_once(rounds: list[list[Events]]) -> Events | None:
+    """`Events.merged` by the core; None where a round isn't all over before the next, or there is no core."""
+    full = [some for parts in rounds if (some := [part for part in parts if len(part)])]
+    if core is None or not full or max(map(len, full)) > MOST_AT_ONCE or not _one_after_the_other(full):
+        return None
+    parts = [part for some in full for part in some]
+    total = sum(map(len, parts))
+    columns: list[NDArray[Any]] = []
+    sources: list[list[NDArray[Any]]] = []  # of those that are to be merged
+    merged: list[NDArray[Any]] = []
+    for pieces, dtype in zip(zip(*(part.columns for part in parts), strict=True), DTYPES, strict=True):
+        column = _constant(pieces, total, dtype)
+        if column is None:
+            column = np.empty(total, dtype)
+            sources.append([_all_of(piece, len(part), dtype) for piece, part in zip(pieces, parts, strict=True)])
+            merged.append(column)
+        columns.append(column)
+    payload = any(part.payload for part in parts)
+    order = np.empty(total if payload else 0, np.int64)
+    if payload:
+        sources.append(np.split(np.arange(total), np.cumsum([len(part) for part in parts])[:-1]))
+        merged.append(order)
+    streams, at = list(zip(*sources, strict=True)), 0
+    for some in full:
+        after = at + sum(map(len, some))
+        if not core.merge(tuple(streams[: len(some)]), tuple(column[at:after] for column in merged)):
+            return None
+        del streams[: len(some)]
+        at = after
+    return Events.of(columns, _payload_of(parts, order) if payload else None)
+
+
+def _one_after_the_other(rounds: list[list[Events]]) -> bool:
+    last = -1
     for parts in rounds:
-        times = tuple(np.ascontiguousarray(part.time) for part in parts if len(part))
-        after = at + sum(map(len, times))
-        if core is None or len(times) > MOST_AT_ONCE:
-            return None
-        if times and not core.merge_order(times, at, order[at:after]):
-            return None
-        if times and min(int(time[0]) for time in times) <= last:
-            return None
-        at, last = after, max([last, *(int(time[-1]) for time in times)])
-    return order
+        if min(int(part.time[0]) for part in parts) <= last:
+            return False
+        last = max(last, *(int(part.time[-1]) for part in parts))
+    return True
+
+
+def _constant(pieces: Sequence[NDArray[Any]], total: int, dtype: type[np.generic]) -> NDArray[Any] | None:
+    """A column that nothing has, or which is the same single value in memory everywhere; else None."""
+    if not any(map(len, pieces)):
+        return np.zeros(0, dtype)
+    first = pieces[0]
+    if all(is_repeated(piece) and piece[0] == first[0] for piece in pieces):
+        return np.broadcast_to(first[:1], total)
+    return None
+
+
+def _all_of(piece: NDArray[Any], count: int, dtype: type[np.generic]) -> NDArray[Any]:
+    return np.ascontiguousarray(piece, dtype) if len(piece) == count else np.zeros(count, dtype)
+
+
+def _payload_of(parts: list[Events], order: NDArray[np.int64]) -> dict[int, bytes]:
+    """The payloads of parts one behind the other that came into this order."""
+    before: dict[int, bytes] = {}
+    at = 0
+    for part in parts:
+        before.update({row + at: data for row, data in part.payload.items()})
+        at += len(part)
+    rows = np.flatnonzero(np.isin(order, np.array(sorted(before))))
+    return {int(row): before[int(order[row])] for row in rows}
+
+
+def is_repeated(column: NDArray[Any]) -> bool:
+    """Whether it is known, without a look at all of it, that a column has a single value."""
+    return column.strides == (0,) and len(column) > 0
 
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:

@@ -320,32 +320,30 @@ class Scanner:
 
     def _at_once(self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Events:
         """The same by the core; it has one row of each table for a column."""
-        assert core is not None
-        form, count = self._the_format, len(offsets)
-        wide, words = np.empty((3, count), np.int64), np.empty((9, count), np.uint32)
-        op, notes, summary = np.empty(count, np.uint8), np.empty(count, np.uint32), np.empty(12, np.int64)
-        wanted = np.ones(256, np.bool_) if self._wanted is None else self._wanted
-        core.columns(buffer, offsets, form.numbers, wanted, self.operations, wide, words, op, notes, summary)
-        kept, noted, one_cpu, goes_on, *numbers, odd, one_device, one_error = summary.tolist()
-        first, last, last_time, device, cpu = numbers
-        if noted:
-            self._keep_notes(buffer, offsets[notes[:noted]])
-        if noted < count and not (
-            one_cpu and goes_on and self.numbers.go_straight_on(device, cpu, first, last, last_time)
-        ):
-            rest = np.delete(offsets, notes[:noted]) if noted else offsets
-            self._follow(_FieldGather(buffer, rest, form.order), rest)
-        time, sector, size = wide[:, :kept]
-        category, action, pid, devices, cpus, error, length, sequence, row = words[:, :kept]
         lean = self._lean and not self.numbers.several
-        none = np.zeros(0, np.uint32)
+        found = _Table(buffer, offsets, self._the_format, self._wanted, self.operations, LEAN if lean else WORDS)
+        if found.notes.size:
+            self._keep_notes(buffer, offsets[found.notes])
+        if found.notes.size < len(offsets) and not (
+            found.one_cpu and found.goes_on and self.numbers.go_straight_on(*found.numbers)
+        ):
+            rest = np.delete(offsets, found.notes) if found.notes.size else offsets
+            self._follow(_FieldGather(buffer, rest, self._the_format.order), rest)
+        if lean and (found.odd or self.numbers.several):  # what was left out is needed
+            found = _Table(buffer, offsets, self._the_format, self._wanted, np.zeros(256, np.int64), WORDS)
+            lean = not self.numbers.several
+        time, sector, size = found.wide
+        category, pid, device, error, *others = found.words
+        none, count = np.zeros(0, np.uint32), len(time)
         events = Events(
-            time, sector, size, category, op[:kept], pid, _repeated(devices, one_device), none if lean else cpus,
-            _repeated(error.astype(np.uint16), one_error), none if self._lean else sequence,
-            np.zeros(0 if self._lean else kept, np.uint64),
+            time, sector, size, category, found.op, pid, _repeated(device, found.one_device, np.uint32),
+            none if lean else others[1], _repeated(error, found.one_error, np.uint16),
+            none if self._lean else others[3],
+            np.zeros(0 if self._lean else count, np.uint64),
         )  # fmt: skip
-        if not odd:
+        if not found.odd:
             return events
+        action, _, length, _, row = others
         offsets = offsets[row]
         self._add_payloads(events, buffer, offsets, action, length)
         return self._plausible(events, offsets)
@@ -442,16 +440,38 @@ class Scanner:
 
 
 MAX_TIME = 1 << 62
+WORDS, LEAN = 9, 4  # columns of 4 bytes from the core: all, and those that every event has
 PAYLOAD_OPS = (13, 15)  # split and remap: needed to follow a request
 
 
-def _repeated(column: NDArray[Any], is_one: int) -> NDArray[Any]:
+def _repeated(column: NDArray[Any], is_one: int, dtype: type[np.generic]) -> NDArray[Any]:
     """The column; one of which it is known that it has a single value, as that value in memory only once."""
-    return np.broadcast_to(column[:1].copy(), len(column)) if is_one and len(column) else column
+    if is_one and len(column):
+        return np.broadcast_to(column[:1].astype(dtype), len(column))
+    return column.astype(dtype, copy=False)
 
 
 def _has_payload(op: NDArray[np.uint8]) -> bool:
     return any(bool((op == each).any()) for each in PAYLOAD_OPS)
+
+
+class _Table:
+    """The records at some offsets as the core has them: a table of 8 bytes a field and one of 4, and what it saw."""
+
+    def __init__(
+        self, buffer: NDArray[np.uint8], offsets: NDArray[np.int64], form: RecordFormat,
+        wanted: NDArray[np.bool_] | None, operations: NDArray[np.int64], words: int,
+    ) -> None:  # fmt: skip
+        assert core is not None
+        count = len(offsets)
+        wide, narrow = np.empty((3, count), np.int64), np.empty((words, count), np.uint32)
+        op, notes, summary = np.empty(count, np.uint8), np.empty(count, np.uint32), np.empty(12, np.int64)
+        wanted = np.ones(256, np.bool_) if wanted is None else wanted
+        core.columns(buffer, offsets, form.numbers, wanted, operations, wide, narrow, op, notes, summary)
+        kept, noted, self.one_cpu, self.goes_on, *numbers, self.odd, self.one_device, self.one_error = summary.tolist()
+        first, last, last_time, device, cpu = numbers
+        self.numbers = device, cpu, first, last, last_time
+        self.wide, self.words, self.op, self.notes = wide[:, :kept], narrow[:, :kept], op[:kept], notes[:noted]
 
 
 class _FieldGather:

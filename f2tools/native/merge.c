@@ -4,85 +4,176 @@
 #include "core.h"
 
 #define MOST_STREAMS 8
+#define MOST_COLUMNS 12
+#define AT_ONCE 1024 /* rows whose order is found before their columns are copied */
 
-static int in_order(const int64_t *times, Py_ssize_t count)
+/* The columns of a stream, the first of which are its times, and how far it has been merged. */
+struct stream {
+    const uint8_t *columns[MOST_COLUMNS];
+    size_t count, next;
+};
+
+static int in_order(const struct stream *stream)
 {
+    const int64_t *times = (const int64_t *)stream->columns[0];
     int wrong = 0;
-    for (Py_ssize_t i = 1; i < count; i++)
+    for (size_t i = 1; i < stream->count; i++)
         wrong |= times[i] < times[i - 1];
     return !wrong;
 }
 
-/* The positions of all times in their order, of which the first one's is `before`. */
-static void merge(const int64_t *const *times, const Py_ssize_t *counts, int streams, int64_t before, int64_t *to)
+/* Where a row comes from. */
+struct source {
+    uint32_t stream, row;
+};
+
+/* The next rows, in order of time; of equal times that of the earlier stream comes first. */
+static size_t next_rows(struct stream *streams, int count, struct source *to)
 {
-    const int64_t *next[MOST_STREAMS], *end[MOST_STREAMS];
-    int64_t position[MOST_STREAMS];
-    for (int i = 0; i < streams; before += counts[i++])
-        next[i] = times[i], end[i] = times[i] + counts[i], position[i] = before;
-    if (streams == 2) {
-        const int64_t *one = next[0], *other = next[1];
-        while (one < end[0] && other < end[1]) {
-            int second = *other < *one;
-            *to++ = second ? position[1] + (other - next[1]) : position[0] + (one - next[0]);
-            other += second;
-            one += 1 - second;
+    size_t found = 0;
+    if (count == 2) {
+        const int64_t *one = (const int64_t *)streams[0].columns[0], *other = (const int64_t *)streams[1].columns[0];
+        size_t a = streams[0].next, b = streams[1].next, last = streams[0].count, other_last = streams[1].count;
+        while (found < AT_ONCE && a < last && b < other_last) {
+            size_t second = other[b] < one[a];
+            to[found++] = (struct source){(uint32_t)second, (uint32_t)(second ? b : a)};
+            b += second;
+            a += 1 - second;
         }
-        position[0] += one - next[0], position[1] += other - next[1];
-        next[0] = one, next[1] = other;
+        streams[0].next = a, streams[1].next = b;
     }
-    for (;;) {
+    for (; found < AT_ONCE; found++) {
         int first = -1;
-        for (int i = 0; i < streams; i++)
-            if (next[i] < end[i] && (first < 0 || *next[i] < *next[first]))
-                first = i;
+        int64_t least = 0;
+        for (int i = 0; i < count; i++) {
+            const struct stream *stream = &streams[i];
+            if (stream->next == stream->count)
+                continue;
+            int64_t time = ((const int64_t *)stream->columns[0])[stream->next];
+            if (first < 0 || time < least)
+                first = i, least = time;
+        }
         if (first < 0)
-            return;
-        next[first]++;
-        *to++ = position[first]++;
+            break;
+        to[found] = (struct source){(uint32_t)first, (uint32_t)streams[first].next++};
+    }
+    return found;
+}
+
+#define COPY(type)                                                                                                     \
+    for (size_t i = 0; i < count; i++)                                                                                 \
+        ((type *)to)[i] = ((const type *)from[rows[i].stream])[rows[i].row];                                           \
+    break
+
+static void copy(const struct source *rows, size_t count, const uint8_t *const *from, size_t width, uint8_t *to)
+{
+    switch (width) {
+    case 1: COPY(uint8_t);
+    case 2: COPY(uint16_t);
+    case 4: COPY(uint32_t);
+    default: COPY(uint64_t);
     }
 }
 
-/* merge_order(times, before, order): the order in which columns of times (int64), one behind the other and behind so many
- * others, are merged; of equal times the first column's comes first.  False where a column is not in order itself. */
-static PyObject *merge_order(PyObject *module, PyObject *args)
+static void merge(struct stream *streams, int count, uint8_t *const *to, const size_t *widths, int columns)
 {
-    PyObject *list;
-    Py_buffer out, views[MOST_STREAMS];
-    Py_ssize_t streams, before, got = 0, total = 0, counts[MOST_STREAMS];
-    const int64_t *times[MOST_STREAMS];
-    (void)module;
-    if (!PyArg_ParseTuple(args, "O!nw*", &PyTuple_Type, &list, &before, &out))
-        return NULL;
-    streams = PyTuple_Size(list);
-    int right = streams > 0 && streams <= MOST_STREAMS, ordered = 1;
-    for (; right && got < streams; got++) {
-        if (PyObject_GetBuffer(PyTuple_GetItem(list, got), &views[got], PyBUF_SIMPLE) < 0)
-            break;
-        times[got] = views[got].buf;
-        total += counts[got] = views[got].len / 8;
-        right = !(views[got].len % 8);
+    struct source rows[AT_ONCE];
+    const uint8_t *from[MOST_STREAMS];
+    size_t done = 0, some;
+    while ((some = next_rows(streams, count, rows))) {
+        for (int column = 0; column < columns; column++) {
+            for (int i = 0; i < count; i++)
+                from[i] = streams[i].columns[column];
+            copy(rows, some, from, widths[column], to[column] + done * widths[column]);
+        }
+        done += some;
     }
-    right = right && got == streams && out.len == total * 8;
+}
+
+static int is_width(size_t width)
+{
+    return width == 1 || width == 2 || width == 4 || width == 8;
+}
+
+/* The buffers of a tuple, of which the first one has 8 bytes a row; how many there are, -1 with an error set. */
+static int buffers(PyObject *tuple, Py_buffer *views, int flags)
+{
+    Py_ssize_t count = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
+    int got = 0;
+    if (count < 1 || count > MOST_COLUMNS) {
+        PyErr_SetString(PyExc_ValueError, "columns to merge do not agree: there are none, or too many");
+        return -1;
+    }
+    for (; got < count; got++)
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, got), &views[got], flags) < 0) {
+            while (got)
+                PyBuffer_Release(&views[--got]);
+            return -1;
+        }
+    return got;
+}
+
+/* merge(streams, merged): columns of streams, of each a tuple that begins with its times (int64), become the columns of one
+ * in order of time; of equal times the first stream's come first.  False where a stream is not in order itself. */
+static PyObject *merge_streams(PyObject *module, PyObject *args)
+{
+    PyObject *list, *out;
+    Py_buffer to[MOST_COLUMNS], from[MOST_STREAMS][MOST_COLUMNS];
+    uint8_t *outputs[MOST_COLUMNS];
+    size_t widths[MOST_COLUMNS];
+    struct stream streams[MOST_STREAMS];
+    int got = 0, ordered = 1, columns;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &list, &PyTuple_Type, &out) ||
+        (columns = buffers(out, to, PyBUF_WRITABLE)) < 0)
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(list);
+    size_t rows = to[0].len / 8, total = 0;
+    int right = count > 0 && count <= MOST_STREAMS && !(to[0].len % 8) && rows && rows < UINT32_MAX;
+    for (int i = 0; right && i < columns; i++) {
+        outputs[i] = to[i].buf;
+        widths[i] = to[i].len / rows;
+        right = is_width(widths[i]) && (size_t)to[i].len == rows * widths[i];
+    }
+    for (; right && got < count; got++) {
+        struct stream *stream = &streams[got];
+        int found = buffers(PyTuple_GetItem(list, got), from[got], PyBUF_SIMPLE);
+        if (found < 0)
+            break;
+        if (found != columns) {
+            while (found)
+                PyBuffer_Release(&from[got][--found]);
+            break;
+        }
+        *stream = (struct stream){.count = from[got][0].len / 8};
+        for (int i = 0; i < columns; i++) {
+            stream->columns[i] = from[got][i].buf;
+            right = right && (size_t)from[got][i].len == stream->count * widths[i];
+        }
+        total += stream->count;
+    }
+    right = right && got == count && total == rows;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
-        for (int i = 0; i < streams; i++)
-            ordered &= in_order(times[i], counts[i]);
+        for (int i = 0; i < got; i++)
+            ordered &= in_order(&streams[i]);
         if (ordered)
-            merge(times, counts, streams, before, out.buf);
+            merge(streams, got, outputs, widths, columns);
         Py_END_ALLOW_THREADS
     }
-    while (got)
-        PyBuffer_Release(&views[--got]);
-    PyBuffer_Release(&out);
+    while (got--)
+        for (int i = 0; i < columns; i++)
+            PyBuffer_Release(&from[got][i]);
+    while (columns)
+        PyBuffer_Release(&to[--columns]);
     if (right)
         return PyBool_FromLong(ordered);
     if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "columns of times, and their order, do not agree");
+        PyErr_SetString(PyExc_ValueError, "columns of streams, and those that they become, do not agree");
     return NULL;
 }
 
 PyMethodDef merge_methods[] = {
-    {"merge_order", merge_order, METH_VARARGS, NULL},
+    {"merge", merge_streams, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

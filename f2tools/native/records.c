@@ -111,7 +111,7 @@ static PyObject *records(PyObject *module, PyObject *args)
 }
 
 enum wide { TIME, SECTOR, BYTES, WIDE };
-enum word { CATEGORY, ACTION, PID, DEVICE, CPU, ERROR, LENGTH, SEQUENCE, ROW, WORDS };
+enum word { CATEGORY, PID, DEVICE, ERROR, LEAN, ACTION = LEAN, CPU, LENGTH, SEQUENCE, ROW, WORDS };
 enum summary { KEPT, NOTES, ONE_CPU, GOES_ON, FIRST, LAST, LAST_TIME, FIRST_DEVICE, FIRST_CPU, ODD, ONE_DEVICE, ONE_ERROR,
                SUMMARY };
 
@@ -124,9 +124,12 @@ struct columns {
     int64_t found[SUMMARY];
 };
 
-static void columns_of(const struct format *format, const uint8_t *buffer, const int64_t *offsets, size_t count,
-                       struct columns *to)
+/* Always inline: with a format and a width that are known, a field is one load at a fixed place. */
+__attribute__((always_inline)) static inline void columns_of(const struct format *format, const uint8_t *buffer,
+                                                             const int64_t *offsets, size_t count, int lean,
+                                                             struct columns *columns)
 {
+    const struct columns copy = *columns, *to = &copy; /* of its own, so that no store through it can change it */
     size_t kept = 0, notes = 0, events = 0;
     uint32_t first_device = 0, first_cpu = 0, sequence = 0, odd = 0, other_cpu = 0, leaps = 0;
     uint32_t device_differs = 0, error_differs = 0;
@@ -167,14 +170,16 @@ static void columns_of(const struct format *format, const uint8_t *buffer, const
         to->wide[SECTOR][kept] = (int64_t)sector;
         to->wide[BYTES][kept] = u32(format, record, 6);
         to->words[CATEGORY][kept] = category;
-        to->words[ACTION][kept] = low;
         to->words[PID][kept] = u32(format, record, format->pid);
         to->words[DEVICE][kept] = device;
-        to->words[CPU][kept] = cpu;
         to->words[ERROR][kept] = error;
-        to->words[LENGTH][kept] = length;
-        to->words[SEQUENCE][kept] = number;
-        to->words[ROW][kept] = i;
+        if (!lean) {
+            to->words[ACTION][kept] = low;
+            to->words[CPU][kept] = cpu;
+            to->words[LENGTH][kept] = length;
+            to->words[SEQUENCE][kept] = number;
+            to->words[ROW][kept] = i;
+        }
         to->op[kept] = op;
         device_differs |= device ^ to->words[DEVICE][0];
         error_differs |= error ^ to->words[ERROR][0];
@@ -187,11 +192,30 @@ static void columns_of(const struct format *format, const uint8_t *buffer, const
         [FIRST_DEVICE] = first_device, [FIRST_CPU] = first_cpu, [ODD] = odd != 0, [ONE_DEVICE] = !device_differs,
         [ONE_ERROR] = !error_differs,
     };
-    memcpy(to->found, found, sizeof found);
+    memcpy(columns->found, found, sizeof found);
+}
+
+static const struct format USUAL = {0, 0, 7, 48, 8, 7, 9}; /* version 7, little-endian, of any magic */
+
+static int is_usual(const struct format *format)
+{
+    return !format->big && format->version == USUAL.version && format->pid == USUAL.pid &&
+           format->action == USUAL.action && format->device == USUAL.device;
+}
+
+static void all_columns(const struct format *format, const uint8_t *buffer, const int64_t *offsets, size_t count,
+                        int lean, struct columns *to)
+{
+    if (lean && is_usual(format))
+        columns_of(&USUAL, buffer, offsets, count, 1, to);
+    else if (lean)
+        columns_of(format, buffer, offsets, count, 1, to);
+    else
+        columns_of(format, buffer, offsets, count, 0, to);
 }
 
 /* columns(buffer, offsets, format, wanted, operations, wide, words, op, notes, summary): scan.Scanner._at_once; see there
- * for what the buffers hold. */
+ * for what the buffers hold.  Of the words there are all columns, or the LEAN first ones. */
 static PyObject *columns(PyObject *module, PyObject *args)
 {
     Py_buffer v[9];
@@ -201,9 +225,9 @@ static PyObject *columns(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*y*Oy*w*w*w*w*w*w*", &v[0], &v[1], &numbers, &v[2], &v[3], &v[4], &v[5], &v[6], &v[7],
                           &v[8]))
         return NULL;
-    size_t count = v[1].len / 8;
+    size_t count = v[1].len / 8, lean = (size_t)v[5].len == count * 4 * LEAN, words = lean ? LEAN : WORDS;
     int right = parse_format(numbers, &format) && !(v[1].len % 8) && v[2].len == 256 && v[3].len == 256 * 8 &&
-                (size_t)v[4].len == count * 8 * WIDE && (size_t)v[5].len == count * 4 * WORDS &&
+                (size_t)v[4].len == count * 8 * WIDE && (size_t)v[5].len == count * 4 * words &&
                 (size_t)v[6].len == count && (size_t)v[7].len == count * 4 && v[8].len == 8 * SUMMARY;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
@@ -214,9 +238,9 @@ static PyObject *columns(PyObject *module, PyObject *args)
             struct columns to = {.op = v[6].buf, .wanted = v[2].buf, .operations = v[3].buf, .notes = v[7].buf};
             for (int i = 0; i < WIDE; i++)
                 to.wide[i] = (int64_t *)v[4].buf + i * count;
-            for (int i = 0; i < WORDS; i++)
+            for (size_t i = 0; i < words; i++)
                 to.words[i] = (uint32_t *)v[5].buf + i * count;
-            columns_of(&format, v[0].buf, offsets, count, &to);
+            all_columns(&format, v[0].buf, offsets, count, lean, &to);
             memcpy(v[8].buf, to.found, sizeof to.found);
         }
         Py_END_ALLOW_THREADS

@@ -180,7 +180,8 @@ def test_places_of_records_that_do_not_agree_are_an_error(wrong: dict[str, Any])
 
 
 @pytest.mark.parametrize("place", [-1, 49, 1 << 62])
-def test_a_record_outside_of_its_buffer_is_an_error(place: int) -> None:
+@pytest.mark.parametrize("words", [36, 16])
+def test_a_record_outside_of_its_buffer_is_an_error(place: int, words: int) -> None:
     assert native.core is not None
     form, tables = RECORDS_IN["format"], [bytearray(size) for size in (2048, 24, 36, 1, 4, 96)]
     native.core.columns(bytes(96), np.array([48]), form, bytes(256), *tables)
@@ -227,11 +228,25 @@ def test_streams_become_one(times: list[list[int]], ordered: bool, grouped: bool
         assert found == merged()
 
 
-def test_streams_and_an_order_that_do_not_agree_are_an_error() -> None:
+@pytest.mark.parametrize(
+    ("streams", "merged"), [
+        ((), (8,)), (((8,),), ()), (((),), (8,)), (((8,),) * 9, (72,)), (((7,),), (8,)), (((16,), (8,)), (16,)),
+        (((8, 4), (8, 8)), (16, 8)), (((8, 4), (8,)), (16, 8)), (((8, 4), (8, 4, 4)), (16, 8)), (((8, 3),), (8, 3)),
+        (((8,) * 13,), (8,) * 13), (((0,),), (0,)), (((8, 4),), (8, 5)),
+    ],
+)  # fmt: skip
+def test_streams_and_what_they_become_that_do_not_agree_are_an_error(streams: Any, merged: Any) -> None:
     assert native.core is not None
-    for times, order in (((), 0), ((bytes(8),) * 9, 72), ((bytes(7),), 8), ((bytes(16), bytes(8)), 16)):
-        with pytest.raises(ValueError, match="do not agree"):
-            native.core.merge_order(times, 0, bytearray(order))
+    with pytest.raises(ValueError, match="do not agree"):
+        native.core.merge(tuple(tuple(map(bytes, each)) for each in streams), tuple(map(bytearray, merged)))
+
+
+def test_what_is_no_buffer_is_no_stream() -> None:
+    assert native.core is not None
+    with pytest.raises(TypeError):
+        native.core.merge(((bytes(8), 5),), (bytearray(8), bytearray(4)))  # type: ignore[arg-type]
+    with pytest.raises((TypeError, BufferError)):
+        native.core.merge(((bytes(8),),), (bytes(8),))
 
 
 SPANS = st.lists(st.sampled_from([-5, 0, 1, 2, 511, 4097, 10**9, (1 << 53) + 1, 1 << 61]), max_size=30)
