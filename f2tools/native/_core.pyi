@@ -42,4 +42,8 @@ def fill_areas(
     names: Buffer, entries: Buffer, rows: Buffer, slots: Buffer, areas: Buffer,
     size: int, slots_in: int, table_at: int, names_at: int, /,
 ) -> None: ...  # fmt: skip
+def sound_inodes(
+    blocks: Buffer, uuid: Buffer, facts: Buffer, row: Buffer, ofs: Buffer, addr: Buffer, block_size: int,
+    checksum_at: int, feature: int, main_blkaddr: int, end_blkaddr: int, known_flags: int, /,
+) -> int: ...  # fmt: skip
 def make_files(directory: int, names: Buffer, files: Buffer, content: Buffer, made: Buffer, /) -> None: ...

@@ -76,7 +76,12 @@ static uint32_t crc32_of(uint32_t crc, const uint8_t *at, size_t size)
 #define GENERATION 68
 #define INO_FROM_END 20
 
-static uint32_t inode_checksum(uint32_t seed, const uint8_t *block, size_t size, size_t at)
+uint32_t checksum_seed(const void *uuid, size_t size)
+{
+    return crc32_of(UINT32_MAX, uuid, size);
+}
+
+uint32_t inode_checksum(uint32_t seed, const uint8_t *block, size_t size, size_t at)
 {
     static const uint8_t none[4];
     uint32_t crc = crc32_of(seed, block + size - INO_FROM_END, 4);
@@ -98,7 +103,7 @@ static PyObject *inode_checksums(PyObject *module, PyObject *args)
     int right = size >= 128 && at >= 0 && at <= size - 4 && !(blocks.len % size) && found.len / 4 == blocks.len / size;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
-        uint32_t seed = crc32_of(UINT32_MAX, uuid.buf, uuid.len);
+        uint32_t seed = checksum_seed(uuid.buf, uuid.len);
         for (Py_ssize_t i = 0; i < blocks.len / size; i++) {
             uint32_t crc = inode_checksum(seed, (const uint8_t *)blocks.buf + i * size, size, at);
             memcpy((uint8_t *)found.buf + i * 4, &crc, 4);

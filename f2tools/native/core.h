@@ -8,12 +8,13 @@
 #include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-#define CORE 11
+#define CORE 12
 
 /* One per file: its functions, for module.c. */
 extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
-extern PyMethodDef words_methods[], dentries_methods[], placing_methods[];
+extern PyMethodDef words_methods[], dentries_methods[], placing_methods[], inodes_methods[];
 
 /* Whether the parts of a directory's area lie in it and don't overlap, as `dentry_shape` of layout/dentry.py has them. */
 static inline int is_shape(Py_ssize_t size, Py_ssize_t slots, Py_ssize_t table_at, Py_ssize_t names_at)
@@ -24,3 +25,29 @@ static inline int is_shape(Py_ssize_t size, Py_ssize_t slots, Py_ssize_t table_a
 
 /* What a file must have made before its first function is called. */
 void checksum_begin(void);
+
+/* hashes.inode_checksum of a block whose field for it is at this offset, for a volume with this seed. */
+uint32_t checksum_seed(const void *uuid, size_t size);
+uint32_t inode_checksum(uint32_t seed, const uint8_t *block, size_t size, size_t at);
+
+/* hashes.dentry_hash of a name other than "." and "..". */
+uint32_t name_hash(const uint8_t *name, int64_t length);
+
+/* Whether any of so many words is not 0: of a number that the compiler knows in a few steps. */
+static inline uint32_t any_of(const uint8_t *at, int64_t words)
+{
+    uint32_t any = 0;
+    for (int64_t i = 0; i < words; i++) {
+        uint32_t word;
+        memcpy(&word, at + 4 * i, 4);
+        any |= word;
+    }
+    return any;
+}
+
+#define TOGETHER 64
+
+static inline uint32_t any_of_some(const uint8_t *at)
+{
+    return any_of(at, TOGETHER);
+}

@@ -22,7 +22,7 @@ static void key_of(const uint8_t *piece, int64_t left, uint32_t key[4])
     }
 }
 
-static uint32_t hash_of(const uint8_t *name, int64_t length)
+uint32_t name_hash(const uint8_t *name, int64_t length)
 {
     uint32_t first = 0x67452301u, second = 0xEFCDAB89u;
     for (int64_t start = 0; start == 0 || start < length; start += PIECE) {
@@ -59,7 +59,7 @@ static PyObject *name_hashes(PyObject *module, PyObject *args)
                 right = 0;
                 break;
             }
-            uint32_t hash = hash_of((const uint8_t *)bytes.buf + start, length);
+            uint32_t hash = name_hash((const uint8_t *)bytes.buf + start, length);
             memcpy((uint8_t *)found.buf + 4 * i, &hash, 4);
         }
         Py_END_ALLOW_THREADS
@@ -128,7 +128,7 @@ static Py_ssize_t take(const uint8_t *area, const struct shape *of, Py_ssize_t s
     if (length <= 2 && name[0] == '.' && name[length - 1] == '.')
         into->dots = (uint8_t)length;
     else
-        into->true_hash = hash_of(name, length);
+        into->true_hash = name_hash(name, length);
     return taken;
 }
 

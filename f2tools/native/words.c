@@ -1,25 +1,5 @@
 /* Words of blocks: which of them are not 0, as most of an inode's are. */
-#include <string.h>
-
 #include "core.h"
-
-#define TOGETHER 64
-
-static inline uint32_t any_of(const uint8_t *at, int64_t words)
-{
-    uint32_t any = 0;
-    for (int64_t i = 0; i < words; i++) {
-        uint32_t word;
-        memcpy(&word, at + 4 * i, 4);
-        any |= word;
-    }
-    return any;
-}
-
-static inline uint32_t any_of_some(const uint8_t *at)
-{
-    return any_of(at, TOGETHER);
-}
 
 static inline int64_t number(const Py_buffer *of, Py_ssize_t i)
 {

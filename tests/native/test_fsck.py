@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import stat
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from f2tools import native
@@ -14,19 +16,24 @@ from f2tools.device import open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import NotF2fs
 from f2tools.f2fs.layout import hashes
+from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.layout.dentry import dentry_shape
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.check import check
-from f2tools.fsck.facts import addresses, arrays, dentries, inodes
+from f2tools.fsck.checks.inode import FIELD_CHECKS
+from f2tools.fsck.facts import addresses, arrays, dentries, inodes, sound
+from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import ENTRY, Dentries
-from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.image import Image, open_image
+from f2tools.fsck.facts.nodes import NodeTable
 from f2tools.fsck.repair.rounds import StaysOpen
 from tests.fsck import fuzz
 from tests.native.test_core import in_python
 
 CASES = 8
 NAMES = st.binary(min_size=1, max_size=40) | st.binary(min_size=200, max_size=255) | st.sampled_from([b".", b".."])
-TWINS = (addresses, arrays, dentries, hashes, inodes)
+TWINS = (addresses, arrays, dentries, hashes, inodes, sound)
+HEAD, TAIL = 420, 300  # where an inode's block holds more than content and addresses
 
 
 @st.composite
@@ -125,6 +132,75 @@ def test_a_damaged_volume_has_the_same_findings(name: str) -> None:
                 assert of_the_core == findings(image), number
 
 
+class Inodes(NodeTable):
+    """All inodes of a reference image."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(open_image(fuzz.healthy(name).path))
+        self.rows = self._inode_candidates()
+        self.blocks = self.image.read(self.addr[self.rows])
+
+    def said(self, which: Any, blocks: Any) -> tuple[inodes.InodeBatch, Columns, list[Any]]:
+        """A batch of some of them, their rows of the table, and their addresses."""
+        nodes = self.rows[which]
+        batch = inodes.batch_of(self.image, 0, self.nid[nodes], self.addr[nodes], blocks)
+        table = Columns.zeros(len(blocks), inodes.ROW)
+        inodes.fill(table, batch, nodes)
+        names = inodes.NameHashes()
+        names.add(batch, table)
+        names.flush(table)
+        where = batch.sound[1:] if batch.sound else addresses.inode_addresses(self.geo, blocks, table)
+        return batch, table, [column.tolist() for column in where]
+
+
+def count_addresses(row: Columns, of_it: list[tuple[int, int]]) -> None:
+    """What a row says of the addresses in its inode."""
+    row["data"] = len(of_it)
+    row["last"] = max((ofs for ofs, _ in of_it), default=-1)
+    row["last_written"] = max((ofs for ofs, addr in of_it if addr != NEW_ADDR), default=-1)
+    first, start, length = int(row["ext_fofs"]), int(row["ext_blk"]), int(row["ext_len"])
+    row["ext_hits"] = sum(0 <= ofs - first < length and addr == start + ofs - first for ofs, addr in of_it)
+
+
+INODES = functools.cache(Inodes)
+SOUND_ONES = {"base": 156, "features": 129, "casefold": 452, "sections": 55, "checksums": 275}
+
+
+@pytest.mark.parametrize("name", SOUND_ONES)
+def test_a_sound_inode_is_taken_as_sound_unless_it_is_a_link_with_a_block_for_its_target(name: str) -> None:
+    some = INODES(name)
+    is_sound = [some.said([i], some.blocks[[i]])[0].sound is not None for i in range(some.rows.size)]
+    assert sum(is_sound) == SOUND_ONES[name]
+    others = inodes.heads_of(some.blocks[~np.array(is_sound)])
+    assert all(stat.S_ISLNK(int(mode)) for mode in others["i_mode"])
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(list(SOUND_ONES)), st.data())
+def test_what_is_taken_as_sound_is_what_columns_say_and_no_check_minds_it(name: str, data: st.DataObject) -> None:
+    some = INODES(name)
+    size = some.geo.block_size
+    which = np.array(data.draw(st.lists(st.integers(0, some.rows.size - 1), min_size=1, max_size=3)))
+    blocks = some.blocks[which]
+    at = st.integers(0, HEAD - 1) | st.integers(size - TAIL, size - 1) | st.integers(0, size - 1)
+    for place in data.draw(st.lists(at, max_size=2)):
+        blocks[0, place] ^= data.draw(st.sampled_from([1, 2, 4, 8, 16, 32, 64, 128, 255]))
+    batch, table, where = some.said(which, blocks)
+    if batch.sound is None:
+        return
+    with in_python(*TWINS):
+        right, rows, addrs = some.said(which, blocks)
+        assert right.sound is None
+        assert [finding for check in FIELD_CHECKS for finding in check(right)] == []
+    assert where == addrs
+    for row in range(len(blocks)):
+        count_addresses(rows[row], [(ofs, addr) for at, ofs, addr in zip(*addrs, strict=True) if at == row])
+    for column in inodes.ROW.names or ():
+        assert table[column].tolist() == rows[column].tolist(), column
+    for fact in ("extra", "inline_at", "inline_size", "inline", "kind", "node_pointers", "has_nodes", "has_attributes"):
+        assert getattr(batch, fact).tolist() == getattr(right, fact).tolist(), fact
+
+
 def numbers(*values: int) -> bytes:
     return np.array(values, np.int64).tobytes()
 
@@ -144,6 +220,12 @@ def numbers(*values: int) -> bytes:
         ("name_hashes", (bytes(40), numbers(-1), numbers(1), bytearray(4))),
         ("name_hashes", (bytes(40), numbers(0), numbers(-1), bytearray(4))),
         ("name_hashes", (bytes(40), numbers(0), numbers(1), bytearray(8))),
+        ("sound_inodes", (bytes(8192), b"", bytearray(144), *[bytearray(8)] * 3, 4096, 368, 0, 1, 2, 3)),
+        ("sound_inodes", (bytes(4096), b"", bytearray(288), *[bytearray(8)] * 3, 4096, 368, 0, 1, 2, 3)),
+        ("sound_inodes", (bytes(4096), b"", bytearray(144), *[bytearray(8)] * 3, 4096, 4093, 0, 1, 2, 3)),
+        ("sound_inodes", (bytes(4096), b"", bytearray(144), *[bytearray(8)] * 3, 4096, -1, 0, 1, 2, 3)),
+        ("sound_inodes", (bytes(2048), b"", bytearray(144), *[bytearray(8)] * 3, 2048, 368, 0, 1, 2, 3)),
+        ("sound_inodes", (bytes(4096), b"", bytearray(144), bytearray(8), *[bytearray(16)] * 2, 4096, 368, 0, 1, 2, 3)),
         ("entries", (bytes(4096), 4096, 216, 30, 2384, bytearray(32))),
         ("entries", (bytes(4096), 4096, 214, 26, 2384, bytearray(32))),
         ("entries", (bytes(4096), 4096, 214, 30, 2383, bytearray(32))),

@@ -35,7 +35,6 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_ENC_NAME_BIT,
     FADVISE_ENCRYPT_BIT,
     FADVISE_VERITY_BIT,
-    INODE_FLAGS,
     MAX_COMPRESS_LOG_SIZE,
     MIN_COMPRESS_LOG_SIZE,
     U32_MAX,
@@ -45,6 +44,7 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import any_within
 from f2tools.fsck.facts.inodes import EXTRA_SIZES, InodeBatch
+from f2tools.fsck.facts.sound import KNOWN_FLAGS
 from f2tools.fsck.findings import Finding, Problem
 from f2tools.fsck.plans import (
     ClearFirstAddress,
@@ -60,9 +60,6 @@ from f2tools.vfs import MOST_ID
 
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
 NSEC = 1_000_000_000
-# FS_ENCRYPT_FL, FS_VERITY_FL, FS_INLINE_DATA_FL, FS_NOCOW_FL: shown by GETFLAGS, and left in i_flags by some tools
-SHOWN_FLAGS = 0x800 | 0x100000 | 0x10000000 | 0x800000
-KNOWN_FLAGS = sum(INODE_FLAGS.values()) | SHOWN_FLAGS
 SAID_LEVELS = ("i_atime", "i_ctime", "i_mtime")
 
 
@@ -354,7 +351,17 @@ def check_checksum(batch: InodeBatch) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-CHECKS = (
+FIELD_CHECKS = (
     check_mode, check_extra, check_inline, check_times, check_flags, check_owner, check_compression, check_names,
     check_symlinks, check_special, check_gc_failures, check_checksum,
 )  # fmt: skip
+
+
+def check_fields(batch: InodeBatch) -> Iterator[Finding]:
+    """All of these, unless the batch is known to be sound."""
+    if batch.sound is None:
+        for check in FIELD_CHECKS:
+            yield from check(batch)
+
+
+CHECKS = (check_fields,)

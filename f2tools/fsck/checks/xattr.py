@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt
-from f2tools.f2fs.layout.constants import F2FS_INLINE_XATTR
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, NodeFooter
 from f2tools.f2fs.layout.xattr import (
     F2FS_XATTR_MAGIC,
@@ -50,18 +49,12 @@ _START = XattrHeader.size
 
 def check_inline(batch: InodeBatch) -> Iterator[Finding]:
     """The attributes inside an inode are entries one after the other, then zeros."""
-    head = batch.head
-    has = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (head["i_xattr_nid"] == 0) & (batch.inline_xattr > 6)
+    has = batch.has_attributes
     if not has.any():
         return
     end = INODE_ADDR_OFFSET + 4 * batch.geo.addrs_per_inode
-    words = batch.blocks[:, :end].view("<u4")
-    first = np.zeros(has.size, np.bool_)
-    rows = np.flatnonzero(has)
-    start = (end // 4 - batch.inline_xattr[rows]).astype(np.int64)
-    first[rows] = (words[rows, start] | words[rows, np.minimum(start + 6, end // 4 - 1)]) != 0
-    for size in distinct(batch.inline_xattr[has & first]).tolist():
-        some = np.flatnonzero(has & first & (batch.inline_xattr == size))
+    for size in distinct(batch.inline_xattr[has]).tolist():
+        some = np.flatnonzero(has & (batch.inline_xattr == size))
         areas = np.ascontiguousarray(batch.blocks[some, end - 4 * size : end])
         yield from _areas(areas, batch.nid[some], batch.blkaddr[some])
 

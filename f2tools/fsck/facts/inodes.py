@@ -39,6 +39,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.arrays import bytes_before
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.facts.sound import FACTS, Sound, sound_inodes
 from f2tools.lazy import dataclass
 from f2tools.native import core
 
@@ -80,6 +81,8 @@ ROW = np.dtype(
         ("bad", "i4"), ("bad_clusters", "i4"), ("empty_clusters", "i4"),
     ]
 )  # fmt: skip
+PLACES = ("extra", "inline_xattr", "inline_at", "inline_size")
+IN_BOTH = [name for name in FACTS.names or () if name in (ROW.names or ())]
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,6 @@ class InodeBatch:
     rows: NDArray[np.int64]
     nid: NDArray[np.int64]
     blkaddr: NDArray[np.int64]
-    head: NDArray[np.void]  # dtype HEAD
     blocks: NDArray[np.uint8]
     extra: NDArray[np.int64]  # bytes of extra attributes, 0 where i_extra_isize can't be
     inline_xattr: NDArray[np.int64]  # words
@@ -98,6 +100,12 @@ class InodeBatch:
     inline_size: NDArray[np.int64]  # bytes that fit inline
     lost_extra: NDArray[np.bool_]  # whether the flag of extra attributes was lost
     lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
+    sound: Sound | None = None  # what there is to know of them, where nothing of their fields needs a check
+
+    @cached_property
+    def head(self) -> NDArray[np.void]:
+        """Their fixed fields, dtype HEAD."""
+        return heads_of(self.blocks)
 
     @property
     def geo(self) -> Geometry:
@@ -107,6 +115,8 @@ class InodeBatch:
     @cached_property
     def inline(self) -> NDArray[np.uint8]:
         """i_inline, with the flags put right that contradict what lies in the inode."""
+        if self.sound is not None:
+            return self.sound.facts["inline"]
         flags = self.head["i_inline"].copy()
         flags[_wrongly_inline(self)] &= np.uint8(~F2FS_INLINE_DATA & 0xFF)
         flags[self.lost_xattr] |= np.uint8(F2FS_INLINE_XATTR)
@@ -115,6 +125,8 @@ class InodeBatch:
     @cached_property
     def kind(self) -> NDArray[np.uint16]:
         """The file type bits of i_mode."""
+        if self.sound is not None:
+            return self.sound.facts["mode"] & S_IFMT
         return self.head["i_mode"] & S_IFMT
 
     @cached_property
@@ -130,6 +142,8 @@ class InodeBatch:
     @cached_property
     def node_pointers(self) -> NDArray[np.uint32]:
         """i_nid, shape (n, 5)."""
+        if self.sound is not None:
+            return self.sound.facts["nids"]
         at = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
         return np.ascontiguousarray(self.blocks[:, at : at + 20]).view("<u4")
 
@@ -138,13 +152,36 @@ class InodeBatch:
         """Whether any of i_nid is not 0."""
         return np.logical_or.reduce(self.node_pointers != 0, axis=1)
 
+    @cached_property
+    def has_attributes(self) -> NDArray[np.bool_]:
+        """Whether there are attributes inside, and they are all that the inode has."""
+        if self.sound is not None:
+            return self.sound.facts["has_attributes"].view(np.bool_)
+        head, end = self.head, INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
+        has = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (head["i_xattr_nid"] == 0) & (self.inline_xattr > 6)
+        rows = np.flatnonzero(has)
+        words, start = self.blocks.view("<u4"), end - self.inline_xattr[rows]
+        has[rows] = (words[rows, start] | words[rows, np.minimum(start + 6, end - 1)]) != 0
+        return has
+
+
+def heads_of(blocks: NDArray[np.uint8]) -> NDArray[np.void]:
+    """The fixed fields of inodes, dtype HEAD."""
+    return np.ascontiguousarray(blocks[:, :HEAD_BYTES]).view(HEAD)[:, 0]
+
 
 def batch_of(
     image: Image, first: int, nid: NDArray[np.int64], blkaddr: NDArray[np.int64], blocks: NDArray[np.uint8]
 ) -> InodeBatch:
     """Inodes from their blocks; `first` is the row of the first one in the table."""
     geo = image.geo
-    head = np.ascontiguousarray(blocks[:, :HEAD_BYTES]).view(HEAD)[:, 0]
+    numbers = np.arange(first, first + nid.size)
+    sound = sound_inodes(image, blocks)
+    if sound is not None:
+        extra, xattr, at, size = (sound.facts[name].astype(np.int64) for name in PLACES)
+        none = np.zeros(nid.size, np.bool_)
+        return InodeBatch(image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, none, none, sound)
+    head = heads_of(blocks)
     words = geo.addrs_per_inode
     has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
     if not geo.feature & F2FS_FEATURE_EXTRA_ATTR:  # then the flag is wrong, and the bytes that follow are content
@@ -165,8 +202,7 @@ def batch_of(
     xattr = np.minimum(xattr, np.maximum(words - extra // 4 - 1, 0))
     at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
     size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
-    numbers = np.arange(first, first + nid.size)
-    return InodeBatch(image, numbers, nid, blkaddr, head, blocks, extra, xattr, at, size, lost_extra, lost_xattr)
+    return InodeBatch(image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr)
 
 
 def _lost_extra(
@@ -234,8 +270,12 @@ def _lost_inline_xattr(
 
 def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
     """Rows of the table of inodes, of dtype ROW, from a batch; `nodes` are their rows in the table of nodes."""
-    geo, head = batch.geo, batch.head
     table["node"] = nodes
+    if batch.sound is not None:
+        for name in IN_BOTH:
+            table[name] = batch.sound.facts[name]
+        return
+    geo, head = batch.geo, batch.head
     for name in ("mode", "advise", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",
                  "namelen", "dir_level"):  # fmt: skip
         table[name] = head[f"i_{name}"]
@@ -296,6 +336,8 @@ class NameHashes:
 
     def add(self, batch: InodeBatch, table: Columns) -> None:
         """Add the names of a batch; `table` gets hashes once there are many."""
+        if batch.sound is not None:  # they came with all else
+            return
         lengths = np.minimum(batch.head["i_namelen"], F2FS_NAME_LEN).astype(np.int64)
         if core is not None:
             named = np.flatnonzero(lengths)

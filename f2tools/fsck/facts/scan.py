@@ -55,6 +55,7 @@ from f2tools.fsck.facts.nodes import (
     no_progress,
 )
 from f2tools.fsck.facts.owners import ALIAS, BYTES_PER_SEGMENT, NODE, Clash, Owners
+from f2tools.fsck.facts.sound import Sound
 from f2tools.fsck.findings import Finding
 
 LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
@@ -245,11 +246,23 @@ class Scan(NodeTable):
     # -- addresses ----------------------------------------------------------------------------------------------
 
     def _take_data(self, table: Columns, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+        if batch.sound is not None:
+            self._take_sound(batch.sound, batch, rows)
+            return
         at, ofs, addr = inode_addresses(self.geo, batch.blocks, table)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
         if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
             for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
                 self._claim_alias(int(batch.rows[i]))
+
+    def _take_sound(self, sound: Sound, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+        """Note addresses that are sound, and counted in the table."""
+        at, ofs, addr = sound.row, sound.ofs, sound.addr
+        new = addr == NEW_ADDR
+        if new.any():
+            self.reserved += int(np.count_nonzero(new))
+            at, ofs, addr = at[~new], ofs[~new], addr[~new]
+        self._take_blocks(rows, batch.rows, batch.kind == stat.S_IFDIR, at, ofs, ofs, addr)
 
     def _claim_alias(self, inode_row: int) -> None:
         row = self.inodes[inode_row]
@@ -307,13 +320,26 @@ class Scan(NodeTable):
             hit = (offset >= 0) & (offset < owner["ext_len"]) & (addr == owner["ext_blk"] + offset)
             np.add.at(table["ext_hits"], inode_rows, np.bincount(at[hit], minlength=size))
         dirs = table["mode"][inode_rows] & S_IFMT == stat.S_IFDIR
+        if not inside.all():
+            at, ofs, fofs, addr = at[inside], ofs[inside], fofs[inside], addr[inside]
+        self._take_blocks(rows, inode_rows, dirs, at, ofs, fofs, addr)
+
+    def _take_blocks(
+        self,
+        rows: NDArray[np.int64],
+        inode_rows: NDArray[np.integer],
+        dirs: NDArray[np.bool_],
+        at: NDArray[np.int64],
+        ofs: NDArray[np.int64],
+        fofs: NDArray[np.int64],
+        addr: NDArray[np.int64],
+    ) -> None:
+        """Note blocks of the main area at `addr`, as owned by nodes `rows[at]`; which are those of directories."""
         if dirs.any():
-            which = dirs[at] & inside
+            which = dirs[at]
             self._dir_blocks.append(
                 np.stack([inode_rows[at[which]].astype(np.int64), fofs[which], addr[which]], axis=1)
             )
-        if not inside.all():
-            at, ofs, addr = at[inside], ofs[inside], addr[inside]
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
         if clash is not None:
             self.clashes.append(clash)

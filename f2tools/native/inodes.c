@@ -1,0 +1,327 @@
+/* Inodes of which nothing is wrong: all that fsck keeps of them, in one look at each block.
+ *
+ * What an inode must be like is said in fsck/facts/inodes.py and fsck/checks/inode.py.  Here is only whether those would
+ * find nothing at all and guess nothing; about any other inode nothing is said, so that they judge its whole batch. */
+#include "core.h"
+
+enum { /* of superblocks, inodes, and file types */
+    FEATURE_ENCRYPT = 0x1, FEATURE_EXTRA_ATTR = 0x8, FEATURE_PRJQUOTA = 0x10, FEATURE_INODE_CHKSUM = 0x20,
+    FEATURE_FLEXIBLE_INLINE_XATTR = 0x40, FEATURE_INODE_CRTIME = 0x100, FEATURE_VERITY = 0x400,
+    FEATURE_CASEFOLD = 0x1000,
+    INLINE_XATTR = 0x1, INLINE_DATA = 0x2, INLINE_DENTRY = 0x4, DATA_EXIST = 0x8, EXTRA_ATTR = 0x20, PIN_FILE = 0x40,
+    ADVISE_ENCRYPT = 0x4, ADVISE_ENC_NAME = 0x8, ADVISE_VERITY = 0x40,
+    FIFO = 1, CHRDEV = 2, DIR = 4, BLKDEV = 6, REG = 8, LNK = 10, SOCK = 12,
+};
+#define COMPR_FL 0x4u
+#define CASEFOLD_FL 0x40000000u
+#define DEVICE_ALIAS_FL 0x80000000u
+#define NEW_ADDR 0xFFFFFFFFu
+#define XATTR_MAGIC 0xF2F52011u
+#define XATTR_HEADER 6 /* words */
+#define XATTR_WORDS 50 /* where the volume doesn't say otherwise */
+#define RESERVED 1 /* word before inline content */
+#define NAME_LEN 255
+#define MOST_ID 0xFFFFFFFEu
+#define NSEC 1000000000u
+#define EARLIEST (-((int64_t)1 << 31))
+#define LATEST (((int64_t)1 << 34) - 1)
+#define TAIL 44 /* bytes behind the addresses: five nids and the footer */
+#define NIDS 5
+#define FOOTER 24
+
+struct inode { /* as it begins, up to the addresses */
+    uint16_t mode;
+    uint8_t advise, inline_flags;
+    uint32_t uid, gid, links;
+    uint64_t size, blocks;
+    int64_t atime, ctime, mtime;
+    uint32_t atime_nsec, ctime_nsec, mtime_nsec, generation, current_depth, xattr_nid, flags, pino, namelen;
+    uint8_t name[NAME_LEN], dir_level;
+    uint32_t ext_fofs, ext_blk, ext_len;
+};
+#define ADDR sizeof(struct inode)
+_Static_assert(ADDR == 360, "an inode's addresses begin there");
+
+/* A row of facts/inodes.py FACTS. */
+struct facts {
+    uint64_t size, blocks;
+    int64_t data, last, last_written, ext_hits;
+    uint32_t uid, gid, projid, links, depth, xattr_nid, flags, pino, namelen, ext_fofs, ext_blk, ext_len, name_hash;
+    uint32_t nids[NIDS];
+    uint16_t mode, start, count, inline_xattr, extra, inline_at, inline_size, cluster;
+    uint8_t advise, inline_flags, dir_level, has_attributes;
+};
+_Static_assert(sizeof(struct facts) == 144, "a row has no holes but at its end");
+
+struct volume {
+    Py_ssize_t block_size, checksum_at;
+    int64_t addrs;
+    uint32_t seed, feature, main_blkaddr, end_blkaddr, known_flags, inline_xattr;
+};
+
+struct addresses {
+    uint8_t *row, *ofs, *addr;
+    Py_ssize_t room, used;
+};
+
+static inline uint32_t word_at(const uint8_t *at)
+{
+    uint32_t found;
+    memcpy(&found, at, 4);
+    return found;
+}
+
+static inline uint16_t half_at(const uint8_t *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+static inline void put(uint8_t *into, Py_ssize_t i, int64_t value)
+{
+    memcpy(into + 8 * i, &value, 8);
+}
+
+/* Whether all bytes from `begin` on are 0; `end` is a multiple of 4, and not before it. */
+static int is_blank(const uint8_t *block, int64_t begin, int64_t end)
+{
+    for (; begin % 4 && begin < end; begin++)
+        if (block[begin])
+            return 0;
+    return !any_of(block + begin, (end - begin) / 4);
+}
+
+static int time_is_right(int64_t seconds, uint32_t nsec)
+{
+    return seconds >= EARLIEST && seconds <= LATEST && nsec < NSEC;
+}
+
+/* The type, the flags that go with it, owner and times. */
+static int fields_are_right(const struct volume *vol, const struct inode *inode, int kind)
+{
+    int data = inode->inline_flags & INLINE_DATA, dentry = inode->inline_flags & INLINE_DENTRY;
+    switch (kind) {
+    case REG:
+        if (dentry || (!(inode->inline_flags & PIN_FILE) && (inode->current_depth & 0xFFFF) > 1))
+            return 0;
+        break;
+    case LNK:
+        if (dentry || !data || !inode->size) /* a target in a block of its own is for others to read */
+            return 0;
+        break;
+    case DIR:
+        if (data)
+            return 0;
+        break;
+    case FIFO: case CHRDEV: case BLKDEV: case SOCK:
+        if (data || dentry || inode->size)
+            return 0;
+        break;
+    default:
+        return 0;
+    }
+    if (inode->flags & ~vol->known_flags || inode->flags & (COMPR_FL | DEVICE_ALIAS_FL))
+        return 0;
+    if (inode->flags & CASEFOLD_FL && (kind != DIR || !(vol->feature & FEATURE_CASEFOLD)))
+        return 0;
+    if (inode->advise & (ADVISE_ENCRYPT | ADVISE_ENC_NAME) && !(vol->feature & FEATURE_ENCRYPT))
+        return 0;
+    if (inode->advise & ADVISE_VERITY && (kind != REG || !(vol->feature & FEATURE_VERITY)))
+        return 0;
+    return inode->uid <= MOST_ID && inode->gid <= MOST_ID && inode->namelen <= NAME_LEN &&
+           time_is_right(inode->atime, inode->atime_nsec) && time_is_right(inode->ctime, inode->ctime_nsec) &&
+           time_is_right(inode->mtime, inode->mtime_nsec);
+}
+
+/* Extra attributes and the room for attributes, which say where everything else lies. */
+static int shape_is_right(const struct volume *vol, const struct inode *inode, const uint8_t *block, struct facts *into)
+{
+    const uint8_t *extra = block + ADDR;
+    int64_t words = inode->inline_flags & (INLINE_XATTR | INLINE_DENTRY) ? XATTR_WORDS : 0;
+    if (!(vol->feature & FEATURE_EXTRA_ATTR) != !(inode->inline_flags & EXTRA_ATTR))
+        return 0;
+    if (inode->inline_flags & EXTRA_ATTR) {
+        into->extra = half_at(extra);
+        if (into->extra != 4 && into->extra != 8 && into->extra != 12 && into->extra != 24 && into->extra != 36)
+            return 0;
+    }
+    if (into->extra >= 8) {
+        into->projid = word_at(extra + 4);
+        if (into->projid && !(vol->feature & FEATURE_PRJQUOTA))
+            return 0;
+    }
+    if (into->extra >= 24 && vol->feature & FEATURE_INODE_CRTIME) {
+        int64_t seconds;
+        memcpy(&seconds, extra + 12, 8);
+        if (!time_is_right(seconds, word_at(extra + 20)))
+            return 0;
+    }
+    if (into->extra >= 12 && vol->feature & FEATURE_INODE_CHKSUM &&
+        word_at(block + vol->checksum_at) != inode_checksum(vol->seed, block, vol->block_size, vol->checksum_at))
+        return 0;
+    if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR) {
+        words = vol->inline_xattr; /* that of all other inodes here too */
+        if (into->extra < 4 || half_at(extra + 2) != words || words > vol->addrs - into->extra / 4 - 1 ||
+            (inode->inline_flags & INLINE_XATTR && !words))
+            return 0;
+    }
+    into->start = into->extra / 4;
+    into->count = (uint16_t)(vol->addrs - into->start - words);
+    into->inline_xattr = (uint16_t)words;
+    into->inline_at = (uint16_t)(ADDR + into->extra + 4 * RESERVED);
+    into->inline_size = (uint16_t)(4 * (into->count - RESERVED));
+    return 1;
+}
+
+/* Whether the flag of inline attributes may have been lost: they, or a hole of their size before nodes, are there. */
+static int attributes_may_be_lost(const struct volume *vol, const struct inode *inode, const uint8_t *block, int nodes)
+{
+    if (vol->feature & FEATURE_FLEXIBLE_INLINE_XATTR || inode->inline_flags & (INLINE_XATTR | INLINE_DENTRY))
+        return 0;
+    const uint8_t *room = block + ADDR + 4 * (vol->addrs - XATTR_WORDS);
+    return word_at(room) == XATTR_MAGIC || (nodes && word_at(room - 4) && !any_of(room, XATTR_WORDS));
+}
+
+/* The content inside an inode ends where its size says. */
+static int content_is_right(const struct inode *inode, const uint8_t *block, int kind, const struct facts *facts)
+{
+    const uint8_t *room = block + facts->inline_at;
+    if (word_at(room - 4 * RESERVED))
+        return 0;
+    if (!(inode->inline_flags & INLINE_DATA))
+        return 1;
+    if (inode->size > facts->inline_size)
+        return 0;
+    if (!(inode->inline_flags & DATA_EXIST) && any_of(room, facts->inline_size / 4))
+        return 0;
+    if (kind == REG)
+        return is_blank(block, facts->inline_at + (int64_t)inode->size, facts->inline_at + facts->inline_size);
+    if (inode->advise & ADVISE_ENCRYPT)
+        return 1;
+    const uint8_t *end = memchr(room, 0, facts->inline_size);
+    return (uint64_t)(end ? end - room : facts->inline_size) == inode->size;
+}
+
+/* The addresses of a file or directory, all of them in the main area or not given out yet. */
+static int take_addresses(
+    const struct volume *vol, const uint8_t *block, int64_t row, struct facts *facts, struct addresses *into)
+{
+    const uint8_t *words = block + ADDR + 4 * facts->start;
+    for (int64_t ofs = 0; ofs < facts->count; ofs++) {
+        while (facts->count - ofs > TOGETHER && !any_of_some(words + 4 * ofs))
+            ofs += TOGETHER;
+        int64_t end = facts->count - ofs > TOGETHER ? ofs + TOGETHER : facts->count;
+        for (; ofs < end; ofs++) {
+            uint32_t addr = word_at(words + 4 * ofs);
+            if (!addr)
+                continue;
+            if (addr != NEW_ADDR) {
+                if (addr < vol->main_blkaddr || addr >= vol->end_blkaddr)
+                    return 0;
+                facts->last_written = ofs;
+            }
+            facts->data++;
+            facts->last = ofs;
+            facts->ext_hits += ofs >= facts->ext_fofs && ofs - facts->ext_fofs < facts->ext_len &&
+                               (uint64_t)addr == (uint64_t)facts->ext_blk + (uint64_t)(ofs - facts->ext_fofs);
+            if (into->used < into->room) {
+                put(into->row, into->used, row);
+                put(into->ofs, into->used, ofs);
+                put(into->addr, into->used, addr);
+            }
+            into->used++;
+        }
+        ofs--;
+    }
+    return 1;
+}
+
+static int take(
+    const struct volume *vol, const uint8_t *block, int64_t row, struct facts *facts, struct addresses *addresses)
+{
+    struct inode inode;
+    memcpy(&inode, block, sizeof inode);
+    memset(facts, 0, sizeof *facts);
+    int kind = inode.mode >> 12, inside = inode.inline_flags & (INLINE_DATA | INLINE_DENTRY);
+    if (!fields_are_right(vol, &inode, kind) || !shape_is_right(vol, &inode, block, facts))
+        return 0;
+    memcpy(facts->nids, block + ADDR + 4 * vol->addrs, sizeof facts->nids);
+    int nodes = any_of((const uint8_t *)facts->nids, NIDS) != 0;
+    if (nodes && (inside || (kind != REG && kind != DIR)))
+        return 0;
+    if (attributes_may_be_lost(vol, &inode, block, nodes))
+        return 0;
+    facts->size = inode.size;
+    facts->blocks = inode.blocks;
+    facts->last = facts->last_written = -1;
+    facts->uid = inode.uid;
+    facts->gid = inode.gid;
+    facts->links = inode.links;
+    facts->depth = inode.current_depth;
+    facts->xattr_nid = inode.xattr_nid;
+    facts->flags = inode.flags;
+    facts->pino = inode.pino;
+    facts->namelen = inode.namelen;
+    facts->ext_fofs = inode.ext_fofs;
+    facts->ext_blk = inode.ext_blk;
+    facts->ext_len = inode.ext_len;
+    facts->name_hash = inode.namelen ? name_hash(inode.name, inode.namelen) : 0;
+    facts->mode = inode.mode;
+    facts->advise = inode.advise;
+    facts->inline_flags = inode.inline_flags;
+    facts->dir_level = inode.dir_level;
+    facts->cluster = 1;
+    if (inode.inline_flags & INLINE_XATTR) {
+        const uint8_t *room = block + ADDR + 4 * (vol->addrs - facts->inline_xattr);
+        facts->has_attributes =
+            !inode.xattr_nid && facts->inline_xattr > XATTR_HEADER && (word_at(room) || word_at(room + 4 * XATTR_HEADER));
+    } else
+        facts->inline_xattr = 0; /* the room is there, but nothing in it counts */
+    if (inside)
+        return content_is_right(&inode, block, kind, facts);
+    return (kind != REG && kind != DIR) || take_addresses(vol, block, row, facts, addresses);
+}
+
+static int agree(const struct volume *vol, const Py_buffer *b, Py_ssize_t count)
+{
+    return vol->block_size >= 4096 && vol->block_size <= 1 << 16 && !(vol->block_size % 4) &&
+           vol->checksum_at >= 0 && vol->checksum_at <= vol->block_size - 4 && b[0].len == count * vol->block_size &&
+           b[3].len / 8 == b[4].len / 8 && b[4].len / 8 == b[5].len / 8;
+}
+
+/* sound_inodes(blocks, uuid, facts, row, ofs, addr, block_size, checksum_at, feature, main_blkaddr, end_blkaddr,
+ * known_flags): the inodes in these blocks, as rows of fsck's FACTS, and the addresses in them as used_words gives them.
+ * What has no room there is only counted; the result is how many there are, or -1 where an inode is not plainly sound. */
+static PyObject *sound_inodes(PyObject *module, PyObject *args)
+{
+    Py_buffer b[6];
+    struct volume vol;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*w*w*w*w*nnIIII", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &vol.block_size,
+                          &vol.checksum_at, &vol.feature, &vol.main_blkaddr, &vol.end_blkaddr, &vol.known_flags))
+        return NULL;
+    Py_ssize_t count = b[2].len / (Py_ssize_t)sizeof(struct facts);
+    struct addresses found = {b[3].buf, b[4].buf, b[5].buf, b[3].len / 8, 0};
+    int right = agree(&vol, b, count), sound = 1;
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        const uint8_t *block = b[0].buf;
+        vol.addrs = (vol.block_size - (Py_ssize_t)ADDR - TAIL) / 4;
+        vol.seed = checksum_seed(b[1].buf, b[1].len);
+        vol.inline_xattr = count ? half_at(block + ADDR + 2) : 0;
+        for (Py_ssize_t i = 0; i < count && sound; i++, block += vol.block_size) {
+            struct facts facts;
+            sound = take(&vol, block, i, &facts, &found);
+            memcpy((uint8_t *)b[2].buf + i * (Py_ssize_t)sizeof facts, &facts, sizeof facts);
+        }
+        Py_END_ALLOW_THREADS
+    } else
+        PyErr_SetString(PyExc_ValueError, "blocks, their size, and the arrays for what is found do not agree");
+    for (int i = 0; i < 6; i++)
+        PyBuffer_Release(&b[i]);
+    return right ? PyLong_FromSsize_t(sound ? found.used : -1) : NULL;
+}
+
+PyMethodDef inodes_methods[] = {
+    {"sound_inodes", sound_inodes, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
