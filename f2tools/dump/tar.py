@@ -20,12 +20,22 @@ from f2tools import newfile
 from f2tools.acl import acl_text, parse_xattr
 from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
 from f2tools.dump.listing import file_at
-from f2tools.errors import Corrupt, F2fsError, Unsupported, Usage, Where
+from f2tools.dump.tar_together import (
+    MAX_BLOCKS,
+    MAX_FILES,
+    Small,
+    content_of,
+    entries_together,
+    read_together,
+    small,
+)
+from f2tools.errors import Corrupt, DeviceError, F2fsError, Unsupported, Usage, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.volume.data import FEW, Extent
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs, visible_xattrs
+from f2tools.native import core
 from f2tools.text import join
 
 BLOCK = 512
@@ -99,12 +109,15 @@ class _Writer:
         self.copied = Inodes(volume)
         self.written = 0
         self.left = volume.data.most_blocks  # that may still be written: forged files may all share the same ones
+        self.held: list[Small] = []  # small files that are the next to be written
+        self.held_blocks = 0
 
     def all(self, paths: Sequence[str]) -> TarReport:
         for path in paths:
             for found in walk(self.volume, self._top(path), self.report.lost):
                 self._entry(found.path, found.inode)
                 self.advance(1)
+        self._release()
         self._write(bytes(2 * BLOCK))
         self._write(bytes(-self.written % RECORD))
         return self.report
@@ -114,8 +127,13 @@ class _Writer:
         return file if file.path else File(self.volume, file.inode, b"/ino-%d" % file.inode.ino)
 
     def _entry(self, path: bytes, inode: Inode) -> None:
-        kind = inode.kind
         name = path.lstrip(b"/") or b"."
+        file = small(self.volume, path, name, inode)
+        if file is not None and len(file.blkaddrs) <= self.left and not self.copied.again(inode.ino):
+            self._hold(file)
+            return
+        self._release()
+        kind = inode.kind
         if kind == "socket":
             self.report.sockets += 1
             return
@@ -143,6 +161,43 @@ class _Writer:
         self.report.entries += 1
         if inode.i_links > 1 and kind != "dir":
             self.linked.setdefault(inode.ino, name)
+
+    # -- small files --------------------------------------------------------------------------------------------
+
+    def _hold(self, file: Small) -> None:
+        self.held.append(file)
+        self.held_blocks += len(file.blkaddrs)
+        self.left -= len(file.blkaddrs)
+        if len(self.held) >= MAX_FILES or self.held_blocks >= MAX_BLOCKS:
+            self._release()
+
+    def _release(self) -> None:
+        """Write the small files that are held."""
+        if not self.held:
+            return
+        files, self.held, self.held_blocks = self.held, [], 0
+        try:
+            blocks = read_together(self.volume, files)
+        except DeviceError:  # one by one, to see which of them
+            self._one_by_one(files)
+            return
+        self.report.entries += len(files)
+        if core is not None:
+            self._write(entries_together(files, blocks, self.volume.geo.block_size))
+            return
+        first = 0
+        for file in files:
+            content = content_of(file, blocks, first)
+            first += len(file.blkaddrs)
+            self._header(file.name, file.inode, b"0", size=len(content), content=content)
+
+    def _one_by_one(self, files: list[Small]) -> None:
+        self.left += sum(len(file.blkaddrs) for file in files)
+        for file in files:
+            try:
+                self.report.entries += self._file(file.path, file.name, file.inode)
+            except F2fsError as error:
+                self.report.lost.append(Lost(file.path, str(error)))
 
     # -- content ------------------------------------------------------------------------------------------------
 
@@ -238,7 +293,7 @@ class _Writer:
             self._write(ZEROS[: min(count, len(ZEROS))])
             count -= len(ZEROS)
 
-    def _write(self, data: bytes | memoryview) -> None:
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
         self.out.write(data)
         self.written += len(data)
 
