@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-from f2tools.fsck.checks import checkpoint, contents, device, dir, inode, nat, recovery, sit, summary, tree, xattr
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_ENCRYPT, F2FS_FEATURE_QUOTA_INO, F2FS_FEATURE_VERITY
+from f2tools.fsck.checks import checkpoint, device, dir, inode, nat, recovery, sit, summary, tree, xattr
 from f2tools.fsck.checks import super as superblock
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.scan import Scan
@@ -30,7 +31,7 @@ _SCAN_CHECKS = (
     *checkpoint.SCAN_CHECKS,
     *device.SCAN_CHECKS,
 )
-_TREE_CHECKS = (*dir.CHECKS, *contents.CHECKS)
+_READS_ITSELF = F2FS_FEATURE_QUOTA_INO | F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_VERITY
 
 
 @dataclass
@@ -97,13 +98,19 @@ def _run(
         for each in _SCAN_CHECKS:
             yield from each(scan)
         report.tree = Tree(scan)
-        for each in _TREE_CHECKS:
+        for each in (*dir.CHECKS, *_content_checks(image, content)):
             yield from each(report.tree)
-        if content:
-            for each in contents.DATA_CHECKS:
-                yield from each(report.tree)
     for each in device.CHECKS:
         yield from each(image)
+
+
+def _content_checks(image: Image, content: bool) -> tuple[Callable[[Tree], Iterator[Finding]], ...]:
+    """Those of what lies in files.  They come with the readers of the engine, so only where there are such files."""
+    if not (content or image.geo.feature & _READS_ITSELF):
+        return ()
+    from f2tools.fsck.checks import contents
+
+    return (*contents.CHECKS, *contents.DATA_CHECKS) if content else contents.CHECKS
 
 
 def _with_paths(findings: list[Finding], tree: Tree) -> list[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -243,7 +242,6 @@ def _checked(
     path: str, devices: tuple[str, ...], memory: int, data: bool, wanted: Callable[[str], bool], rescue: bool
 ) -> tuple[CheckReport, Any, str]:
     """(report of a check, geometry, what was made over the volume); empty where it can't be opened and is rescued."""
-    from f2tools.f2fs.volume.volume import Volume
     from f2tools.fsck.check import CheckReport, check
     from f2tools.fsck.facts.image import open_image
     from f2tools.fsck.problems import FSYNC_DATA
@@ -263,6 +261,8 @@ def _checked(
             report = check(image, memory_bytes=memory, content=data, wanted=wanted, progress=bar.advance)
         report.tree = None  # it holds the image
         if report.counts[FSYNC_DATA.code]:
+            from f2tools.f2fs.volume.volume import Volume
+
             with suppress(F2fsError):
                 say_waiting(Volume(image.device), path)
         return report, image.geo, other
@@ -400,6 +400,8 @@ def _say_result(path: str, outcome: Outcome, undo: str | None, way: Way) -> None
 
 
 def _say_json(record: str, fields: dict[str, Any]) -> None:
+    import json
+
     click.echo(json.dumps({"record": record, **fields}, default=str))
 
 
