@@ -49,7 +49,7 @@ struct facts {
     uint32_t uid, gid, projid, links, depth, xattr_nid, flags, pino, namelen, ext_fofs, ext_blk, ext_len, name_hash;
     uint32_t nids[NIDS];
     uint16_t mode, start, count, inline_xattr, extra, inline_at, inline_size, cluster;
-    uint8_t advise, inline_flags, dir_level, has_attributes;
+    uint8_t advise, inline_flags, dir_level, has_attributes, has_nodes;
 };
 _Static_assert(sizeof(struct facts) == 144, "a row has no holes but at its end");
 
@@ -246,6 +246,7 @@ static int take(
         return 0;
     memcpy(facts->nids, block + ADDR + 4 * vol->addrs, sizeof facts->nids);
     int nodes = any_of((const uint8_t *)facts->nids, NIDS) != 0;
+    facts->has_nodes = (uint8_t)nodes;
     if (nodes && (inside || (kind != REG && kind != DIR)))
         return 0;
     if (attributes_may_be_lost(vol, &inode, block, nodes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -21,6 +22,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_PIN_FILE,
     FADVISE_KEEP_SIZE_BIT,
     FADVISE_VERITY_BIT,
+    MAX_DIR_HASH_DEPTH,
 )
 from f2tools.f2fs.layout.file_type import S_IFMT
 from f2tools.f2fs.layout.footers import low_cp_ver
@@ -274,9 +276,10 @@ def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
     short |= dirs & ~inline & ((size % geo.block_size != 0) | (size == 0)) & (table["last"] >= 0)
     for i in np.flatnonzero(short).tolist():
         yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
-    for i in np.flatnonzero(dirs & ~inline & ~short & (table["last"] >= 0)).tolist():
-        most = _dir_blocks(int(table["depth"][i]), int(table["dir_level"][i])) * geo.block_size
-        if size[i] > max(most, int(need[i])):
+    rows = np.flatnonzero(dirs & ~inline & ~short & (table["last"] >= 0) & (size > need))
+    depths, levels = np.minimum(table["depth"][rows], MAX_DIR_HASH_DEPTH), table["dir_level"][rows]
+    for i, depth, level in zip(rows.tolist(), depths.tolist(), levels.tolist(), strict=True):
+        if size[i] > _dir_blocks(depth, level) * geo.block_size:
             yield from _inode(scan, i, problems.DIR_SIZE, int(table["size"][i]), int(need[i]), "i_size")
     room = 4 * (geo.addrs_per_inode - table["start"].astype(np.int64) - 1)
     for i in np.flatnonzero(dirs & inline & ((size == 0) | (size > room))).tolist():
@@ -289,9 +292,10 @@ def check_dir_sizes(scan: Scan) -> Iterator[Finding]:
         )
 
 
+@cache
 def _dir_blocks(depth: int, dir_level: int) -> int:
     """Blocks of a directory with so many hash levels."""
-    return sum(buckets_in(level, dir_level) * blocks_per_bucket(level) for level in range(min(depth, 63)))
+    return sum(buckets_in(level, dir_level) * blocks_per_bucket(level) for level in range(depth))
 
 
 def check_extents(scan: Scan) -> Iterator[Finding]:

@@ -150,13 +150,15 @@ class InodeBatch:
     @cached_property
     def has_nodes(self) -> NDArray[np.bool_]:
         """Whether any of i_nid is not 0."""
+        if self.sound is not None:
+            return self.sound.facts["has_nodes"]
         return np.logical_or.reduce(self.node_pointers != 0, axis=1)
 
     @cached_property
     def has_attributes(self) -> NDArray[np.bool_]:
         """Whether there are attributes inside, and they are all that the inode has."""
         if self.sound is not None:
-            return self.sound.facts["has_attributes"].view(np.bool_)
+            return self.sound.facts["has_attributes"]
         head, end = self.head, INODE_ADDR_OFFSET // 4 + self.geo.addrs_per_inode
         has = (head["i_inline"] & F2FS_INLINE_XATTR != 0) & (head["i_xattr_nid"] == 0) & (self.inline_xattr > 6)
         rows = np.flatnonzero(has)

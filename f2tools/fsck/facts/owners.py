@@ -108,7 +108,8 @@ class Owners:
         rows = self._row[segno - self.first]
         if rows.min() >= 0:
             return rows
-        new = distinct(segno[rows < 0])
+        new = segno[rows < 0]
+        new = distinct(new[np.append(True, new[1:] != new[:-1])])  # neighbours are often of one segment
         need = self._used + new.size
         if need > len(self._nid):
             room = max(need, 2 * len(self._nid))

@@ -29,7 +29,7 @@ FACTS = np.dtype(
         ("flags", "u4"), ("pino", "u4"), ("namelen", "u4"), ("ext_fofs", "u4"), ("ext_blk", "u4"), ("ext_len", "u4"),
         ("name_hash", "u4"), ("nids", "u4", 5), ("mode", "u2"), ("start", "u2"), ("count", "u2"),
         ("inline_xattr", "u2"), ("extra", "u2"), ("inline_at", "u2"), ("inline_size", "u2"), ("cluster", "u2"),
-        ("advise", "u1"), ("inline", "u1"), ("dir_level", "u1"), ("has_attributes", "u1"),
+        ("advise", "u1"), ("inline", "u1"), ("dir_level", "u1"), ("has_attributes", "?"), ("has_nodes", "?"),
     ],
     align=True,
 )  # fmt: skip
