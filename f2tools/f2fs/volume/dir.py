@@ -166,8 +166,9 @@ class DirReader:
         return bool(self._geo.feature & F2FS_FEATURE_CASEFOLD and inode.i_flags & F2FS_CASEFOLD_FL)
 
     def _bucket(self, inode: Inode, code: int) -> Iterator[Dentry]:
-        """Entries of the bucket of `code` in each level; see find_in_level() in fs/f2fs/dir.c."""
+        """Entries that may have the hash `code`, of its bucket in each level; see find_in_level() in fs/f2fs/dir.c."""
         size = self._geo.block_size
+        written = code.to_bytes(4, "little")  # a block without these bytes has no such entry, and need not be parsed
         have = -(-inode.i_size // size)
         for level in range(min(inode.i_current_depth, MAX_DIR_HASH_DEPTH)):
             first, count = bucket_blocks(level, inode.i_dir_level, code)
@@ -175,7 +176,8 @@ class DirReader:
                 return
             for offset, data in self._data.chunks(inode, first * size, min(first + count, have) * size):
                 for index, block in enumerate(np.frombuffer(data, np.uint8).reshape(-1, size)):
-                    yield from parse_dentries(block, offset // size + index, [])
+                    if written in block.tobytes():
+                        yield from parse_dentries(block, offset // size + index, [])
 
     def _must_be_dir(self, inode: Inode) -> None:
         if not inode.is_dir:
