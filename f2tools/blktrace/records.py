@@ -221,6 +221,11 @@ def _payload_of(parts: list[Events], order: NDArray[np.int64]) -> dict[int, byte
     return {int(row): before[int(order[row])] for row in rows}
 
 
+def is_single(column: NDArray[Any]) -> bool:
+    """Whether a column, which is not empty, has a single value."""
+    return is_repeated(column) or bool((column == column[0]).all())
+
+
 def is_repeated(column: NDArray[Any]) -> bool:
     """Whether it is known, without a look at all of it, that a column has a single value."""
     return column.strides == (0,) and len(column) > 0
@@ -255,6 +260,11 @@ def classes(category: NDArray[Any], size: NDArray[Any]) -> NDArray[np.uint8]:
     A request without data is a flush where it says so, else it is ignored: the end of a write whose flush came after
     it.
     """
+    if core is not None:
+        found = np.empty(len(category), np.uint8)
+        columns = np.ascontiguousarray(category, np.uint32), np.ascontiguousarray(size, np.int64)
+        if core.classes(*columns, _PLAIN_CLASSES, found):
+            return found
     if len(category) and int(np.bitwise_or.reduce(category)) <= PLAIN:
         found = _PLAIN_CLASSES[category]
     else:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from f2tools.blktrace.damage import Damage, SequenceCheck
 from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.ranges import FileRange
-from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, distinct
+from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, distinct, is_single
 from f2tools.blktrace.scan import Note, Scanner, sniff
 from f2tools.blktrace.text import PageWrites, TextReader
 from f2tools.device.media.remote import without_credentials
@@ -154,7 +154,7 @@ class Stream:
     def _of_few_devices(self, events: Events) -> Events:
         """The events without those of devices beyond the first MAX_DEVICES."""
         device = events.device
-        if int(device[0]) in self._devices and (device == device[0]).all():
+        if int(device[0]) in self._devices and is_single(device):
             return events
         for number in distinct(device).tolist():
             if len(self._devices) < MAX_DEVICES:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, distinct
+from f2tools.blktrace.records import FLUSHES, OTHERS, SECTOR, C, D, Events, Q, R, X, distinct, is_single
 from f2tools.native import core
 
 Ints = NDArray[np.int64]
@@ -51,7 +51,7 @@ class Stretch:
     def devices(self) -> list[int]:
         """The numbers of all devices."""
         device = self._events.device
-        if not len(device) or (device == device[0]).all():
+        if not len(device) or is_single(device):
             return device[:1].tolist()
         return distinct(device).tolist()
 

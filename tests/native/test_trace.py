@@ -17,14 +17,14 @@ from f2tools.blktrace.damage import Damage, Gap
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import DISCARD, FLUSH, READ, WRITE, C, D, Events, M, Q, R, X, classes
 from f2tools.trace.analyze import AnalysisRequest, analyze
-from f2tools.trace.measure import border, histogram, sequential
+from f2tools.trace.measure import border, histogram, measure, sequential, told
 from f2tools.trace.measure.border import MAX_DEPTH, QueueDepth
-from f2tools.trace.measure.histogram import LatencyHistogram, TimeSeries, sums_by
-from f2tools.trace.measure.sequential import Seeks, SequentialCounts
+from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries, sums_by
+from f2tools.trace.measure.sequential import Following, Seeks, SequentialCounts
 from tests.native.test_core import in_python
 from tests.trace.traces import Ev, note, record, unpacked
 
-TWINS = (border, histogram, records, scan, sequential, windows)
+TWINS = (border, histogram, measure, records, scan, sequential, told, windows)
 
 NEAR = sequential.NEAR_SECTORS
 # places and lengths by which requests often begin at, or just inside or outside of what is near an earlier end
@@ -96,6 +96,96 @@ def test_pairs(first: list[Any], second: list[Any], with_bios: bool, window: int
         found = paired()
         with in_python(windows):
             assert found == paired()
+
+
+def flat(value: Any) -> Any:
+    """The same without arrays."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return [flat(each) for each in vars(value).values()] if hasattr(value, "__dict__") else value
+
+
+@given(EVENTS, st.integers(0, 8), st.booleans())
+def test_windows_told_apart(rows: list[Any], odd: int, several: bool) -> None:
+    events = events_of(rows, 0)
+    events.category |= np.uint32(odd) << np.uint32(15 if several else 9)
+
+    def apart() -> list[object]:
+        cls = classes(events.category, events.bytes)
+        found = told.told(events, cls, events.sector + (events.device.astype(np.int64) << 20 if several else 0))
+        return [cls.tolist(), flat(found)]
+
+    found = apart()
+    with in_python(told, records):
+        assert found == apart()
+
+
+@given(EVENTS, st.sampled_from([0, 1, 1 << 31]), st.sampled_from([3, 256]))
+def test_requests_by_process(rows: list[Any], far: int, room: int) -> None:
+    events = events_of(rows, 0)
+    pids = (events.sector // 8 * 7 + far).astype(np.uint32)
+    queued = told.told(events, classes(events.category, events.bytes), events.sector).queued
+
+    def tables() -> list[Any]:
+        table: dict[int, Any] = {}
+        for _ in range(2 if len(queued) else 0):
+            measure._add_by(table, pids, queued)
+        return [(name, found.tolist()) for name, found in table.items()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "MAX_AT_ONCE", room)
+        found = tables()
+        with in_python(measure):
+            assert found == tables()
+
+
+TELL = (3, 3, 24, 24, 24, 24, 12, 10240, 160, 8, 120, 3, 120, 3, 3, 32)
+
+
+@pytest.mark.parametrize("wrong", range(-1, len(TELL)))
+def test_events_told_apart_into_buffers_that_do_not_agree_are_an_error(wrong: int) -> None:
+    assert native.core is not None
+    native.core.tell_apart(*map(bytearray, TELL))
+    buffers = [bytearray(length + (number == wrong)) for number, length in enumerate(TELL)]
+    if wrong < 0:
+        buffers[1][2] = 5  # a class that there is not
+    with pytest.raises(ValueError, match="do not agree"):
+        native.core.tell_apart(*buffers)
+
+
+@given(st.lists(st.sampled_from([0, 512, 4096, 4 << 20, (4 << 20) + 512, 1 << 31]), max_size=20))
+def test_sizes(sizes: list[int]) -> None:
+    def counted() -> list[object]:
+        counts = SizeCounts()
+        for part in (sizes[:5], sizes[5:]):
+            counts.add(np.array(part, np.int64))
+        return flat(counts)
+
+    found = counted()
+    with in_python(histogram):
+        assert found == counted()
+
+
+PLACED = st.lists(
+    st.tuples(st.integers(0, 1 << 33), st.integers(0, (1 << 42) - 1), st.integers(0, 1 << 32)), max_size=20
+)
+
+
+@given(PLACED, st.integers(0, 20), st.integers(0, 3))
+def test_bytes_by_time_and_place(events: list[tuple[int, int, int]], cut: int, back: int) -> None:
+    time, place, size = np.array(events, np.int64).reshape(-1, 3).T
+
+    def counted() -> list[object]:
+        raster, series = Raster(1), TimeSeries(2)
+        series.start = raster.start = back
+        for part in (slice(0, cut), slice(cut, None)):
+            raster.add(0, time[part], place[part], size[part])
+            series.add_both(0, 1, time[part], size[part])
+        return [raster.sums.tolist(), raster.time_shift, raster.place_shift, series.sums.tolist(), series.shift]
+
+    found = counted()
+    with in_python(histogram):
+        assert found == counted()
 
 
 PAIR = {
@@ -267,7 +357,8 @@ def test_latencies(first: list[int], second: list[int]) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 20), st.sampled_from([-1, 1, 1])), min_size=1, max_size=60), st.integers(0, 59)
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from([-1, 0, 1, 1])), min_size=1, max_size=60),
+    st.integers(0, 59),
 )
 def test_depths(steps: list[tuple[int, int]], cut: int) -> None:
     time = np.cumsum([away for away, _ in steps])
@@ -309,12 +400,16 @@ def test_distances(requests: list[tuple[int, int]], cut: int) -> None:
     start = np.array([place for place, _ in requests], np.int64)
     end = start + np.array([length for _, length in requests], np.int64)
 
-    def counted() -> Seeks:
-        seeks, later = Seeks(), Seeks()
-        seeks.add(start[:cut], end[:cut])
-        later.add(start[cut:], end[cut:])
-        seeks.merge(later)
-        return seeks
+    def counted() -> list[object]:
+        every: list[Any] = [Seeks, Following]
+        found: list[object] = []
+        for kind in every:
+            counts, later = kind(), kind()
+            counts.add(start[:cut], end[:cut])
+            later.add(start[cut:], end[cut:])
+            counts.merge(later)
+            found.append(counts)
+        return found
 
     found = counted()
     with in_python(sequential):
@@ -330,9 +425,34 @@ def test_columns_and_counts_that_do_not_agree_are_an_error() -> None:
         lambda: core.latencies(times, bytes(2), 4, bytearray(8 * 100), bytearray(32)),
         lambda: core.latencies(times, b"\0\2", 4, bytearray(16 * 1008), bytearray(64)),
         lambda: core.latencies(times, b"", 60, bytearray(8 * 1008), bytearray(32)),
-        lambda: core.depths(times, bytes(3), 0, bytearray(80), bytearray(32)),
-        lambda: core.depths(times, bytes(2), 0, bytearray(0), bytearray(32)),
-        lambda: core.depths(times, bytes(2), 0, bytearray(80), bytearray(31)),
+        lambda: core.depths(times, bytes(3), 0, bytearray(80), bytearray(56)),
+        lambda: core.depths(times, bytes(2), 0, bytearray(0), bytearray(56)),
+        lambda: core.depths(times, bytes(2), 0, bytearray(80), bytearray(55)),
+        lambda: core.sizes(times, bytearray(81), bytearray(32)),
+        lambda: core.sizes(times[:0], bytearray(80), bytearray(32)),
+        lambda: core.sizes(np.array([-1]), bytearray(80), bytearray(32)),
+        lambda: core.sizes(times, bytearray(80), bytearray(24)),
+        lambda: core.binned(times, times, 0, 10, bytearray(80), bytearray(80)),
+        lambda: core.binned(times, times[:1], 0, 40, bytearray(80), bytearray(80)),
+        lambda: core.binned(times, times, 0, 63, bytearray(80), bytearray(80)),
+        lambda: core.binned(times, times, 0, 40, bytearray(80), bytearray(72)),
+        lambda: core.raster(times, times, times, 0, 10, 40, 10, bytearray(800)),
+        lambda: core.raster(times, times, times, 0, 40, 10, 10, bytearray(800)),
+        lambda: core.raster(times, -times, times, 0, 40, 40, 10, bytearray(800)),
+        lambda: core.raster(times, times, times, 0, 40, 40, 0, bytearray(800)),
+        lambda: core.raster(times, times, times, 0, 40, 40, 11, bytearray(800)),
+        lambda: core.raster(times, times, times[:1], 0, 40, 40, 10, bytearray(800)),
+        lambda: core.raster(times, times, times, 0, -1, 40, 10, bytearray(800)),
+        lambda: core.following(times, times[:1], 0, bytearray(16)),
+        lambda: core.following(times, times, 0, bytearray(8)),
+        lambda: core.classes(bytes(8), times, bytes(65536), bytearray(1)),
+        lambda: core.classes(bytes(8), times, bytes(65535), bytearray(2)),
+        lambda: core.grouped(bytes(8), np.array([0, 2]), bytes(2), times, bytearray(8), bytearray(80)),
+        lambda: core.grouped(bytes(8), np.array([0, -1]), bytes(2), times, bytearray(8), bytearray(80)),
+        lambda: core.grouped(bytes(8), np.array([0, 1]), b"\0\5", times, bytearray(8), bytearray(80)),
+        lambda: core.grouped(bytes(8), np.array([0, 1]), bytes(1), times, bytearray(8), bytearray(80)),
+        lambda: core.grouped(bytes(8), np.array([0, 1]), bytes(2), times, bytearray(8), bytearray(72)),
+        lambda: core.grouped(bytes(8), np.array([0, 1]), bytes(2), times, bytearray(4104), bytearray(41040)),
         lambda: core.within_bins(times, 0, 10, bytearray(80), bytearray(80)),
         lambda: core.within_bins(times, 0, 40, bytearray(80), bytearray(72)),
         lambda: core.within_bins(times, 0, 64, bytearray(80), bytearray(80)),

@@ -38,14 +38,22 @@ class QueueDepth:
         self._least = self.depth
 
     def add(self, time: Ints, change: NDArray[np.int8]) -> None:
-        """The next changes, each 1 or -1, in order of time."""
-        if core is not None:
-            found = np.zeros(4, np.int64)
-            core.depths(np.ascontiguousarray(time), change, self.depth, self.counts, found)
-            depth_after, high, least, spent = found.tolist()
-            self._least = min(self._least, least)
-            self._go_on(time, spent, depth_after, high)
+        """The next changes, each 1 or -1, or 0 where nothing changes, in order of time."""
+        if not len(change):
             return
+        if core is not None:
+            found = np.zeros(7, np.int64)
+            core.depths(np.ascontiguousarray(time), change, self.depth, self.counts, found)
+            depth_after, high, least, spent, changes, first, last = found.tolist()
+            if changes:
+                self._least = min(self._least, least)
+                self._go_on(first, last, spent, depth_after, high)
+            return
+        if not change.all():
+            rows = np.flatnonzero(change)
+            if not len(rows):
+                return
+            time, change = time[rows], change[rows]
         depth = np.cumsum(change, dtype=np.int64)
         depth += self.depth
         least = int(depth.min())
@@ -56,16 +64,17 @@ class QueueDepth:
         high = int(depth.max())
         found = np.bincount(np.minimum(issue, MAX_DEPTH) if high > MAX_DEPTH else issue)
         self.counts[: len(found)] += found
-        self._go_on(time, int(np.dot(depth[:-1], np.diff(time))), int(depth[-1]), high)
+        spent = int(np.dot(depth[:-1], np.diff(time)))
+        self._go_on(int(time[0]), int(time[-1]), spent, int(depth[-1]), high)
 
-    def _go_on(self, time: Ints, spent: int, depth: int, largest: int) -> None:
+    def _go_on(self, first: int, last: int, spent: int, depth: int, largest: int) -> None:
         """From the depth of now to another one, with that much of depth times ns between these times."""
         self.largest = max(self.largest, largest)
-        since = int(time[0]) if self._since is None else self._since
+        since = first if self._since is None else self._since
         self._begin = since if self._begin is None else self._begin
-        self.time[0] += self.depth * int(time[0] - since) + spent
-        self.time[1] += int(time[-1] - since)
-        self.depth, self._since = depth, int(time[-1])
+        self.time[0] += self.depth * (first - since) + spent
+        self.time[1] += last - since
+        self.depth, self._since = depth, last
 
     def settle(self, depth: int) -> None:
         """After a loss: what is known to be under way is what counts."""
@@ -107,6 +116,10 @@ class FlushIntervals:
     _count: int = 0
     _head: int | None = None  # bytes up to the first flush, which may have begun in an earlier piece
     _since: int = 0  # bytes after the last
+
+    def go_on(self, cost: int) -> None:
+        """So many more bytes, among which no interval ends."""
+        self._since += cost
 
     def add(self, cost: Ints, ends: Ints) -> None:
         """The next writes' bytes in order, and the rows among them that end an interval."""

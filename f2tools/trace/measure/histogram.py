@@ -160,6 +160,9 @@ class SizeCounts:
         """Count requests of these many bytes."""
         if not len(size):
             return
+        if core is not None:
+            self._add_at_once(np.ascontiguousarray(size))
+            return
         sectors = size >> 9
         low, high = int(size.min()), int(size.max())
         if high >> 9 > self.EXACT:
@@ -168,9 +171,22 @@ class SizeCounts:
             sectors = sectors[~beyond]
         found = np.bincount(sectors)
         self.counts[: len(found)] += found
+        self._add_range(low, high, int(size.sum()))
+
+    def _add_at_once(self, size: Ints) -> None:
+        assert core is not None
+        found = np.empty(4, np.int64)
+        core.sizes(size, self.counts, found)
+        low, high, total, beyond = found.tolist()
+        if beyond:
+            sectors = size >> 9
+            self._add_beyond(Counter(sectors[sectors > self.EXACT].tolist()))
+        self._add_range(low, high, total)
+
+    def _add_range(self, low: int, high: int, total: int) -> None:
         self.min = low if self.min is None else min(self.min, low)
         self.max = max(self.max, high)
-        self.bytes += int(size.sum())
+        self.bytes += total
 
     def _add_beyond(self, more: Counter[int]) -> None:
         self._rounded |= len(self.beyond) + len(more) > self.KEPT
@@ -222,9 +238,9 @@ class TimeSeries:
 
     def bins(self, time: Ints) -> Ints:
         """The bin of each time; widens what is there."""
-        return np.maximum(time - self._widened(time), 0) >> self.shift
+        return np.maximum(time - self.widened(time), 0) >> self.shift
 
-    def _widened(self, time: Ints) -> int:
+    def widened(self, time: Ints) -> int:
         """When time begins; from then on there are bins for all of these."""
         if self.start is None:
             self.start = int(time[0])
@@ -239,6 +255,18 @@ class TimeSeries:
             found = np.bincount(bins, values)
             self.sums[row, : len(found)] += found.astype(np.int64)
 
+    def add_both(self, ones: int, row: int, time: Ints, values: Ints) -> None:
+        """Add ones to a row, and values, which are not negative, to another one, at these times."""
+        if not len(time):
+            return
+        if core is not None:
+            start, (counts, sums) = self.widened(time), np.zeros((2, BINS), np.int64)
+            core.binned(np.ascontiguousarray(time), np.ascontiguousarray(values), start, self.shift, counts, sums)
+        else:
+            counts, sums = sums_by(self.bins(time), values, BINS)
+        self.sums[ones] += counts
+        self.sums[row] += sums
+
     def add_spans(self, row: int, first: Ints, last: Ints) -> None:
         """Add to each bin the time in ns that spans have in it; what is before the first bin is left out."""
         ended, after = self._within_bins(last)  # which may widen the bins, so it comes first
@@ -252,7 +280,7 @@ class TimeSeries:
     def _within_bins(self, time: Ints) -> tuple[Ints, Ints]:
         """For each bin, how many of these times are in it, and their distances from its beginning in all."""
         if core is not None:
-            start, (counts, distances) = self._widened(time), np.zeros((2, BINS), np.int64)
+            start, (counts, distances) = self.widened(time), np.zeros((2, BINS), np.int64)
             core.within_bins(np.ascontiguousarray(time), start, self.shift, counts, distances)
             return counts, distances
         at = self.bins(time)
@@ -321,6 +349,12 @@ class Raster:
             self.sums = _folded(_folded(self.sums, 2, wider), 1, higher)
         self.time_shift += wider
         self.place_shift += higher
+        if core is not None:
+            core.raster(
+                np.ascontiguousarray(time), np.ascontiguousarray(sector), np.ascontiguousarray(weight, np.int64),
+                self.start, self.time_shift, self.place_shift, self.WIDE, self.sums[row],
+            )  # fmt: skip
+            return
         x = np.maximum(time - self.start, 0) >> self.time_shift
         at = (sector >> self.place_shift) * self.WIDE + x
         flat = self.sums[row].reshape(-1)

@@ -60,7 +60,8 @@ class IntervalSet:
         """Add intervals; empty ones are left out."""
         if not len(starts):
             return
-        self._fresh.append((starts, ends))
+        # a part of a table would keep all of that in memory
+        self._fresh.append((starts.copy(), ends.copy()) if starts.base is not None else (starts, ends))
         self._count += len(starts)
         if self._count >= BUFFERED:
             self._settle()

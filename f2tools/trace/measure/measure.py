@@ -6,6 +6,7 @@ W are issued file-system writes with data that are no discards; a request that w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,11 @@ from f2tools.blktrace.paired import Bios, Requests
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import (
     DISCARDS,
-    FLUSH,
     FLUSHES,
     FUA,
     OTHERS,
-    PC,
     READS,
     SECTOR,
-    WRITE,
     WRITES,
     A,
     C,
@@ -33,18 +31,23 @@ from f2tools.blktrace.records import (
     Q,
     R,
     distinct,
+    is_repeated,
+    is_single,
 )
+from f2tools.native import core
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
 from f2tools.trace.measure.border import FlushIntervals, OtherStart, QueueDepth
 from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries, sums_by
 from f2tools.trace.measure.intervals import IntervalSet
 from f2tools.trace.measure.sequential import Following, Seeks, SequentialCounts
+from f2tools.trace.measure.told import Chosen, Told, told
 
 Ints = NDArray[np.int64]
 DATA_CLASSES = (READS, WRITES, DISCARDS)
 SIZE_LIMITS = (4 << 10, 16 << 10, 64 << 10, 128 << 10, (512 << 10) - 1, 512 << 10)
 SIZE_NAMES = ("<= 4 KiB", "<= 16 KiB", "<= 64 KiB", "<= 128 KiB", "< 512 KiB", "512 KiB", "> 512 KiB")
 MAX_PROCESSES = 1 << 16
+MAX_AT_ONCE = 256  # processes of one window that the core tells apart
 MAX_AGAIN = 1 << 12
 DEVICE_BITS = 42  # a device's own range of sectors where several are in one trace
 SERIES_ROWS = (
@@ -118,27 +121,27 @@ class Measures:
         self.events += len(events)
         self.first = int(events.time[0]) if self.first is None else min(self.first, int(events.time[0]))
         self.last = max(self.last, int(events.time[-1]))
-        key = events.op.astype(np.uint16) * np.uint16(5) + cls
-        self.operations += np.bincount(key, minlength=256 * 5).reshape(256, 5)
         sector = self._sectors(events)
-        op = events.op
-        issue = np.flatnonzero(op == D)
-        self._issues(events, cls, sector, issue)
-        self._completions(events, cls)
-        self._requeues(events, cls)
-        queue = np.flatnonzero(op == Q)
-        self._owners(events, cls, queue, issue)
-        if len(queue):
-            self._queues(events, cls, sector, queue)
+        found = told(events, cls, sector)
+        self.operations += found.operations
+        self.completed += found.completed
+        self.requeued += found.requeued
+        self.flush_ends += found.flush_ends
+        self._issues(events, cls, sector, found)
+        self._errors(events)
+        self._owners(events, found)
+        if len(found.queued):
+            self._queues(found)
         self._finished(requests, bios)
-        self._depths(events, cls, partial)
+        found.change[partial] = 0
+        self.depth.add(events.time, found.change)
 
     def _sectors(self, events: Events) -> Ints:
         """Sectors, each device in a range of its own."""
         first = int(events.device[0])
         if first not in self.devices:
             self.devices[first] = len(self.devices)
-        if (events.device == events.device[0]).all() and len(self.devices) == 1:
+        if is_single(events.device) and len(self.devices) == 1:
             return events.sector
         numbers, index = np.unique(events.device, return_inverse=True)
         for number in numbers.tolist():
@@ -146,44 +149,45 @@ class Measures:
         places = np.array([self.devices[number] & 7 for number in numbers.tolist()], np.int64)
         return events.sector + (places[index] << DEVICE_BITS)
 
-    def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, issue: Ints) -> None:
+    def _issues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, found: Told) -> None:
+        issue, kinds = found.issued, found.operations[D]
         if not len(issue):
             return
-        if self.again or (events.op == R).any():
-            issue = issue[self._once(events, cls, issue)]
+        if self.again or found.requeues:
+            issue = issue.take(self._once(events, cls, issue.rows))
+            kinds = np.bincount(issue.cls)
             if not len(issue):
                 return
-        size, kind, start = events.bytes[issue], cls[issue], sector[issue]
-        place = start if sector is events.sector else events.sector[issue]
-        end = start + size // SECTOR
-        time = events.time[issue]
-        self.raster.begin(self.first if self.first is not None else int(time[0]))
-        there = np.flatnonzero(np.bincount(kind)).tolist()
+        place = issue.start if sector is events.sector else events.sector[issue.rows]
+        self.raster.begin(self.first if self.first is not None else int(issue.time[0]))
+        self.series.widened(issue.time)
+        there = np.flatnonzero(kinds).tolist()
         for which in there:
-            chosen = kind == which
+            rows = slice(None) if len(there) == 1 else np.flatnonzero(issue.cls == which)
+            size, time = issue.size[rows], issue.time[rows]
             if which in (FLUSHES, OTHERS):
-                self.issued[which].add(size[chosen & (size > 0)])
+                self.issued[which].add(size[size > 0])
+                if which == FLUSHES:
+                    self.series.add(6, self.series.bins(time))
                 continue
-            rows = _those(chosen)
-            self.issued[which].add(size[rows])
-            self.sequences[which].add(start[rows], end[rows])
+            start, end = issue.start[rows], issue.end[rows]
+            self.issued[which].add(size)
+            self.sequences[which].add(start, end)
             union = (self.read, self.written, self.discarded)[which]
             if which != READS:
-                union.add(start[rows], end[rows])
-            self.raster.add(which, time[rows], place[rows], size[rows])
-            self._areas(which, place[rows], size[rows])
-        data = _those(size > 0)
-        self.any_sequential.add(start[data], end[data])
-        self.seeks["d2d"].add(start[data], end[data])
-        bins = self.series.bins(time)
-        for which in there:
-            rows = _those(kind == which)
-            if which in DATA_CLASSES:
-                self.series.add(which, bins[rows], size[rows])
-                self.series.add(3 + which, bins[rows])
-            elif which == FLUSHES:
-                self.series.add(6, bins[rows])
-        self._fsyncs(events, issue, kind, size)
+                union.add(start, end)
+            self.raster.add(which, time, place[rows], size)
+            self._areas(which, place[rows], size)
+            self.series.add_both(3 + which, which, time, size)
+        data = _those(issue.size > 0)
+        start, end = issue.start[data], issue.end[data]
+        self.any_sequential.add(start, end)
+        self.seeks["d2d"].add(start, end)
+        if found.interval_ends or self.areas is not None:
+            self._fsyncs(events, issue)
+        else:
+            only = there == [WRITES]
+            self.fsyncs.go_on(int((issue.size if only else issue.size[issue.cls == WRITES]).sum()))
 
     def _once(self, events: Events, cls: NDArray[np.uint8], issue: Ints) -> NDArray[np.bool_]:
         """Which issues of a window count: of a request that is requeued the last one.
@@ -216,65 +220,48 @@ class Measures:
         self.area_bytes[which] += parts.sum(axis=0)
         self.area_requests[which] += (parts > 0).sum(axis=0)
 
-    def _fsyncs(self, events: Events, issue: Ints, kind: NDArray[np.uint8], size: Ints) -> None:
+    def _fsyncs(self, events: Events, issue: Chosen) -> None:
         """Bytes written between one flush (or FUA write) and the next; of the main area where it is known."""
-        category = events.category[issue]
-        write = kind == WRITES
+        category = events.category[issue.rows]
+        write = issue.cls == WRITES
         if self.areas is None:
-            cost = np.where(write, size, 0)
+            cost = np.where(write, issue.size, 0)
         else:
-            sector = events.sector[issue]
+            sector = events.sector[issue.rows]
             low, high = self.areas.bounds[5], self.areas.bounds[6]
-            inside = np.minimum(sector + size // SECTOR, high) - np.maximum(sector, low)
+            inside = np.minimum(sector + issue.size // SECTOR, high) - np.maximum(sector, low)
             cost = np.where(write, np.maximum(inside, 0) * SECTOR, 0)
         fua = write & ((category & FUA) != 0)
         self.fua += int(fua.sum())
-        ends = np.flatnonzero((kind == FLUSHES) | fua)
+        ends = np.flatnonzero((issue.cls == FLUSHES) | fua)
         self.fsyncs.add(cost, ends)
 
-    def _completions(self, events: Events, cls: NDArray[np.uint8]) -> None:
-        done = np.flatnonzero(events.op == C)
-        if not len(done):
+    def _errors(self, events: Events) -> None:
+        if is_repeated(events.error) and not events.error[0]:
             return
-        size, kind = events.bytes[done], cls[done]
-        self.completed += np.stack(sums_by(kind, size, 5), axis=1)
-        empty = done[(size == 0) & (kind == OTHERS)]
-        category = events.category[empty]
-        # A flush without data ends as a write of nothing at sector 0; a write whose cache flush came after it ends so
-        # too, but behind its data, save for the first blocks of a device: the queue events know better, where they were
-        # traced.
-        self.flush_ends += int(
-            np.count_nonzero(((category & WRITE) != 0) & ((category & (FLUSH | PC)) == 0) & (events.sector[empty] == 0))
-        )
-        bad = events.error[done]
-        if bad.any():
-            self.errors.update(bad[bad > 0].tolist())
+        bad = events.error[(events.op == C) & (events.error > 0)]
+        if len(bad):
+            self.errors.update(bad.tolist())
 
-    def _requeues(self, events: Events, cls: NDArray[np.uint8]) -> None:
-        again = np.flatnonzero(events.op == R)
-        if len(again):
-            self.requeued += np.stack(sums_by(cls[again], events.bytes[again], 5), axis=1)
+    def _queues(self, found: Told) -> None:
+        queue = found.queued
+        there = [which for which in np.flatnonzero(found.operations[Q]).tolist() if which in DATA_CLASSES]
+        for which in there:
+            self.queued[which].add(queue.size[_those(queue.cls == which)])
+        with_data = _those(queue.size > 0)
+        self.seeks["q2q"].add(queue.start[with_data], queue.end[with_data])
 
-    def _queues(self, events: Events, cls: NDArray[np.uint8], sector: Ints, queue: Ints) -> None:
-        size, kind = events.bytes[queue], cls[queue]
-        for which in DATA_CLASSES:
-            self.queued[which].add(size[_those(kind == which)])
-        with_data = _those(size > 0)
-        start = sector[queue][with_data]
-        self.seeks["q2q"].add(start, start + size[with_data] // SECTOR)
-
-    def _owners(self, events: Events, cls: NDArray[np.uint8], queue: Ints, issue: Ints) -> None:
+    def _owners(self, events: Events, found: Told) -> None:
         """Requests and bytes by process and by cgroup: of who queued, or issued where no queueing was traced."""
-        if len(queue) and not self._owners_queued:
+        if len(found.queued) and not self._owners_queued:
             self._owners_queued = True
             self.processes, self.cgroups = {}, {}
-        rows = queue if self._owners_queued else issue
-        if not len(rows):
+        chosen = found.queued if self._owners_queued else found.issued
+        if not len(chosen):
             return
-        size, kind = events.bytes[rows], cls[rows].astype(np.int64)
-        _add_by(self.processes, events.pid[rows].astype(np.int64), kind, size)
+        _add_by(self.processes, events.pid, chosen)
         if len(events.cgroup):
-            _add_by(self.cgroups, events.cgroup[rows].view(np.int64), kind, size)
+            _add_by(self.cgroups, events.cgroup, chosen)
 
     def _finished(self, requests: Requests, bios: Bios) -> None:
         took = requests.completed - requests.issued
@@ -291,9 +278,7 @@ class Measures:
                 continue
             self._by("d2c", which, took[rows], requests.sector[rows], requests.bytes[rows])
         if len(took):
-            bins = self.series.bins(requests.completed)
-            self.series.add(7, bins, took)
-            self.series.add(8, bins)
+            self.series.add_both(8, 7, requests.completed, took)
             self.series.add_spans(9, requests.issued, requests.completed)
         for which in range(4):
             chosen = bios.cls == which
@@ -312,16 +297,6 @@ class Measures:
         LatencyHistogram.add_by(self.by_size[kind, which], took, bucket)
         if self.areas is not None:
             LatencyHistogram.add_by(self.by_area[kind, which], took, self.areas.of_start(sector).astype(np.uint8))
-
-    def _depths(self, events: Events, cls: NDArray[np.uint8], partial: list[int]) -> None:
-        """How many requests were at the device."""
-        change = _DEPTH_CHANGES[events.op]
-        change[partial] = 0
-        change[(cls == OTHERS) & (events.bytes <= 0)] = 0
-        rows = _those(change != 0)
-        change = change[rows]
-        if len(change):
-            self.depth.add(events.time[rows], change)
 
     def merge(self, later: Measures, assumed_depth: int) -> None:
         """Add what was counted, from that depth of the queue on, of what came after this.
@@ -380,8 +355,6 @@ class Measures:
         self.depth.settle(pairer.pending[1])
 
 
-_DEPTH_CHANGES = np.zeros(256, np.int8)
-_DEPTH_CHANGES[[D, C, R]] = 1, -1, -1
 # by whole sectors, of which requests and bios are
 _SIZE_BUCKETS = np.searchsorted(SIZE_LIMITS, np.arange(SIZE_LIMITS[-1] // SECTOR + 2) * SECTOR).astype(np.uint8)
 
@@ -391,8 +364,26 @@ def _those(chosen: NDArray[np.bool_]) -> Any:
     return slice(None) if chosen.all() else np.flatnonzero(chosen)
 
 
-def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
-    """Add requests and bytes by key and class; of too many keys the rest goes to -1."""
+def _add_by(table: dict[int, Ints], keys: NDArray[Any], chosen: Chosen) -> None:
+    """Add requests and bytes by these events' keys and class; of too many keys the rest goes to -1."""
+    for name, found in _grouped(keys, chosen):
+        if name not in table and len(table) >= MAX_PROCESSES:
+            name = -1
+        if name in table:
+            table[name] += found
+        else:
+            table[name] = found.copy()
+
+
+def _grouped(keys: NDArray[Any], chosen: Chosen) -> Iterator[tuple[int, Ints]]:
+    """The different keys, rising, each with requests and bytes by class."""
+    if core is not None and keys.dtype == np.uint32:
+        found, counts = np.empty(MAX_AT_ONCE, np.int64), np.zeros((MAX_AT_ONCE, 2, 5), np.int64)
+        number = core.grouped(np.ascontiguousarray(keys), chosen.rows, chosen.cls, chosen.size, found, counts)
+        if number >= 0:
+            order = np.argsort(found[:number])
+            return zip(found[order].tolist(), counts[order], strict=True)
+    key = keys[chosen.rows].astype(np.int64)
     low, high = int(key.min()), int(key.max())
     if low >= 0 and high < 1 << 20:
         used = np.flatnonzero(np.bincount(key)) if high < 1 << 16 else distinct(key)
@@ -401,12 +392,5 @@ def _add_by(table: dict[int, Ints], key: Ints, kind: Ints, size: Ints) -> None:
         index = index[key]
     else:
         used, index = np.unique(key, return_inverse=True)
-    counts, sizes = (each.reshape(-1, 5) for each in sums_by(index * 5 + kind, size, len(used) * 5))
-    for at, name in enumerate(used.tolist()):
-        if name not in table and len(table) >= MAX_PROCESSES:
-            name = -1
-        row = table.get(name)
-        if row is None:
-            row = table[name] = np.zeros((2, 5), np.int64)
-        row[0] += counts[at]
-        row[1] += sizes[at]
+    sums = sums_by(index * 5 + chosen.cls.astype(np.int64), chosen.size, len(used) * 5)
+    return zip(used.tolist(), np.stack([each.reshape(-1, 5) for each in sums], axis=1), strict=True)

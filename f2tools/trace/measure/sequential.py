@@ -223,9 +223,15 @@ class Following:
             return
         if self._first is None:
             self._first = int(start[0]), int(end[0])
-        same = start == np.append(self._last_end, end[:-1])
-        self.found[0] += int(same.sum())
-        self.found[1] += int((end - start)[same].sum()) * 512
+        if core is not None:
+            found = np.empty(2, np.int64)
+            core.following(np.ascontiguousarray(start), np.ascontiguousarray(end), self._last_end, found)
+            requests, sectors = found.tolist()
+        else:
+            same = start == np.append(self._last_end, end[:-1])
+            requests, sectors = int(same.sum()), int((end - start)[same].sum())
+        self.found[0] += requests
+        self.found[1] += sectors * 512
         self._last_end = int(end[-1])
 
     def merge(self, later: Following) -> None:
