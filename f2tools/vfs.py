@@ -243,7 +243,7 @@ class FileSystem(Readable, Protocol):
     ) -> None:
         """Change permissions, owner, times; the ctime is now unless it is given.  EPERM, EDQUOT.
 
-        The times alone may be set of a file that can only be appended to: its writer's cache does it.
+        The times alone may be set of what can only be appended to: by its writer's cache, and to those of now by touch.
         """
         ...
 

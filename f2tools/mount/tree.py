@@ -286,7 +286,7 @@ class LiveTree(HandedOn[WritableVolume], RecoveredTree):
         mtime_ns: int | None = None,
         ctime_ns: int | None = None,
     ) -> None:
-        if mode is uid is gid is None and self.volume.live(ino).is_file:
+        if mode is uid is gid is None:
             self.volume.set_times(ino, atime_ns, mtime_ns, ctime_ns)
         else:
             self.volume.setattr(ino, mode, uid, gid, atime_ns, mtime_ns, ctime_ns)

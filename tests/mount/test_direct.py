@@ -176,6 +176,24 @@ def test_flags_are_listed_changed_and_obeyed(tmp_path: Path) -> None:
     judge(image)
 
 
+def test_what_is_only_added_to_takes_the_times_of_now_and_no_others(tmp_path: Path) -> None:
+    image = fresh(tmp_path, FEATURES)
+    with direct(image, tmp_path) as mount:
+        file, directory = mount.directory / "file", mount.directory / "directory"
+        file.write_bytes(b"as it is")
+        directory.mkdir()
+        for path in (file, directory):
+            os.utime(path, (1, 1))
+            run("chattr", "+a", path)
+            for times in ((2, 2), (1, 2)):
+                with pytest.raises(PermissionError):
+                    os.utime(path, times)
+            assert path.stat().st_mtime == 1
+            os.utime(path)
+            assert path.stat().st_mtime > 1
+    judge(image)
+
+
 def test_a_file_without_a_name_gets_one_later_or_goes(tmp_path: Path) -> None:
     image = fresh(tmp_path, FEATURES)
     with direct(image, tmp_path) as mount:

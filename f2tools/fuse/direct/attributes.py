@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 
 from f2tools.fuse.direct.answers import CAPABILITY, NS, Answers, Asked, refuse
 from f2tools.fuse.direct.protocol import (
@@ -32,6 +33,9 @@ from f2tools.fuse.served import KNOWN_FOR_SECONDS, privileged
 STATX_BASIC_STATS, STATX_BTIME = 0x7FF, 0x800
 XATTR_CREATE, XATTR_REPLACE = 1, 2
 OWNERS = FATTR_UID | FATTR_GID
+# Times of the caller's choice; with a ctime it is the kernel that writes down when it took in what was written.
+CHOSEN = {FATTR_ATIME: FATTR_ATIME_NOW, FATTR_MTIME: FATTR_MTIME_NOW | FATTR_CTIME}
+FS_APPEND_FL = 0x20
 OF_A_FILE = FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_ATIME | FATTR_MTIME | FATTR_CTIME
 
 
@@ -66,6 +70,8 @@ class FileAttributes(Answers):
             self.files.truncate(ino, size)
             self.strip(ino, bool(valid & FATTR_KILL_SUIDGID))
         if valid & OF_A_FILE:
+            if any(valid & one and not valid & but for one, but in CHOSEN.items()) and self._is_append_only(ino):
+                refuse(errno.EPERM)
             now = time.time_ns()
             at = now if valid & FATTR_ATIME_NOW else atime * NS + atimensec
             mt = now if valid & FATTR_MTIME_NOW else mtime * NS + mtimensec
@@ -86,6 +92,11 @@ class FileAttributes(Answers):
             )
         self.sync_if_asked()
         return self.attributes(asked.node)
+
+    def _is_append_only(self, ino: int) -> bool:
+        with suppress(OSError):  # not every file system has flags
+            return bool(self.files.flags(ino) & FS_APPEND_FL)
+        return False
 
     def statfs(self, asked: Asked) -> bytes:
         said = self.files.statfs()
