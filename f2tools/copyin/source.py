@@ -13,7 +13,6 @@ import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import NoReturn
 
 from f2tools.errors import F2fsError
@@ -34,6 +33,9 @@ NO_XATTRS: dict[str, bytes] = {}  # shared; never changed
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAME_SPACES = ("user.", "trusted.", "security.")
+_FIRST_NS, _LAST_NS = -1 << 63, (1 << 63) - 1
+_TIMES = ("mtime_ns", "atime_ns", "ctime_ns", "crtime_ns")
+_NO_TIMES: tuple[str, ...] = ()
 _NO_XATTRS_HERE = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -78,14 +80,11 @@ def keeps(name: str) -> bool:
 class FileContent:
     """A regular file in a directory, opened when its turn comes; `blocks` of 512 bytes are on the disk."""
 
-    __slots__ = ("_dev", "_fd", "_ino", "_later", "_mtime_ns", "_path", "_size", "_sparse")
+    __slots__ = ("_fd", "_known", "_later", "_size", "_sparse")
 
     def __init__(self, path: bytes, dev: int, ino: int, size: int, mtime_ns: int, blocks: int) -> None:
-        self._path = path
+        self._known = path, dev, ino, mtime_ns
         self._size = size
-        self._mtime_ns = mtime_ns
-        self._ino = ino
-        self._dev = dev
         self._sparse = blocks * 512 < size
         self._fd = -1
         self._later: FileContent | None = None  # the file to open ahead of its turn when this one is read
@@ -131,23 +130,24 @@ class FileContent:
         self._later = None
         if self._fd >= 0:
             self._shut()
-        return self._path, self._dev, self._ino, self._mtime_ns
+        return self._known
 
     def close(self) -> None:
         """SourceError where the file is another one now, or was written to."""
         if self._fd < 0:
             return
         status = os.fstat(self._fd)
-        if (status.st_ino, status.st_dev) != (self._ino, self._dev):
+        _, dev, ino, mtime_ns = self._known
+        if (status.st_ino, status.st_dev) != (ino, dev):
             self._fail("it was replaced while the source was read")
-        if status.st_size != self._size or status.st_mtime_ns != self._mtime_ns:
+        if status.st_size != self._size or status.st_mtime_ns != mtime_ns:
             self._fail("it changed while the source was read")
         self._shut()
 
     def _opened(self) -> int:
         if self._fd < 0:
             try:
-                self._fd = os.open(self._path, _OPEN)
+                self._fd = os.open(self._known[0], _OPEN)
             except OSError as error:
                 self._fail(error.strerror)
         if self._later is not None:
@@ -159,14 +159,14 @@ class FileContent:
         """Open the file and let the kernel read it meanwhile; an error comes again in its turn."""
         if self._fd < 0:
             try:
-                self._fd = os.open(self._path, _OPEN)
+                self._fd = os.open(self._known[0], _OPEN)
                 os.posix_fadvise(self._fd, 0, min(self._size, BYTES_AHEAD), os.POSIX_FADV_WILLNEED)
             except OSError:
                 return
 
     def _fail(self, reason: str | None) -> NoReturn:
         self._shut()
-        raise SourceError(f"{shown(self._path)}: {reason}") from None
+        raise SourceError(f"{shown(self._known[0])}: {reason}") from None
 
     def _shut(self) -> None:
         if self._fd >= 0:
@@ -352,17 +352,20 @@ def _looked_at(
 
 def checked(entries: list[SourceEntry]) -> None:
     """SourceError naming the first entry that no volume can hold, whatever its size."""
-    by_path = attrgetter("path")
     seen: dict[bytes, int] = {}
     for entry in entries:
-        path = by_path(entry)
+        path = entry.path
         if len(path) > MOST_NAME and len(path.rpartition(b"/")[2]) > MOST_NAME:
             raise SourceError(f"{shown(path)}: the name is longer than {MOST_NAME} bytes")
         if not 0 <= entry.uid <= MOST_ID or not 0 <= entry.gid <= MOST_ID:
             raise SourceError(f"{shown(path)}: the owner {entry.uid}:{entry.gid} is beyond {MOST_ID}")
-        for name in ("mtime_ns", "atime_ns", "ctime_ns", "crtime_ns"):
+        if _FIRST_NS <= entry.mtime_ns <= _LAST_NS and entry.atime_ns is entry.ctime_ns is entry.crtime_ns is None:
+            names = _NO_TIMES
+        else:
+            names = _TIMES
+        for name in names:
             value = getattr(entry, name)
-            if value is not None and not -1 << 63 <= value < 1 << 63:
+            if value is not None and not _FIRST_NS <= value <= _LAST_NS:
                 raise SourceError(f"{shown(path)}: the {name[:-3]} is not between the years 1678 and 2262")
         if path:
             parent = path.rpartition(b"/")[0]

@@ -32,6 +32,12 @@ def new_blocks(count: int, block_size: int, zeroed: bool = False) -> NDArray[np.
     return room[start : start + count * block_size].reshape(count, block_size)
 
 
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The values of an array of any shape, each once, rising: `np.unique`, which loads masked arrays for that."""
+    found = np.sort(values, axis=None)
+    return found[np.append(True, found[1:] != found[:-1])] if found.size else found
+
+
 class Bytes(Protocol):
     """What holds the blocks: of a device, the three calls that are needed here."""
 

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from f2tools.errors import F2fsError, Usage
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from f2tools.mkfs.plan import VolumePlan
 
 MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
+_NO_DEVICE = (0, 0)
 _LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
 
 
@@ -107,7 +109,8 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | 
         patterns += lines_of(path, "--exclude-from")
     excludes = Excludes(patterns) if patterns else None
     owners = OwnerMap([rule for text in fill.map_owner for rule in parse_owner_rule(text)])
-    if fill.source != "-" and os.path.isdir(fill.source):
+    directory = fill.source != "-" and os.path.isdir(fill.source)
+    if directory:
         tree = read_directory(
             fill.source,
             excluded=excludes,
@@ -133,7 +136,7 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | 
         if fill.root_owner is not None:
             for entry in (tree.entries[0], *tree.made_up):
                 entry.uid, entry.gid = fill.root_owner
-        for entry in tree.entries:  # an archive may have them, a directory does not
+        for entry in () if directory else tree.entries:  # an archive may have them, a directory does not
             entry.atime_ns = entry.ctime_ns = entry.crtime_ns = None
         checked(tree.entries)
         tree.entries = in_order(tree.entries, fill.sort)
@@ -166,10 +169,14 @@ def _dress(fill: Fill, tree: Tree) -> None:
 
 def filling_of(fill: Fill, tree: Tree) -> Filling:
     """What a tree holds, in numbers."""
-    names = [entry for entry in tree.entries if entry.path]
-    files = [entry for entry in names if entry.link_to is None]
-    total = sum(entry.size for entry in files)
-    return Filling(fill.source, len(files), len(names), total, tuple(tree.notes), fill.compress)
+    names = files = total = 0
+    for entry in tree.entries:
+        if entry.path:
+            names += 1
+            if entry.link_to is None:
+                files += 1
+                total += entry.size
+    return Filling(fill.source, files, names, total, tuple(tree.notes), fill.compress)
 
 
 def newest(entries: Iterable[SourceEntry]) -> int:
@@ -192,11 +199,14 @@ def digest_of(entries: Iterable[SourceEntry]) -> bytes:
     """What distinguishes sources, apart from contents."""
     import hashlib
 
+    entries = list(entries)
     digest = hashlib.sha256()
+    for name in ("path", "mode", "uid", "gid", "mtime_ns", "size"):
+        digest.update(repr(list(map(attrgetter(name), entries))).encode())
     for entry in entries:
-        xattrs = sorted(entry.xattrs.items()) if entry.xattrs else ()
-        said = (entry.path, entry.mode, entry.uid, entry.gid, entry.mtime_ns, entry.size, entry.rdev, entry.target)
-        digest.update(repr((said, entry.link_to, xattrs)).encode())
+        if entry.xattrs or entry.target or entry.link_to is not None or entry.rdev != _NO_DEVICE:
+            more = entry.path, entry.rdev, entry.target, entry.link_to, sorted(entry.xattrs.items())
+            digest.update(repr(more).encode())
     return digest.digest()
 
 

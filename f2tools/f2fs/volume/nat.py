@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
-from f2tools.device.vectors import new_blocks
+from f2tools.device.vectors import distinct, new_blocks
 from f2tools.f2fs.layout.constants import NULL_ADDR
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.layout.summary import NatJournalEntry
@@ -52,7 +52,7 @@ class Nat:
         block, index = np.divmod(wanted, self._geo.nat_entries_per_block)
         there = self._have[block]
         if not there.all():
-            missing = np.zeros_like(self._have)  # np.unique would load masked arrays for this
+            missing = np.zeros_like(self._have)
             missing[block[~there]] = True
             self._fetch(np.flatnonzero(missing))
         return self._rows[block, index]
@@ -160,10 +160,10 @@ class LiveNat(Nat):
         per = self._geo.nat_entries_per_block
         self.lookup([block * per])
         known = set(self._free) if self._scanned > len(self._have) else ()
-        for index in np.flatnonzero(self._rows["block_addr"][block] == NULL_ADDR).tolist():
-            nid = block * per + index
-            if nid >= RESERVED_NODES and nid not in self._cooling and nid not in known:
-                self._free.append(nid)
+        free: list[int] = (np.flatnonzero(self._rows["block_addr"][block] == NULL_ADDR) + block * per).tolist()
+        if not block or self._cooling or known:
+            free = [nid for nid in free if nid >= RESERVED_NODES and nid not in self._cooling and nid not in known]
+        self._free.extend(free)
 
     def set(self, nids: NDArray[Any] | Sequence[int], inos: Any, blkaddrs: Any) -> None:
         """Set where nodes live and whose they are, each nid once; blkaddr NEW_ADDR for nodes not written yet."""
@@ -210,7 +210,7 @@ class LiveNat(Nat):
     def flush(self, into_journal: NDArray[np.int64], into_blocks: NDArray[np.int64]) -> Rows:
         """Write the NAT blocks of nids `into_blocks` to their other copies; the journal with the others, by nid."""
         per = self._geo.nat_entries_per_block
-        numbers = np.unique(into_blocks // per)
+        numbers = distinct(into_blocks // per)
         self.blkaddrs[numbers] += np.where(self._bitmap[numbers], -self._geo.blocks_per_seg, self._geo.blocks_per_seg)
         self._bitmap[numbers] ^= True
         for start in range(0, numbers.size, FLUSH_BLOCKS):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.vectors import distinct
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.checkpoint import Checkpoint, OrphanBlock
 from f2tools.f2fs.layout.constants import (
@@ -144,7 +145,7 @@ class Committer:
         per = geo.sit_entries_per_block
         room = sit_journal_entries(geo.sum_block_size) if self.sit_journal else 0
         chosen = _fewest_first(changed // per, room)
-        numbers = np.unique(changed[~chosen] // per)
+        numbers = distinct(changed[~chosen] // per)
         self._sit.bitmap[numbers] ^= True
         layout = SitBlock.at(geo.block_size)
         for start in range(0, numbers.size, FLUSH_BLOCKS):
@@ -310,7 +311,8 @@ def _fewest_first(blocks: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
     if blocks.size <= room:
         return np.ones(blocks.size, np.bool_)
     chosen = np.zeros(blocks.size, np.bool_)
-    _, starts, counts = np.unique(blocks, return_index=True, return_counts=True)
+    starts = np.flatnonzero(np.diff(blocks, prepend=-1))
+    counts = np.diff(starts, append=blocks.size)
     for which in np.argsort(counts, kind="stable").tolist():
         if counts[which] > room:
             break

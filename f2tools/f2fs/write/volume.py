@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -35,6 +34,8 @@ from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.recovery import recover as roll_forward_on
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from f2tools.f2fs.volume.recovery import Recovery
 
 

@@ -1,25 +1,15 @@
-"""What checks do with arrays again and again.
-
-`distinct` numpy has too, at the price of importing its masked arrays, which is a tenth of the check of a small volume.
-"""
+"""What checks do with arrays again and again."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import distinct as distinct
 from f2tools.native import core
 
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 _ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-
-
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The values of an array of any shape, each once, in order: `np.unique`."""
-    found = np.sort(values, axis=None)
-    return found[np.append(True, found[1:] != found[:-1])] if found.size else found
 
 
 def ranges(first: NDArray[np.integer], last: NDArray[np.integer]) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import new_blocks
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COLD_BIT_SHIFT,
@@ -48,7 +49,6 @@ from f2tools.f2fs.write.volume import WritableVolume
 _INLINE = InodeLayout.offset_of("i_inline")
 _SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
 _HASHED = 4096  # names at a time: more don't stay in a processor's cache
-RUNS_APART = 32  # of inodes for one log that are written one by one; more are brought together before
 _NO_HASHES = np.zeros(0, np.uint32)
 
 
@@ -73,7 +73,7 @@ class _Loader:
         self.vol = target.vol
         self.geo = target.geo
         self._xattr_areas: dict[tuple[tuple[str, bytes], ...], tuple[int, bytes, bytes | None]] = {}
-        self._inode_blocks = np.empty((INODES_AT_ONCE, self.geo.block_size), np.uint8)
+        self._inode_blocks = new_blocks(INODES_AT_ONCE, self.geo.block_size)
         self._flat = memoryview(self._inode_blocks).cast("B")  # type: ignore[arg-type]
         self._together = Together(self._flat)  # files whose content lies in their inodes
         self._advice: dict[bytes, int] = {}  # by all that stands behind the first dot
@@ -141,25 +141,36 @@ class _Loader:
     # -- inodes ---------------------------------------------------------------------------------------------------
 
     def _batch(self, files: list[NewFile]) -> None:
-        """Make some inodes, with all that belongs to them."""
+        """Make some inodes, with all that belongs to them; directories lie first, as they go to another log."""
         blocks = self._inode_blocks[: len(files)]
         blocks[:] = 0
         self._xattrs(files)
-        self._fields(files, blocks)
-        stream = DataStream(self.target, blocks)
-        hashes = iter(self._hashes([file for file in files if stat.S_ISDIR(file.mode)]))
-        for row, file in enumerate(files):
+        self._advise(files)
+        directories = [file for file in files if stat.S_ISDIR(file.mode)]
+        rows = directories + [file for file in files if not stat.S_ISDIR(file.mode)] if directories else files
+        for row, file in enumerate(rows):
             file.row = row
+        self._fields(rows, blocks)
+        order = _numbers(files, "row")
+        inodes_in(blocks)["i_generation"][order] = self.vol.new_generations(len(files))
+        stream = DataStream(self.target, blocks)
+        hashes = iter(self._hashes(directories))
+        for file in files:
             if stat.S_ISREG(file.mode):
                 self._file_content(file, stream)
             elif stat.S_ISDIR(file.mode):
-                self._directory_content(file, next(hashes), blocks[row], stream)
+                self._directory_content(file, next(hashes), blocks[file.row], stream)
             else:
-                self._other_content(file, blocks[row], stream)
+                self._other_content(file, blocks[file.row], stream)
         stream.finish()
         self._together.read()
-        self._count(files, blocks)
-        self._write_nodes(files, blocks)
+        self._count(blocks, order)
+        self._write_xattr_nodes(files, blocks)
+        inos = footers_in(blocks)["ino"].astype(np.int64)
+        for first, end, directory in ((0, len(directories), True), (len(directories), len(files), False)):
+            if first < end:
+                kind = self.vol.policy.node_log(direct=True, directory=directory)
+                self.vol.nodes.write_blocks(kind, inos[first:end], blocks[first:end])
         rest = sum(file.entry.size - file.reported for file in files if stat.S_ISREG(file.mode))
         self.target.progress(rest + len(files))
 
@@ -172,7 +183,6 @@ class _Loader:
         modes = rows["i_mode"] = _numbers(files, "mode")
         rows["i_links"], rows["i_pino"] = _numbers(files, "links"), _numbers(files, "parent")
         rows["i_blocks"] = 1
-        rows["i_generation"] = self.vol.new_generations(len(files))
         rows["i_namelen"] = np.fromiter(map(len, names), np.int64, len(files))
         rows["i_name"] = np.array(names, "S255").view(np.uint8).reshape(len(files), 255)
         rows["i_inline"] = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if self.target.extra else 0)
@@ -207,8 +217,6 @@ class _Loader:
         """Lay out the xattrs; equal sets are laid out once."""
         for file in files:
             file.mode = file.entry.mode
-            if stat.S_ISREG(file.mode):
-                file.advise = self._advice_for(file.name)
             if not file.entry.xattrs:
                 continue
             key = (("", bytes([file.mode >> 8, file.mode & 255])), *sorted(file.entry.xattrs.items()))
@@ -218,13 +226,18 @@ class _Loader:
                 self._xattr_areas[key] = found
             file.mode, file.inline, file.xattr_node = found
 
-    def _advice_for(self, name: bytes) -> int:
-        dot = name.find(b".", 1)
-        tail = name[dot:] if dot > 0 else b""
-        found = self._advice.get(tail)
-        if found is None:
-            found = self._advice[tail] = self.vol.maker.advice(name)
-        return found
+    def _advise(self, files: list[NewFile]) -> None:
+        """Which files are hot and cold, by what stands behind the first dot of their names."""
+        advice = self._advice
+        for file in files:
+            if stat.S_ISREG(file.mode):
+                name = file.name
+                dot = name.find(b".", 1)
+                tail = name[dot:] if dot > 0 else b""
+                found = advice.get(tail)
+                if found is None:
+                    found = advice[tail] = self.vol.maker.advice(name)
+                file.advise = found
 
     # -- content --------------------------------------------------------------------------------------------------
 
@@ -299,54 +312,48 @@ class _Loader:
 
     # -- the end of a batch ---------------------------------------------------------------------------------------
 
-    def _count(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+    def _count(self, blocks: NDArray[np.uint8], order: NDArray[np.int64]) -> None:
         """The inodes themselves; data and further nodes were counted when they were written."""
         space = self.vol.space
-        space.require(len(files), len(files))
-        space.valid_blocks += len(files)
-        space.valid_nodes += len(files)
-        space.valid_inodes += len(files)
+        space.require(len(blocks), len(blocks))
+        space.valid_blocks += len(blocks)
+        space.valid_nodes += len(blocks)
+        space.valid_inodes += len(blocks)
         rows = inodes_in(blocks)
-        for uid, gid, count in zip(
-            rows["i_uid"].tolist(), rows["i_gid"].tolist(), rows["i_blocks"].tolist(), strict=True
-        ):
+        uids, gids, counts = rows["i_uid"][order], rows["i_gid"][order], rows["i_blocks"][order]
+        if (uids == uids[0]).all() and (gids == gids[0]).all():  # as nearly always
+            used = self.usage.setdefault((int(uids[0]), int(gids[0]), 0), [0, 0])
+            used[0] += len(blocks)
+            used[1] += int(counts.sum()) - len(blocks)
+            return
+        for uid, gid, count in zip(uids.tolist(), gids.tolist(), counts.tolist(), strict=True):
             used = self.usage.setdefault((uid, gid, 0), [0, 0])
             used[0] += 1
             used[1] += count - 1
 
-    def _write_nodes(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+    def _write_xattr_nodes(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
         policy, nodes = self.vol.policy, self.vol.nodes
         extra: list[NewFile] = [file for file in files if file.xattr_node is not None]
-        if extra:
-            self.vol.space.require(len(extra), len(extra))
-            nids = np.array(self.vol.nat.take(len(extra)), np.int64)
-            rows = np.zeros((len(extra), self.geo.block_size), np.uint8)
-            for row, nid, file in zip(rows, nids.tolist(), extra, strict=True):
-                assert file.xattr_node is not None
-                row[: len(file.xattr_node)] = np.frombuffer(file.xattr_node, np.uint8)
-                set_footer(row, nid, file.ino, XATTR_NODE_OFFSET, stat.S_ISDIR(file.mode))
-                inode = inode_in(blocks[file.row])
-                inode["i_xattr_nid"] = nid
-                inode["i_blocks"] += 1
-                self.usage[(file.entry.uid, file.entry.gid, 0)][1] += 1
-            self.vol.space.valid_blocks += len(extra)
-            self.vol.space.valid_nodes += len(extra)
-            are_dirs = np.array([stat.S_ISDIR(file.mode) for file in extra])
-            for directory in (True, False):
-                if (are_dirs == directory).any():
-                    kind = policy.node_log(direct=True, directory=directory)
-                    nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
-        inos = _numbers(files, "ino")
-        are_dirs = np.array([stat.S_ISDIR(file.mode) for file in files])
+        if not extra:
+            return
+        self.vol.space.require(len(extra), len(extra))
+        nids = np.array(self.vol.nat.take(len(extra)), np.int64)
+        rows = np.zeros((len(extra), self.geo.block_size), np.uint8)
+        for row, nid, file in zip(rows, nids.tolist(), extra, strict=True):
+            assert file.xattr_node is not None
+            row[: len(file.xattr_node)] = np.frombuffer(file.xattr_node, np.uint8)
+            set_footer(row, nid, file.ino, XATTR_NODE_OFFSET, stat.S_ISDIR(file.mode))
+            inode = inode_in(blocks[file.row])
+            inode["i_xattr_nid"] = nid
+            inode["i_blocks"] += 1
+            self.usage[(file.entry.uid, file.entry.gid, 0)][1] += 1
+        self.vol.space.valid_blocks += len(extra)
+        self.vol.space.valid_nodes += len(extra)
+        are_dirs = np.array([stat.S_ISDIR(file.mode) for file in extra])
         for directory in (True, False):
-            kind = policy.node_log(direct=True, directory=directory)
-            chosen = are_dirs == directory
-            edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
-            if edges.size > 2 * RUNS_APART:
-                nodes.write_blocks(kind, inos[chosen], blocks[chosen])
-                continue
-            for first, end in edges.reshape(-1, 2).tolist():  # a run lies in memory as it will on the disk
-                nodes.write_blocks(kind, inos[first:end], blocks[first:end])
+            if (are_dirs == directory).any():
+                kind = policy.node_log(direct=True, directory=directory)
+                nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
 
 
 def _numbers(items: Sequence[object], name: str) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ import stat
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import distinct
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
@@ -45,7 +46,7 @@ class LargeFile:
         self._own = target.addrs_per_inode if own is None else own
         self._per = target.geo.addrs_per_block if per is None else per
         beyond = fofs[fofs >= self._own]
-        numbers = np.unique((beyond - self._own) // self._per)
+        numbers = distinct((beyond - self._own) // self._per)
         n = target.geo.addrs_per_block
         try:
             self._paths = node_paths(numbers.tolist(), n)  # path from the inode -> nid

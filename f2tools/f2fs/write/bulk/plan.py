@@ -82,17 +82,21 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
     own = set(root.children.names)
     by_path: dict[bytes, NewFile] = {b"": root}
     files: list[NewFile] = []
+    directories = [root]
     numbers = iter(_Numbers(vol))
+    here, directory, children = b"", root, root.children
+    kinds: dict[int, int] = {}  # F2FS_FT_* of modes
     for entry in entries:
-        path = entry.path
+        path, mode = entry.path, entry.mode
         if not path:
             root.entry = entry
             continue
         directory_path, _, name = path.rpartition(b"/")
-        directory = by_path.get(directory_path)
-        if directory is None or not stat.S_ISDIR(directory.entry.mode):
-            raise F2fsError(f"{os.fsdecode(path)}: its directory is not among the files, or no directory")
-        vol.names.check_name(root_inode, name)
+        if directory_path != here or not here:
+            above = by_path.get(directory_path)
+            if above is None or not stat.S_ISDIR(above.entry.mode):
+                raise F2fsError(f"{os.fsdecode(path)}: its directory is not among the files, or no directory")
+            here, directory, children = directory_path, above, above.children
         if directory is root and name in own:
             raise F2fsError(f"{os.fsdecode(path)}: the volume has this name of its own")
         if entry.link_to is not None:
@@ -100,17 +104,23 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
             if file is None or stat.S_ISDIR(file.entry.mode):
                 raise F2fsError(f"{os.fsdecode(path)}: a hard link to {os.fsdecode(entry.link_to)!r}, which is no file")
             file.links += 1
+            kind = file_type(file.entry.mode)
         else:
-            is_dir = stat.S_ISDIR(entry.mode)
             file = NewFile(entry, next(numbers), directory.ino, name)
-            if is_dir:
+            if stat.S_ISDIR(mode):
                 file.links, file.children = 2, Names()
                 directory.links += 1
+                directories.append(file)
             files.append(file)
+            kind = kinds.get(mode) or kinds.setdefault(mode, file_type(mode))
         if path in by_path:
             raise F2fsError(f"{os.fsdecode(path)}: the name is there twice")
         by_path[path] = file
-        directory.children.add(name, file.ino, file_type(file.entry.mode))
+        children.names.append(name)
+        children.inos.append(file.ino)
+        children.kinds.append(kind)
+    for directory in directories:
+        vol.names.check_names(root_inode, directory.children.names)
     return files, root
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import new_blocks
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
@@ -47,7 +48,7 @@ class DataStream:
         """Room for the blocks that go to a log together; -1: for those of one large file."""
         found = self._target.buffers.get(kind)
         if found is None:
-            found = self._target.buffers[kind] = np.empty((BLOCKS_AT_ONCE, self._geo.block_size), np.uint8)
+            found = self._target.buffers[kind] = new_blocks(BLOCKS_AT_ONCE, self._geo.block_size)
         return found
 
     # -- in -------------------------------------------------------------------------------------------------------
