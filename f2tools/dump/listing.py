@@ -101,14 +101,27 @@ def row_of(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> R
         return Row(name, ino, error=str(error))
 
 
-def _brief(volume: Volume, name: bytes, inode: Inode | F2fsError, ino: int) -> Row:
-    """A row with no more than name, number and kind; it is an error where `row_of` is one."""
-    if isinstance(inode, Inode):
-        mode = inode.i_mode
-        kind = kind_of_mode(mode)
-        if kind in _NO_MORE_TO_READ:
-            return Row(name, ino, mode, kind)
-    return row_of(volume, name, inode, ino)
+def _whole(volume: Volume, directory: Inode, problems: list[str]) -> Iterator[Row]:
+    for batch in volume.scandir(directory, problems):
+        for entry in batch:
+            yield row_of(volume, entry.name, entry.inode, entry.dentry.ino)
+
+
+def _brief(volume: Volume, directory: Inode, problems: list[str]) -> Iterator[Row]:
+    """Rows with no more than name, number and kind; they are errors where those of `_whole` are."""
+    for dentries, names in volume.scan_names(directory, problems):
+        inos = [dentry.ino for dentry in dentries]
+        modes = volume.nodes.modes(inos)
+        kinds = [kind_of_mode(mode) if isinstance(mode, int) else None for mode in modes]
+        rest = [ino for ino, kind in zip(inos, kinds, strict=True) if kind is not None and kind not in _NO_MORE_TO_READ]
+        inodes = iter(volume.nodes.inodes(rest) if rest else ())
+        for name, ino, mode, kind in zip(names, inos, modes, kinds, strict=True):
+            if isinstance(mode, F2fsError):
+                yield row_of(volume, name, mode, ino)
+            elif kind in _NO_MORE_TO_READ:
+                yield Row(name, ino, mode, kind)
+            else:
+                yield row_of(volume, name, next(inodes), ino)
 
 
 def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes, *, brief: bool = False) -> list[Row]:
@@ -116,16 +129,14 @@ def rows(volume: Volume, inode: Inode, lost: list[Lost], path: bytes, *, brief: 
 
     `brief`: name, number and kind are enough.
     """
-    row_for = _brief if brief else row_of
     found: list[Row] = []
     problems: list[str] = []
     try:
-        for batch in volume.scandir(inode, problems):
-            for entry in batch:
-                reason = name_problem(entry.name)
-                if reason is not None:
-                    problems.append(reason)
-                found.append(row_for(volume, entry.name, entry.inode, entry.dentry.ino))
+        for row in (_brief if brief else _whole)(volume, inode, problems):
+            reason = name_problem(row.name)
+            if reason is not None:
+                problems.append(reason)
+            found.append(row)
     except F2fsError as error:
         problems.append(str(error))
     lost += [Lost(path, text) for text in problems]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import f2tools
+from f2tools.copyout.walk import Lost
+from f2tools.dump.listing import directories, file_at
 from tests import images
 from tests.dump.craft import copy_of, f2, inode_offset, poke
 
@@ -61,6 +66,30 @@ def test_ls_json_has_every_entry_of_the_tree() -> None:
     assert found.keys() == entries.keys() - {"."}
     for path, row in found.items():
         assert row == {key: entries[path][key] for key in row}, path
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_short_rows_say_what_whole_ones_say_where_inodes_are_damaged(seed: int, tmp_path: Path) -> None:
+    case = copy_of("plain", tmp_path)
+    rng = random.Random(seed)
+    with f2tools.open(case.path) as volume:
+        nids = [nid for nid in volume.nat.used().tolist() if nid > volume.root.inode.ino and rng.random() < 0.3]
+        nodes = {volume.nat.get(nid)[2] * 4096: volume.nodes.read([nid])[0] for nid in nids}
+    for place, block in nodes.items():
+        at = rng.choice((0, 1, 2, 3, 16, 20, 360, 4072, 4076, 4077))  # mode, i_inline, i_size, i_addr, the footer
+        poke(case.path, place + at, bytes([int(block[at]) ^ rng.choice((1, 0x20, 0x80, 0xC0))]))
+    said: list[Any] = []
+    for brief in (True, False):
+        lost: list[Lost] = []
+        with f2tools.open(case.path) as volume:
+            found = directories(volume, file_at(volume, "/", follow=False), lost, recursive=True, brief=brief)
+            rows = [
+                (path, row.name, row.ino, row.kind, row.target, row.error) for path, _, below in found for row in below
+            ]
+        said.append((rows, lost))
+    assert said[0] == said[1]
+    assert len(said[0][0]) > 20
+    assert any(row[-1] for row in said[0][0])
 
 
 def test_a_name_of_bytes_or_control_characters_is_escaped_on_the_terminal(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,22 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.errors import Corrupt, DeviceError, F2fsError, Where
 from f2tools.f2fs.layout.constants import NEW_ADDR
-from f2tools.f2fs.layout.footers import footers_of
+from f2tools.f2fs.layout.footers import footers_of, inodes_in
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import Nat
 
 BATCH = 2048  # node blocks held at a time
+
+
+class InodeBlocks(NamedTuple):
+    """The blocks of inodes that were asked for together, as they were read."""
+
+    place: NDArray[np.int64]  # of each among those asked for
+    inos: NDArray[np.int64]
+    blkaddrs: NDArray[np.int64]
+    blocks: NDArray[np.uint8]  # (n, block size)
+    wrong: dict[int, F2fsError]  # what is wrong, by place; also where a block was read that is not this inode
 
 
 class NodeReader:
@@ -58,30 +68,46 @@ class NodeReader:
 
     def inodes(self, inos: Sequence[int]) -> list[Inode | F2fsError]:
         """Inodes, or what is wrong with each, in the order asked; one vectorised read."""
+        found = self.inode_blocks(inos)
+        results: list[Any] = [None] * len(inos)
+        numbers = zip(found.place.tolist(), found.inos.tolist(), found.blkaddrs.tolist(), strict=True)
+        for (at, ino, blkaddr), block in zip(numbers, found.blocks, strict=True):
+            results[at] = Inode(self._geo, block, ino, blkaddr)
+        for at, error in found.wrong.items():
+            results[at] = error
+        return results
+
+    def modes(self, inos: Sequence[int]) -> list[int | F2fsError]:
+        """As `inodes`, of each inode i_mode alone."""
+        found = self.inode_blocks(inos)
+        modes = zip(found.place.tolist(), inodes_in(found.blocks)["i_mode"].tolist(), strict=True)
+        results: dict[int, int | F2fsError] = {**dict(modes), **found.wrong}
+        return [results[at] for at in range(len(inos))]
+
+    def inode_blocks(self, inos: Sequence[int]) -> InodeBlocks:
+        """What `inodes` makes its objects of, for those that need few of them."""
         wanted = np.asarray(inos, np.int64)
         possible = (wanted > 0) & (wanted < self._geo.max_nid)
-        results: list[Any] = [None] * wanted.size
+        wrong: dict[int, F2fsError] = {}
         for i in np.flatnonzero(~possible).tolist():
-            results[i] = Corrupt(Where(ino=int(wanted[i])), "no such inode number")
+            wrong[i] = Corrupt(Where(ino=int(wanted[i])), "no such inode number")
         index = np.flatnonzero(possible)
         entries = self._nat.lookup(wanted[index])
         addrs = entries["block_addr"].astype(np.int64)
         usable = self._geo.in_main(addrs)
         for i in np.flatnonzero(~usable):
-            results[index[i]] = self._no_address(int(wanted[index[i]]), int(addrs[i]))
+            wrong[int(index[i])] = self._no_address(int(wanted[index[i]]), int(addrs[i]))
         index, addrs = index[usable], addrs[usable]
         blocks, lost = self._read_what_can_be(addrs)
         footers = footers_of(blocks)
         numbers = wanted[index]
-        for at, ino, blkaddr, block in zip(index.tolist(), numbers.tolist(), addrs.tolist(), blocks, strict=True):
-            results[at] = Inode(self._geo, block, ino, blkaddr)
         for i in np.flatnonzero((footers["nid"] != numbers) | (footers["ino"] != numbers)).tolist():
             nid, owner = footers["nid"][i], footers["ino"][i]
             where = Where(ino=int(numbers[i]), blkaddr=int(addrs[i]))
-            results[index[i]] = Corrupt(where, f"the block is node {nid} of inode {owner}, not this inode")
+            wrong[int(index[i])] = Corrupt(where, f"the block is node {nid} of inode {owner}, not this inode")
         for i, error in lost.items():
-            results[index[i]] = error
-        return results
+            wrong[int(index[i])] = error
+        return InodeBlocks(index, numbers, addrs, blocks, wrong)
 
     def _read_what_can_be(self, addrs: NDArray[Any]) -> tuple[NDArray[np.uint8], dict[int, F2fsError]]:
         size = self._geo.block_size

@@ -256,6 +256,12 @@ class Volume:
 
         F2fsError where the directory can't be read further.  Impossible entries are noted in `problems`.
         """
+        for dentries, names in self.scan_names(inode, problems):
+            inodes = self.nodes.inodes([dentry.ino for dentry in dentries])
+            yield [Entry(*found) for found in zip(dentries, names, inodes, strict=True)]
+
+    def scan_names(self, inode: Inode, problems: list[str] | None = None) -> Iterator[tuple[list[Dentry], list[bytes]]]:
+        """The entries that `scandir` gives, in the same pieces, with their names as they are shown."""
         noted = problems if problems is not None else []
         held: list[Dentry] = []
         dots = 0
@@ -267,15 +273,10 @@ class Volume:
                 continue
             held.append(dentry)
             if len(held) == SCAN_ENTRIES:
-                yield self._with_inodes(inode, held, noted)
+                yield held, self.dirs.shown(inode, held, noted)
                 held = []
         if held:
-            yield self._with_inodes(inode, held, noted)
-
-    def _with_inodes(self, directory: Inode, dentries: list[Dentry], noted: list[str]) -> list[Entry]:
-        inodes = self.nodes.inodes([d.ino for d in dentries])
-        names = self.dirs.shown(directory, dentries, noted)
-        return [Entry(*found) for found in zip(dentries, names, inodes, strict=True)]
+            yield held, self.dirs.shown(inode, held, noted)
 
     def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
         """All of `scandir` at once: some 4 KiB of memory for each entry."""

@@ -35,7 +35,7 @@ from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import LiveNat
-from f2tools.f2fs.volume.node import BATCH, NodeReader
+from f2tools.f2fs.volume.node import BATCH, InodeBlocks, NodeReader
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 
@@ -245,6 +245,22 @@ class NodeManager(NodeReader):
         missing = [ino for ino in wanted if ino not in self._blocks]
         found = dict(zip(missing, super().inodes(missing), strict=True)) if missing else {}
         return [found[ino] if ino in found else self.live(ino) for ino in wanted]
+
+    def inode_blocks(self, inos: Sequence[int]) -> InodeBlocks:
+        wanted = np.asarray(inos, np.int64)
+        cached = np.array([ino in self._blocks for ino in wanted.tolist()], bool)
+        if not cached.any():
+            return super().inode_blocks(inos)
+        held, missing = np.flatnonzero(cached), np.flatnonzero(~cached)
+        found = super().inode_blocks(wanted[missing].tolist())
+        blocks = [self._blocks[ino] for ino in wanted[held].tolist()]
+        return InodeBlocks(
+            np.concatenate((missing[found.place], held)),
+            np.concatenate((found.inos, wanted[held])),
+            np.concatenate((found.blkaddrs, np.zeros(held.size, np.int64))),  # as of what `live` gives
+            np.concatenate((found.blocks, blocks)),
+            {int(missing[at]): error for at, error in found.wrong.items()},
+        )
 
     # -- changing -------------------------------------------------------------------------------------------------
 

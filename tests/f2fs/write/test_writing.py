@@ -396,3 +396,26 @@ def test_an_fsync_of_what_was_written_back_before_it_is_not_lost(datasync: bool,
     volume.abandon()
     with writable(path) as volume:
         assert volume.read_at(ino, 0, len(content)) == content
+
+
+def test_inodes_read_together_are_those_in_memory_before_they_are_written(tmp_path: Path) -> None:
+    path = fresh(tmp_path)
+    twin = Twin(writable(path))
+    old = twin.create(ROOT, b"old", FILE)
+    untouched = twin.create(ROOT, b"untouched", FILE)
+    twin.volume.close()
+    volume = writable(path)
+    volume.setattr(old, mode=0o600)
+    new = volume.create(ROOT, b"new", stat.S_IFIFO | 0o640)
+    asked = [new, 0, untouched, old, 1 << 30, ROOT]
+    found = volume.nodes.inode_blocks(asked)
+    assert sorted(found.place.tolist()) == [0, 2, 3, 5]
+    assert [asked[at] for at in found.place.tolist()] == found.inos.tolist()
+    assert sorted(found.wrong) == [1, 4]
+    root = volume.nodes.live(ROOT).i_mode
+    now = {0: stat.S_IFIFO | 0o640, 2: FILE, 3: stat.S_IFREG | 0o600, 5: root}
+    modes = volume.nodes.modes(asked)
+    assert {at: mode for at, mode in enumerate(modes) if isinstance(mode, int)} == now
+    assert [str(modes[at]) for at in (1, 4)] == [str(found.wrong[at]) for at in (1, 4)]
+    assert [getattr(inode, "i_mode", None) for inode in volume.nodes.inodes([new, old])] == [now[0], now[3]]
+    volume.close()
