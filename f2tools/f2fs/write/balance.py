@@ -85,7 +85,8 @@ class Balance(Charging):
         if self._broken is not None:
             self.usable()
         self._changed = True
-        self.balance(blocks)
+        if not self._calm(blocks):
+            self.balance(blocks)
 
     def balance(self, blocks: int = 0) -> None:
         """Write back when much is in memory, and clean when free sections run out; see f2fs_balance_fs()."""

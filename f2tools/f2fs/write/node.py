@@ -19,8 +19,10 @@ from f2tools.errors import Corrupt, F2fsError, Where
 from f2tools.f2fs.layout.constants import (
     COLD_BIT_SHIFT,
     DENT_BIT_SHIFT,
+    F2FS_DATA_EXIST,
     F2FS_EXTRA_ATTR,
     F2FS_FEATURE_INODE_CHKSUM,
+    F2FS_INLINE_DATA,
     FSYNC_BIT_SHIFT,
     NEW_ADDR,
     NULL_ADDR,
@@ -68,7 +70,11 @@ _CHECKSUM_OFFSET = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 _DERIVED = ("extra", "extra_isize", "inline_xattr_addrs", "addrs_per_inode", "addrs_per_block", "compressed",
             "cluster_size", "footer", "cached_extent", "addrs", "inline_area")  # fmt: skip
 
-_DERIVED_FROM = frozenset({"i_inline", "i_flags", "i_extra_isize", "i_inline_xattr_size", "i_log_cluster_size"})
+# and the bits of a field that they follow from: what is in the inode moves nothing there
+_DERIVED_FROM = {
+    "i_inline": ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST), "i_flags": -1, "i_extra_isize": -1, "i_inline_xattr_size": -1,
+    "i_log_cluster_size": -1,
+}  # fmt: skip
 
 
 class LiveInode(Inode):
@@ -82,9 +88,10 @@ class LiveInode(Inode):
             place = _HEAD.get(name)
             if place is not None:
                 place[0].pack_into(self._buffer, place[1], value)
-                mine[name] = value
-                if name in _DERIVED_FROM:
+                counts = _DERIVED_FROM.get(name)
+                if counts is not None and (mine[name] ^ value) & counts:
                     derived = True
+                mine[name] = value
                 continue
             if name == "i_name":
                 value = value.ljust(_NAME_SIZE, b"\0")
