@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 BUSY_CHECK_SECONDS = 0.5  # how often, under load, other work is looked for
-LOOK_SECONDS = 50e-6  # for so long the next request is looked for
+LOOK_NS = 50_000  # for so long the next request is looked for
 QUIET_SECONDS = 0.2  # without a request, after a signal: then the kernel has written back
 LEAVE_SECONDS = 15.0  # after a signal, whatever comes
 AT_ONCE_SECONDS = 100e-6  # if the one before came within this time; being woken takes a part of it
@@ -67,8 +67,18 @@ class Loop:
 
     # -- what a server calls --------------------------------------------------------------------------------------
 
-    def wait(self, fd: int) -> bool:
-        """Return when a request waits, and meanwhile do what is due; False when the session should end."""
+    @property
+    def patience(self) -> int:
+        """For how many nanoseconds the next request may be looked for at once; 0 where something else is due first."""
+        if not self._came_at_once or self._soon or self._until_done or self._asked_to_end or self._stopped:
+            return 0
+        return LOOK_NS if time.monotonic() < self._next_check else 0
+
+    def wait(self, fd: int, looked: bool = False) -> bool:
+        """Return when a request waits, and meanwhile do what is due; False when the session should end.
+
+        `looked`: the caller has looked for one, as long as there was `patience`.
+        """
         if fd != self._fuse_fd:
             self._fuse_fd = fd
             self._poll.register(fd, select.POLLIN)
@@ -81,7 +91,7 @@ class Loop:
         if now >= self._next_check:
             self._background.busy()
             self._next_check = now + BUSY_CHECK_SECONDS
-        elif self._came_at_once and not self._asked_to_end and self._look(now + LOOK_SECONDS):
+        elif not looked and self._came_at_once and not self._asked_to_end and self._look(now + LOOK_NS / 1e9):
             return True
         while True:
             if self._asked_to_end:

@@ -33,6 +33,7 @@ from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount.background import Upkeep
 from f2tools.mount.status import numbers_of_mount
+from f2tools.native import core
 from f2tools.vfs import Attributes, DirEntry, ReadOnly, Statistics, atime_is_due, read_only
 from f2tools.volumes import HandedOn
 
@@ -40,6 +41,8 @@ INODES_HELD = 16384  # of a volume that can't change
 KINDS = tuple(mode_of_type(file_type) or 0 for file_type in range(256))  # S_IF* by the byte of an entry
 TYPE = 0o170000  # what S_IFMT() leaves of a mode, which is asked for with most requests
 DEVICES = stat.S_IFCHR, stat.S_IFBLK
+PLAIN = stat.S_IFREG, stat.S_IFDIR  # which the core knows
+new_tuple = tuple.__new__  # a NamedTuple's own is a call of Python
 MOST = (1 << 63) - 1  # st_size and st_blocks are signed, i_size and i_blocks are not
 SLOT_BITS = 16  # of a position in a directory: block + 2, then slot
 AnyVolume = TypeVar("AnyVolume", bound=Volume)
@@ -76,6 +79,13 @@ class Tree(ReadOnly, Generic[AnyVolume]):
 
     def attributes(self, ino: int) -> Attributes:
         inode = self.inode(ino)
+        if core is not None and inode.i_mode & TYPE in PLAIN:
+            found = core.plain_attributes(inode.block, ino, self._block_size)
+            if found is not None:
+                return new_tuple(Attributes, found)
+        return self._attributes(inode, ino)
+
+    def _attributes(self, inode: Inode, ino: int) -> Attributes:
         mode, size = inode.i_mode, inode.i_size
         kind = mode & TYPE
         if kind == stat.S_IFLNK and inode.encrypted:

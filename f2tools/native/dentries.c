@@ -75,6 +75,18 @@ static PyObject *name_hashes(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* dentry_hash(name): hashes.dentry_hash. */
+static PyObject *dentry_hash(PyObject *module, PyObject *name)
+{
+    char *bytes;
+    Py_ssize_t length;
+    (void)module;
+    if (PyBytes_AsStringAndSize(name, &bytes, &length) < 0)
+        return NULL;
+    int dots = length && length <= 2 && bytes[0] == '.' && bytes[length - 1] == '.';
+    return PyLong_FromUnsignedLong(dots ? 0 : name_hash((const uint8_t *)bytes, length));
+}
+
 /* A row of fsck's table of entries, facts/dentries.py ENTRY; what the area doesn't say is left 0. */
 struct entry {
     int32_t row;
@@ -183,6 +195,7 @@ static PyObject *entries(PyObject *module, PyObject *args)
 
 PyMethodDef dentries_methods[] = {
     {"name_hashes", name_hashes, METH_VARARGS, NULL},
+    {"dentry_hash", dentry_hash, METH_O, NULL},
     {"entries", entries, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

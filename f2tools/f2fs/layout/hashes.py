@@ -68,6 +68,10 @@ def inode_checksums(
 
 def dentry_hash(name: bytes) -> int:
     """hash_code of a directory entry: the first word of a TEA over pieces of 16 bytes; "." and ".." have 0."""
+    return core.dentry_hash(name) if core is not None else _dentry_hash(name)
+
+
+def _dentry_hash(name: bytes) -> int:
     if name in (b".", b".."):
         return 0
     first, second = _TEA_SEED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
@@ -12,10 +13,12 @@ from f2tools.errors import Corrupt
 from f2tools.fuse.direct.protocol import ATTR_OUT, ENTRY_OUT
 from f2tools.fuse.options import ServeOptions
 from f2tools.fuse.served import KNOWN_FOR_SECONDS, ROOT_NODE, Served
+from f2tools.native import core
 from f2tools.vfs import Attributes, FileSystem
 
 NS = 1_000_000_000
 CAPABILITY = b"security.capability"
+CACHED_NODES = 4096
 
 
 class Asked(NamedTuple):
@@ -38,15 +41,50 @@ def strings(body: memoryview, start: int) -> list[bytes]:
     return bytes(body[start:]).split(b"\0")
 
 
+class NodeCache:
+    """Some of the nodes of which something is known; others take their places, and it is found out again."""
+
+    def __init__(self) -> None:
+        self.nodes = array("Q", bytes(8 * CACHED_NODES))  # each at its number modulo their number; 0 is nobody
+
+    def __contains__(self, node: int) -> bool:
+        return self.nodes[node % CACHED_NODES] == node
+
+    def add(self, node: int) -> None:
+        """Remember a node."""
+        self.nodes[node % CACHED_NODES] = node
+
+    def discard(self, node: int) -> None:
+        """Forget a node, if it was remembered."""
+        if node in self:
+            self.nodes[node % CACHED_NODES] = 0
+
+
 class Answers(Served):
     """What the operations share."""
 
     def __init__(self, files: FileSystem, options: ServeOptions) -> None:
         super().__init__(files, options)
-        self._without_capability: set[int] = set()  # inodes that have no such attribute
+        self.without_capability = NodeCache()  # inodes that have no such attribute
         self.invalidate: Callable[[int], None] = lambda node: None  # the attributes that the kernel has of an inode
 
     # -- attributes -------------------------------------------------------------------------------------------------
+
+    def attr_out(self, found: Attributes) -> bytes:
+        """An answer with attributes."""
+        if core is not None and self._plain:
+            made = core.fuse_attr_out(found, KNOWN_FOR_SECONDS)
+            if made is not None:
+                return made
+        return ATTR_OUT.pack(KNOWN_FOR_SECONDS, 0, *self.attributes_of(found))
+
+    def entry_out(self, found: Attributes, node: int, entry_known: int) -> bytes:
+        """An answer with an inode and its attributes; `entry_known`: for how long its name is remembered."""
+        if core is not None and self._plain:
+            made = core.fuse_entry_out(found, node, entry_known, KNOWN_FOR_SECONDS)
+            if made is not None:
+                return made
+        return ENTRY_OUT.pack(node, found.generation, entry_known, KNOWN_FOR_SECONDS, 0, 0, *self.attributes_of(found))
 
     def attributes_of(self, found: Attributes) -> tuple[int, ...]:
         """The fields of fuse_attr."""
@@ -63,17 +101,14 @@ class Answers(Served):
 
     def attributes(self, node: int) -> bytes:
         """A whole answer with the attributes of an inode."""
-        fields = self.attributes_of(self.files.attributes(self.ino_of(node)))
-        return ATTR_OUT.pack(KNOWN_FOR_SECONDS, 0, *fields)
+        return self.attr_out(self.files.attributes(self.ino_of(node)))
 
     def entry(self, ino: int, parent: int | None = None) -> bytes:
         """A whole answer with an inode that the kernel is told of from now on."""
         found = self.files.attributes(ino)
         self.told(ino)
         known = 0 if parent is not None and self.files.folds_names(parent) else KNOWN_FOR_SECONDS
-        return ENTRY_OUT.pack(
-            self.node_of(ino), found.generation, known, KNOWN_FOR_SECONDS, 0, 0, *self.attributes_of(found)
-        )
+        return self.entry_out(found, self.node_of(ino), known)
 
     def node_of(self, ino: int) -> int:
         """What FUSE calls an inode."""
@@ -91,15 +126,15 @@ class Answers(Served):
     def strip(self, ino: int, bits: bool) -> None:
         """Drop a file's capabilities as its content or owner changes, and with `bits` set-user-ID and set-group-ID."""
         changed = bits and self.lose_privileges(ino)
-        if ino not in self._without_capability:
+        if ino not in self.without_capability:
             with suppress(OSError):
                 if self.files.getxattr(ino, CAPABILITY) is not None:
                     self.files.removexattr(ino, CAPABILITY)
                     changed = True
-            self._without_capability.add(ino)
+            self.without_capability.add(ino)
         if changed:
             self.invalidate(self.node_of(ino))
 
     def forgotten(self, node: int, times: int) -> None:
         super().forgotten(node, times)
-        self._without_capability.discard(self.ino_of(node))
+        self.without_capability.discard(self.ino_of(node))

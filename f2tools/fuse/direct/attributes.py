@@ -112,12 +112,12 @@ class FileAttributes(Answers):
         (room,) = GETXATTR_IN.unpack_from(asked.body)
         name, ino = bytes(asked.body[GETXATTR_IN.size : -1]), self.ino_of(asked.node)
         of_capability = name == CAPABILITY
-        if of_capability and ino in self._without_capability:
+        if of_capability and ino in self.without_capability:
             refuse(errno.ENODATA)
         found = self.files.getxattr(ino, name)
         if found is None:
             if of_capability:
-                self._without_capability.add(ino)
+                self.without_capability.add(ino)
             refuse(errno.ENODATA)
         return _fitting(found, room)
 
@@ -138,7 +138,7 @@ class FileAttributes(Answers):
             if not there and flags & XATTR_REPLACE:
                 refuse(errno.ENODATA)
         self.files.setxattr(ino, name, rest[:size])
-        self._without_capability.discard(ino)
+        self.without_capability.discard(ino)
         if how & FUSE_SETXATTR_ACL_KILL_SGID:
             mode = self.files.attributes(ino).mode
             if mode & stat.S_ISGID:

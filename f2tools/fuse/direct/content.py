@@ -64,7 +64,7 @@ class Content(Answers):
         while cached and written < size:  # for its page cache the kernel takes errors, not partial writes
             written += self.files.write(ino, offset + written, data[written:], stamp=False)
         self.bytes_written += written
-        if how & FUSE_WRITE_KILL_SUIDGID or ino not in self._without_capability:
+        if how & FUSE_WRITE_KILL_SUIDGID or ino not in self.without_capability:
             self.strip(ino, bool(how & FUSE_WRITE_KILL_SUIDGID))
         if self.options.sync:
             self.files.fsync(ino)

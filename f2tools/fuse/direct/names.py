@@ -118,12 +118,10 @@ class Names(Answers):
         except (OSError, F2fsError) as error:  # it is listed; looking it up gives the error
             self.say_once(f"readdir: {os.fsdecode(item.name)!r}: {error}")
             return NO_ENTRY, item.kind
-        fields = self.attributes_of(found)
         if item.name in DOTS:
-            return ENTRY_OUT.pack(0, 0, 0, 0, 0, 0, *fields), found.mode
+            return ENTRY_OUT.pack(0, 0, 0, 0, 0, 0, *self.attributes_of(found)), found.mode
         self.told(item.ino)
-        node = self.node_of(item.ino)
-        return ENTRY_OUT.pack(node, found.generation, known, KNOWN_FOR_SECONDS, 0, 0, *fields), found.mode
+        return self.entry_out(found, self.node_of(item.ino), known), found.mode
 
     # -- new names --------------------------------------------------------------------------------------------------
 
@@ -146,7 +144,7 @@ class Names(Answers):
     def create(self, asked: Asked) -> bytes:
         flags, mode, umask, _ = CREATE_IN.unpack_from(asked.body)
         ino = self._create(asked, CREATE_IN.size, mode, umask)
-        self._without_capability.add(ino)
+        self.without_capability.add(ino)
         entry = self._made(self.ino_of(asked.node), ino)
         return entry + OPEN_OUT.pack(self.opened(ino, flags, asked.uid), FOPEN_KEEP_CACHE)
 

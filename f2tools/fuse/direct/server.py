@@ -37,6 +37,7 @@ from f2tools.fuse.direct.protocol import (
 from f2tools.fuse.loop import Loop
 from f2tools.fuse.options import ServeOptions
 from f2tools.fuse.served import NO_ROOM
+from f2tools.native import core
 from f2tools.vfs import FileSystem
 
 log = logging.getLogger("f2tools.fuse")
@@ -53,8 +54,9 @@ WANTED = (
     | Init.MAX_PAGES | Init.CACHE_SYMLINKS | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT | Init.INIT_EXT
 )  # fmt: skip
 NEEDED = Init.ATOMIC_O_TRUNC | Init.POSIX_ACL | Init.HANDLE_KILLPRIV_V2 | Init.SETXATTR_EXT
-UNANSWERED = Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT
+UNANSWERED = {Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT}
 TELLING = Opcode.LOOKUP, Opcode.MKNOD, Opcode.MKDIR, Opcode.SYMLINK, Opcode.LINK, Opcode.CREATE, Opcode.TMPFILE
+new_tuple = tuple.__new__  # a NamedTuple's own is a call of Python
 FOR_OTHERS = {  # what -o allow_root lets others do: use what is open
     Opcode.READ, Opcode.WRITE, Opcode.FSYNC, Opcode.RELEASE, Opcode.READDIR, Opcode.READDIRPLUS,
     Opcode.FSYNCDIR, Opcode.RELEASEDIR, Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT,
@@ -82,6 +84,8 @@ class Direct:
         self._whole = memoryview(self._buffer)
         self._fd = -1
         self._root_only = "allow_root" in options.for_kernel
+        # the core answers questions for capabilities that are known not to be there; not where it depends on the caller
+        self._quick = b"" if self._root_only else self.served.without_capability.nodes
 
     def mount(self, image: str, directory: str) -> None:
         """The directory shows the file system as soon as it is served."""
@@ -107,20 +111,40 @@ class Direct:
     def run(self, loop: Loop) -> None:
         """Serve until it is unmounted, or the loop says stop."""
         self.served.connected()
-        while loop.wait(self._fd):
-            try:
-                length = os.readv(self._fd, (self._buffer,))
-            except OSError as error:
-                if error.errno == errno.ENODEV:  # unmounted
-                    return
-                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):  # the caller went away
-                    continue
-                raise
+        os.set_blocking(self._fd, False)
+        while length := self._next(loop):
             self._serve(length)
+
+    def _next(self, loop: Loop) -> int:
+        """Wait for the next request and read it; its length, 0 when the session is over."""
+        patience = loop.patience if core is not None else 0
+        length = self._read(patience) if patience else 0
+        while not length:
+            if not loop.wait(self._fd, looked=patience > 0):
+                return 0
+            length = self._read(0)
+        return max(length, 0)
+
+    def _read(self, patience: int) -> int:
+        """The length of a request; 0 where none came within so many nanoseconds, -1 once it is unmounted."""
+        if core is not None:
+            got = core.fuse_next(self._fd, self._buffer, patience, self._quick)
+        else:
+            try:
+                got = os.readv(self._fd, (self._buffer,))
+            except OSError as error:
+                got = -(error.errno or errno.EIO)
+        if got >= 0:
+            return got
+        if got == -errno.ENODEV:
+            return -1
+        if -got in (errno.ENOENT, errno.EINTR, errno.EAGAIN):  # the caller went away
+            return 0
+        raise OSError(-got, os.strerror(-got))
 
     def _serve(self, length: int) -> None:
         _, opcode, unique, node, uid, gid, pid, _ = IN_HEADER.unpack_from(self._buffer)
-        asked = Asked(node, uid, gid, pid, self._whole[IN_HEADER.size : length])
+        asked = new_tuple(Asked, (node, uid, gid, pid, self._whole[IN_HEADER.size : length]))
         number, answer = self._answer(opcode, asked)
         if opcode in UNANSWERED:
             return
@@ -151,14 +175,11 @@ class Direct:
 
     def _reply(self, unique: int, number: int, answer: bytes) -> bool:
         """Whether the kernel took it: the caller may have been killed."""
-        head = OUT_HEADER.pack(OUT_HEADER.size + len(answer), -number, unique)
-        try:
-            os.writev(self._fd, (head, answer))
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENODEV):
-                log.error("the kernel refused an answer: %s", error)
-            return False
-        return True
+        write = _write if core is None else core.fuse_reply
+        refused = write(self._fd, unique, number, answer)
+        if refused and refused not in (errno.ENOENT, errno.ENODEV):
+            log.error("the kernel refused an answer: %s", os.strerror(refused))
+        return not refused
 
     def _invalidate(self, node: int) -> None:
         """Let the kernel ask for the attributes of an inode again."""
@@ -196,3 +217,13 @@ class Direct:
             IN_BACKGROUND, IN_BACKGROUND * 3 // 4, most, 1, MOST_BYTES // PAGE, 0, flags >> 32,
         )  # fmt: skip
         self._reply(unique, 0, said)
+
+
+def _write(fd: int, unique: int, number: int, answer: bytes) -> int:
+    """Answer a request; the errno with which the kernel refuses that, or 0."""
+    head = OUT_HEADER.pack(OUT_HEADER.size + len(answer), -number, unique)
+    try:
+        os.writev(fd, (head, answer))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0

@@ -1,0 +1,244 @@
+/* The two ends of a request of the kernel: taking it from /dev/fuse, and answering it with what stat(2) says. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "core.h"
+
+#ifdef __linux__
+#include <errno.h>
+#include <sched.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+#endif
+
+#define NS INT64_C(1000000000)
+#define FIELDS 13
+
+/* As vfs.Attributes has them. */
+enum { INO, GENERATION, MODE, NLINK, UID, GID, RDEV, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME };
+
+struct fuse_attr {
+    uint64_t ino, size, blocks;
+    int64_t atime, mtime, ctime;
+    uint32_t atimensec, mtimensec, ctimensec, mode, nlink, uid, gid, rdev, blksize, flags;
+};
+_Static_assert(sizeof(struct fuse_attr) == 88, "as the kernel has it");
+
+struct fuse_attr_out {
+    uint64_t attr_valid;
+    uint32_t attr_valid_nsec, dummy;
+    struct fuse_attr attr;
+};
+_Static_assert(sizeof(struct fuse_attr_out) == 104, "as the kernel has it");
+
+struct fuse_entry_out {
+    uint64_t nodeid, generation, entry_valid, attr_valid;
+    uint32_t entry_valid_nsec, attr_valid_nsec;
+    struct fuse_attr attr;
+};
+_Static_assert(sizeof(struct fuse_entry_out) == 128, "as the kernel has it");
+
+#ifdef __linux__
+#define FUSE_GETXATTR 22
+#define GETXATTR_IN 8 /* struct fuse_getxattr_in, which stands before the name */
+#define CAPABILITY "security.capability"
+
+struct fuse_in_header {
+    uint32_t len, opcode;
+    uint64_t unique, nodeid;
+    uint32_t uid, gid, pid;
+    uint16_t total_extlen, padding;
+};
+_Static_assert(sizeof(struct fuse_in_header) == 40, "as the kernel has it");
+
+struct fuse_out_header {
+    uint32_t len;
+    int32_t error;
+    uint64_t unique;
+};
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * NS + now.tv_nsec;
+}
+
+/* Whether this asks a node for an attribute that it is known not to have. */
+static int asks_in_vain(const uint8_t *request, ssize_t length, const uint64_t *nodes, Py_ssize_t count)
+{
+    struct fuse_in_header head;
+    size_t name_at = sizeof head + GETXATTR_IN;
+    if (!count || length != (ssize_t)(name_at + sizeof CAPABILITY))
+        return 0;
+    memcpy(&head, request, sizeof head);
+    return head.opcode == FUSE_GETXATTR && head.nodeid && nodes[head.nodeid % (uint64_t)count] == head.nodeid &&
+           !memcmp(request + name_at, CAPABILITY, sizeof CAPABILITY);
+}
+
+static int refuse(int fd, const uint8_t *request, int number)
+{
+    struct fuse_in_header head;
+    memcpy(&head, request, sizeof head);
+    struct fuse_out_header answer = {sizeof answer, -number, head.unique};
+    return write(fd, &answer, sizeof answer) < 0 ? errno : 0;
+}
+
+/* The length of the next request that is not answered here; -EAGAIN if none came, or another errno, negative. */
+static ssize_t next(int fd, uint8_t *buffer, size_t room, int64_t patience, const uint64_t *nodes, Py_ssize_t count)
+{
+    int64_t until = 0;
+    for (;;) {
+        ssize_t got = read(fd, buffer, room);
+        if (got >= 0) {
+            if (!asks_in_vain(buffer, got, nodes, count))
+                return got;
+            refuse(fd, buffer, ENODATA); /* whoever asked may be gone */
+            until = 0;
+            continue;
+        }
+        int number = errno;
+        int64_t now = nanoseconds();
+        if (!until)
+            until = now + patience;
+        if (number != EAGAIN || now >= until)
+            return -number;
+        sched_yield();
+    }
+}
+
+/* fuse_next(fd, buffer, patience, nodes): the length of the next request, which is then in the buffer; 0 if none came
+ * within so many nanoseconds, in which other programs have their turn; an errno, negative, where it could not be read.
+ * The descriptor does not block.  Before that, questions for the capabilities of these nodes, uint64, each at its number
+ * modulo their number, are answered: they have none. */
+static PyObject *fuse_next(PyObject *module, PyObject *args)
+{
+    int fd;
+    Py_buffer buffer, nodes;
+    long long patience;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iw*Ly*", &fd, &buffer, &patience, &nodes))
+        return NULL;
+    ssize_t got;
+    Py_BEGIN_ALLOW_THREADS
+    got = next(fd, buffer.buf, (size_t)buffer.len, patience, nodes.buf, nodes.len / 8);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&buffer);
+    PyBuffer_Release(&nodes);
+    return PyLong_FromSsize_t(got == -EAGAIN ? 0 : got);
+}
+
+/* fuse_reply(fd, unique, number, answer): answer a request with an errno, or with 0 and these bytes; an errno where the
+ * kernel does not take it. */
+static PyObject *fuse_reply(PyObject *module, PyObject *args)
+{
+    int fd, number;
+    unsigned long long unique;
+    Py_buffer answer;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iKiy*", &fd, &unique, &number, &answer))
+        return NULL;
+    struct fuse_out_header head = {(uint32_t)(sizeof head + (size_t)answer.len), -number, unique};
+    struct iovec parts[2] = {{&head, sizeof head}, {answer.buf, (size_t)answer.len}};
+    int refused;
+    Py_BEGIN_ALLOW_THREADS
+    refused = writev(fd, parts, 2) < 0 ? errno : 0;
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&answer);
+    return PyLong_FromLong(refused);
+}
+
+#endif
+
+static void time_of(int64_t ns, int64_t *seconds, uint32_t *nsec)
+{
+    int64_t rest = ns % NS, low = rest < 0;
+    *seconds = ns / NS - low;
+    *nsec = (uint32_t)(rest + low * NS);
+}
+
+/* 1, the answer being filled; 0 where a number has more than 63 bits; -1 with an error set. */
+static int attr_of(PyObject *found, struct fuse_attr *attr)
+{
+    int64_t field[FIELDS];
+    if (!PyTuple_Check(found) || PyTuple_Size(found) != FIELDS) {
+        PyErr_SetString(PyExc_ValueError, "no attributes of an inode");
+        return -1;
+    }
+    for (int i = 0; i < FIELDS; i++) {
+        field[i] = PyLong_AsLongLong(PyTuple_GetItem(found, i));
+        if (field[i] == -1 && PyErr_Occurred()) {
+            if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+                return -1;
+            PyErr_Clear();
+            return 0;
+        }
+    }
+    memset(attr, 0, sizeof *attr);
+    attr->ino = (uint64_t)field[INO];
+    attr->size = (uint64_t)field[SIZE];
+    attr->blocks = (uint64_t)field[BLOCKS];
+    time_of(field[ATIME], &attr->atime, &attr->atimensec);
+    time_of(field[MTIME], &attr->mtime, &attr->mtimensec);
+    time_of(field[CTIME], &attr->ctime, &attr->ctimensec);
+    attr->mode = (uint32_t)field[MODE];
+    attr->nlink = (uint32_t)field[NLINK];
+    attr->uid = (uint32_t)field[UID];
+    attr->gid = (uint32_t)field[GID];
+    attr->rdev = (uint32_t)field[RDEV];
+    attr->blksize = (uint32_t)field[BLKSIZE];
+    return 1;
+}
+
+/* A whole answer, or None where a number was too large for it. */
+static PyObject *answer_of(int filled, const void *out, size_t length)
+{
+    if (filled < 0)
+        return NULL;
+    if (!filled)
+        Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize(out, (Py_ssize_t)length);
+}
+
+/* fuse_attr_out(found, known): the answer with these vfs.Attributes, known for so many seconds; None where a number has
+ * more than 63 bits. */
+static PyObject *fuse_attr_out(PyObject *module, PyObject *args)
+{
+    PyObject *found;
+    struct fuse_attr_out out = {0};
+    unsigned long long known;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OK", &found, &known))
+        return NULL;
+    out.attr_valid = known;
+    return answer_of(attr_of(found, &out.attr), &out, sizeof out);
+}
+
+/* fuse_entry_out(found, nodeid, entry_known, known): as fuse_attr_out, with what the kernel calls the inode. */
+static PyObject *fuse_entry_out(PyObject *module, PyObject *args)
+{
+    PyObject *found;
+    struct fuse_entry_out out = {0};
+    unsigned long long nodeid, entry_known, known;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OKKK", &found, &nodeid, &entry_known, &known))
+        return NULL;
+    int filled = attr_of(found, &out.attr);
+    if (filled > 0)
+        out.generation = (uint64_t)PyLong_AsLongLong(PyTuple_GetItem(found, GENERATION));
+    out.nodeid = nodeid;
+    out.entry_valid = entry_known;
+    out.attr_valid = known;
+    return answer_of(filled, &out, sizeof out);
+}
+
+PyMethodDef fuse_methods[] = {
+#ifdef __linux__
+    {"fuse_next", fuse_next, METH_VARARGS, NULL},
+    {"fuse_reply", fuse_reply, METH_VARARGS, NULL},
+#endif
+    {"fuse_attr_out", fuse_attr_out, METH_VARARGS, NULL},
+    {"fuse_entry_out", fuse_entry_out, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
