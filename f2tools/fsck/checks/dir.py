@@ -166,14 +166,15 @@ def check_names(tree: Tree) -> Iterator[Finding]:
 def check_duplicates(tree: Tree) -> Iterator[Finding]:
     """No name stands twice in a directory."""
     table = tree.entries
-    key = table["dir"].astype(np.uint64) << np.uint64(32) | table["true_hash"]
-    key[table["dots"] > 0] |= np.uint64(1 << 63)
+    rows = np.flatnonzero(tree.named)  # dots are judged by themselves
+    key = table["dir"][rows].astype(np.uint64) << np.uint64(32) | table["true_hash"][rows]
+    rising = np.sort(key)
+    if not (rising[1:] == rising[:-1]).any():  # so nearly always, and numpy is quicker to sort numbers than places
+        return
     order = np.argsort(key, kind="stable")
     same = np.flatnonzero(key[order][1:] == key[order][:-1])
     for at in same.tolist():
-        first, second = sorted((int(order[at]), int(order[at + 1])))
-        if table["dots"][first] or table["dots"][second]:  # judged with the dots
-            continue
+        first, second = sorted(rows[order[at : at + 2]].tolist())
         if tree.name(first) == tree.name(second):
             yield _entry(tree, second, problems.DENTRY_DUPLICATE, os.fsdecode(tree.name(second)),
                          plan=RenameTwin)  # fmt: skip
@@ -188,6 +189,11 @@ def check_places(tree: Tree) -> Iterator[Finding]:
     rows = np.flatnonzero(tree.named & (table["block"] >= 0))
     levels = tree.scan.inodes["dir_level"][table["dir"][rows]].astype(np.int64)
     level, fits = _level_and_fit(table["block"][rows].astype(np.int64), table["hash"][rows].astype(np.int64), levels)
+    depth = tree.scan.inodes["depth"][table["dir"][rows]]
+    deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
+    if fits.all() and not deep.any():  # so nearly always, and then nothing is to be sorted
+        yield from _too_deep(tree, [])
+        return
     order = np.argsort(table["dir"][rows], kind="stable")
     dirs = table["dir"][rows][order]
     astray_dirs: list[int] = distinct(dirs[~fits[order]]).tolist()
@@ -202,8 +208,6 @@ def check_places(tree: Tree) -> Iterator[Finding]:
             continue
         for i in rows[astray].tolist():
             yield _entry(tree, i, problems.DENTRY_PLACE, f"block {table['block'][i]}", plan=MoveEntry)
-    depth = tree.scan.inodes["depth"][table["dir"][rows]]
-    deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
     for where in distinct(dirs[deep[order]]).tolist():
         here = order[np.searchsorted(dirs, where) : np.searchsorted(dirs, where, "right")]
         need = int(level[here[fits[here]]].max()) + 1

@@ -33,6 +33,11 @@ def no_progress(_: int) -> None:
     return
 
 
+def words_of(footers: NDArray[np.void]) -> NDArray[np.uint64]:
+    """Footers as three numbers each, in which numpy copies them several times as fast as by fields."""
+    return footers.view(np.uint64).reshape(-1, NodeFooter.size // 8)
+
+
 class NodeTable:
     """Every nid in use; blocks are read in address order and many at a time."""
 
@@ -43,6 +48,7 @@ class NodeTable:
         self._batch = max(64, BATCH_BYTES // self.geo.block_size)
         self._read_nat()
         self.footer: NDArray[np.void] = np.zeros(self.nid.size, NodeFooter.dtype)
+        self._footer_words = words_of(self.footer)
         self.kind = np.zeros(self.nid.size, np.uint8)
         self.read = np.zeros(self.nid.size, np.bool_)
         self.parent = np.full(self.nid.size, -1, np.int32)  # node row of who points to it
@@ -89,7 +95,7 @@ class NodeTable:
 
     def _note_footers(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[Any]:
         footers = footers_of(blocks)
-        self.footer[rows] = footers
+        self._footer_words[rows] = words_of(footers)
         self.read[rows] = True
         return footers
 

@@ -232,7 +232,8 @@ class Scan(NodeTable):
         return batch
 
     def _inline_dirs(self, table: Columns, batch: InodeBatch) -> None:
-        inline = np.flatnonzero((batch.kind == stat.S_IFDIR) & (table["inline"] & F2FS_INLINE_DENTRY != 0))
+        inline = np.flatnonzero(table["inline"] & F2FS_INLINE_DENTRY)
+        inline = inline[batch.kind[inline] == stat.S_IFDIR]
         if not inline.size:
             return
         folded = casefolded(self.geo, table)
@@ -258,6 +259,8 @@ class Scan(NodeTable):
     def _take_sound(self, sound: Sound, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         """Note addresses that are sound, and counted in the table."""
         at, ofs, addr = sound.row, sound.ofs, sound.addr
+        if not at.size:
+            return
         new = addr == NEW_ADDR
         if new.any():
             self.reserved += int(np.count_nonzero(new))
@@ -372,12 +375,11 @@ class Scan(NodeTable):
 
     def _node_edges(self, table: Columns, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         """Note the pointers of inodes to their nodes: (node row of the inode, slot, nid); slot 5 is the xattr node."""
-        mapped = maps_blocks(table) & batch.has_nodes
-        some = np.flatnonzero(mapped | (table["xattr_nid"] != 0))
+        some = np.flatnonzero(batch.has_nodes | (table["xattr_nid"] != 0))
         if some.size:
             nids = np.zeros((some.size, 6), np.int64)
             nids[:, :5], nids[:, 5] = batch.node_pointers[some], table["xattr_nid"][some]
-            nids[~mapped[some], :5] = 0
+            nids[~maps_blocks(table)[some], :5] = 0
             which, slot = np.nonzero(nids)
             self._edges.append(np.stack([rows[some[which]], slot, nids[which, slot]], axis=1))
 
