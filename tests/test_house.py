@@ -36,6 +36,7 @@ LATE = {
     "f2tools/dump/listing.py": "the engine, for help",
     "f2tools/edit/": "what only some verbs need",
     "f2tools/f2fs/volume/fscrypt.py": "ciphers, unless a key was given",
+    "f2tools/fsck/check.py": "the readers of files, for volumes without such as it reads",
     "f2tools/fuse/": "the other server, and all of them for help",
     "f2tools/mount/session.py": "forensics, unless a mount shows the past",
     "f2tools/pictures/files.py": "drawing, where there is no picture",
