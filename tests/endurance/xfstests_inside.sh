@@ -7,7 +7,7 @@ chmod 1777 "$WORK/tmp"
 cp /etc/passwd /etc/group "$WORK"
 for user in fsgqa fsgqa2 123456-fsgqa; do
     number=$((7000 + ${#user}))
-    echo "$user:x:$number:$number::/tmp:/bin/bash" >> "$WORK/passwd"
+    echo "$user:*:$number:$number::/tmp:/bin/bash" >> "$WORK/passwd"
     echo "$user:x:$number:" >> "$WORK/group"
 done
 ln -sf "$(command -v mount.fuse.f2tools)" "$WORK/sbin"
