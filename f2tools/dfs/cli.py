@@ -235,7 +235,7 @@ def _path(path: str | None) -> str:
 @dfs.command()
 @json_option
 def report(as_json: bool) -> None:
-    """Measure what the article claims, on small volumes in a temporary directory.
+    """Measure what the article claims, on small volumes in a temporary directory; what an image has says dump info.
 
     \b
     Example:

@@ -39,7 +39,7 @@ class Diagnosis:
     health: list[str] = field(default_factory=list)
     risks: list[str] = field(default_factory=list)
     steps: list[tuple[str, str]] = field(default_factory=list)
-    note: str = ""  # what every reader says of such an image
+    note: str = ""  # what every reader says of a volume with files that wait for recovery
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -139,7 +139,7 @@ def _not_a_volume(image: str, devices: Sequence[str], why: str) -> Diagnosis:
     name = without_credentials(image)
     what = [_sentence(why.removeprefix(f"{name}: "))]
     with open_device(image, extra=devices) as device:
-        return Diagnosis(name, False, what, ["It can't be opened as an F2FS volume."], [], steps(device), why)
+        return Diagnosis(name, False, what, ["It can't be opened as an F2FS volume."], [], steps(device))
 
 
 def _sentence(text: str) -> str:
