@@ -14,7 +14,7 @@ from tests.hostile.corpus import KINDS
 from tests.images import ROOT
 from tests.judges import missing_judge
 
-INPUTS = 1000  # in a piece
+INPUTS = 10_000  # in a piece; the start alone costs as much as a thousand
 
 
 def piece(seed: int, work: Path) -> Outcome:
