@@ -26,6 +26,11 @@ class BlockMap:
                 numbers[at] = known[inside]
         return numbers
 
+    def one(self, block: int) -> int:
+        """The number of one block."""
+        known = self._leaves.get(block // LEAF)
+        return 0 if known is None else known.item(block % LEAF)
+
     def set(self, first: int, numbers: NDArray[np.int64]) -> None:
         """Set the numbers of the blocks from `first`."""
         for leaf, inside, at in _parts(first, len(numbers)):

@@ -28,6 +28,7 @@ BELOW, ZERO, SLOT = 0, 1, 2  # a slot is SLOT + its index
 PIECE = 256  # slots that are allocated at once
 MEMORY_BYTES = 256 << 20
 WINDOW = 4096  # blocks looked at in one go
+FEW = 8  # blocks that are looked at one by one: arrays cost more
 MOST_BYTES = 64 << 40  # that a device may have grown to: 2^32 blocks of 16 KiB, the most that F2FS can have
 
 
@@ -52,6 +53,9 @@ class Overlay(Wrapper):
     def pread_into(self, offset: int, buffer: Any) -> None:
         view = byte_view(buffer)
         self.check_range(offset, len(view))
+        if len(view) <= FEW * BLOCK:
+            self._read_changed(offset, view)
+            return
         for start, length, changed in self._windows(offset, len(view)):
             part = view[start - offset : start - offset + length]
             if changed:
@@ -237,20 +241,27 @@ class Overlay(Wrapper):
 
     def _read_changed(self, offset: int, view: memoryview) -> None:
         first, count = _blocks(offset, len(view))
-        numbers = self._map.get(first, count)
-        if not numbers.any():
-            self._read_below(offset, view)
+        for begin, end, number in self._runs(first, count):
+            start, part = _within(offset, view, begin * BLOCK, end * BLOCK)
+            if number == BELOW:
+                self._read_below(start, part)
+            elif number == ZERO:
+                part[:] = bytes(len(part))
+            else:
+                self._slots.read(number - SLOT, start - begin * BLOCK, part)
+
+    def _runs(self, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """(begin, end, number of the first) of the blocks below, of zeros, and those whose slots are adjacent."""
+        if count > FEW:
+            yield from _runs_among(first, self._map.get(first, count))
             return
-        for begin, end in runs_of(numbers == BELOW):
-            start, part = _within(offset, view, (first + begin) * BLOCK, (first + end) * BLOCK)
-            self._read_below(start, part)
-        for begin, end in runs_of(numbers == ZERO):
-            _, part = _within(offset, view, (first + begin) * BLOCK, (first + end) * BLOCK)
-            part[:] = bytes(len(part))
-        for begin, end in _slot_runs(numbers):
-            start, part = _within(offset, view, (first + begin) * BLOCK, (first + end) * BLOCK)
-            skip = start - (first + begin) * BLOCK
-            self._slots.read(int(numbers[begin]) - SLOT, skip, part)
+        begin, number = first, self._map.one(first) if count else BELOW
+        for block in range(first + 1, first + count):
+            other = self._map.one(block)
+            if other != (number if number < SLOT else number + block - begin):
+                yield begin, block, number
+                begin, number = block, other
+        yield begin, first + count, number
 
     def _write(self, offset: int, view: memoryview) -> None:
         """Write within one window."""
@@ -395,6 +406,14 @@ def _within(offset: int, view: memoryview, begin: int, end: int) -> tuple[int, m
     """The part of a buffer of bytes from `offset` on that lies in [begin, end); and where it starts."""
     begin, end = max(begin, offset), min(end, offset + len(view))
     return begin, view[begin - offset : end - offset]
+
+
+def _runs_among(first: int, numbers: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """(begin, end, number of the first) of runs of blocks that are alike, or whose slots are adjacent."""
+    step = np.diff(numbers)
+    cuts = np.flatnonzero(step != (numbers[:-1] >= SLOT)) + 1
+    for begin, end in pairwise((0, *cuts.tolist(), len(numbers))):
+        yield first + begin, first + end, int(numbers[begin])
 
 
 def _slot_runs(numbers: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -182,13 +182,7 @@ class Leaks:
 
     def _search(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         """(nids, block addresses, footers) of all such blocks, by nid, the newest first, later ones of a log first."""
-        image, geo = self._image, self._image.geo
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
-        start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
-        for offset, length in image.device.data_ranges(start, end - start):
-            first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
-            steps = (np.arange(at, min(at + STEP, last), dtype=np.int64) for at in range(first, last, STEP))
-            found += [self._nodes_among(blkaddrs) for blkaddrs in steps]
+        found = [self._nodes_among(blkaddrs) for blkaddrs in self._written()]
         if not found:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, NodeFooter.dtype)
         age = np.concatenate([part[0] for part in found])
@@ -197,6 +191,22 @@ class Leaks:
         nids = footers["nid"].astype(np.int64)
         order = np.lexsort((-blkaddrs, age, nids))
         return nids[order], blkaddrs[order], footers[order]
+
+    def _written(self) -> Iterator[NDArray[np.int64]]:
+        """The blocks of the main area that may hold anything, at most STEP at a time: short stretches go together."""
+        geo, pending, count = self._image.geo, list[NDArray[np.int64]](), 0
+        start, end = geo.main_blkaddr * geo.block_size, geo.end_blkaddr * geo.block_size
+        for offset, length in self._image.device.data_ranges(start, end - start):
+            first, last = offset // geo.block_size, min(-(-(offset + length) // geo.block_size), geo.end_blkaddr)
+            for at in range(first, last, STEP):
+                size = min(STEP, last - at)
+                if count + size > STEP:
+                    yield np.concatenate(pending)
+                    pending, count = [], 0
+                pending.append(np.arange(at, at + size, dtype=np.int64))
+                count += size
+        if pending:
+            yield np.concatenate(pending)
 
     def _nodes_among(self, blkaddrs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         """(ages, block addresses, footers) of those blocks that look like nodes and that nobody owns."""

@@ -154,16 +154,18 @@ def reseal(work: Work, finding: Finding, plan: Reseal) -> bool:
 
 def data_pointers(work: Work, finding: Finding, plan: FindBlocks) -> bool:
     """Replace addresses that lead nowhere by the blocks whose summaries name that place; clear what is not found."""
-    nid, found = plan.nid, 0
-    start = work.start_word(nid)
+    nid = plan.nid
     row = int(work.scan.inode_of[work.scan.row_of(nid)])
+    words, addresses = work.node_words(nid), dict[int, int]()
     for ofs in plan.ofs:
         lost = work.leaks.data.get((nid, ofs))
         address = lost[0].blkaddr if lost else NULL_ADDR
-        if not lost and row >= 0 and lost_head(work, row, ofs, work.node_words(nid)[ofs:]):
+        if not lost and row >= 0 and lost_head(work, row, ofs, words[ofs:]):
             address = COMPRESS_ADDR
-        found += address != NULL_ADDR
-        work.surgery.set_address(nid, ofs, address, start)
+        addresses[ofs] = address
+        words[ofs : ofs + 1] = address  # a place beyond those that the node has is none of its words
+    work.surgery.set_addresses(nid, addresses, work.start_word(nid))
+    found = sum(address != NULL_ADDR for address in addresses.values())
     work.note(finding, f"{found} of {len(plan.ofs)} addresses found by the summaries, the others cleared")
     return True
 

@@ -7,7 +7,7 @@ what.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -240,9 +240,17 @@ class Surgery:
 
     def set_address(self, nid: int, ofs: int, addr: int, start: int) -> bool:
         """Set a data address of a node; `start` is the word where an inode's addresses begin."""
-        at = INODE_ADDR_OFFSET + 4 * (start + ofs) if self.nat(nid)[1] == nid else 4 * ofs
-        raw = np.frombuffer(addr.to_bytes(4, "little"), np.uint8)
-        return self.edit_node(nid, lambda block: _put(block, at, raw))
+        return self.set_addresses(nid, {ofs: addr}, start)
+
+    def set_addresses(self, nid: int, addrs: Mapping[int, int], start: int) -> bool:
+        """Set data addresses of a node, by their places, in one go."""
+        first = INODE_ADDR_OFFSET + 4 * start if self.nat(nid)[1] == nid else 0
+
+        def change(block: NDArray[np.uint8]) -> None:
+            for ofs, addr in addrs.items():
+                _put(block, first + 4 * ofs, np.frombuffer(addr.to_bytes(4, "little"), np.uint8))
+
+        return self.edit_node(nid, change)
 
     # -- tables ---------------------------------------------------------------------------------------------------
 

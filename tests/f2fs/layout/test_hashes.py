@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from f2tools.f2fs.layout import hashes
 from f2tools.f2fs.layout.casefold import casefold
 from f2tools.f2fs.layout.hashes import (
     INODE_CHECKSUM_OFFSET,
@@ -92,7 +93,12 @@ def test_every_length_of_name_has_the_same_hash_alone_and_among_others() -> None
     assert dentry_hashes(some).tolist() == [dentry_hash(name) for name in some]
 
 
+@pytest.mark.parametrize("with_core", [True, False])
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 33, 255])
-def test_the_beginnings_of_a_text_hash_as_names_do(length: int) -> None:
+def test_the_beginnings_of_a_text_hash_as_names_do(
+    length: int, with_core: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_core:
+        monkeypatch.setattr(hashes, "core", None)
     text = random.Random(length).randbytes(length).replace(b".", b"_")
     assert beginning_hashes(text).tolist() == [dentry_hash(text[:count]) for count in range(1, length + 1)]
