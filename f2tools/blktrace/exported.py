@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.blktrace.damage import KINDS, Damage, Gap, Problem
-from f2tools.blktrace.records import CLASS_NAMES, COLUMNS, DTYPES, MAX_SECTOR, OP_NAMES, Events
-from f2tools.blktrace.scan import MAX_TIME, PAYLOAD_OPS, Note
+from f2tools.blktrace.records import CLASS_NAMES, COLUMNS, DTYPES, OP_NAMES, Events, is_beyond
+from f2tools.blktrace.scan import PAYLOAD_OPS, Note
 from f2tools.blktrace.text import PageWrites
 from f2tools.blktrace.trace import Trace
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote, without_credentials
@@ -30,7 +30,6 @@ MANIFEST = "export.json"
 FORMAT = 1
 MAX_MANIFEST = 256 << 20  # bytes; the most that a trace may have of notes and names is far less
 ROWS = 1 << 16  # decoded at once
-MAX_BYTES = 1 << 40  # of a request
 OP_WORDS = (*OP_NAMES, *map(str, range(len(OP_NAMES), 256)))  # operations without a name are written as numbers
 CLASS_WORDS = (*CLASS_NAMES, *map(str, range(len(CLASS_NAMES), 256)))
 PLAIN = {  # columns of numbers, as they are in Events
@@ -214,8 +213,7 @@ class _Part:
             else np.zeros(0, dtype)
             for name, dtype in zip(COLUMNS, DTYPES, strict=True)
         ])  # fmt: skip
-        bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
-        if (bad | (events.bytes < 0) | (events.bytes >= MAX_BYTES)).any():
+        if is_beyond(events.sector, events.bytes, events.time).any():
             raise self._wrong("has an event at a place or a time that no device and no clock has")
         if lean and not events.cgroup.any():
             events.cgroup = events.cgroup[:0]

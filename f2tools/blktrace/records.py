@@ -37,7 +37,9 @@ READS, WRITES, DISCARDS, FLUSHES, OTHERS = range(5)
 CLASS_NAMES = ("read", "write", "discard", "flush", "other")
 
 MOST_AT_ONCE = 8  # parts that the core merges
-MAX_SECTOR = 1 << 42  # 2 PiB; as much or more is damage, and packed sort keys rely on it
+MAX_SECTOR = 1 << 42  # 2 PiB; what reaches beyond is damage, and packed sort keys rely on it
+MAX_TIME = 1 << 62
+MAX_BYTES = 1 << 40  # of a request
 
 
 @dataclass
@@ -288,6 +290,12 @@ def _classes_of_bits(category: NDArray[Any]) -> NDArray[np.uint8]:
 
 PLAIN = 0xFFFF  # the categories of nearly every trace, whose classes are looked up
 _PLAIN_CLASSES = _classes_of_bits(np.arange(PLAIN + 1, dtype=np.uint32))
+
+
+def is_beyond(sector: Any, size: Any, time: Any) -> Any:
+    """Whether an event, or each of many, is at a place or a time that no device and no clock has."""
+    place = (sector < 0) | (sector >= MAX_SECTOR) | (sector + size // SECTOR > MAX_SECTOR)
+    return place | (size < 0) | (size >= MAX_BYTES) | (time < 0) | (time > MAX_TIME)
 
 
 def rwbs(category: int, size: int) -> str:

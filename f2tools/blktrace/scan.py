@@ -21,11 +21,14 @@ from f2tools.blktrace.records import (
     HEADER_V8,
     MAGIC,
     MAX_SECTOR,
+    MAX_TIME,
     NOTIFY,
     NOTIFY_MESSAGE,
     NOTIFY_PROCESS,
     OP_CGROUP,
+    SECTOR,
     Events,
+    is_beyond,
     repeated,
 )
 from f2tools.device.vectors import PAGE, new_blocks
@@ -410,14 +413,16 @@ class Scanner:
     def _plausible(self, events: Events, offsets: NDArray[np.int64]) -> Events:
         """Leave out events with an impossible place or time."""
         if not len(events) or (
-            events.sector.view(np.uint64).max() < MAX_SECTOR and events.time.view(np.uint64).max() <= MAX_TIME
+            events.sector.view(np.uint64).max() < MAX_SECTOR - int(events.bytes.max()) // SECTOR
+            and events.time.view(np.uint64).max() <= MAX_TIME
         ):
             return events
-        bad = (events.sector < 0) | (events.sector >= MAX_SECTOR) | (events.time < 0) | (events.time > MAX_TIME)
+        bad = is_beyond(events.sector, events.bytes, events.time)
         for row in np.flatnonzero(bad).tolist():
             self._damage.note(
                 "corrupt", self._name, int(self._base + offsets[row]),
-                f"an event at sector {int(events.sector[row]) & (1 << 64) - 1} and {events.time[row]} ns",
+                f"an event of {events.bytes[row]} bytes at sector {int(events.sector[row]) & (1 << 64) - 1} "
+                f"and {events.time[row]} ns",
             )  # fmt: skip
         return events.take(~bad)
 
@@ -439,7 +444,6 @@ class Scanner:
             self.notes.append(Note(time, op, pid, payload))
 
 
-MAX_TIME = 1 << 62
 WORDS, LEAN = 9, 4  # columns of 4 bytes from the core: all, and those that every event has
 PAYLOAD_OPS = (13, 15)  # split and remap: needed to follow a request
 

@@ -24,7 +24,6 @@ from f2tools.blktrace.records import (
     FLUSH,
     FS,
     FUA,
-    MAX_SECTOR,
     META,
     NOTIFY_MESSAGE,
     OP_NUMBERS,
@@ -36,8 +35,9 @@ from f2tools.blktrace.records import (
     A,
     C,
     Events,
+    is_beyond,
 )
-from f2tools.blktrace.scan import MAX_TIME, Note
+from f2tools.blktrace.scan import Note
 from f2tools.errors import Unsupported
 
 PIECE = 1 << 20
@@ -270,7 +270,8 @@ class TextReader:
         return ()
 
     def _checked(self, row: Row) -> Row | None:
-        return row if 0 <= row[1] < MAX_SECTOR and 0 <= row[0] <= MAX_TIME and row[2] < 1 << 40 else None
+        time, sector, size, *_ = row
+        return None if is_beyond(sector, size, time) else row
 
 
 def _full_of_gaps(device: NDArray[Any], cpu: NDArray[Any], sequence: NDArray[Any]) -> bool:

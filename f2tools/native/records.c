@@ -8,6 +8,7 @@
 #define LATEST (UINT64_C(1) << 62)
 #define NOTIFY_BIT (UINT32_C(1) << 10)
 #define CATEGORY_SHIFT 16
+#define SECTOR 512
 #define GROUPED 0x100
 
 /* Where a record's fields lie, in words, as scan.RecordFormat has it. */
@@ -110,7 +111,7 @@ static PyObject *records(PyObject *module, PyObject *args)
     return NULL;
 }
 
-enum wide { TIME, SECTOR, BYTES, WIDE };
+enum wide { TIME, PLACE, BYTES, WIDE };
 enum word { CATEGORY, PID, DEVICE, ERROR, LEAN, ACTION = LEAN, CPU, LENGTH, SEQUENCE, ROW, WORDS };
 enum summary { KEPT, NOTES, ONE_CPU, GOES_ON, FIRST, LAST, LAST_TIME, FIRST_DEVICE, FIRST_CPU, ODD, ONE_DEVICE, ONE_ERROR,
                SUMMARY };
@@ -163,12 +164,12 @@ __attribute__((always_inline)) static inline void columns_of(const struct format
         to->operations[op]++;
         if (!to->wanted[op])
             continue;
-        uint64_t sector = u64(format, record, 4);
+        uint64_t sector = u64(format, record, 4), size = u32(format, record, 6);
         uint32_t tail = u32(format, record, format->device + ERROR_AND_LENGTH);
         uint32_t error = format->big ? tail >> 16 : tail & 0xffff, length = format->big ? tail & 0xffff : tail >> 16;
         to->wide[TIME][kept] = time;
-        to->wide[SECTOR][kept] = (int64_t)sector;
-        to->wide[BYTES][kept] = u32(format, record, 6);
+        to->wide[PLACE][kept] = (int64_t)sector;
+        to->wide[BYTES][kept] = size;
         to->words[CATEGORY][kept] = category;
         to->words[PID][kept] = u32(format, record, format->pid);
         to->words[DEVICE][kept] = device;
@@ -183,7 +184,7 @@ __attribute__((always_inline)) static inline void columns_of(const struct format
         to->op[kept] = op;
         device_differs |= device ^ to->words[DEVICE][0];
         error_differs |= error ^ to->words[ERROR][0];
-        odd |= length | (low & GROUPED) | (sector >= MOST_SECTORS) | ((uint64_t)time > LATEST);
+        odd |= length | (low & GROUPED) | (sector >= MOST_SECTORS - size / SECTOR) | ((uint64_t)time > LATEST);
         kept++;
     }
     int64_t found[SUMMARY] = {

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
+import pyarrow
 import pyarrow.parquet as pq
 import pytest
 
 from f2tools.blktrace.exported import MANIFEST
+from f2tools.blktrace.records import MAX_SECTOR
 from f2tools.trace import analyze as analysis
 from f2tools.trace import exchange
 from f2tools.trace.analyze import AnalysisRequest, analyze
@@ -139,6 +142,9 @@ def test_an_export_that_is_not_whole_is_said_so(export: Path) -> None:
     at = table.schema.get_field_index("sector")
     pq.write_table(table.set_column(at, "sector", table["sector"].cast("double")), part)
     refused(export, "has double in the column sector, not int64")
+    far = np.full(len(table), MAX_SECTOR - 1)  # of events longer than a sector
+    pq.write_table(table.set_column(at, "sector", pyarrow.array(far)), part)
+    refused(export, "has an event at a place or a time that no device and no clock has")
     part.write_bytes(part.read_bytes()[:-100])
     refused(export, str(part), "can't be read as Parquet")
     part.unlink()
