@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, NOTIFY, Events, distinct
+from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, MAX_TIME, NOTIFY, Events, distinct
 from f2tools.blktrace.scan import RecordFormat, sniff
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote, without_credentials
 from f2tools.errors import DeviceError
@@ -221,9 +221,10 @@ class _File:
         return None
 
     def _event(self, data: bytes, at: int) -> int | None:
-        """The time of a record; None for one that is no event."""
+        """The time of a record; None for one that is no event, or damaged."""
         action = self._action[0].unpack_from(data, at + self._action[1])[0]
-        return None if action >> CATEGORY_SHIFT & NOTIFY else self._time.unpack_from(data, at + 8)[0]
+        time: int = self._time.unpack_from(data, at + 8)[0]
+        return None if action >> CATEGORY_SHIFT & NOTIFY or time > MAX_TIME else time
 
 
 def in_pieces(windows: Iterator[Events], times: Sequence[int]) -> Iterator[tuple[Events, bool]]:

@@ -155,7 +155,7 @@ def _analyze(request: AnalysisRequest, before: Volume | None, after: Volume | No
     spools = _WriteSpools() if some is not None else None
     for events, border in in_pieces(chain(held, windows), cut_times):
         cls = classes(events.category, events.bytes)
-        gaps = trace.damage.gaps_before(int(events.time[-1]))
+        gaps = trace.damage.gaps_before(int(events.time[-1])) if len(events) else []
         if gaps:
             pairer.add_gaps(gaps)
             measures.settle(pairer)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.blktrace import windows
+from f2tools.blktrace import ranges, windows
 from f2tools.blktrace.records import MAX_SECTOR, MAX_TIME
+from f2tools.trace import analyze as analysis
 from f2tools.trace.analyze import AnalysisRequest, analyze
 from tests.native.test_core import in_python
 from tests.native.test_trace import TWINS
@@ -90,6 +91,20 @@ def test_no_place_and_no_time_ends_an_analysis(
     found = reports()
     with in_python(*TWINS):
         assert reports() == found
+
+
+@pytest.mark.parametrize("seed", [*range(12), 58])
+def test_how_many_count_a_forged_trace_makes_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Some of the pieces have no event that counts, some places at which it could be cut no time."""
+    path = written(tmp_path, seed)
+    monkeypatch.setattr(analysis, "cuts_of", lambda files: ranges.cuts_of(files, 700))
+    for issue_only in (False, True):
+        alone, shared = (
+            analyze(AnalysisRequest(str(path), issue_only=issue_only, jobs=jobs)).report for jobs in (1, 2)
+        )
+        assert shared == alone
 
 
 @pytest.mark.parametrize("form", [(7, "<"), (7, ">"), (8, "<"), (8, ">")])
