@@ -13,7 +13,7 @@ from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import F2fsError
 from tests.device.memory import Memory
 from tests.hostile import fuzzed_volume
-from tests.hostile.exercise import exercise
+from tests.hostile.exercise import exercise, measure_from_here
 from tests.images import copy_sparse, reference
 
 TARGETS = {
@@ -54,6 +54,7 @@ def judge_of(kind: str, work: Path) -> Callable[[bytes], None]:
 
     def one(data: bytes) -> None:
         (work / "input").write_bytes(data)
+        measure_from_here()  # what inputs before left to the collector is not this one's
         run()
 
     return one
