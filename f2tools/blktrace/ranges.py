@@ -17,9 +17,10 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, MAX_TIME, NOTIFY, Events, distinct
+from f2tools.blktrace.records import CATEGORY_SHIFT, HEADER_V7, MAX_TIME, NOTIFY, Events
 from f2tools.blktrace.scan import RecordFormat, sniff
 from f2tools.device.media.remote import DeviceFile, is_url, open_remote, without_credentials
+from f2tools.device.vectors import distinct
 from f2tools.errors import DeviceError
 
 PIECE = 4 << 20  # bytes of all files between two cuts

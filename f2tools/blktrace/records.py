@@ -233,14 +233,6 @@ def is_repeated(column: NDArray[Any]) -> bool:
     return column.strides == (0,) and len(column) > 0
 
 
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
-    """The different ones of these values, rising; as np.unique, which loads numpy.ma for them, a tenth of the start."""
-    ranked = np.sort(values)
-    first = np.ones(len(ranked), np.bool_)
-    first[1:] = ranked[1:] != ranked[:-1]
-    return ranked[first]
-
-
 def order_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """A stable order of values that are not negative; by one sort of packed keys where they fit, which is faster."""
     bits = max(len(values) - 1, 1).bit_length()

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from f2tools.blktrace.damage import Damage, SequenceCheck
 from f2tools.blktrace.files import open_stream
 from f2tools.blktrace.ranges import FileRange
-from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, distinct, is_single
+from f2tools.blktrace.records import NOTIFY_PROCESS, NOTIFY_TIMESTAMP, Events, is_single
 from f2tools.blktrace.scan import Note, Scanner, sniff
 from f2tools.blktrace.text import PageWrites, TextReader
 from f2tools.device.media.remote import without_credentials
+from f2tools.device.vectors import distinct
 
 MAX_NOTES = 100_000
 MAX_NOTE_BYTES = 16 << 20

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CORE 15
+#define CORE 16
 
 /* One per file: its functions, for module.c. */
 extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
@@ -22,6 +22,21 @@ static inline int is_shape(Py_ssize_t size, Py_ssize_t slots, Py_ssize_t table_a
 {
     return size > 0 && size <= UINT16_MAX && slots > 0 && slots <= size / (11 + 8) && table_at >= (slots + 7) / 8 &&
            table_at <= size && names_at <= size && names_at >= table_at + 11 * slots && names_at + 8 * slots <= size;
+}
+
+/* The end of a function that was given buffers, and of one that has nothing to say but whether they agreed. */
+static inline void release(Py_buffer *views, int count)
+{
+    for (int i = 0; i < count; i++)
+        PyBuffer_Release(&views[i]);
+}
+
+static inline PyObject *done(int right)
+{
+    if (right)
+        Py_RETURN_NONE;
+    PyErr_SetString(PyExc_ValueError, "columns, and what is made of them, do not agree");
+    return NULL;
 }
 
 /* What a file must have made before its first function is called. */

@@ -7,20 +7,6 @@
 #define BIAS 1023
 #define SECTOR 512
 
-static void release(Py_buffer *views, int count)
-{
-    for (int i = 0; i < count; i++)
-        PyBuffer_Release(&views[i]);
-}
-
-static PyObject *done(int right)
-{
-    if (right)
-        Py_RETURN_NONE;
-    PyErr_SetString(PyExc_ValueError, "columns, and what is counted of them, do not agree");
-    return NULL;
-}
-
 /* Count, least, largest and sum of times. */
 struct range {
     int64_t count, least, largest;
@@ -111,38 +97,6 @@ static PyObject *depths(PyObject *module, PyObject *args)
         Py_END_ALLOW_THREADS
     }
     release(v, 4);
-    return done(right);
-}
-
-/* within_bins(time, start, shift, counts, away): for each bin of 2**shift ns from `start` on, how many of the times are in
- * it, and their distances from its beginning in all; those before the first bin are at its beginning. */
-static PyObject *within_bins(PyObject *module, PyObject *args)
-{
-    Py_buffer v[3];
-    long long start;
-    int shift;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y*Liw*w*", &v[0], &start, &shift, &v[1], &v[2]))
-        return NULL;
-    int64_t bins = v[1].len / 8;
-    int right = !(v[0].len % 8) && shift >= 0 && shift < 63 && v[1].len == v[2].len && !(v[1].len % 8);
-    if (right) {
-        Py_BEGIN_ALLOW_THREADS
-        const int64_t *time = v[0].buf;
-        int64_t *counts = v[1].buf;
-        uint64_t *away = v[2].buf;
-        for (Py_ssize_t i = 0; i < v[0].len / 8 && right; i++) {
-            int64_t since = time[i] < start ? 0 : (int64_t)((uint64_t)time[i] - start), bin = since >> shift;
-            if (bin < 0 || bin >= bins) {
-                right = 0;
-                break;
-            }
-            counts[bin]++;
-            away[bin] += since & ((INT64_C(1) << shift) - 1);
-        }
-        Py_END_ALLOW_THREADS
-    }
-    release(v, 3);
     return done(right);
 }
 
@@ -243,7 +197,8 @@ static PyObject *sizes(PyObject *module, PyObject *args)
 }
 
 /* binned(time, values, start, shift, counts, sums): for each bin of 2**shift ns from `start` on, how many of the times are
- * in it, and the sum of their values; those before the first bin are in it. */
+ * in it, and the sum of their values or, where none are given, of their distances from its beginning; those before the
+ * first bin are at its beginning. */
 static PyObject *binned(PyObject *module, PyObject *args)
 {
     Py_buffer v[4];
@@ -253,11 +208,11 @@ static PyObject *binned(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*y*Liw*w*", &v[0], &v[1], &start, &shift, &v[2], &v[3]))
         return NULL;
     int64_t bins = v[2].len / 8;
-    int right = !(v[0].len % 8) && v[0].len == v[1].len && shift >= 0 && shift < 63 && v[2].len == v[3].len &&
-                !(v[2].len % 8);
+    int right = !(v[0].len % 8) && (!v[1].len || v[0].len == v[1].len) && shift >= 0 && shift < 63 &&
+                v[2].len == v[3].len && !(v[2].len % 8);
     if (right) {
         Py_BEGIN_ALLOW_THREADS
-        const int64_t *time = v[0].buf, *values = v[1].buf;
+        const int64_t *time = v[0].buf, *values = v[1].len ? v[1].buf : NULL, within = (INT64_C(1) << shift) - 1;
         int64_t *counts = v[2].buf;
         uint64_t *totals = v[3].buf;
         for (Py_ssize_t i = 0; i < v[0].len / 8; i++) {
@@ -267,7 +222,7 @@ static PyObject *binned(PyObject *module, PyObject *args)
                 break;
             }
             counts[bin]++;
-            totals[bin] += values[i];
+            totals[bin] += values ? values[i] : since & within;
         }
         Py_END_ALLOW_THREADS
     }
@@ -411,7 +366,6 @@ PyMethodDef counts_methods[] = {
     {"following", following, METH_VARARGS, NULL},
     {"latencies", latencies, METH_VARARGS, NULL},
     {"depths", depths, METH_VARARGS, NULL},
-    {"within_bins", within_bins, METH_VARARGS, NULL},
     {"sums", sums, METH_VARARGS, NULL},
     {"distances", distances, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -359,8 +359,7 @@ static PyObject *pair(PyObject *module, PyObject *args)
         free(keys);
         Py_END_ALLOW_THREADS
     }
-    for (int i = 0; i < VIEWS; i++)
-        PyBuffer_Release(&v[i]);
+    release(v, VIEWS);
     if (!room)
         return PyErr_NoMemory();
     if (!right) {

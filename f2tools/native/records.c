@@ -246,8 +246,7 @@ static PyObject *columns(PyObject *module, PyObject *args)
         }
         Py_END_ALLOW_THREADS
     }
-    for (int i = 0; i < 9; i++)
-        PyBuffer_Release(&v[i]);
+    release(v, 9);
     if (right)
         Py_RETURN_NONE;
     if (!PyErr_Occurred())

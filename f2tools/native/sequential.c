@@ -90,8 +90,7 @@ static PyObject *sequential(PyObject *module, PyObject *args)
         Py_END_ALLOW_THREADS
     } else
         PyErr_SetString(PyExc_ValueError, "starts and ends of requests, and counts by definition, do not agree");
-    for (int i = 0; i < 5; i++)
-        PyBuffer_Release(&views[i]);
+    release(views, 5);
     if (!right)
         return NULL;
     Py_RETURN_NONE;

@@ -13,20 +13,6 @@ enum op { QUEUE = 1, REQUEUE = 6, ISSUE = 7, COMPLETE = 8 };
 enum class { READS, WRITES, DISCARDS, FLUSHES, OTHERS };
 enum category { WRITE_BIT = 1 << 1, FLUSH_BIT = 1 << 2, PC_BIT = 1 << 9, FUA_BIT = 1 << 15 };
 
-static void release(Py_buffer *views, int count)
-{
-    for (int i = 0; i < count; i++)
-        PyBuffer_Release(&views[i]);
-}
-
-static PyObject *done(int right)
-{
-    if (right)
-        Py_RETURN_NONE;
-    PyErr_SetString(PyExc_ValueError, "columns of events, and what they are told apart into, do not agree");
-    return NULL;
-}
-
 /* classes(category, bytes, plain, found): records.classes, where no category is beyond those of the table `plain`; False
  * where one is. */
 static PyObject *classes(PyObject *module, PyObject *args)

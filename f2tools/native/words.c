@@ -13,12 +13,6 @@ static inline void put(const Py_buffer *into, Py_ssize_t i, int64_t value)
     memcpy((uint8_t *)into->buf + 8 * i, &value, 8);
 }
 
-static void release(Py_buffer *buffers, int count)
-{
-    for (int i = 0; i < count; i++)
-        PyBuffer_Release(&buffers[i]);
-}
-
 /* any_within(words, first, last, found): arrays.any_within, into one byte for each range. */
 static PyObject *any_within(PyObject *module, PyObject *args)
 {

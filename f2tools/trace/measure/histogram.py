@@ -281,7 +281,7 @@ class TimeSeries:
         """For each bin, how many of these times are in it, and their distances from its beginning in all."""
         if core is not None:
             start, (counts, distances) = self.widened(time), np.zeros((2, BINS), np.int64)
-            core.within_bins(np.ascontiguousarray(time), start, self.shift, counts, distances)
+            core.binned(np.ascontiguousarray(time), b"", start, self.shift, counts, distances)
             return counts, distances
         at = self.bins(time)
         assert self.start is not None

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.blktrace.records import distinct, order_of
+from f2tools.blktrace.records import order_of
+from f2tools.device.vectors import distinct
 
 Ints = NDArray[np.int64]
 BUFFERED = 1 << 18  # intervals held unsorted

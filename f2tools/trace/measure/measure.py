@@ -30,10 +30,10 @@ from f2tools.blktrace.records import (
     M,
     Q,
     R,
-    distinct,
     is_repeated,
     is_single,
 )
+from f2tools.device.vectors import distinct
 from f2tools.native import core
 from f2tools.trace.attribute.areas import OUTSIDE, Areas
 from f2tools.trace.measure.border import FlushIntervals, OtherStart, QueueDepth
