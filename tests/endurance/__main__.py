@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.endurance import ledger
+from tests.endurance import ledger, warm
 from tests.endurance.campaign import Outcome
 from tests.endurance.plan import CAMPAIGNS, named, shard
 from tests.endurance.runner import MARK, RESULTS, commit, outcome_line, records, run_shard
 from tests.images import copy_sparse, reference
+
+MEMORY = "/dev/shm"
+ROOM_BYTES = 4 << 30
 
 
 def list_campaigns(_: argparse.Namespace) -> int:
@@ -49,15 +52,19 @@ def run_one_shard(given: argparse.Namespace) -> int:
 
 def run_one_piece(given: argparse.Namespace) -> int:
     """Run a piece in this process, and say what was found."""
-    campaign = named(given.campaign)
-    kept = Path(given.kept) if given.kept else RESULTS / commit() / "found" / f"{campaign.name}-{given.seed}"
-    work = Path(tempfile.mkdtemp(prefix="f2-endurance-"))
+    kept = given.kept or RESULTS / commit() / "found" / f"{given.campaign}-{given.seed}"
+    return _piece(given.campaign, given.seed, Path(kept))
+
+
+def _piece(name: str, seed: int, kept: Path) -> int:
+    campaign = named(name)
+    work = Path(tempfile.mkdtemp(prefix="f2-endurance-", dir=_in_memory() if campaign.in_memory else None))
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     os.environ["TMPDIR"] = tempfile.tempdir = str(work)
     faulthandler.enable()
     try:
-        outcome = campaign.piece(given.seed, work)
-        line = outcome_line(outcome, campaign, given.seed, kept, sum(os.times()[:4]))
+        outcome = campaign.piece(seed, work)
+        line = outcome_line(outcome, campaign, seed, kept, sum(os.times()[:4]))
     except pytest.skip.Exception as reason:
         line = MARK + json.dumps({"missing": str(reason)})
         outcome = Outcome()
@@ -67,6 +74,15 @@ def run_one_piece(given: argparse.Namespace) -> int:
         print(found.what)
     print(line, flush=True)
     return 1 if outcome.found else 0
+
+
+def _in_memory() -> str | None:
+    """Where files need no disk, while there is much room."""
+    try:
+        room = os.statvfs(MEMORY)
+    except OSError:
+        return None
+    return MEMORY if room.f_bavail * room.f_frsize >= ROOM_BYTES and os.access(MEMORY, os.W_OK) else None
 
 
 def make_image(given: argparse.Namespace) -> int:
@@ -99,6 +115,7 @@ def main() -> int:
     one.add_argument("seed", type=int)
     one.add_argument("kept", nargs="?", help="directory for what is found")
     one.set_defaults(run=run_one_piece)
+    verbs.add_parser("warm").set_defaults(run=lambda _: warm.serve(_piece))
     one = verbs.add_parser("image")
     one.add_argument("story")
     one.add_argument("out")

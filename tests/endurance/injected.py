@@ -283,5 +283,5 @@ INJECTED = Campaign(
     "a read, write, flush or growth of a file fails in one of the commands, by EIO, ENOSPC or done in part, or the"
     " command is killed there: it ends with a word and a documented exit code, what was read wrong is told, what it"
     " leaves can be undone and repaired",
-    "failures", len(LINES) * ROUNDS * CASES, CASES, piece,
+    "failures", len(LINES) * ROUNDS * CASES, CASES, piece, in_memory=True,
 )  # fmt: skip

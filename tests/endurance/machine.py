@@ -42,5 +42,5 @@ MACHINE = Campaign(
     "machine",
     "random operations on the engine and on a model of a few lines, with checkpoints, remounts and power cuts between"
     " them, in all flavours of volumes: both say the same",
-    "operations", 1_000_000, STEPS * EXAMPLES, piece,
+    "operations", 1_000_000, STEPS * EXAMPLES, piece, in_memory=True,
 )  # fmt: skip

@@ -44,5 +44,5 @@ PARSERS = Campaign(
     "parsers",
     "every parser is fuzzed along the branches that an input takes (atheris): volumes, containers, undo and overlay"
     " logs, archives, traces",
-    "inputs", 1_200_000, INPUTS, piece, minutes=30,
+    "inputs", 1_200_000, INPUTS, piece, minutes=30, in_memory=True,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs the pieces of a shard, each in a process of its own, and writes down how each ended.
+"""Runs the pieces of a shard, each in a process of its own that a warm one forks, and writes down how each ended.
 
 Results lie in .cache/endurance/COMMIT/results-SHARD.jsonl, a line for each piece; what is there already, in whichever
 shard, is not run again.  What was found lies beside them, in found/CAMPAIGN-SEED/.
@@ -9,19 +9,19 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.plan import Piece
+from tests.endurance.warm import Warm
 from tests.images import ROOT, reference
 
 RESULTS = ROOT / ".cache" / "endurance"
@@ -63,6 +63,9 @@ def run_shard(
     left = [piece for piece in pieces if (piece.campaign.name, piece.seed) not in done]
     left.sort(key=lambda piece: (piece.campaign.name, piece.seed) in elsewhere)
     print(f"shard {label} at {here.name}: {len(pieces)} pieces, {len(left)} to run, {seconds / 60:.0f} minutes")
+    idle: SimpleQueue[Warm] = SimpleQueue()
+    for _ in range(jobs):
+        idle.put(Warm())
     deadline, writing, clean = time.monotonic() + seconds, threading.Lock(), True
     path = here / f"results-{label.replace('/', '-of-')}.jsonl"
 
@@ -70,7 +73,11 @@ def run_shard(
         room = deadline - time.monotonic()
         if room < took.get(piece.campaign.name, 60.0):
             return True
-        line = run_piece(piece, here / "found", min(room, 60.0 * piece.campaign.minutes), room)
+        warm = idle.get()
+        try:
+            line = run_piece(piece, here / "found", min(room, 60.0 * piece.campaign.minutes), room, warm)
+        finally:
+            idle.put(warm)
         if line is None:
             return True
         with writing, path.open("a") as file:
@@ -82,6 +89,8 @@ def run_shard(
     with ThreadPoolExecutor(jobs) as pool:
         for good in pool.map(one, left):
             clean &= good
+    for _ in range(jobs):
+        idle.get().close()
     return clean
 
 
@@ -91,22 +100,15 @@ def _tell(line: dict[str, Any]) -> None:
     print(f"{line['campaign']} {line['seed']}: {line['seconds']:.0f} s, {counts or line['done']}; {what}", flush=True)
 
 
-def run_piece(piece: Piece, kept: Path, seconds: float, room: float) -> dict[str, Any] | None:
+def run_piece(piece: Piece, kept: Path, seconds: float, room: float, warm: Warm) -> dict[str, Any] | None:
     """A line of results; None where the shard's time ended before the piece had had its own."""
     name, seed = piece.campaign.name, piece.seed
     line: dict[str, Any] = {"campaign": name, "seed": seed, "done": 0, "counts": {}, "found": []}
-    command = [sys.executable, "-m", "tests.endurance", "piece", name, str(seed), str(kept / f"{name}-{seed}")]
     begun, before = time.monotonic(), set(_fuse_mounts())
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code: int | None = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            code = None
+    with tempfile.NamedTemporaryFile(prefix="f2-endurance-said-") as out:
+        code = warm.run(name, seed, kept / f"{name}-{seed}", Path(out.name), seconds)
+        if code is None:
             _unmount_dead(set(_fuse_mounts()) - before)
-        out.seek(0)
         said = out.read().decode("utf-8", "replace")
     line["seconds"] = round(time.monotonic() - begun, 1)
     if code is None and seconds >= room:

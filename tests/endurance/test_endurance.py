@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from f2tools.mount import session
 from tests.endurance import images, injected, ledger, runner
 from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
 from tests.endurance.plan import CAMPAIGNS, Piece, shard
+from tests.endurance.warm import Warm
+from tests.hostile import exercise
 from tests.hostile.exercise import in_child
-from tests.images import ROOT, reference
+from tests.images import ROOT, copy_sparse, reference
+from tests.mount.mounted import need_fuse
 
 
 def campaign(name: str, pieces: int, found: int = -1) -> Campaign:
@@ -112,10 +118,85 @@ def test_a_piece_says_at_its_end_what_it_did(tmp_path: Path) -> None:
 
 
 def test_a_piece_that_dies_is_something_found(tmp_path: Path) -> None:
-    line = runner.run_piece(Piece(campaign("unknown", 1), 0), tmp_path, 60, 120)
+    warm = Warm()
+    line = runner.run_piece(Piece(campaign("unknown", 1), 0), tmp_path, 60, 120, warm)
+    warm.close()
     assert line is not None
     assert "there is no campaign" in (tmp_path / "unknown-0/story.json").read_text()
     assert line["found"][0]["what"].startswith("the piece ended with 1")
+
+
+def test_a_piece_that_hangs_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
+    warm = Warm()
+    out = tmp_path / "said"
+    assert warm.run("lost-blocks", 0, tmp_path / "kept", out, 0.01) is None
+    assert warm.run("unknown", 0, tmp_path / "kept", out, 60) == 1
+    assert "there is no campaign" in out.read_text()
+    warm.close()
+
+
+def _breaks() -> None:
+    raise KeyError("planted")
+
+
+def _spins() -> None:
+    while True:
+        pass
+
+
+def _dies() -> None:
+    os.kill(os.getpid(), 9)
+
+
+FAULTS: dict[str, tuple[Callable[[], object], str]] = {
+    "traceback": (_breaks, "KeyError: 'planted'"),
+    "hang": (_spins, "still running"),
+    "memory": (lambda: bytearray(b"x") * (460 << 20), "more than 448 MiB"),
+    "very much memory": (lambda: bytearray(b"x") * (4 << 30), "MemoryError"),
+    "death": (_dies, "died with status 9"),
+    "exit code": (lambda: sys.exit(7), "exit code 7"),
+    "silence": (lambda: sys.exit(1), "without a word"),
+    "write outside": (lambda: Path("../outside").write_text("x"), "a write outside: open"),
+    "write to the image": (lambda: Path("image").write_bytes(b"x"), "the image was written to"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_command_with_a_planted_fault_is_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, said = FAULTS[fault]
+    work = tmp_path / "work"
+    work.mkdir()
+    image = work / "image"
+    image.write_bytes(bytes(4096))
+    os.utime(image, (1, 1))
+    monkeypatch.setattr(exercise, "SECONDS", 0.3)
+    monkeypatch.setattr(exercise, "_main", lambda words: done() if words[0] == "dump" else None)
+    fine: list[tuple[str, ...]] = [("info", "{image}"), ("fsck", "{image}")]
+    assert not images._look(image, work, 0, tuple(fine))
+    found = images._look(image, work, 0, (fine[0], ("dump", "info", "{image}"), fine[1]))
+    assert any(said in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(_breaks, "the mount ended with 99"), (_dies, "the mount ended with -9"), (lambda: None, "")],
+)
+def test_a_mount_with_a_planted_fault_is_found(
+    fault: Callable[[], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_fuse()
+    image = copy_sparse(reference("compress-lz4").path, tmp_path / "image")
+    opened = session.open_tree
+
+    def open_tree(request: session.MountRequest) -> object:
+        fault()
+        if not said:
+            image.write_bytes(b"x")
+        return opened(request)
+
+    assert not images._mount(image, tmp_path, 1)
+    monkeypatch.setattr(session, "open_tree", open_tree)
+    assert any((said or "the mount wrote to the image") in line for line in images._mount(image, tmp_path, 1))
 
 
 def test_a_write_outside_is_told_of(tmp_path: Path) -> None:
@@ -169,7 +250,7 @@ def test_what_has_found_mistakes_goes_on_in_small(
     campaign: ModuleType, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "IMAGES", 3)
-    monkeypatch.setattr(images, "_warm", lambda _: None)
+    monkeypatch.setattr(images, "warm", lambda: None)
     monkeypatch.setattr(injected, "CASES", 2)
     monkeypatch.chdir(tmp_path)
     piece = {images: images.read, injected: injected.piece}[campaign]
