@@ -6,6 +6,7 @@ changes of a single byte two have the same difference once in some thousand inod
 
 from __future__ import annotations
 
+import zlib
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,6 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 
 CHECKSUM_AT = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
-POLYNOMIAL = 0xEDB88320
 
 
 def wrong_byte(uuid: bytes, block: NDArray[np.uint8]) -> tuple[int, int] | None:
@@ -41,10 +41,14 @@ def wrong_byte(uuid: bytes, block: NDArray[np.uint8]) -> tuple[int, int] | None:
 
 def _errors(size: int, difference: int) -> list[tuple[int, int]]:
     """(offset, bits) of the changes of one byte of a block that change its CRC so; else of bytes that count twice."""
-    effects, order = _effects(size)
-    first, last = np.searchsorted(effects, (difference, difference + 1)).tolist()
-    places = [divmod(int(place), 256) for place in order[first:last]]
-    found = [(offset, bits) for offset, bits in places if not CHECKSUM_AT <= offset < CHECKSUM_AT + 4]
+    table, by_top = _table()
+    found, effect = list[tuple[int, int]](), difference
+    for offset in range(size - 1, -1, -1):  # what a change here would have done to the CRC of the block up to here
+        bits = by_top[effect >> 24]
+        effect ^= table[bits]
+        if not effect and not CHECKSUM_AT <= offset < CHECKSUM_AT + 4:
+            found.append((offset, bits))
+        effect = effect << 8 | bits
     if found:
         return found
     generation = InodeLayout.offset_of("i_generation")
@@ -54,22 +58,7 @@ def _errors(size: int, difference: int) -> list[tuple[int, int]]:
 
 
 @cache
-def _effects(size: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """What every change of one byte does to the CRC of a block, sorted; and 256 * offset + bits of each."""
-    table = _table()
-    effects = np.zeros((size, 256), np.uint32)
-    effect = table.copy()  # of each value of the last byte
-    for offset in range(size - 1, -1, -1):
-        effects[offset] = effect
-        effect = effect >> np.uint32(8) ^ table[effect & np.uint32(0xFF)]
-    order = np.argsort(effects.reshape(-1), kind="stable")
-    return effects.reshape(-1)[order].astype(np.uint64), order
-
-
-@cache
-def _table() -> NDArray[np.uint32]:
-    """What each value of a byte does to a CRC-32."""
-    crc = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        crc = np.where(crc & np.uint32(1), crc >> np.uint32(1) ^ np.uint32(POLYNOMIAL), crc >> np.uint32(1))
-    return crc.astype(np.uint32)
+def _table() -> tuple[list[int], dict[int, int]]:
+    """What each value of a byte does to a CRC-32, and which value has which upper byte there: no two have the same."""
+    table = [zlib.crc32(bytes([value])) ^ zlib.crc32(b"\0") for value in range(256)]
+    return table, {change >> 24: value for value, change in enumerate(table)}
