@@ -26,7 +26,8 @@ def piece(number: int, work: Path) -> Outcome:
     outcome.counts[flavour] = STEPS * EXAMPLES
     chosen = settings(
         max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None, database=None, print_blob=True,
-        phases=(Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
     )  # fmt: skip
     said = io.StringIO()
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_a_reproducer_gives_the_image_back(tmp_path: Path) -> None:
     patches = [(4096, b"new words"), (4100, b"bytes")]  # the second on the first
     found = Found("a traceback", "plain", patches, ["f2tools fsck {image}"])
     runner.keep(found, CAMPAIGNS[0], 7, tmp_path / "found")
-    make_image(SimpleNamespace(story=tmp_path / "found/story.json", out=tmp_path / "image"))
+    make_image(argparse.Namespace(story=tmp_path / "found/story.json", out=tmp_path / "image"))
     wanted = bytearray(reference("plain").path.read_bytes())
     wanted[4096 : 4096 + 9] = b"new bytes"
     assert (tmp_path / "image").read_bytes() == wanted

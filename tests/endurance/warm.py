@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,7 +97,7 @@ def _be(piece: Callable[[], int], out: Path) -> None:
         except SystemExit as stop:
             print(stop.code)
         except BaseException:
-            sys.excepthook(*sys.exc_info())
+            traceback.print_exc()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
     finally:
