@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
-from f2tools.device.media.mounted import in_use
+from f2tools.device.media.mounted import in_use, mount_table
 from f2tools.errors import DeviceError, Usage
 from f2tools.experiment.measure import traced
 from f2tools.experiment.model import Numbers, Work
@@ -47,12 +47,9 @@ def source_of(directory: str) -> tuple[str, str]:
     number = os.stat(directory).st_dev
     device = os.path.realpath(f"/dev/block/{os.major(number)}:{os.minor(number)}")
     kind = ""
-    with open("/proc/self/mountinfo") as lines:
-        for line in lines:
-            words = line.split()
-            if words[2] == f"{os.major(number)}:{os.minor(number)}":
-                kind = words[words.index("-") + 1]
-                device = words[words.index("-") + 2]
+    for mount in mount_table():
+        if mount.number == f"{os.major(number)}:{os.minor(number)}":
+            kind, device = mount.kind, mount.source
     if kind not in TOOLS or not os.path.exists(device):
         found = kind or "no block device below it"
         raise Usage(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from f2tools.device.media.mounted import mount_table
 from f2tools.errors import F2fsError
 from f2tools.fuse.background import Tending
 from f2tools.fuse.lease import Lease
@@ -124,10 +124,9 @@ def take_more_at_once(directory: str) -> None:
 
     Only root may; others are asked for 128 KiB at a time.
     """
-    with suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
-        mounted = [line.split() for line in lines]
-        found = [fields[2] for fields in mounted if fields[4] == os.fsencode(directory).replace(b" ", b"\\040")]
+    with suppress(OSError):
+        found = [mount.number for mount in mount_table() if mount.directory == directory]
         if found:
-            knobs = Path("/sys/class/bdi") / found[-1].decode()
+            knobs = Path("/sys/class/bdi") / found[-1]
             (knobs / "read_ahead_kb").write_text(str(READ_AHEAD_KIB))
             (knobs / "max_ratio").write_text(str(DIRTY_PERCENT))

@@ -35,7 +35,7 @@ def mounted(image: Path, directory: Path, *options: str) -> Iterator[subprocess.
     directory.mkdir(exist_ok=True)
     process = subprocess.Popen(["f2tools", "dfs", "mount", "-f", *options, image, directory])
     deadline = time.monotonic() + READY_SECONDS
-    while str(directory) not in Path("/proc/self/mountinfo").read_text():
+    while os.fsencode(directory) not in Path("/proc/self/mountinfo").read_bytes():
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)

@@ -42,7 +42,7 @@ def mounted(directory: Path, said: Path, options: ServeOptions) -> Iterator[Path
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], cwd=ROOT)
     try:
         deadline = time.monotonic() + READY_SECONDS
-        while str(directory) not in Path("/proc/self/mountinfo").read_text():
+        while os.fsencode(directory) not in Path("/proc/self/mountinfo").read_bytes():
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.02)

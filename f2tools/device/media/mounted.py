@@ -13,11 +13,21 @@ import stat
 import struct
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 MARK_BYTE = (1 << 62) + 0xF2F5
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
 WAIT_SECONDS = 120.0
 _FLOCK = struct.Struct("hhqqi4x")
+
+
+class Mount(NamedTuple):
+    """A line of the kernel's table of mounts."""
+
+    number: str  # of the device, as 8:1
+    directory: str
+    kind: str  # of the file system
+    source: str
 
 
 def mark_mounted(fd: int) -> None:
@@ -43,26 +53,33 @@ def mounted_on(path: str) -> str | None:
 
 def mounts() -> list[tuple[str, str]]:
     """(image, directory) of what f2tools has mounted."""
-    found: list[tuple[str, str]] = []
+    return [(mount.source, mount.directory) for mount in mount_table() if mount.kind == "fuse.f2tools"]
+
+
+def mount_table() -> list[Mount]:
+    """What is mounted here, in the order of mounting; names may have any bytes, as os.fsdecode gives them."""
+    found: list[Mount] = []
     with suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
         for line in lines:
             fields, _, rest = line.partition(b" - ")
+            _, _, number, _, directory = fields.split(b" ")[:5]
             kind, source = rest.split(b" ")[:2]
-            if kind == b"fuse.f2tools":
-                found.append((_unescaped(source), _unescaped(fields.split(b" ")[4])))
+            found.append(Mount(number.decode(), _unescaped(directory), kind.decode(), _unescaped(source)))
     return found
 
 
 def mounted_by_the_kernel(path: str) -> str | None:
     """Where a block device is mounted; None where it isn't, or `path` is something else."""
-    found: str | None = None
     with suppress(OSError):
         status = os.stat(path)
-        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}".encode()
         if stat.S_ISBLK(status.st_mode):
-            with open("/proc/self/mountinfo", "rb") as lines:
-                found = next((_unescaped(line.split(b" ")[4]) for line in lines if line.split(b" ")[2] == number), None)
-    return found
+            return _directory_of(status.st_rdev)
+    return None
+
+
+def _directory_of(rdev: int) -> str | None:
+    number = f"{os.major(rdev)}:{os.minor(rdev)}"
+    return next((mount.directory for mount in mount_table() if mount.number == number), None)
 
 
 def wait_for_last_checkpoint(fd: int, name: str) -> None:
@@ -93,27 +110,17 @@ def in_use(path: str) -> str | None:
             if not name.startswith("loop"):
                 continue
             with suppress(OSError):
-                held = os.stat(_text(f"/sys/block/{name}/loop/backing_file").rstrip("\n"))
+                with open(f"/sys/block/{name}/loop/backing_file", "rb") as file:
+                    held = os.stat(file.read().removesuffix(b"\n"))
                 if (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino):
                     return f"it is attached to /dev/{name}; detach it first: losetup -d"
     return None
 
 
-def _text(path: str) -> str:
-    with open(path) as file:
-        return file.read()
-
-
 def _block_in_use(path: str, rdev: int) -> str | None:
-    number = f"{os.major(rdev)}:{os.minor(rdev)}"
-    try:
-        mounts = _text("/proc/self/mountinfo").splitlines()
-    except OSError:
-        mounts = []
-    for line in mounts:
-        fields = line.split()
-        if fields[2] == number:
-            return f"it is mounted on {fields[4]}; unmount it first"
+    directory = _directory_of(rdev)
+    if directory is not None:
+        return f"it is mounted on {directory}; unmount it first"
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:

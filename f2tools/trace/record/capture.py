@@ -21,6 +21,7 @@ from typing import Any
 
 from f2tools import newfile
 from f2tools.blktrace.numbers import device_of
+from f2tools.device.media.mounted import mount_table
 from f2tools.errors import DeviceError, F2fsError, Taken
 from f2tools.process import environment_of_others
 
@@ -325,15 +326,8 @@ def f2fs_status(device: str, directory: Path, when: str) -> str | None:
 
 
 def _mount_point(number: tuple[int, int]) -> str | None:
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        words = line.split()
-        if words[2] == f"{number[0]}:{number[1]}" and words[words.index("-") + 1] == "f2fs":
-            return words[4]
-    return None
+    wanted = f"{number[0]}:{number[1]}"
+    return next((one.directory for one in mount_table() if one.number == wanted and one.kind == "f2fs"), None)
 
 
 # -- tracers ------------------------------------------------------------------------------------------------------
