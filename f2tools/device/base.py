@@ -106,15 +106,17 @@ class Device(ABC):
         _vectors().write_blocks(self, blkaddrs, data, block_size)
 
     def write_few(self, blkaddrs: Sequence[int], blocks: Sequence[NDArray[np.uint8]], block_size: int) -> None:
-        """As `write_blocks`, of a few blocks, each an array of its own; cheap where one follows the other."""
-        first, run = blkaddrs[0], cast(Any, blocks)
-        if len(run) == 1:
-            self.pwrite(first * block_size, run[0])
-        elif all(blkaddr == first + at for at, blkaddr in enumerate(blkaddrs)):
-            self.pwrite(first * block_size, b"".join(run))
-        else:
-            wanted, rows = _vectors().as_rows(blkaddrs, blocks)
-            self.write_blocks(wanted, rows, block_size)
+        """As `write_blocks`, of a few blocks, each an array of its own, in the order given and without arrays of them.
+
+        The device sees one write per run of adjacent addresses.
+        """
+        run, begin, count = cast(Any, blocks), 0, len(blkaddrs)
+        while begin < count:
+            first, end = blkaddrs[begin], begin + 1
+            while end < count and blkaddrs[end] == first + end - begin:
+                end += 1
+            self.pwrite(first * block_size, run[begin] if end - begin == 1 else b"".join(run[begin:end]))
+            begin = end
 
     def files(self) -> list[str]:
         """The files and devices that are read for this one, the first first."""

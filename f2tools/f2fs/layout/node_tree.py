@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ def direct_nodes(n: int) -> int:
     return 2 + 2 * n + n * n
 
 
+@cache
 def max_blocks(n: int, per: int, own: int = 0) -> int:
     """How many blocks a file can map, `own` of them by its inode; see max_file_blocks() in fs/f2fs/super.c."""
     return own + per * direct_nodes(n)

@@ -67,7 +67,7 @@ class Geometry:
             feature=sb.feature,
         )
 
-    @property
+    @cached_property
     def end_blkaddr(self) -> int:
         """The first block address after the main area."""
         return self.main_blkaddr + self.segment_count_main * self.blocks_per_seg

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.once import once
 
 _HEAD, _HEAD_NAMES = InodeLayout.unpacker(until="i_addr")
-_EXTRA, _EXTRA_NAMES = InodeExtra.unpacker()
+_EXTRA, _ = InodeExtra.unpacker()
 _FOOTER, _FOOTER_NAMES = NodeFooter.unpacker()
 _TYPE = 0o170000  # what S_IFMT() leaves of a mode; these are asked for many times a file
 _EXTRA_ISIZE = struct.Struct("<H")
@@ -120,9 +121,8 @@ class Inode:
         """The extra attributes that fit in i_extra_isize, by name; empty without F2FS_EXTRA_ATTR."""
         if not self.i_inline & F2FS_EXTRA_ATTR:
             return {}
-        values = dict(zip(_EXTRA_NAMES, _EXTRA.unpack_from(self._buffer, INODE_ADDR_OFFSET), strict=True))
-        size = values["i_extra_isize"]
-        return {item.name: values[item.name] for item in InodeExtra.fields if item.offset + item.size <= size}
+        (size,) = _EXTRA_ISIZE.unpack_from(self._buffer, INODE_ADDR_OFFSET)
+        return dict(zip(_extra_within(size), _EXTRA.unpack_from(self._buffer, INODE_ADDR_OFFSET), strict=False))
 
     @once
     def extra_isize(self) -> int:
@@ -307,6 +307,12 @@ class Inode:
 
     def __repr__(self) -> str:
         return f"<Inode {self.ino} {self.kind} {os.fsdecode(self.name)!r} at {self.blkaddr:#x}>"
+
+
+@lru_cache(maxsize=256)
+def _extra_within(size: int) -> tuple[str, ...]:
+    """The extra attributes that fit in so many bytes: the first ones, as they stand in order."""
+    return tuple(item.name for item in InodeExtra.fields if item.offset + item.size <= size)
 
 
 def _ns(seconds: int, nsec: int) -> int:

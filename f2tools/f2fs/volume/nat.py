@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.buffers import byte_view
 from f2tools.device.vectors import distinct, new_blocks
 from f2tools.f2fs.layout.constants import NULL_ADDR
-from f2tools.f2fs.layout.nat import NatBlock
+from f2tools.f2fs.layout.nat import NatBlock, NatEntry
 from f2tools.f2fs.layout.summary import NatJournalEntry
 from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
 
 Rows = NDArray[Any]
+_ENTRY = NatEntry.form
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 FLUSH_BLOCKS = 4096  # bounds the memory of one write
 
@@ -36,6 +38,8 @@ class Nat:
         # untouched pages: a table that is mostly holes costs no memory
         self._blocks = new_blocks(geo.nat_blocks, geo.block_size, zeroed=True)
         self._rows: Rows = self._blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]
+        self._cells = byte_view(self._blocks)  # the same bytes, for one entry at a time: several times as fast
+        self._block_size, self._per_block = geo.block_size, geo.nat_entries_per_block
         self._have = np.zeros(geo.nat_blocks, np.bool_)
         self.problems: list[str] = []
 
@@ -59,10 +63,14 @@ class Nat:
 
     def get(self, nid: int) -> tuple[int, int, int]:
         """(version, ino, block_addr) of one nid."""
-        block, index = divmod(nid, self._geo.nat_entries_per_block)
+        return _ENTRY.unpack_from(self._cells, self._place(nid))
+
+    def _place(self, nid: int) -> int:
+        """Where the entry of a nid is among the bytes of the table, read if need be."""
+        block, index = divmod(nid, self._per_block)
         if not self._have[block]:
             self._fetch(np.array([block]))
-        return self._rows[block, index].item()
+        return block * self._block_size + index * _ENTRY.size
 
     def entries(self) -> Rows:
         """The whole table, shape (max_nid,); a copy."""
@@ -176,9 +184,15 @@ class LiveNat(Nat):
 
     def set_one(self, nid: int, ino: int, blkaddr: int) -> None:
         """As `set`, of one node."""
-        version = self.get(nid)[0]
-        self._rows[divmod(nid, self._geo.nat_entries_per_block)] = (version, ino, blkaddr)
+        self.move(nid, ino, blkaddr)
+
+    def move(self, nid: int, ino: int, blkaddr: int) -> int:
+        """As `set_one`; where the node was before."""
+        place = self._place(nid)
+        version, _, before = _ENTRY.unpack_from(self._cells, place)
+        _ENTRY.pack_into(self._cells, place, version, ino, blkaddr)
         self._dirty.add(nid)
+        return before
 
     def release(self, nids: NDArray[Any] | Sequence[int]) -> None:
         """Forget nodes that are gone; their version goes up, which makes summaries that name them stale."""
@@ -195,8 +209,9 @@ class LiveNat(Nat):
         self._cooling.update(wanted.tolist())
 
     def _release_one(self, nid: int) -> None:
-        version = self.get(nid)[0]
-        self._rows[divmod(nid, self._geo.nat_entries_per_block)] = ((version + 1) & 0xFF, 0, NULL_ADDR)
+        place = self._place(nid)
+        (version, _, _) = _ENTRY.unpack_from(self._cells, place)
+        _ENTRY.pack_into(self._cells, place, (version + 1) & 0xFF, 0, NULL_ADDR)
         self._dirty.add(nid)
         self._cooling.add(nid)
 

@@ -118,12 +118,12 @@ class Balance(Charging):
 
     def _calm(self, blocks: int) -> bool:
         """Whether nothing is due, seen from counters alone; asked before each operation."""
-        pages, nodes = self.files.page_count, self.nodes
+        pages, nodes, segments = self.files.page_count, self.nodes, self.segments
         dirty = len(nodes.dirty)
         if pages >= self._pages_held or dirty >= self._nodes_held or nodes.holds_much:
             return False
-        segments, per = self.segments, self._blocks_per_section
-        return segments.free_sections - segments.reserved_sections > (dirty + pages + blocks + 8) // per + 2
+        left = segments.free_sections - segments.reserved_sections - 2
+        return left > (dirty + pages + blocks + 8) // self._blocks_per_section
 
     def _checkpoint_within(self) -> None:
         self.checkpoint()

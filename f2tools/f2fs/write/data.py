@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,7 +291,7 @@ class FileData:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def write(self, inode: LiveInode, offset: int, data: memoryview) -> None:
+    def write(self, inode: LiveInode, offset: int, data: memoryview | bytes) -> None:
         """Write bytes; the size grows as needed.  OSError EFBIG, ENOSPC, EDQUOT before anything has changed."""
         if not len(data):
             return
@@ -302,7 +303,8 @@ class FileData:
         if inode.has_inline_data:
             area = inode.inline_area
             if end <= area.size:
-                area[offset:end] = np.frombuffer(data, np.uint8)
+                cells: Any = area
+                memoryview(cells)[offset:end] = data
                 inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
                 self._nodes.touch(inode)
                 return
@@ -332,7 +334,9 @@ class FileData:
     def _has_pages(self, inode: LiveInode, first: int, last: int) -> bool:
         """Whether file blocks [first, last], if they are few, are pages, whose space is reserved."""
         mine = self.pages.get(inode.ino)
-        return bool(mine) and last - first < FEW_BLOCKS and all(fofs in mine for fofs in range(first, last + 1))
+        if not mine or last - first >= FEW_BLOCKS:
+            return False
+        return first in mine and (first == last or all(fofs in mine for fofs in range(first + 1, last + 1)))
 
     def overwrite(self, inode: LiveInode, fofs: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
         """Write the content of `block` to file blocks below the end, in any order, as `write` of each in turn."""
@@ -343,23 +347,25 @@ class FileData:
         mine.update((f, block.copy()) for f in fofs.tolist())
         self.page_count += len(mine) - before
 
-    def _into_pages(self, inode: LiveInode, offset: int, data: memoryview, old_size: int) -> None:
+    def _into_pages(self, inode: LiveInode, offset: int, data: memoryview | bytes, old_size: int) -> None:
         size, at, end = self.geo.block_size, 0, len(data)
         if not end:
             return
-        raw = np.frombuffer(data, np.uint8)
         mine = self.pages.setdefault(inode.ino, {})
+        fofs, start = divmod(offset, size)
         while at < end:
-            fofs, start = divmod(offset + at, size)
-            count = min(size - start, end - at)
-            part = raw[at : at + count]
-            if count == size and fofs not in mine:
-                mine[fofs] = part.copy()
+            part = data[at : at + size - start]
+            count = len(part)
+            page: Any = mine.get(fofs)
+            if page is None and count == size:
+                mine[fofs] = np.frombuffer(bytearray(part), np.uint8)
                 self.page_count += 1
             else:
-                page = self.page(inode, fofs, fresh=count == size or fofs * size >= old_size)
-                page[start : start + count] = part
+                if page is None:
+                    page = self.page(inode, fofs, fresh=fofs * size >= old_size)
+                memoryview(page)[start : start + count] = part
             at += count
+            fofs, start = fofs + 1, 0
 
     def convert_inline(self, inode: LiveInode, first: int = 0, stop: int = 0) -> None:
         """Move content out of the inode into its first block.

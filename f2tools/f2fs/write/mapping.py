@@ -254,10 +254,12 @@ class Mapper:
         freed = 0
         for node, low, high in self.nodes_within(inode, start, stop):
             part = node.addrs[low:high]
-            if part.any():
-                freed += self._drop(inode, part)
-                part[:] = NULL_ADDR
-                self._nodes.mark_dirty(node.nid, inode.ino)
+            used = len(part.tobytes().rstrip(b"\0")) + 3 >> 2  # a small file has few, all at the beginning
+            if not used:
+                continue
+            freed += self._drop(inode, part if inode.compressed else part[:used])
+            part[:used] = NULL_ADDR
+            self._nodes.mark_dirty(node.nid, inode.ino)
         if freed:
             inode.forget_extent()
             self._nodes.touch(inode)
@@ -269,13 +271,14 @@ class Mapper:
         For a compressed file the addresses begin with a cluster.
         """
         if not inode.compressed:
-            addrs = addrs[np.flatnonzero(addrs)]
+            addrs = addrs[np.flatnonzero(addrs)] if addrs.size > FEW_ADDRS else addrs
             if addrs.size <= FEW_ADDRS:
-                written = [addr for addr in addrs.tolist() if self.geo.in_main(addr)]
+                there = [addr for addr in addrs.tolist() if addr]
+                written = [addr for addr in there if self.geo.in_main(addr)]
                 if len(set(written)) == len(written):
                     for addr in written:
                         self._segments.invalidate_one(addr)
-                    return self._count_back(inode, addrs.size)
+                    return self._count_back(inode, len(there))
         wide = addrs.astype(np.int64)
         valid = self.geo.in_main(wide)
         self._segments.invalidate(wide[valid])

@@ -30,7 +30,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.footers import flag_at, footers_in
 from f2tools.f2fs.layout.hashes import inode_checksum, inode_checksums
-from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET, InodeExtra, NodeFooter
+from f2tools.f2fs.layout.node import I_INLINE_OFFSET, INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import is_dnode
 from f2tools.f2fs.layout.summary import Summary
@@ -191,7 +191,7 @@ class NodeManager(NodeReader):
         if not self.geo.main_blkaddr <= addr < self.geo.end_blkaddr:
             return None
         block = self._device.read_range(addr, 1, self.geo.block_size)[0]
-        footer = _FOOTER.unpack_from(block, self.geo.block_size - NodeFooter.size)  # type: ignore[arg-type]
+        footer = _FOOTER.unpack_from(block, self.geo.block_size - _FOOTER.size)  # type: ignore[arg-type]
         return block if footer[0] == nid and footer[1] == ino else None
 
     def live(self, ino: int) -> LiveInode:
@@ -242,7 +242,7 @@ class NodeManager(NodeReader):
             found = cached.get(nid)
             if found is not None:
                 blocks[i] = found
-                owner = _FOOTER.unpack_from(found, self.geo.block_size - NodeFooter.size)[1]  # type: ignore[arg-type]
+                owner = _FOOTER.unpack_from(found, self.geo.block_size - _FOOTER.size)[1]  # type: ignore[arg-type]
                 if ino is not None and owner != ino:
                     raise Corrupt(Where(nid=nid), f"the node's footer names inode {owner}, not {ino}")
         return blocks
@@ -283,7 +283,7 @@ class NodeManager(NodeReader):
         """A fresh node with its footer; the caller counts it.  offset: of the node in its file, 0 for the inode."""
         block = np.zeros(self.geo.block_size, np.uint8)
         flag = flag_at(offset, directory)
-        _FOOTER.pack_into(block, self.geo.block_size - NodeFooter.size, nid, ino, flag, 0, 0)  # type: ignore[arg-type]
+        _FOOTER.pack_into(block, self.geo.block_size - _FOOTER.size, nid, ino, flag, 0, 0)  # type: ignore[arg-type]
         self._blocks[nid] = block
         self.nat.set_one(nid, ino, NEW_ADDR)
         self.dirty[nid] = ino
@@ -347,8 +347,17 @@ class NodeManager(NodeReader):
         With `fsync`, all of them are that inode's direct nodes, its own block the last: that one gets the fsync mark,
         and with `dentry` the one that asks recovery to add its name.
         """
+        chosen = list(nids)
+        if len(chosen) == 1:
+            nid = chosen[0]
+            if nid == fsync:
+                self.unmarked.discard(nid)
+            else:
+                self.unmarked.add(self.dirty.get(nid, nid))
+            self._write_few(self.log_of(nid), chosen, nid == fsync, dentry)
+            return
         logs: dict[int, list[int]] = {}
-        for nid in nids:
+        for nid in chosen:
             logs.setdefault(self.log_of(nid), []).append(nid)
             self.unmarked.add(self.dirty.get(nid, nid))
         self.unmarked.discard(fsync or 0)
@@ -384,18 +393,17 @@ class NodeManager(NodeReader):
         inos: list[int] = []
         for nid, block, next_blkaddr in zip(nids, blocks, following, strict=True):
             buffer: Any = block
-            _, ino, flag, _, _ = _FOOTER.unpack_from(buffer, size - NodeFooter.size)
+            _, ino, flag, _, _ = _FOOTER.unpack_from(buffer, size - _FOOTER.size)
             flag &= ~(1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT)
             if mark and nid == nids[-1]:
                 flag |= 1 << FSYNC_BIT_SHIFT | (1 << DENT_BIT_SHIFT if dentry else 0)
-            _FOOTER.pack_into(buffer, size - NodeFooter.size, nid, ino, flag, cp_ver, next_blkaddr)
+            _FOOTER.pack_into(buffer, size - _FOOTER.size, nid, ino, flag, cp_ver, next_blkaddr)
             if ino == nid and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
                 seal_inode(self._uuid, block)
             inos.append(ino)
         self._device.write_few(blkaddrs, blocks, size)
         for nid, ino, blkaddr in zip(nids, inos, blkaddrs, strict=True):
-            old = self.nat.get(nid)[2]
-            self.nat.set_one(nid, ino, blkaddr)
+            old = self.nat.move(nid, ino, blkaddr)
             if self.geo.in_main(old):
                 segments.invalidate_one(old)
             self.dirty.pop(nid, None)
@@ -431,17 +439,20 @@ class NodeManager(NodeReader):
 
     def log_of(self, nid: int) -> int:
         """The log that a cached node belongs to."""
-        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - NodeFooter.size)[2]  # type: ignore[arg-type]
+        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - _FOOTER.size)[2]  # type: ignore[arg-type]
         direct = is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
         return self._segments.policy.node_log(direct, not flag >> COLD_BIT_SHIFT & 1)
 
     def is_direct(self, nid: int) -> bool:
         """Whether a cached node holds addresses (or xattrs), so that recovery looks at it."""
-        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - NodeFooter.size)[2]  # type: ignore[arg-type]
+        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - _FOOTER.size)[2]  # type: ignore[arg-type]
         return is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
 
     def dirty_of(self, ino: int) -> list[int]:
         """The changed nodes of a file, the inode not among them."""
+        inode = self._inodes.get(ino)
+        if inode is not None and not inode.i_xattr_nid and inode.maps_alone:
+            return []
         return [nid for nid, owner in self.dirty.items() if owner == ino and nid != ino]
 
     @property

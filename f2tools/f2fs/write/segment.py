@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.buffers import byte_view
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
@@ -38,6 +39,7 @@ from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.valid_map import ValidBlocks
 
 Rows = NDArray[Any]
+SUMMARY = Summary.form
 SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
 
 
@@ -51,6 +53,15 @@ class Curseg:
     alloc_type: int
     entries: Rows  # Summary.dtype, one per block
     holes: NDArray[np.int64] | None = field(default=None)  # threaded logging: the free offsets, rising
+    cells: memoryview = field(init=False, repr=False)  # the bytes of `entries`, for one of them at a time
+
+    def __post_init__(self) -> None:
+        self.own(self.entries)
+
+    def own(self, entries: Rows) -> None:
+        """Take these as the owners of the segment's blocks."""
+        self.entries = entries
+        self.cells = byte_view(entries)
 
     @property
     def is_node(self) -> bool:
@@ -214,12 +225,8 @@ class SegmentManager(ValidBlocks):
         else:
             offset = int(self._take(curseg, 1)[0])
             self.threaded_blocks += 1
-        curseg.entries[offset] = owner
-        self._remember(segno)
-        self.valid_map[segno, offset >> 3] |= 0x80 >> (offset & 7)
-        self._taken[segno][offset >> 3] |= 0x80 >> (offset & 7)
-        self._changed(segno, 1)
-        self.vblocks[segno] += 1
+        SUMMARY.pack_into(curseg.cells, SUMMARY.size * offset, *owner)
+        self._mark_one_valid(segno, offset)
         if curseg.next_blkoff >= self.geo.blocks_per_seg:
             self._open_next(curseg)
         self.written_blocks += 1
@@ -315,12 +322,12 @@ class SegmentManager(ValidBlocks):
     def _open_clean(self, curseg: Curseg, segno: int) -> None:
         self._use(segno)
         curseg.segno, curseg.next_blkoff, curseg.alloc_type, curseg.holes = segno, 0, LFS, None
-        curseg.entries = np.zeros(self.geo.blocks_per_seg, Summary.dtype)
+        curseg.own(np.zeros(self.geo.blocks_per_seg, Summary.dtype))
         self._opened(curseg)
 
     def _open_dirty(self, curseg: Curseg, segno: int) -> None:
         holes = self._holes(segno)
-        curseg.entries = self.owners(segno)[1].copy()  # before the log is known to be there
+        curseg.own(self.owners(segno)[1].copy())  # before the log is known to be there
         curseg.segno, curseg.next_blkoff, curseg.alloc_type, curseg.holes = segno, int(holes[0]), SSR, holes
         self._unwritten.pop(segno, None)
         self._opened(curseg)

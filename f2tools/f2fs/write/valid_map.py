@@ -33,7 +33,7 @@ class ValidBlocks:
         count = geo.segment_count_main
         self.vblocks = sit.vblocks.astype(np.int32)
         self.types = sit.types.copy()
-        self.mtime = sit.mtime.copy()
+        self.mtime = sit.mtime.astype(np.uint64)
         self.valid_map = np.zeros((count, SIT_VBLOCK_MAP_SIZE), np.uint8)
         used = np.flatnonzero(self.vblocks)
         if used.size:
@@ -44,6 +44,9 @@ class ValidBlocks:
         self.dirty_sit: set[int] = set()  # segments whose SIT entries have changed since the last checkpoint
         self.prefree: set[int] = set()  # segments that became empty since then
         self._open: set[int] = set()  # segments where a log goes on, which don't become free
+        # of the same arrays, for what changes one block: plain ints are read and written several times as fast
+        self._map_cells, self._valid_cells = _cells(self.valid_map), _cells(self.vblocks)
+        self._mtime_cells, self._held_cells = _cells(self.mtime), _cells(self.held)
 
     def now(self) -> int:
         """Seconds of being mounted in all, the unit of ages in the SIT; a clock that is set back stops them."""
@@ -66,11 +69,11 @@ class ValidBlocks:
 
     def _changed(self, segno: int, count: int) -> None:
         """So many blocks of a segment are about to become valid, or invalid."""
-        self.mtime[segno] = _aged(int(self.mtime[segno]), int(self.vblocks[segno]), self.now(), count)
+        self._mtime_cells[segno] = _aged(self._mtime_cells[segno], self._valid_cells[segno], self.now(), count)
         self.dirty_sit.add(segno)
 
     def _emptied(self, segno: int) -> None:
-        if self.vblocks[segno] == 0 and segno not in self._open:
+        if not self._valid_cells[segno] and segno not in self._open:
             self.prefree.add(segno)
 
     def invalidate(self, blkaddrs: NDArray[Any]) -> None:
@@ -96,18 +99,26 @@ class ValidBlocks:
 
     def invalidate_one(self, blkaddr: int) -> None:
         """As `invalidate`, of one block."""
-        segno = self.geo.segno(blkaddr)
-        offset = blkaddr - self.geo.start_block(segno)
+        segno, offset = divmod(blkaddr - self.geo.main_blkaddr, self.geo.blocks_per_seg)
         at, mask = offset >> 3, 0x80 >> (offset & 7)
         self._remember(segno)
-        bits = int(self.valid_map[segno, at])
+        bits = self._map_cells[segno, at]
         if not bits & mask:
             _not_valid(self.geo, segno, offset)
-        self.valid_map[segno, at] = bits ^ mask
+        self._map_cells[segno, at] = bits ^ mask
         self._changed(segno, 1)
-        self.vblocks[segno] -= 1
-        self.held[segno] += 1
+        self._valid_cells[segno] -= 1
+        self._held_cells[segno] += 1
         self._emptied(segno)
+
+    def _mark_one_valid(self, segno: int, offset: int) -> None:
+        """As `_mark_valid`, of one block."""
+        at, mask = offset >> 3, 0x80 >> (offset & 7)
+        self._remember(segno)
+        self._map_cells[segno, at] |= mask
+        self._taken[segno][at] |= mask
+        self._changed(segno, 1)
+        self._valid_cells[segno] += 1
 
     def _mark_invalid(self, segno: int, offsets: NDArray[np.int64]) -> None:
         self._remember(segno)
@@ -169,6 +180,11 @@ class ValidBlocks:
         self._before.clear()
         self._taken.clear()
         self.dirty_sit.clear()
+
+
+def _cells(array: Any) -> Any:
+    """The numbers of an array as plain ints, by their places."""
+    return memoryview(array)
 
 
 def _not_valid(geo: Geometry, segno: int, offset: int) -> NoReturn:
