@@ -10,12 +10,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CORE 16
+#define CORE 17
 
 /* One per file: its functions, for module.c. */
 extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
 extern PyMethodDef words_methods[], dentries_methods[], tally_methods[], placing_methods[], inodes_methods[], archive_methods[];
-extern PyMethodDef fuse_methods[], attributes_methods[];
+extern PyMethodDef fuse_methods[], attributes_methods[], intervals_methods[];
 
 /* Whether the parts of a directory's area lie in it and don't overlap, as `dentry_shape` of layout/dentry.py has them. */
 static inline int is_shape(Py_ssize_t size, Py_ssize_t slots, Py_ssize_t table_at, Py_ssize_t names_at)
@@ -38,6 +38,10 @@ static inline PyObject *done(int right)
     PyErr_SetString(PyExc_ValueError, "columns, and what is made of them, do not agree");
     return NULL;
 }
+
+/* Keys of up to 63 bits in order of these from bit `from` on, digit by digit from the lowest, so that equal ones stay in
+ * their order; `differ` are the bits in which they differ at all.  They are in one of both buffers then. */
+uint64_t *sorted_keys(uint64_t *keys, uint64_t *other, size_t count, int from, uint64_t differ);
 
 /* What a file must have made before its first function is called. */
 void checksum_begin(void);

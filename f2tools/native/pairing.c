@@ -207,11 +207,10 @@ static void match(struct window *window)
     }
 }
 
-/* Keys in order, digit by digit from the lowest; their positions, in the lowest bits, are in order already. */
-static uint64_t *sorted(uint64_t *keys, uint64_t *other, size_t count, uint64_t differ)
+uint64_t *sorted_keys(uint64_t *keys, uint64_t *other, size_t count, int from, uint64_t differ)
 {
     size_t places[1 << DIGIT_BITS];
-    for (int shift = POSITION_BITS; shift < KEY_BITS; shift += DIGIT_BITS) {
+    for (int shift = from; shift < KEY_BITS; shift += DIGIT_BITS) {
         while (shift < KEY_BITS && !(differ >> shift & 1))
             shift++;
         if (shift == KEY_BITS)
@@ -284,7 +283,8 @@ static int collect(struct window *window, const struct columns *of, size_t *firs
     }
     if (!right)
         return 0;
-    const uint64_t *order = sorted(keys, keys + before + most, count, any & ~all);
+    /* positions are in order already */
+    const uint64_t *order = sorted_keys(keys, keys + before + most, count, POSITION_BITS, any & ~all);
     for (size_t i = 0; i < count; i++) {
         uint32_t item = order[i] & ((1 << POSITION_BITS) - 1);
         uint64_t place = order[i] >> POSITION_BITS;

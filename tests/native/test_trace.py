@@ -17,14 +17,14 @@ from f2tools.blktrace.damage import Damage, Gap
 from f2tools.blktrace.pairing import Pairer
 from f2tools.blktrace.records import DISCARD, FLUSH, MAX_SECTOR, READ, WRITE, C, D, Events, M, Q, R, X, classes
 from f2tools.trace.analyze import AnalysisRequest, analyze
-from f2tools.trace.measure import border, histogram, measure, sequential, told
+from f2tools.trace.measure import border, histogram, intervals, measure, sequential, told
 from f2tools.trace.measure.border import MAX_DEPTH, QueueDepth
 from f2tools.trace.measure.histogram import LatencyHistogram, Raster, SizeCounts, TimeSeries, sums_by
 from f2tools.trace.measure.sequential import Following, Seeks, SequentialCounts
 from tests.native.test_core import in_python
 from tests.trace.traces import Ev, note, record, unpacked
 
-TWINS = (border, histogram, measure, records, scan, sequential, told, windows)
+TWINS = (border, histogram, intervals, measure, records, scan, sequential, told, windows)
 
 NEAR = sequential.NEAR_SECTORS
 # places and lengths by which requests often begin at, or just inside or outside of what is near an earlier end
@@ -416,6 +416,33 @@ def test_distances(requests: list[tuple[int, int]], cut: int) -> None:
         assert found == counted()
 
 
+INTERVALS = st.lists(
+    st.tuples(
+        st.integers(0, 40) | st.sampled_from([1 << 41, 1 << 61, -(1 << 62)]),
+        st.sampled_from([-1, 0, 1, 1, 2, 8, 1 << 23, 1 << 60]),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@given(INTERVALS, INTERVALS, st.booleans(), st.booleans())
+def test_unions(first: list[Any], second: list[Any], ordered: bool, near: bool) -> None:
+    parts = [
+        np.array([(start, start + length) for start, length in (sorted(rows) if ordered else rows)
+                  if not near or 0 <= start < 99], np.int64).reshape(-1, 2).T
+        for rows in (first, second)
+    ]  # fmt: skip
+
+    def united() -> list[object]:
+        one, other = (intervals.union(*part) for part in parts)
+        both = intervals._united([one, other])
+        return [each.tolist() for each in (*one, *other, *both)]
+
+    found = united()
+    with in_python(intervals):
+        assert found == united()
+
+
 def test_columns_and_counts_that_do_not_agree_are_an_error() -> None:
     core = native.core
     assert core is not None
@@ -459,6 +486,9 @@ def test_columns_and_counts_that_do_not_agree_are_an_error() -> None:
         lambda: core.sums(times, times, bytearray(80), bytearray(80)),
         lambda: core.sums(np.array([-1]), times[:1], bytearray(80), bytearray(80)),
         lambda: core.sums(times, times[:1], bytearray(80), bytearray(80)),
+        lambda: core.unite(times, times[:1], bytearray(32)),
+        lambda: core.unite(times, times, bytearray(31)),
+        lambda: core.unite(bytes(9), bytes(9), bytearray(18)),
         lambda: core.distances(times, times[:1], 0, 0, bytearray(16)),
         lambda: core.distances(times, times, 0, 0, bytearray(15)),
     ):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from f2tools.blktrace.records import order_of
 from f2tools.device.vectors import distinct
+from f2tools.native import core
 
 Ints = NDArray[np.int64]
 BUFFERED = 1 << 18  # intervals held unsorted
@@ -154,13 +155,22 @@ def _united(runs: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     runs = [run for run in runs if len(run[0])]
     if len(runs) < 2:
         return runs[0] if runs else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    # merging runs is faster than sorting, and a stable sort merges them
     starts, ends = (np.concatenate(columns) for columns in zip(*runs, strict=True))
+    if core is not None:
+        return union(starts, ends)
+    # merging runs is faster than sorting, and a stable sort merges them
     return _disjoint(*_sorted(starts, ends, "stable"))
 
 
 def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Intervals in any order as disjoint ones in order; those that touch become one."""
+    if core is not None:
+        united = np.empty((2, len(starts)), np.int64)
+        count = core.unite(np.ascontiguousarray(starts), np.ascontiguousarray(ends), united)
+        if count >= 0:
+            found = united[:, :count]
+            lows, highs = found.copy() if count < len(starts) // 2 else found  # which keeps all of the table in memory
+            return lows, highs
     if (ends <= starts).any():
         keep = ends > starts
         starts, ends = starts[keep], ends[keep]
