@@ -5,6 +5,7 @@
     .venv/bin/python bench/mount.py --only random-read --profile /tmp/profile
     .venv/bin/python bench/mount.py --options writeback_cache
     .venv/bin/python bench/mount.py --server pyfuse3 direct     both servers of ours, in one run
+    .venv/bin/python bench/mount.py --floor --only unlink       beside bench/floor.c, which does nothing but answer
 
 It takes fuse2fs and mkfs.ext4, mkfs.f2fs (Debian: apt install fuse2fs e2fsprogs f2fs-tools fuse3), git and tar.
 """
@@ -31,6 +32,7 @@ RANDOM = 2000  # requests of each random measure
 RANDOM_SYNCED = 300
 ROWS = 300
 SERVERS = "pyfuse3", "direct"
+FLOOR = "floor"
 
 
 class Volume:
@@ -44,6 +46,9 @@ class Volume:
         self.profile = profile
         self.directory.mkdir()
         self.process: subprocess.Popen[bytes] | None = None
+        if name == FLOOR:
+            subprocess.run(["cc", "-O2", "-o", self.image, REPOSITORY / "bench" / "floor.c"], check=True)
+            return
         with self.image.open("wb") as file:  # like a device in use: the host has nothing to allocate
             for _ in range(size // (8 * MIB)):
                 file.write(bytes(8 * MIB))
@@ -57,6 +62,8 @@ class Volume:
         """Mounted, and seen to be."""
         if self.name == "fuse2fs":
             command = ["fuse2fs", "-f", "-o", "fakeroot,allow_other", str(self.image), str(self.directory)]
+        elif self.name == FLOOR:
+            command = [str(self.image), str(self.directory)]
         else:
             profiler = [self.profile, f"{self.image}.prof"] if self.profile else []
             command = [sys.executable, *profiler, str(Path(sys.executable).parent / "f2tools")]
@@ -69,7 +76,8 @@ class Volume:
 
     def unmount(self) -> None:
         """Unmounted, and its program ended."""
-        subprocess.run(["fusermount3", "-u", self.directory], check=True)
+        command = ["umount"] if self.name == FLOOR else ["fusermount3", "-u"]
+        subprocess.run([*command, self.directory], check=True)
         assert self.process is not None
         self.process.wait()
 
@@ -321,6 +329,7 @@ def _medians(took: list[tuple[float, float]]) -> tuple[float, float]:
 def _require(names: list[str]) -> None:
     """Ends with a sentence where a program is missing."""
     tools = ["fusermount3", "git", "tar", "mkfs.f2fs", *(["fuse2fs", "mkfs.ext4"] if "fuse2fs" in names else [])]
+    tools += ["cc"] if FLOOR in names else []
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         sys.exit(
@@ -339,9 +348,12 @@ def main() -> None:
     parser.add_argument("--server", nargs="+", default=["pyfuse3"], choices=SERVERS, help="of our own mount")
     parser.add_argument("--profile", help="of our own mount, by cProfile; without fuse2fs")
     parser.add_argument("--work", type=Path, default=None, help="where images and mounts lie")
+    parser.add_argument(
+        "--floor", action="store_true", help="beside a server that only answers, which takes cc and root"
+    )
     parser.add_argument("--options", default="", help="of our own mount, beside allow_other")
     args = parser.parse_args()
-    names = [*args.server, *([] if args.profile else ["fuse2fs"])]
+    names = [*args.server, *([] if args.profile else ["fuse2fs"]), *([FLOOR] if args.floor else [])]
     _require(names)
     work = Path(tempfile.mkdtemp(prefix="f2bench-", dir=args.work))
     volumes: list[Volume] = []
