@@ -109,8 +109,7 @@ def _whole(volume: Volume, directory: Inode, problems: list[str]) -> Iterator[Ro
 
 def _brief(volume: Volume, directory: Inode, problems: list[str]) -> Iterator[Row]:
     """Rows with no more than name, number and kind; they are errors where those of `_whole` are."""
-    for dentries, names in volume.scan_names(directory, problems):
-        inos = [dentry.ino for dentry in dentries]
+    for names, inos in volume.scan_numbers(directory, problems):
         modes = volume.nodes.modes(inos)
         kinds = [kind_of_mode(mode) if isinstance(mode, int) else None for mode in modes]
         rest = [ino for ino, kind in zip(inos, kinds, strict=True) if kind is not None and kind not in _NO_MORE_TO_READ]

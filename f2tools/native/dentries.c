@@ -119,17 +119,32 @@ static int is_name(const uint8_t *name, Py_ssize_t length)
     return 1;
 }
 
+/* The length of the name of the entry at one slot; 0 where anything about it is wrong. */
+static Py_ssize_t length_at(const uint8_t *area, const struct shape *of, Py_ssize_t slot)
+{
+    const uint8_t *entry = area + of->table_at + ENTRY_LEN * slot;
+    Py_ssize_t length = entry[8] | entry[9] << 8, end = slot + (length + SLOT_LEN - 1) / SLOT_LEN;
+    if (!length || length > NAME_LEN || end > of->slots || !is_name(area + of->names_at + SLOT_LEN * slot, length))
+        return 0;
+    for (Py_ssize_t i = slot; i < end; i++)
+        if (!is_used(area, i))
+            return 0;
+    return length;
+}
+
+static int is_dots(const uint8_t *name, Py_ssize_t length)
+{
+    return length <= 2 && name[0] == '.' && name[length - 1] == '.';
+}
+
 /* The slots of the entry at one slot, and the entry; 0 where anything about it is wrong. */
 static Py_ssize_t take(const uint8_t *area, const struct shape *of, Py_ssize_t slot, struct entry *into)
 {
     const uint8_t *entry = area + of->table_at + ENTRY_LEN * slot;
     const uint8_t *name = area + of->names_at + SLOT_LEN * slot;
-    Py_ssize_t length = entry[8] | entry[9] << 8, taken = (length + SLOT_LEN - 1) / SLOT_LEN;
-    if (!length || length > NAME_LEN || slot + taken > of->slots || !is_name(name, length))
+    Py_ssize_t length = length_at(area, of, slot);
+    if (!length)
         return 0;
-    for (Py_ssize_t i = slot; i < slot + taken; i++)
-        if (!is_used(area, i))
-            return 0;
     memset(into, 0, sizeof *into);
     into->hash = word_at(entry);
     into->ino = word_at(entry + 4);
@@ -137,11 +152,11 @@ static Py_ssize_t take(const uint8_t *area, const struct shape *of, Py_ssize_t s
     into->name_at = (uint16_t)(of->names_at + SLOT_LEN * slot);
     into->name_len = (uint8_t)length;
     into->type = entry[10];
-    if (length <= 2 && name[0] == '.' && name[length - 1] == '.')
+    if (is_dots(name, length))
         into->dots = (uint8_t)length;
     else
         into->true_hash = name_hash(name, length);
-    return taken;
+    return (length + SLOT_LEN - 1) / SLOT_LEN;
 }
 
 /* How many entries there are, those that `found` has room for in it; -1 where one is wrong. */
@@ -193,9 +208,68 @@ static PyObject *entries(PyObject *module, PyObject *args)
     return right ? PyLong_FromSsize_t(met) : NULL;
 }
 
+struct listed {
+    uint8_t *inos, *names; /* 8 bytes each; with a NUL behind each */
+    Py_ssize_t room, name_room, count, used, dots;
+};
+
+/* Whether all entries are as they should be, and there is room for them. */
+static int list(const uint8_t *area, const struct shape *of, struct listed *into)
+{
+    for (Py_ssize_t slot = 0; slot < of->slots;) {
+        if (!is_used(area, slot)) {
+            slot += slot % 8 || area[slot / 8] ? 1 : 8;
+            continue;
+        }
+        const uint8_t *name = area + of->names_at + SLOT_LEN * slot;
+        Py_ssize_t length = length_at(area, of, slot);
+        if (!length)
+            return 0;
+        if (is_dots(name, length))
+            into->dots++;
+        else {
+            int64_t ino = word_at(area + of->table_at + ENTRY_LEN * slot + 4);
+            if (into->count == into->room || length + 1 > into->name_room - into->used)
+                return 0;
+            memcpy(into->inos + 8 * into->count++, &ino, 8);
+            memcpy(into->names + into->used, name, length);
+            into->used += length;
+            into->names[into->used++] = 0;
+        }
+        slot += (length + SLOT_LEN - 1) / SLOT_LEN;
+    }
+    return 1;
+}
+
+/* names(areas, size, slots, table_at, names_at, inos, names): inode numbers and names, a NUL behind each, of the entries
+ * other than "." and ".." in areas of one size.  The result is how many there are, how many bytes of names, and how many
+ * of the others; the first is -1 where anything about an entry is wrong, or there is no room. */
+static PyObject *names(PyObject *module, PyObject *args)
+{
+    Py_buffer areas, inos, into;
+    struct shape of;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*nnnnw*w*", &areas, &of.size, &of.slots, &of.table_at, &of.names_at, &inos, &into))
+        return NULL;
+    struct listed found = {inos.buf, into.buf, inos.len / 8, into.len, 0, 0, 0};
+    int right = is_shape(of.size, of.slots, of.table_at, of.names_at) && !(areas.len % of.size), sound = 1;
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t at = 0; at < areas.len && sound; at += of.size)
+            sound = list((const uint8_t *)areas.buf + at, &of, &found);
+        Py_END_ALLOW_THREADS
+    } else
+        PyErr_SetString(PyExc_ValueError, "areas and their shape do not agree");
+    PyBuffer_Release(&areas);
+    PyBuffer_Release(&inos);
+    PyBuffer_Release(&into);
+    return right ? Py_BuildValue("(nnn)", sound ? found.count : -1, found.used, found.dots) : NULL;
+}
+
 PyMethodDef dentries_methods[] = {
     {"name_hashes", name_hashes, METH_VARARGS, NULL},
     {"dentry_hash", dentry_hash, METH_O, NULL},
     {"entries", entries, METH_VARARGS, NULL},
+    {"names", names, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

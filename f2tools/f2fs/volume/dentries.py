@@ -272,6 +272,31 @@ def parse_dentries(area: NDArray[np.uint8], block: int, problems: list[str]) -> 
     return found
 
 
+class Listed(NamedTuple):
+    """Names and inode numbers of entries, and how many more are `.` or `..`."""
+
+    names: list[bytes]
+    inos: list[int]
+    dots: int
+
+
+def names_in(areas: NDArray[np.uint8]) -> Listed | None:
+    """The entries of areas, shape (n, size), one after another, by the compiled core.
+
+    None without it, and where an entry is not as it should be: `parse_dentries` knows what to say of that.
+    """
+    count, size = areas.shape
+    if core is None or size >= 1 << 16:
+        return None
+    slots, _, table_at, names_at, _ = dentry_shape(size)
+    inos = np.empty(count * slots, np.int64)
+    names = bytearray(count * slots * (F2FS_SLOT_LEN + 1))
+    found, used, dots = core.names(areas, size, slots, table_at, names_at, inos, names)
+    if found < 0:
+        return None
+    return Listed(bytes(names[:used]).split(b"\0")[:-1], inos[:found].tolist(), dots)
+
+
 # -- whole directories ----------------------------------------------------------------------------------------------
 
 

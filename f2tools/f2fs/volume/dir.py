@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.casefold import casefold
@@ -44,15 +45,20 @@ class DirReader:
 
     def entries(self, inode: Inode, problems: list[str] | None = None) -> Iterator[Dentry]:
         """All entries, `.` and `..` included.  Impossible entries are left out and noted in `problems`."""
-        self._must_be_dir(inode)
         noted = problems if problems is not None else []
-        if inode.has_inline_dentry:
-            yield from parse_dentries(inode.inline_area, -1, noted)
-            return
-        yield from self._once(inode, noted)
+        for first, areas in self.areas(inode, noted):
+            for number, area in enumerate(areas, first):
+                yield from parse_dentries(area, number, noted)
 
-    def _once(self, inode: Inode, noted: list[str]) -> Iterator[Dentry]:
-        """The entries of all blocks; a block that appears a second time is left out, or there would be no end."""
+    def areas(self, inode: Inode, problems: list[str]) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """What holds the entries, shape (n, size), each time with the number of its first block; -1 is the inline area.
+
+        A block that appears a second time is left out, or there would be no end.
+        """
+        self._must_be_dir(inode)
+        if inode.has_inline_dentry:
+            yield -1, inode.inline_area.reshape(1, -1)
+            return
         size = self._geo.block_size
         met: set[int] = set()
         repeated = 0
@@ -65,16 +71,20 @@ class DirReader:
                 continue
             for offset, data in self._data.pieces(inode, item):
                 first = offset // size
-                for index, block in enumerate(np.frombuffer(data, np.uint8).reshape(-1, size)):
-                    blkaddr = item.blkaddr + first + index - item.fofs
+                blocks = np.frombuffer(data, np.uint8).reshape(-1, size)
+                blkaddrs = range(item.blkaddr + first - item.fofs, item.blkaddr + first - item.fofs + len(blocks))
+                if pending or met.isdisjoint(blkaddrs):
+                    met.update(() if pending else blkaddrs)
+                    yield first, blocks
+                    continue
+                for index, blkaddr in enumerate(blkaddrs):
                     if blkaddr in met:
                         repeated += 1
                         continue
-                    if not pending:
-                        met.add(blkaddr)
-                    yield from parse_dentries(block, first + index, noted)
+                    met.add(blkaddr)
+                    yield first + index, blocks[index : index + 1]
         if repeated:
-            noted.append(f"{repeated} blocks of the directory stand in it again; left out there")
+            problems.append(f"{repeated} blocks of the directory stand in it again; left out there")
 
     def shown(self, inode: Inode, dentries: Sequence[Dentry], problems: list[str] | None = None) -> list[bytes]:
         """The names of entries as a reader sees them: encrypted ones decrypted with their key, else encoded."""

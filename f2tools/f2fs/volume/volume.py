@@ -24,7 +24,8 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.volume.checkpoint import Pack, Which, choose_pack, read_orphans, read_packs
 from f2tools.f2fs.volume.data import DataReader
-from f2tools.f2fs.volume.dir import Dentry, DirReader, nokey_name
+from f2tools.f2fs.volume.dentries import Dentry, Listed, names_in, parse_dentries
+from f2tools.f2fs.volume.dir import DirReader, nokey_name
 from f2tools.f2fs.volume.fscrypt import Keyring, PolicyUse, Secrets, decrypt_target, policies_in_use, symlink_ciphertext
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
@@ -47,6 +48,7 @@ from f2tools.text import join
 if TYPE_CHECKING:
     from pathlib import Path
 
+_DOTS = (b".", b"..")
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 SYMLINKS_FOLLOWED = 40
 SCAN_ENTRIES = 1024  # of a directory, whose inodes are held at a time
@@ -266,10 +268,9 @@ class Volume:
         held: list[Dentry] = []
         dots = 0
         for dentry in self.dirs.entries(inode, noted):
-            if dentry.name in (b".", b".."):
+            if dentry.name in _DOTS:
                 dots += 1
-                if dots > 2:
-                    noted.append(f"an entry is named {os.fsdecode(dentry.name)!r} beyond the first two")
+                _note_dots(dentry, dots, noted)
                 continue
             held.append(dentry)
             if len(held) == SCAN_ENTRIES:
@@ -277,6 +278,33 @@ class Volume:
                 held = []
         if held:
             yield held, self.dirs.shown(inode, held, noted)
+
+    def scan_numbers(
+        self, inode: Inode, problems: list[str] | None = None
+    ) -> Iterator[tuple[Sequence[bytes], Sequence[int]]]:
+        """Names and inode numbers of the entries that `scan_names` gives, in the same pieces."""
+        if self.dirs.encrypted(inode):
+            for dentries, shown in self.scan_names(inode, problems):
+                yield shown, [dentry.ino for dentry in dentries]
+            return
+        noted = problems if problems is not None else []
+        names: list[bytes] = []
+        inos: list[int] = []
+        dots = 0
+        for first, areas in self.dirs.areas(inode, noted):
+            found = names_in(areas)
+            if found is None or dots + found.dots > 2:
+                found = _parsed(areas, first, dots, noted)
+            names += found.names
+            inos += found.inos
+            dots += found.dots
+            end = len(names) - len(names) % SCAN_ENTRIES
+            for at in range(0, end, SCAN_ENTRIES):
+                yield names[at : at + SCAN_ENTRIES], inos[at : at + SCAN_ENTRIES]
+            if end:
+                names, inos = names[end:], inos[end:]
+        if names:
+            yield names, inos
 
     def listdir(self, inode: Inode, problems: list[str] | None = None) -> list[Entry]:
         """All of `scandir` at once: some 4 KiB of memory for each entry."""
@@ -325,6 +353,27 @@ class Volume:
                 continue
             met.add(entry.inode.ino)
             yield child, entry.inode.ino
+
+
+def _parsed(areas: NDArray[np.uint8], first: int, dots: int, problems: list[str]) -> Listed:
+    """What `names_in` gives, one entry after another; `dots` of the directory were met before."""
+    names: list[bytes] = []
+    inos: list[int] = []
+    before = dots
+    for number, area in enumerate(areas, first):
+        for dentry in parse_dentries(area, number, problems):
+            if dentry.name in _DOTS:
+                dots += 1
+                _note_dots(dentry, dots, problems)
+                continue
+            names.append(dentry.name)
+            inos.append(dentry.ino)
+    return Listed(names, inos, dots - before)
+
+
+def _note_dots(dentry: Dentry, number: int, problems: list[str]) -> None:
+    if number > 2:
+        problems.append(f"an entry is named {os.fsdecode(dentry.name)!r} beyond the first two")
 
 
 @dataclass(frozen=True)
