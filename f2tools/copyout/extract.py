@@ -14,14 +14,14 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull
-from f2tools.copyout.together import make_together
+from f2tools.copyout.piece import AT, COUNT, IN_BLOCKS, INSIDE, SMALL_BLOCKS, Piece, piece_of, read_piece
+from f2tools.copyout.together import is_for_python, make_together
 from f2tools.copyout.walk import (
     MORE_NAMES,
     SECOND_ENTRY,
@@ -33,6 +33,7 @@ from f2tools.copyout.walk import (
     shown,
     too_deep,
 )
+from f2tools.device.buffers import byte_view
 from f2tools.errors import Corrupt, DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.inode import Inode
@@ -40,8 +41,8 @@ from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.newfile import open_directory
 from f2tools.text import join
 
-SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 GROUP_BLOCKS = 2048  # blocks of small files read at a time
+KEPT_INODES = 256  # of directories, which need not be read again
 OPEN_DIRECTORIES = 128  # levels of directories kept open; deeper trees close the upper ones and come back through `..`
 
 
@@ -106,6 +107,7 @@ class _Run:
         self.stack: list[_Directory] = []
         self.met: set[int] = set()
         self.made: set[int] = set()  # the directories that were made, by st_dev and st_ino in one number
+        self.kept: dict[int, Inode] = {}  # of directories that are still to be entered
         self.copied = Inodes(volume)
         self.wanted: dict[bytes, set[bytes]] = {}  # directory -> names in it that are wanted or lead to what is
         self.ends: set[bytes] = set()  # wanted paths
@@ -180,47 +182,59 @@ class _Run:
                 self.met.add(file.inode.ino)
                 directories.append((name, file.inode.ino))
             else:
-                self._entries(top, [(name, file.inode)])
+                self._entries(top, piece_of(self.volume, name, file.inode), [0])
         top.todo = directories or top.todo
 
     def _fill(self, directory: _Directory) -> list[tuple[bytes, int]]:
         """Make everything in a directory except other directories; those are returned."""
         below: list[tuple[bytes, int]] = []
         problems: list[str] = []
-        names = None if directory.inside else self.wanted.get(directory.path, set())
         met = SeenNames()
         try:
-            for batch in self.volume.scandir(directory.inode, problems):
-                some: list[tuple[bytes, Inode]] = []
-                for entry in batch:
-                    name, inode = entry.name, entry.inode
-                    if names is not None and name not in names:
-                        continue
-                    reason = name_problem(name)
-                    if reason is not None:
-                        self.report.lost.append(Lost(directory.path, reason))
-                    elif met.again(name):
-                        self.maker.lose(directory, name, SECOND_ENTRY)
-                    elif not isinstance(inode, Inode):
-                        self.maker.lose(directory, name, str(inode))
-                    elif self.exclude and self._excluded(directory, name):
-                        self.report.excluded += 1
-                    elif inode.is_dir:
-                        if inode.ino in self.met:
-                            self.maker.lose(directory, name, "the directory stands at a second place; not followed")
-                        else:
-                            self.met.add(inode.ino)
-                            below.append((name, inode.ino))
-                    else:
-                        some.append((name, inode))
-                self._entries(directory, some)
-                self.advance(len(batch))
+            for names, inos in self.volume.scan_numbers(directory.inode, problems):
+                piece = read_piece(self.volume, names, inos)
+                self._entries(directory, piece, self._chosen(directory, piece, met, below))
+                self.advance(len(names))
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
             self.report.lost.append(Lost(directory.path, str(error)))
         self.report.lost += [Lost(directory.path, text) for text in problems]
         return below
+
+    def _chosen(self, directory: _Directory, piece: Piece, met: SeenNames, below: list[tuple[bytes, int]]) -> list[int]:
+        """Which entries of a piece are to be made here; directories are added to `below`."""
+        wanted = None if directory.inside else self.wanted.get(directory.path, set())
+        alike = wanted is None and not self.exclude and met.all_new_and_sound(piece.names)
+        chosen: list[int] = []
+        for place, kind in enumerate(piece.kinds):
+            if alike and kind:
+                chosen.append(place)
+                continue
+            name = piece.names[place]
+            if wanted is not None and name not in wanted:
+                continue
+            inode = None if kind else piece.inode(place)
+            reason = name_problem(name)
+            if reason is not None:
+                self.report.lost.append(Lost(directory.path, reason))
+            elif not alike and met.again(name):
+                self.maker.lose(directory, name, SECOND_ENTRY)
+            elif isinstance(inode, F2fsError):
+                self.maker.lose(directory, name, str(inode))
+            elif self.exclude and self._excluded(directory, name):
+                self.report.excluded += 1
+            elif inode is not None and inode.is_dir:
+                if inode.ino in self.met:
+                    self.maker.lose(directory, name, "the directory stands at a second place; not followed")
+                else:
+                    self.met.add(inode.ino)
+                    below.append((name, inode.ino))
+                    if len(self.kept) < KEPT_INODES:  # its own block: the others are not to stay with it
+                        self.kept[inode.ino] = Inode(inode.geo, inode.block.copy(), inode.ino, inode.blkaddr)
+            else:
+                chosen.append(place)
+        return chosen
 
     def _excluded(self, directory: _Directory, name: bytes) -> bool:
         path = shown(join(directory.path, name)).lstrip("/")
@@ -232,7 +246,7 @@ class _Run:
             self.report.lost.append(Lost(shortened(path), reason))
             return
         try:
-            inode = self.volume.nodes.inode(ino)
+            inode = self.kept.pop(ino, None) or self.volume.nodes.inode(ino)
             fd, made = self._make_directory(directory, name)
         except F2fsError as error:
             if isinstance(error, TargetFull):
@@ -298,49 +312,74 @@ class _Run:
 
     # -- the files of a directory ----------------------------------------------------------------------------------
 
-    def _entries(self, directory: _Directory, entries: list[tuple[bytes, Inode]]) -> None:
-        small: list[tuple[bytes, Inode, Any]] = []
-        inline: list[tuple[bytes, Inode, bytes]] = []
+    def _entries(self, directory: _Directory, piece: Piece, chosen: list[int]) -> None:
+        inline: list[int] = []
+        small: list[int] = []
         blocks = 0
-        for name, inode in entries:
-            if self.maker.force:
-                if name in directory.files:
-                    self.maker.lose(directory, name, "a second entry of that name")
-                    continue
-                directory.files.add(name)
-            if inode.i_links > 1 and self.maker.link(directory, name, inode):
-                continue
-            if not stat.S_ISREG(inode.i_mode):
-                self.maker.other(directory, name, inode)
-                continue
-            if inode.i_links < 2 and self.copied.again(inode.ino):
-                self.maker.lose(directory, name, MORE_NAMES)
-                continue
-            try:
-                if self.volume.locked(inode):
-                    self.maker.lose(directory, name, f"the content is {self.volume.secrets.why_locked(inode)}")
-                elif inode.has_inline_data or not inode.i_size:
-                    data = inode.inline_data() if inode.has_inline_data else b""
-                    if inode.i_links < 2:
-                        inline.append((name, inode, data))
-                    else:
-                        self.maker.create(directory, name, inode, data)
-                elif inode.i_links < 2 and (addrs := self._few_blocks(inode)) is not None:
-                    small.append((name, inode, addrs))
-                    blocks += addrs.size
-                    if blocks >= GROUP_BLOCKS:
-                        self._group(directory, small)
-                        small, blocks = [], 0
-                else:
-                    self.maker.large(directory, name, inode)
-            except F2fsError as error:
-                if isinstance(error, TargetFull):
-                    raise
-                self.maker.lose(directory, name, str(error))
+        if not self._all_new(directory, piece, chosen) or is_for_python(self.maker, piece):
+            piece.judge_by_inodes()
+        for place in chosen:
+            kind = piece.kinds[place] or self._other(directory, piece, place)
+            if kind == INSIDE:
+                inline.append(place)
+            elif kind == IN_BLOCKS:
+                small.append(place)
+                blocks += piece.counts[place]
+                if blocks >= GROUP_BLOCKS:
+                    self._group(directory, piece, small)
+                    small, blocks = [], 0
         if inline:
-            self._inline(directory, inline)
+            make_together(self.maker, directory, piece, inline)
         if small:
-            self._group(directory, small)
+            self._group(directory, piece, small)
+
+    def _all_new(self, directory: _Directory, piece: Piece, chosen: list[int]) -> bool:
+        """Whether the plain files of a piece are copied for the first time, under names that stand there once."""
+        plain = [place for place in chosen if piece.kinds[place]]
+        if not self.copied.all_new([piece.inos[place] for place in chosen], [piece.inos[place] for place in plain]):
+            return False
+        if self.maker.force:
+            names = [piece.names[place] for place in plain]
+            if not directory.files.isdisjoint(names):
+                return False
+            directory.files.update(names)
+        return True
+
+    def _other(self, directory: _Directory, piece: Piece, place: int) -> int:
+        """Make something that is no plain small file; of what is a small one all the same, the kind."""
+        name, inode = piece.names[place], piece.file(place)
+        if self.maker.force:
+            if name in directory.files:
+                self.maker.lose(directory, name, "a second entry of that name")
+                return 0
+            directory.files.add(name)
+        if inode.i_links > 1 and self.maker.link(directory, name, inode):
+            return 0
+        if not stat.S_ISREG(inode.i_mode):
+            self.maker.other(directory, name, inode)
+            return 0
+        if inode.i_links < 2 and self.copied.again(inode.ino):
+            self.maker.lose(directory, name, MORE_NAMES)
+            return 0
+        try:
+            if self.volume.locked(inode):
+                self.maker.lose(directory, name, f"the content is {self.volume.secrets.why_locked(inode)}")
+            elif inode.has_inline_data or not inode.i_size:
+                data = inode.inline_data() if inode.has_inline_data else b""
+                if inode.i_links < 2:
+                    piece.data[place] = data
+                    return INSIDE
+                self.maker.create(directory, name, inode, data)
+            elif inode.i_links < 2 and (addrs := self._few_blocks(inode)) is not None:
+                piece.add_blocks(place, addrs)
+                return IN_BLOCKS
+            else:
+                self.maker.large(directory, name, inode)
+        except F2fsError as error:
+            if isinstance(error, TargetFull):
+                raise
+            self.maker.lose(directory, name, str(error))
+        return 0
 
     def _few_blocks(self, inode: Inode) -> Any:
         """The addresses of a small file that lie in the inode itself; None for all other files.
@@ -352,37 +391,36 @@ class _Run:
             return None
         return inode.addrs[:count] if count <= inode.addrs_per_inode else None
 
-    def _inline(self, directory: _Directory, files: list[tuple[bytes, Inode, bytes]]) -> None:
-        """Make files whose contents lay in their inodes."""
-        ends = accumulate(len(data) for _, _, data in files)
-        placed = [(name, inode, end - len(data)) for (name, inode, data), end in zip(files, ends, strict=True)]
-        make_together(self.maker, directory, placed, memoryview(b"".join(data for _, _, data in files)))
-
-    def _group(self, directory: _Directory, small: list[tuple[bytes, Inode, Any]]) -> None:
+    def _group(self, directory: _Directory, piece: Piece, small: list[int]) -> None:
         """Read the blocks of many small files at once, as they lie in the image, and write the files in their order."""
-        rising = sorted(range(len(small)), key=[int(item[2][0]) for item in small].__getitem__)
-        addrs = np.concatenate([small[number][2] for number in rising]).astype(np.int64)
+        rows = piece.rows[small]
+        first, counts = rows[:, AT], rows[:, COUNT]
+        order = np.argsort(piece.addrs[first], kind="stable")
+        taken = counts[order]
+        ends = np.cumsum(taken)
+        addrs = piece.addrs[np.repeat(first[order] - (ends - taken), taken) + np.arange(ends[-1])]
         if not self.volume.geo.in_main(addrs).all():
-            whole = [item for item in small if self.volume.geo.in_main(item[2].astype(np.int64)).all()]
-            chosen = {item[1].ino for item in whole}
-            for name, inode, _ in small:
-                if inode.ino not in chosen:  # holes, or damaged
-                    self.maker.large(directory, name, inode)
-            if whole:
-                self._group(directory, whole)
+            self._with_holes(directory, piece, small)
             return
         try:
-            self.volume.data.spend(small[0][1], addrs.size)
+            self.volume.data.spend(piece.file(small[0]), addrs.size)
             blocks = self.volume.device.read_blocks(addrs, self.block_size)
         except (DeviceError, Corrupt):  # one by one, to see which of them
-            for name, inode, _ in small:
-                self.maker.large(directory, name, inode)
+            for place in small:
+                self.maker.large(directory, piece.names[place], piece.file(place))
             return
-        data = blocks.reshape(-1).data
-        places = [0] * len(small)
-        at = 0
-        for number in rising:
-            places[number] = at
-            at += small[number][2].size * self.block_size
-        placed = [(name, inode, at) for (name, inode, _), at in zip(small, places, strict=True)]
-        make_together(self.maker, directory, placed, data)
+        begin = np.empty(len(small), np.int64)
+        begin[order] = (ends - taken) * self.block_size
+        make_together(self.maker, directory, piece, small, byte_view(blocks), begin.tolist())
+
+    def _with_holes(self, directory: _Directory, piece: Piece, small: list[int]) -> None:
+        """`_group` for files of which some have holes, or are damaged; these are made first."""
+        whole: list[int] = []
+        for place in small:
+            first = int(piece.rows[place, AT])
+            if self.volume.geo.in_main(piece.addrs[first : first + piece.counts[place]]).all():
+                whole.append(place)
+            else:
+                self.maker.large(directory, piece.names[place], piece.file(place))
+        if whole:
+            self._group(directory, piece, whole)

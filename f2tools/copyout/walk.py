@@ -5,8 +5,10 @@ Assumes nothing about names and the shape of the tree: what can't be followed is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from f2tools.errors import F2fsError
 from f2tools.text import join
@@ -22,6 +24,7 @@ MAX_PATH_BYTES = 1 << 16  # a deeper directory is not entered: paths alone would
 MAX_DEPTH = 4096  # directories inside one another; likewise
 LONG_PATH_BYTES = 1 << 14  # a longer one is shortened where it is kept
 _DOTS = (b".", b"..")
+_UNFIT = (*_DOTS, b"")
 MAX_NAMES = 1 << 20  # names of one directory held to find those that stand there twice
 
 
@@ -104,6 +107,18 @@ class SeenNames:
             self._met.add(name)
         return False
 
+    def all_new_and_sound(self, names: Sequence[bytes]) -> bool:
+        """Whether none of these names was met before, stands there twice or is unfit for a file; only then they count
+        as met from now on."""
+        fresh = set(names)
+        if len(fresh) < len(names) or len(fresh) + len(self._met) > MAX_NAMES or not fresh.isdisjoint(self._met):
+            return False
+        together = b"/".join(names)
+        if together.count(b"/") != len(names) - 1 or b"\0" in together or not fresh.isdisjoint(_UNFIT):
+            return False
+        self._met |= fresh
+        return True
+
 
 class Inodes:
     """The inodes met so far: a bit for each that there can be."""
@@ -117,6 +132,19 @@ class Inodes:
         met = bool(self._bits[byte] & bit)
         self._bits[byte] |= bit
         return met
+
+    def all_new(self, inos: Sequence[int], wanted: Sequence[int]) -> bool:
+        """Whether none of these inodes was met before or stands there twice; only then, those that are wanted of them
+        count as met from now on."""
+        if len(set(inos)) < len(inos):
+            return False
+        bits = np.frombuffer(self._bits, np.uint8)
+        numbers = np.array(inos, np.int64)
+        if (bits[numbers >> 3] >> (numbers & 7) & 1).any():
+            return False
+        numbers = np.array(wanted, np.int64)
+        np.bitwise_or.at(bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
+        return True
 
 
 MORE_NAMES = "a further name of an inode that has only one by its link count; not copied again"

@@ -205,10 +205,12 @@ static PyObject *read_files(PyObject *module, PyObject *args)
 
 /* -- making them -------------------------------------------------------------------------------------------------- */
 
-/* As NEW_FILE in copyout/together.py. */
+/* As a row of NEW_FILE in copyout/together.py. */
 struct new_file {
-    int64_t mode, atime_ns, mtime_ns;
-    int64_t at, size; /* of the content in the buffer */
+    int64_t mode, mode_after; /* with which it is made; what it gets in the end, or -1 */
+    int64_t uid, gid;         /* what it gets, or both -1 */
+    int64_t atime_ns, mtime_ns;
+    int64_t at, size; /* of its content in `blocks`, or, where it is negative, from -1 - at on in `within` */
 };
 
 #define MADE (-1)
@@ -229,23 +231,27 @@ static int fill_file(int fd, const struct new_file *file, const char *content)
 {
     const struct timespec times[2] = {time_of(file->atime_ns), time_of(file->mtime_ns)};
     for (int64_t done = 0; done < file->size;) {
-        ssize_t count = write(fd, content + file->at + done, file->size - done);
+        ssize_t count = write(fd, content + done, file->size - done);
         if (count <= 0)
             return 0;
         done += count;
     }
+    if (file->uid >= 0 && fchown(fd, (uid_t)file->uid, (gid_t)file->gid))
+        return 0;
+    if (file->mode_after >= 0 && fchmod(fd, (mode_t)file->mode_after))
+        return 0;
     return !futimens(fd, times);
 }
 
 /* Ends at the first file that was made and could not be filled: there is no room, or what comes is not foreseeable. */
-static void make_all(int directory, const char *name, const struct new_file *files, const char *content, int32_t *made,
-                     Py_ssize_t count)
+static void make_all(int directory, const char *name, const struct new_file *files, const char *within,
+                     const char *blocks, int32_t *made, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++, name += strlen(name) + 1) {
         int fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)files[i].mode);
         if (fd < 0)
             continue;
-        if (!fill_file(fd, files + i, content)) {
+        if (!fill_file(fd, files + i, files[i].at < 0 ? within - 1 - files[i].at : blocks + files[i].at)) {
             made[i] = fd;
             return;
         }
@@ -255,44 +261,57 @@ static void make_all(int directory, const char *name, const struct new_file *fil
 }
 #endif
 
-static int all_there(const struct new_file *files, Py_ssize_t count, int64_t end)
+static int is_owner(int64_t id)
+{
+    return id >= 0 && id < UINT32_MAX;
+}
+
+static int is_there(const struct new_file *file, int64_t within, int64_t blocks)
+{
+    int64_t start = file->at < 0 ? -1 - file->at : file->at, end = file->at < 0 ? within : blocks;
+    return !(file->mode & ~(int64_t)0777) && (file->mode_after == -1 || !(file->mode_after & ~(int64_t)07777)) &&
+           ((file->uid == -1 && file->gid == -1) || (is_owner(file->uid) && is_owner(file->gid))) && file->size >= 0 &&
+           start <= end && file->size <= end - start;
+}
+
+static int all_there(const struct new_file *files, Py_ssize_t count, int64_t within, int64_t blocks)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (files[i].mode & ~(int64_t)0777 || files[i].size < 0 || files[i].at < 0 || files[i].size > end ||
-            files[i].at > end - files[i].size)
+        if (!is_there(files + i, within, blocks))
             return 0;
     return 1;
 }
 
-/* make_files(directory, names, files, content, made): make each file, whose name has a NUL behind it, in a directory
- * that is open, where nothing has this name, with its content, mode and times.  `made`, a word for each: MADE; LEFT,
- * where there is none and the caller is to see to it; or the descriptor of a file that is there and not complete, the
- * last one that was tried. */
+/* make_files(directory, names, files, within, blocks, made): make each file, whose name has a NUL behind it, in a
+ * directory that is open, where nothing has this name, with its content, owner, mode and times.  `made`, a word for
+ * each: MADE; LEFT, where there is none and the caller is to see to it; or the descriptor of a file that is there and
+ * not complete, the last one that was tried. */
 static PyObject *make_files(PyObject *module, PyObject *args)
 {
-    Py_buffer names, files, content, made;
+    Py_buffer names, files, within, blocks, made;
     int directory;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iy*y*y*w*", &directory, &names, &files, &content, &made))
+    if (!PyArg_ParseTuple(args, "iy*y*y*y*w*", &directory, &names, &files, &within, &blocks, &made))
         return NULL;
     Py_ssize_t count = strings_in(&names);
     int right = count >= 0 && files.len == count * (Py_ssize_t)sizeof(struct new_file) && made.len == count * 4 &&
                 !((uintptr_t)files.buf % _Alignof(struct new_file)) && !((uintptr_t)made.buf % 4) &&
-                !holds(&names, '/') && all_there(files.buf, count, content.len);
+                !holds(&names, '/') && all_there(files.buf, count, within.len, blocks.len);
     if (right) {
         int32_t *words = made.buf;
         for (Py_ssize_t i = 0; i < count; i++)
             words[i] = LEFT;
         Py_BEGIN_ALLOW_THREADS
 #ifdef __linux__
-        make_all(directory, names.buf, files.buf, content.buf, words, count);
+        make_all(directory, names.buf, files.buf, within.buf, blocks.buf, words, count);
 #endif
         Py_END_ALLOW_THREADS
     } else
         PyErr_SetString(PyExc_ValueError, "the names, the files and their contents do not agree");
     PyBuffer_Release(&names);
     PyBuffer_Release(&files);
-    PyBuffer_Release(&content);
+    PyBuffer_Release(&within);
+    PyBuffer_Release(&blocks);
     PyBuffer_Release(&made);
     if (!right)
         return NULL;

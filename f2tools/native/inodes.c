@@ -2,45 +2,15 @@
  *
  * What an inode must be like is said in fsck/facts/inodes.py and fsck/checks/inode.py.  Here is only whether those would
  * find nothing at all and guess nothing; about any other inode nothing is said, so that they judge its whole batch. */
-#include "core.h"
+#include "inode.h"
 
-enum { /* of superblocks, inodes, and file types */
-    FEATURE_ENCRYPT = 0x1, FEATURE_EXTRA_ATTR = 0x8, FEATURE_PRJQUOTA = 0x10, FEATURE_INODE_CHKSUM = 0x20,
-    FEATURE_FLEXIBLE_INLINE_XATTR = 0x40, FEATURE_INODE_CRTIME = 0x100, FEATURE_VERITY = 0x400,
-    FEATURE_CASEFOLD = 0x1000,
-    INLINE_XATTR = 0x1, INLINE_DATA = 0x2, INLINE_DENTRY = 0x4, DATA_EXIST = 0x8, EXTRA_ATTR = 0x20, PIN_FILE = 0x40,
-    ADVISE_ENCRYPT = 0x4, ADVISE_ENC_NAME = 0x8, ADVISE_VERITY = 0x40,
-    FIFO = 1, CHRDEV = 2, DIR = 4, BLKDEV = 6, REG = 8, LNK = 10, SOCK = 12,
-};
-#define COMPR_FL 0x4u
-#define CASEFOLD_FL 0x40000000u
-#define DEVICE_ALIAS_FL 0x80000000u
-#define NEW_ADDR 0xFFFFFFFFu
-#define XATTR_MAGIC 0xF2F52011u
 #define XATTR_HEADER 6 /* words */
-#define XATTR_WORDS 50 /* where the volume doesn't say otherwise */
-#define RESERVED 1 /* word before inline content */
-#define NAME_LEN 255
 #define MOST_ID 0xFFFFFFFEu
 #define NSEC 1000000000u
 #define EARLIEST (-((int64_t)1 << 31))
 #define LATEST (((int64_t)1 << 34) - 1)
-#define TAIL 44 /* bytes behind the addresses: five nids and the footer */
 #define NIDS 5
-#define FOOTER 24
-
-struct inode { /* as it begins, up to the addresses */
-    uint16_t mode;
-    uint8_t advise, inline_flags;
-    uint32_t uid, gid, links;
-    uint64_t size, blocks;
-    int64_t atime, ctime, mtime;
-    uint32_t atime_nsec, ctime_nsec, mtime_nsec, generation, current_depth, xattr_nid, flags, pino, namelen;
-    uint8_t name[NAME_LEN], dir_level;
-    uint32_t ext_fofs, ext_blk, ext_len;
-};
-#define ADDR sizeof(struct inode)
-_Static_assert(ADDR == 360, "an inode's addresses begin there");
+#define NEW_ADDR 0xFFFFFFFFu
 
 /* A row of facts/inodes.py FACTS. */
 struct facts {
@@ -63,18 +33,6 @@ struct addresses {
     uint8_t *row, *ofs, *addr;
     Py_ssize_t room, used;
 };
-
-static inline uint32_t word_at(const uint8_t *at)
-{
-    uint32_t found;
-    memcpy(&found, at, 4);
-    return found;
-}
-
-static inline uint16_t half_at(const uint8_t *at)
-{
-    return (uint16_t)(at[0] | at[1] << 8);
-}
 
 static inline void put(uint8_t *into, Py_ssize_t i, int64_t value)
 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import stat
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,16 +16,16 @@ import pytest
 
 import f2tools
 from f2tools import native
-from f2tools.copyout import together
+from f2tools.copyout import piece
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL
 from f2tools.copyout.making import TargetFull
-from f2tools.copyout.together import LEFT, MADE, NEW_FILE
+from f2tools.copyout.together import LEFT, MADE
 from tests.mkfs.source_tools import populate
 from tests.mkfs.tools import f2mkfs
 from tests.native.test_core import in_python
 
-core = native.core
+core: Any = native.core
 assert core is not None
 
 SECOND = 1_000_000_000
@@ -78,7 +79,7 @@ def both(image: Path, tmp_path: Path, prepare: Callable[[Path], None], **asked: 
         target = tmp_path / way / "out"
         target.parent.mkdir()
         prepare(target)
-        with f2tools.open(image) as volume, in_python(*[together] if way == "python" else []):
+        with f2tools.open(image) as volume, in_python(*[piece] if way == "python" else []):
             report = extract(volume, target, **asked).as_dict()
         assert report.pop("target") == str(target)
         tree = said_of(target, {item["path"].lstrip("/") for item in report["lost"]})
@@ -156,7 +157,7 @@ def test_a_full_target_ends_the_run_with_the_same_words(image: Path, tmp_path: P
     said: list[str] = []
     try:
         for way in ("core", "python"):
-            without = [together] if way == "python" else []
+            without = [piece] if way == "python" else []
             with f2tools.open(image) as volume, in_python(*without), pytest.raises(TargetFull) as error:
                 extract(volume, tmp_path / "out")
             said.append(str(error.value))
@@ -170,13 +171,22 @@ def test_a_full_target_ends_the_run_with_the_same_words(image: Path, tmp_path: P
 # -- the function itself --------------------------------------------------------------------------------------------
 
 
-def made(directory: Path, files: dict[bytes, tuple[int, int, int, int, int]], content: bytes) -> list[int]:
+# Permissions, the mode in the end, owner, group, atime_ns, mtime_ns; where the content lies, its size.
+New = tuple[int, int, int, int, int, int, int, int]
+NEW_FILE = struct.Struct("=8q")
+
+
+def new(mode: int = 0o644, atime: int = 0, mtime: int = 0, at: int = 0, size: int = 0) -> New:
+    return mode, -1, -1, -1, atime, mtime, at, size
+
+
+def made(directory: Path, files: dict[bytes, New], content: bytes, within: bytes = b"") -> list[int]:
     words = bytearray(4 * len(files))
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         core.make_files(
             fd, b"".join(name + b"\0" for name in files), b"".join(NEW_FILE.pack(*one) for one in files.values()),
-            content, words,
+            within, content, words,
         )  # fmt: skip
     finally:
         os.close(fd)
@@ -189,7 +199,7 @@ def test_nothing_that_is_there_is_opened_or_followed(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
     names = b"victim", b"link", b"dangling", b"pipe", b".", b"..", b"", b"x" * 256
-    files = dict.fromkeys(names, (0o644, 5, 6, 0, 3)) | {b"odd \xff\n": (0o640, -1, 7, 1, 2)}
+    files = dict.fromkeys(names, new(0o644, 5, 6, 0, 3)) | {b"odd \xff\n": new(0o640, -1, 7, 1, 2)}
     assert made(tmp_path, files, b"abc") == [LEFT] * len(names) + [MADE]
     assert (tmp_path / "victim").read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
@@ -200,9 +210,27 @@ def test_nothing_that_is_there_is_opened_or_followed(tmp_path: Path) -> None:
 
 
 def test_times_at_the_ends_of_what_is_possible_are_taken(tmp_path: Path) -> None:
-    files = {b"first": (0o644, -(2**63), -1, 0, 0), b"last": (0o644, 2**63 - 1, -SECOND, 0, 0)}
+    files = {b"first": new(0o644, -(2**63), -1), b"last": new(0o644, 2**63 - 1, -SECOND)}
     assert made(tmp_path, files, b"") == [MADE, MADE]
     assert [(tmp_path / name).stat().st_mtime_ns for name in ("first", "last")] == [-1, -SECOND]
+
+
+def test_content_lies_in_either_buffer_and_the_mode_comes_last(tmp_path: Path) -> None:
+    files = {b"one": (0o600, 0o4751, -1, -1, 0, 0, -3, 2), b"two": (0o600, 0o000, -1, -1, 0, 0, 2, 2)}
+    assert made(tmp_path, files, b"abcd", b"0123") == [MADE, MADE]
+    assert (tmp_path / "one").read_bytes() == b"23"
+    assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o4751
+    assert (tmp_path / "two").stat().st_mode & 0o7777 == 0
+    (tmp_path / "two").chmod(0o600)
+    assert (tmp_path / "two").read_bytes() == b"cd"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_owner_is_set_before_the_mode(tmp_path: Path) -> None:
+    assert made(tmp_path, {b"one": (0o600, 0o6755, 1234, 4321, 0, 7, 0, 3)}, b"abc") == [MADE]
+    status = (tmp_path / "one").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (1234, 4321, 0o6755)
+    assert status.st_mtime_ns == 7
 
 
 def _umask() -> int:
@@ -214,22 +242,27 @@ def _umask() -> int:
 @pytest.mark.parametrize(
     "file",
     [
-        (0o1000, 0, 0, 0, 1),
-        (0o4755, 0, 0, 0, 1),
-        (-1, 0, 0, 0, 1),
-        (0o644, 0, 0, -1, 1),
-        (0o644, 0, 0, 0, -1),
-        (0o644, 0, 0, 8, 3),
-        (0o644, 0, 0, 11, 0),
-        (0o644, 0, 0, 2**63 - 1, 2**63 - 1),
-        (0o644, 0, 0, 0, 2**63 - 1),
+        new(0o1000, size=1),
+        new(0o4755, size=1),
+        new(-1, size=1),
+        new(at=-12, size=0),
+        new(at=-9, size=4),
+        new(at=-(2**63), size=1),
+        new(size=-1),
+        new(at=8, size=3),
+        new(at=11),
+        new(at=2**63 - 1, size=2**63 - 1),
+        new(size=2**63 - 1),
+        (0o644, 0o10000, -1, -1, 0, 0, 0, 1),
+        (0o644, -2, -1, -1, 0, 0, 0, 1),
+        (0o644, -1, 0, -1, 0, 0, 0, 1),
+        (0o644, -1, -1, 0, 0, 0, 0, 1),
+        (0o644, -1, 2**32 - 1, 0, 0, 0, 0, 1),
     ],
 )
-def test_contents_outside_of_the_buffer_and_rights_beyond_permissions_are_an_error(
-    file: tuple[int, int, int, int, int], tmp_path: Path
-) -> None:
+def test_contents_outside_of_the_buffer_and_rights_beyond_permissions_are_an_error(file: New, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="do not agree"):
-        made(tmp_path, {b"first": (0o644, 0, 0, 0, 1), b"second": file}, b"0123456789")
+        made(tmp_path, {b"first": new(size=1), b"second": file}, b"0123456789", b"0123456789")
     assert os.listdir(tmp_path) == []
 
 
@@ -240,7 +273,7 @@ def test_names_and_files_that_do_not_agree_are_an_error(names: bytes, files: int
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with pytest.raises(ValueError, match="do not agree"):
-            core.make_files(fd, names, NEW_FILE.pack(0o644, 0, 0, 0, 0) * files, b"", bytearray(4 * words))
+            core.make_files(fd, names, NEW_FILE.pack(*new()) * files, b"", b"", bytearray(4 * words))
     finally:
         os.close(fd)
     assert os.listdir(tmp_path) == []
