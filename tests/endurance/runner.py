@@ -106,7 +106,7 @@ def run_piece(piece: Piece, kept: Path, seconds: float, room: float, warm: Warm)
     line: dict[str, Any] = {"campaign": name, "seed": seed, "done": 0, "counts": {}, "found": []}
     begun, before = time.monotonic(), set(_fuse_mounts())
     with tempfile.NamedTemporaryFile(prefix="f2-endurance-said-") as out:
-        code = warm.run(name, seed, kept / f"{name}-{seed}", Path(out.name), seconds)
+        code = warm.run(piece, kept / f"{name}-{seed}", Path(out.name), seconds)
         if code is None:
             _unmount_dead(set(_fuse_mounts()) - before)
         said = out.read().decode("utf-8", "replace")

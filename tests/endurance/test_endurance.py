@@ -18,7 +18,7 @@ from tests.endurance import images, injected, ledger, runner
 from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
-from tests.endurance.plan import CAMPAIGNS, Piece, shard
+from tests.endurance.plan import CAMPAIGNS, Piece, named, shard
 from tests.endurance.warm import Warm
 from tests.hostile import exercise
 from tests.hostile.exercise import in_child
@@ -130,8 +130,8 @@ def test_a_piece_that_dies_is_something_found(tmp_path: Path) -> None:
 def test_a_piece_that_hangs_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
     warm = Warm()
     out = tmp_path / "said"
-    assert warm.run("lost-blocks", 0, tmp_path / "kept", out, 0.01) is None
-    assert warm.run("unknown", 0, tmp_path / "kept", out, 60) == 1
+    assert warm.run(Piece(named("lost-blocks"), 0), tmp_path / "kept", out, 0.01) is None
+    assert warm.run(Piece(campaign("unknown", 1), 0), tmp_path / "kept", out, 60) == 1
     assert "there is no campaign" in out.read_text()
     warm.close()
 

@@ -18,27 +18,33 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.endurance.plan import named
+from tests.endurance.plan import Piece, named
 from tests.images import ROOT
 
 
 class Warm:
-    """The process; it is started with the first piece, and anew where it has died."""
+    """Such processes, one for each campaign that loads something of its own, and one for all others.
+
+    What is loaded can change what a piece does: Hypothesis likes the constants of all modules.  A process is started
+    with its first piece, and anew where it has died.
+    """
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def run(self, campaign: str, seed: int, kept: Path, out: Path, seconds: float) -> int | None:
+    def run(self, piece: Piece, kept: Path, out: Path, seconds: float) -> int | None:
         """Run a piece, what it says going to a file: how it ended, or None where it was killed after so long."""
-        process = self._process
+        name = piece.campaign.name
+        kind = name if piece.campaign.warm else ""
+        process = self._processes.get(kind)
         if process is None or process.poll() is not None:
-            command = [sys.executable, "-m", "tests.endurance", "warm"]
-            process = self._process = subprocess.Popen(
+            command = [sys.executable, "-m", "tests.endurance", "warm", kind]
+            process = self._processes[kind] = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
             )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps([campaign, seed, str(kept), str(out)]).encode() + b"\n")
+        process.stdin.write(json.dumps([name, piece.seed, str(kept), str(out)]).encode() + b"\n")
         line = process.stdout.readline()
         if not line:
             return process.wait()
@@ -50,34 +56,29 @@ class Warm:
         return None if late else int(line) if line else process.wait()
 
     def close(self) -> None:
-        """Let the process end; it has nothing to do."""
-        if self._process is not None:
-            self._process.communicate()
-            self._process = None
+        """Let the processes end; they have nothing to do."""
+        for process in self._processes.values():
+            process.communicate()
+        self._processes.clear()
 
 
-def serve(run: Callable[[str, int, Path], int]) -> int:
-    """Be that process: for each line of standard input a piece, of which the process and then its end are told."""
+def serve(kind: str, run: Callable[[str, int, Path], int]) -> int:
+    """Be such a process: for each line of standard input a piece, of which the process and then its end are told."""
     told = os.dup(1)
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="f2-endurance-warm-") as work:
         tempfile.tempdir = work
-        warmed: set[str] = set()
+        if kind and (warm := named(kind).warm) is not None:
+            warm()
+        gc.freeze()  # a collection in a piece would take all these pages for itself
         for line in sys.stdin.buffer:
             name, seed, kept, out = json.loads(line)
-            try:
-                campaign = named(name)
-            except SystemExit:
-                campaign = None  # the piece says so itself
-            if campaign is not None and campaign.warm is not None and name not in warmed:
-                campaign.warm()
-                warmed.add(name)
-                gc.freeze()  # a collection in a piece would take all these pages for itself
             pid = os.fork()
             if not pid:
+                os.setsid()
+                os.write(told, b"%d\n" % os.getpid())
                 os.close(told)
                 _be(lambda: run(name, seed, Path(kept)), Path(out))  # noqa: B023 (called at once)
-            os.write(told, b"%d\n" % pid)
             _, status = os.waitpid(pid, 0)
             os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
     return 0
@@ -87,7 +88,6 @@ def _be(piece: Callable[[], int], out: Path) -> None:
     """Run a piece in this process, and end it."""
     code = 1
     try:
-        os.setsid()
         with out.open("wb") as file, open("/dev/null", "rb") as nothing:
             os.dup2(nothing.fileno(), 0)
             for number in (1, 2):
