@@ -142,8 +142,9 @@ def check_hashes(tree: Tree) -> Iterator[Finding]:
     advise = tree.scan.inodes["advise"][table["dir"][wrong]]
     folds = table["folded"][wrong] & tree.named[wrong] & bool(tree.scan.geo.feature & F2FS_FEATURE_CASEFOLD)
     secret = folds & (advise & FADVISE_ENCRYPT_BIT != 0)  # hashed with the directory's key
+    names = tree.names_of(wrong[folds & ~secret].tolist())
     for i, folded in zip(wrong[~secret].tolist(), folds[~secret].tolist(), strict=True):
-        expected = folded_hash(tree.name(i)) if folded else int(table["true_hash"][i])
+        expected = folded_hash(next(names)) if folded else int(table["true_hash"][i])
         if int(table["hash"][i]) != expected and not (folded and _hashed_by_old_kernel(tree, i)):
             yield _entry(tree, i, problems.DENTRY_HASH, f"{table['hash'][i]:#010x}", f"{expected:#010x}",
                          plan=partial(SetHash, hash=expected))  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -102,10 +103,18 @@ class Reach:
 
     def name(self, entry: int) -> bytes:
         """The name of an entry, read where it lies."""
-        row = self.entries[entry]
-        block = self.scan.image.block(int(row["blkaddr"]))
-        at = int(row["name_at"])
-        return block[at : at + int(row["name_len"])].tobytes()
+        return next(self.names_of((entry,)))
+
+    def names_of(self, entries: Iterable[int]) -> Iterator[bytes]:
+        """The names of entries; a block is read once for those of it that follow each other."""
+        known, block = -1, np.zeros(0, np.uint8)
+        for entry in entries:
+            row = self.entries[entry]
+            if int(row["blkaddr"]) != known:
+                known = int(row["blkaddr"])
+                block = self.scan.image.block(known)
+            at = int(row["name_at"])
+            yield block[at : at + int(row["name_len"])].tobytes()
 
     def path(self, row: int) -> str | None:
         """The path of an inode by its first name; None where the root is not reached, or too many were asked for."""
