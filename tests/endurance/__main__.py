@@ -20,9 +20,6 @@ from tests.endurance.plan import CAMPAIGNS, named, shard
 from tests.endurance.runner import MARK, RESULTS, commit, outcome_line, records, run_shard
 from tests.images import copy_sparse, reference
 
-MEMORY = "/dev/shm"
-ROOM_BYTES = 4 << 30
-
 
 def list_campaigns(_: argparse.Namespace) -> int:
     """The campaigns, and how much of each was run at this commit."""
@@ -58,7 +55,7 @@ def run_one_piece(given: argparse.Namespace) -> int:
 
 def _piece(name: str, seed: int, kept: Path) -> int:
     campaign = named(name)
-    work = Path(tempfile.mkdtemp(prefix="f2-endurance-", dir=_in_memory() if campaign.in_memory else None))
+    work = Path(tempfile.mkdtemp(prefix="f2-endurance-", dir=warm.in_memory() if campaign.in_memory else None))
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     os.environ["TMPDIR"] = tempfile.tempdir = str(work)
     faulthandler.enable()
@@ -74,15 +71,6 @@ def _piece(name: str, seed: int, kept: Path) -> int:
         print(found.what)
     print(line, flush=True)
     return 1 if outcome.found else 0
-
-
-def _in_memory() -> str | None:
-    """Where files need no disk, while there is much room."""
-    try:
-        room = os.statvfs(MEMORY)
-    except OSError:
-        return None
-    return MEMORY if room.f_bavail * room.f_frsize >= ROOM_BYTES and os.access(MEMORY, os.W_OK) else None
 
 
 def make_image(given: argparse.Namespace) -> int:

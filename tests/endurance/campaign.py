@@ -46,7 +46,7 @@ class Campaign:
     size: int
     piece: Callable[[int, Path], Outcome]
     minutes: int = 15  # a piece that takes longer has hung
-    warm: Callable[[], None] | None = None  # loads, once for many pieces, what each would load
+    warm: Callable[[], object] | None = None  # loads, once for many pieces, what each would load
     in_memory: bool = False  # whether its files are few enough to lie in /dev/shm
 
     @property

@@ -16,8 +16,10 @@ import json
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +148,7 @@ def in_a_child(words: list[str], work: Path, fails: int = -1, way: str = "") -> 
 def piece(seed: int, work: Path) -> Outcome:
     """So many failures of one command."""
     line = LINES[seed % len(LINES)]
-    before = _prepared(LINES.index(line), work / "before")
+    before = warm()[min(LINES.index(line), len(CHANGING) - 1)]
     normal = _fresh(before, work / "normal")
     usual = in_a_child(filled(line, **_places(normal)), normal)
     every = _in_turn(line, [(number, way) for number, name in enumerate(usual.requests) for way in WAYS[name]], usual)
@@ -182,14 +184,19 @@ def _places(work: Path) -> dict[str, str]:
     return {"i": f"{work}/image", "d": f"{work}/d", "f": f"{work}/f", "t": f"{work}/t"}
 
 
-def _prepared(index: int, work: Path) -> Path:
-    """A directory with the image as the lines before this one leave it."""
-    (work / "d").mkdir(parents=True)
-    (work / "f").write_bytes(random.Random(1).randbytes(90_000))
-    copy_sparse(reference("features").path, work / "image")
-    for line in CHANGING[: min(index, len(CHANGING) - 1)]:
-        in_a_child(filled(line, **_places(work)), work)
-    return work
+@cache
+def warm() -> tuple[Path, ...]:
+    """Directories with the image as each of the changing commands finds it, the ones before it having been run."""
+    whole = Path(tempfile.mkdtemp(prefix="f2-endurance-images-"))
+    now = whole / "now"
+    (now / "d").mkdir(parents=True)
+    (now / "f").write_bytes(random.Random(1).randbytes(90_000))
+    copy_sparse(reference("features").path, now / "image")
+    found: list[Path] = []
+    for line in CHANGING:
+        found.append(_fresh(now, whole / str(len(found))))
+        in_a_child(filled(line, **_places(now)), now)
+    return tuple(found)
 
 
 def _fresh(before: Path, work: Path) -> Path:
@@ -283,5 +290,5 @@ INJECTED = Campaign(
     "a read, write, flush or growth of a file fails in one of the commands, by EIO, ENOSPC or done in part, or the"
     " command is killed there: it ends with a word and a documented exit code, what was read wrong is told, what it"
     " leaves can be undone and repaired",
-    "failures", len(LINES) * ROUNDS * CASES, CASES, piece, in_memory=True,
+    "failures", len(LINES) * ROUNDS * CASES, CASES, piece, warm=warm, in_memory=True,
 )  # fmt: skip

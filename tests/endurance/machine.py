@@ -14,6 +14,7 @@ from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.stateful.machine import FLAVOURS, Machine, crowded_image
 
 STEPS, EXAMPLES = 50, 10
+PHASES = (Phase.generate, Phase.shrink)
 
 
 @cache
@@ -45,7 +46,7 @@ def _run(flavour: str, number: int, examples: int, steps: int) -> None:
 
     chosen = settings(
         max_examples=examples, stateful_step_count=steps, deadline=None, database=None, print_blob=True,
-        phases=(Phase.generate, Phase.shrink),
+        phases=PHASES,
         suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
     )  # fmt: skip
     run_state_machine_as_test(seed(number)(One), settings=chosen)

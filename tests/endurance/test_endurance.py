@@ -7,14 +7,17 @@ import json
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import Phase
 
+from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.mount import session
-from tests.endurance import images, injected, ledger, runner
+from tests.endurance import images, injected, ledger, machine, runner
 from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
@@ -200,6 +203,17 @@ def test_a_mount_with_a_planted_fault_is_found(
     assert any((said or "the mount wrote to the image") in line for line in images._mount(image, tmp_path, 1))
 
 
+def test_an_engine_with_a_planted_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(machine, "crowded_image", lambda: None)
+    monkeypatch.setattr(machine, "EXAMPLES", 3)
+    assert not machine.piece(0, tmp_path).found
+    monkeypatch.setattr(machine, "PHASES", (Phase.generate,))
+    monkeypatch.setattr(WritableVolume, "write", lambda _, ino, offset, data: len(data))
+    (found,) = machine.piece(0, tmp_path).found
+    assert "plain: " in found.what
+
+
 def test_a_write_outside_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     watch = Watch()
@@ -253,6 +267,7 @@ def test_what_has_found_mistakes_goes_on_in_small(
     monkeypatch.setattr(images, "IMAGES", 3)
     monkeypatch.setattr(images, "warm", lambda: None)
     monkeypatch.setattr(injected, "CASES", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     piece = {images: images.read, injected: injected.piece}[campaign]
     said: list[str] = in_child(lambda: [found.what for found in piece(seed, tmp_path).found])

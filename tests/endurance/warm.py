@@ -21,6 +21,9 @@ from pathlib import Path
 from tests.endurance.plan import Piece, named
 from tests.images import ROOT
 
+MEMORY = "/dev/shm"
+ROOM_BYTES = 4 << 30
+
 
 class Warm:
     """Such processes, one for each campaign that loads something of its own, and one for all others.
@@ -66,7 +69,7 @@ def serve(kind: str, run: Callable[[str, int, Path], int]) -> int:
     """Be such a process: for each line of standard input a piece, of which the process and then its end are told."""
     told = os.dup(1)
     os.dup2(2, 1)
-    with tempfile.TemporaryDirectory(prefix="f2-endurance-warm-") as work:
+    with tempfile.TemporaryDirectory(prefix="f2-endurance-warm-", dir=in_memory()) as work:
         tempfile.tempdir = work
         if kind and (warm := named(kind).warm) is not None:
             warm()
@@ -82,6 +85,15 @@ def serve(kind: str, run: Callable[[str, int, Path], int]) -> int:
             _, status = os.waitpid(pid, 0)
             os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
     return 0
+
+
+def in_memory() -> str | None:
+    """Where files need no disk, while there is much room."""
+    try:
+        room = os.statvfs(MEMORY)
+    except OSError:
+        return None
+    return MEMORY if room.f_bavail * room.f_frsize >= ROOM_BYTES and os.access(MEMORY, os.W_OK) else None
 
 
 def _be(piece: Callable[[], int], out: Path) -> None:
