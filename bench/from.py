@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from extract import OUR_COMMAND, small_tree
 
-BIG_FILES = 20
+BIG_FILES = 4
 
 
 @dataclass(frozen=True)

@@ -156,11 +156,10 @@ class Counter:
 
     def _nodes(self, fofs: NDArray, own: int, per: int) -> int:
         """Direct and indirect nodes for these blocks of a file."""
-        import numpy as np
-
+        from f2tools.device.vectors import distinct
         from f2tools.f2fs.write.bulk.plan import node_paths
 
-        numbers = np.unique((fofs[fofs >= own] - own) // per)
+        numbers = distinct((fofs[fofs >= own] - own) // per)
         if not numbers.size:
             return 0
         try:
@@ -170,13 +169,12 @@ class Counter:
 
     def _directory(self, need: Need, names: list[bytes], root: bool) -> None:
         """The blocks of a directory; the root keeps its first one, and is never inside its inode."""
-        import numpy as np
-
+        from f2tools.device.vectors import distinct
         from f2tools.f2fs.volume.dentries import inline_fits, name_hashes, placed_blocks
 
         if not root and inline_fits(names, self._inline):
             return
-        fofs = np.unique(placed_blocks(names, name_hashes(names), self._size))
+        fofs = distinct(placed_blocks(names, name_hashes(names), self._size))
         need.data += fofs.size - int(root)
         need.nodes += self._nodes(fofs, self._addrs, self.geo.addrs_per_block)
 

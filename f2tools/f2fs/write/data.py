@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.vectors import distinct
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     COMPRESS_CHKSUM_FLAG,
@@ -220,11 +221,11 @@ class FileData:
         """
         size = inode.cluster_size
         blocks = -(-inode.i_size // self.geo.block_size)
-        numbers, starts, counts = np.unique(fofs // size, return_index=True, return_counts=True)
+        starts = np.flatnonzero(np.diff(fofs // size, prepend=-1))
         left: list[NDArray[np.int64]] = []
-        for number, start, count in zip(numbers.tolist(), starts.tolist(), counts.tolist(), strict=True):
-            members = fofs[start : start + count]
-            whole = count == size and (number + 1) * size <= blocks
+        for members in np.split(fofs, starts[1:]) if starts.size else ():
+            number = int(members[0]) // size
+            whole = members.size == size and (number + 1) * size <= blocks
             if not (whole and self._write_cluster(inode, members, [mine[f] for f in members.tolist()])):
                 self._open_cluster(inode, number * size)
                 left.append(members)
@@ -340,7 +341,7 @@ class FileData:
 
     def overwrite(self, inode: LiveInode, fofs: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
         """Write the content of `block` to file blocks below the end, in any order, as `write` of each in turn."""
-        self._mapper.reserve(inode, np.unique(fofs))
+        self._mapper.reserve(inode, distinct(fofs))
         self._nodes.touch(inode)
         mine = self.pages.setdefault(inode.ino, {})
         before = len(mine)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.device import Device
+from f2tools.device.vectors import distinct
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import (
     F2FS_DEVICE_ALIAS_FL,
@@ -190,7 +191,7 @@ class SectionCleaner:
         cold = segments.policy.data_log(directory=False, cold=True)
         logs = np.where(among.kind < NR_CURSEG_DATA_TYPE, cold, among.kind)
         chosen = np.zeros(logs.size, np.bool_)
-        for log in np.unique(logs).tolist():
+        for log in distinct(logs).tolist():
             here = logs == log
             chosen[here] = worth_cleaning(among.valid[here], self._room(log), among.blocks)
         return among.only(chosen)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.device.vectors import distinct
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.constants import (
     CURSEG_COLD_DATA,
@@ -298,7 +299,7 @@ class _Applier:
         odd = dest[~valid & (dest != NULL_ADDR) & (dest != NEW_ADDR)]
         if odd.size:
             raise self._corrupt(chain_node, f"address {int(odd[0]):#x} is out of the main area")
-        if np.unique(blocks).size != blocks.size:
+        if distinct(blocks).size != blocks.size:
             raise self._corrupt(chain_node, "a block stands twice among its addresses")
         segnos = geo.segno(blocks)
         of_nodes = segments.in_use[segnos] & (segments.types[segnos] >= NR_CURSEG_DATA_TYPE)

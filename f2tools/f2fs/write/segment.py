@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from f2tools.device import Device
 from f2tools.device.buffers import byte_view
+from f2tools.device.vectors import distinct
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_BLKZONED,
     F2FS_FEATURE_RO,
@@ -250,7 +251,7 @@ class SegmentManager(ValidBlocks):
         A segment that was free becomes one of `kind`.  See f2fs_do_replace_block() in fs/f2fs/segment.c.
         """
         segnos = self.geo.segno(blkaddrs)
-        for segno in np.unique(segnos).tolist():
+        for segno in distinct(segnos).tolist():
             here = segnos == segno
             offsets = blkaddrs[here] - self.geo.start_block(segno)
             order = np.argsort(offsets)

@@ -15,10 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from f2tools.device import Device, open_device
 from f2tools.device.media.zones import ZoneOrder
+from f2tools.device.vectors import distinct
 from f2tools.errors import DeviceError, Unsupported
 from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
@@ -134,7 +133,7 @@ class WritableVolume(Namei):
 
     def _recover(self, roll_forward: bool, until: int | None) -> None:
         """Free files that were open without a name; bring back what was fsync'ed after the checkpoint."""
-        for ino in np.unique(self.orphans()).tolist():
+        for ino in distinct(self.orphans()).tolist():
             inode = self.live(ino)
             if inode.i_links:
                 continue
