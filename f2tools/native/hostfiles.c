@@ -54,11 +54,24 @@ struct plain_file {
 };
 
 #ifdef __linux__
-/* A regular file with one name and without extended attributes; nothing of it is said where it may be anything else. */
-static void look_at(const char *path, int xattrs, struct plain_file *found)
+/* A directory whose files are found from there on, so that the way to it is gone once; -1 where it can't be opened, or
+ * what stands before their names is not all of it. */
+static int open_directory(const char *path, size_t length)
+{
+    char name[LONGEST];
+    if (!length || length >= LONGEST || path[length - 1] != '/')
+        return -1;
+    memcpy(name, path, length);
+    name[length] = 0;
+    return open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* A regular file with one name and without extended attributes; nothing of it is said where it may be anything else.
+ * `name`: from `directory` on; of the attributes only the whole path tells. */
+static void look_at(int directory, const char *name, const char *path, int xattrs, struct plain_file *found)
 {
     struct stat status;
-    if (lstat(path, &status) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
         return;
     if (status.st_mtim.tv_sec > FURTHEST || status.st_mtim.tv_sec < -FURTHEST)
         return;
@@ -74,14 +87,20 @@ static void look_at_all(const Py_buffer *prefix, const char *name, int xattrs, s
     if (prefix->len >= LONGEST)
         return;
     memcpy(path, prefix->buf, prefix->len);
+    int directory = open_directory(prefix->buf, prefix->len);
     for (Py_ssize_t i = 0; i < count; i++) {
         size_t length = strlen(name) + 1;
         if (prefix->len + length <= LONGEST) {
             memcpy(path + prefix->len, name, length);
-            look_at(path, xattrs, found + i);
+            if (directory >= 0 && !strchr(name, '/'))
+                look_at(directory, name, path, xattrs, found + i);
+            else
+                look_at(AT_FDCWD, path, path, xattrs, found + i);
         }
         name += length;
     }
+    if (directory >= 0)
+        close(directory);
 }
 #endif
 
@@ -126,9 +145,34 @@ struct wanted {
 #ifdef __linux__
 #define AHEAD 48 /* files open at a time, for the disk to read them meanwhile; FILES_AHEAD of copyin/source.py */
 
-static int open_file(const char *path)
+/* The directory that some files in a row are in. */
+struct together {
+    int fd; /* -1: none is open */
+    const char *path;
+    size_t length;
+};
+
+static int starts_with(const char *path, const char *start, size_t length)
 {
-    return open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return !strncmp(path, start, length) && !strchr(path + length, '/');
+}
+
+/* `next`: the path after this one, or NULL; a directory is opened for two files at least. */
+static int open_file(struct together *in, const char *path, const char *next)
+{
+    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    if (in->fd >= 0 && starts_with(path, in->path, in->length))
+        return openat(in->fd, path + in->length, flags);
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? slash - path + 1 : 0;
+    if (next && length && starts_with(next, path, length)) {
+        if (in->fd >= 0)
+            close(in->fd);
+        *in = (struct together){open_directory(path, length), path, length};
+        if (in->fd >= 0)
+            return openat(in->fd, path + length, flags);
+    }
+    return open(path, flags);
 }
 
 static int read_file(int fd, const struct wanted *file, char *into)
@@ -148,13 +192,15 @@ static int read_file(int fd, const struct wanted *file, char *into)
 static void read_all(const char *path, const struct wanted *files, char *into, uint8_t *done, Py_ssize_t count)
 {
     int ahead[AHEAD];
+    struct together in = {-1, NULL, 0};
     Py_ssize_t opened = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         for (; opened < count && opened < i + AHEAD; opened++) {
-            int fd = ahead[opened % AHEAD] = open_file(path);
+            const char *next = path + strlen(path) + 1;
+            int fd = ahead[opened % AHEAD] = open_file(&in, path, opened + 1 < count ? next : NULL);
             if (fd >= 0 && opened > i)
                 posix_fadvise(fd, 0, files[opened].size, POSIX_FADV_WILLNEED);
-            path += strlen(path) + 1;
+            path = next;
         }
         int fd = ahead[i % AHEAD];
         if (fd >= 0) {
@@ -162,6 +208,8 @@ static void read_all(const char *path, const struct wanted *files, char *into, u
             close(fd);
         }
     }
+    if (in.fd >= 0)
+        close(in.fd);
 }
 #endif
 

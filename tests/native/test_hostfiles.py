@@ -208,3 +208,35 @@ def test_more_files_than_are_open_at_a_time_are_read_each_to_its_place(tmp_path:
     assert [number for number in range(150) if not done[number]] == [70, 71]
     start, end = whole.index(bytes([70]) * 70), whole.index(bytes([72]) * 72)
     assert (into[:start], into[end:]) == (whole[:start], whole[end:] + b"-")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_are_read_wherever_they_are(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    monkeypatch.chdir(tmp_path)
+    paths: list[bytes] = []
+    for where in ("", "a/", "a/b/", "ab/", "a/b/c/"):
+        os.makedirs(where or ".", exist_ok=True)
+        for name in "xyz":
+            Path(where + name).write_bytes(os.fsencode(where + name) * 3)
+            forms = where + name, "./" + where + name, f"{tmp_path}/{where}{name}", f"{tmp_path}//{where}/{name}"
+            paths += [os.fsencode(form) for form in forms]
+    os.symlink("a", tmp_path / "s")
+    paths += [b"s/x", b"s/y", b"s", b"a/", b"a//", b"/", b"a/none", b"none/x", b"none/y", b"a/" + b"n" * 5000, b""]
+    some = [rng.choice(paths) for _ in range(rng.randrange(1, 120))]
+    if rng.random() < 0.7:
+        some.sort()
+    expected, wanted = [], bytearray()
+    for number, path in enumerate(some):
+        good = path[-1:] in (b"x", b"y", b"z") and os.path.isfile(path)
+        status = os.stat(path) if good else os.stat(".")
+        size = status.st_size if good else 5
+        wanted += WANTED.pack(status.st_dev, status.st_ino, size, status.st_mtime_ns, 50 * number, 50)
+        expected.append(Path(os.fsdecode(path)).read_bytes().ljust(50, b"\0") if good else None)
+    into, done = bytearray(50 * len(some)), bytearray(len(some))
+    before = len(os.listdir("/proc/self/fd"))
+    core.read_files(b"".join(path + b"\0" for path in some), wanted, into, done)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for number, content in enumerate(expected):
+        assert bool(done[number]) == (content is not None), some[number]
+        assert content is None or into[50 * number : 50 * number + 50] == content
