@@ -359,7 +359,10 @@ def build_inline(
 
 def inline_fits(names: Sequence[bytes], area_size: int) -> bool:
     """Whether these names, `.` and `..` fit into an inline area."""
-    return 2 + sum(-(-len(name) // F2FS_SLOT_LEN) for name in names) <= slots_in(area_size)
+    room = slots_in(area_size) - len(_DOTS)
+    if len(names) > room:
+        return False
+    return sum([(len(name) + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN for name in names]) <= room
 
 
 def placed_blocks(
