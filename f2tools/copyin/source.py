@@ -12,14 +12,16 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from f2tools.errors import F2fsError
 from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.native import core
 from f2tools.text import printable
 from f2tools.vfs import MOST_ID
+
+if TYPE_CHECKING:
+    from f2tools.f2fs.write.bulk.columns import Columns
 
 ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 MOST_NAME = 255
@@ -33,7 +35,7 @@ NO_XATTRS: dict[str, bytes] = {}  # shared; never changed
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAME_SPACES = ("user.", "trusted.", "security.")
-_FIRST_NS, _LAST_NS = -1 << 63, (1 << 63) - 1
+FIRST_NS, LAST_NS = -1 << 63, (1 << 63) - 1
 _TIMES = ("mtime_ns", "atime_ns", "ctime_ns", "crtime_ns")
 _NO_TIMES: tuple[str, ...] = ()
 _NO_XATTRS_HERE = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -43,15 +45,40 @@ class SourceError(F2fsError):
     """A source can't be read, changed while it was read, or holds what a volume can't."""
 
 
-@dataclass
 class Tree:
     """The files of a source: sorted, parents first, the root before all."""
 
-    entries: list[SourceEntry]
-    notes: list[str] = field(default_factory=list)
-    verify: Callable[[], None] = lambda: None  # SourceError where the source changed since it was opened
-    close: Callable[[], None] = lambda: None
-    made_up: list[SourceEntry] = field(default_factory=list)  # directories that the source says nothing about
+    def __init__(
+        self,
+        entries: list[SourceEntry],
+        notes: list[str] | None = None,
+        verify: Callable[[], None] = lambda: None,
+        close: Callable[[], None] = lambda: None,
+        made_up: list[SourceEntry] | None = None,
+        columns: Columns | None = None,
+    ) -> None:
+        self._entries = entries
+        self.columns = columns  # instead of entries, as long as nobody asks for these
+        self.notes = notes if notes is not None else []
+        self.verify = verify  # SourceError where the source changed since it was opened
+        self.close = close
+        self.made_up = made_up if made_up is not None else []  # directories that the source says nothing about
+
+    @property
+    def entries(self) -> list[SourceEntry]:
+        """All files, to be changed too: they take the place of columns."""
+        if self.columns is not None:
+            self._entries, self.columns = list(self.columns.entries()), None
+            read_ahead(self._entries)
+        return self._entries
+
+    @entries.setter
+    def entries(self, entries: list[SourceEntry]) -> None:
+        self._entries, self.columns = entries, None
+
+    def each(self) -> Iterator[SourceEntry]:
+        """All files, to be looked at only."""
+        return self.columns.entries() if self.columns is not None else iter(self._entries)
 
 
 def order_of(path: bytes) -> bytes:
@@ -181,7 +208,8 @@ def read_ahead(entries: Iterable[SourceEntry]) -> None:
         one._later = later
 
 
-def _close_all(entries: Iterable[SourceEntry]) -> None:
+def close_all(entries: Iterable[SourceEntry]) -> None:
+    """Close what is open of these files."""
     for entry in entries:
         if isinstance(entry.content, FileContent):
             entry.content._shut()
@@ -199,10 +227,12 @@ def read_directory(
 
     SourceError naming what can't be read.  Contents are read later, and whether they changed is found then.
     """
-    return _DirectoryReader(directory, excluded, one_file_system, xattrs, frozenset(skip)).read()
+    return DirectoryReader(directory, excluded, one_file_system, xattrs, frozenset(skip)).read()
 
 
-class _DirectoryReader:
+class DirectoryReader:
+    """Reads the tree below a directory."""
+
     def __init__(
         self,
         directory: str,
@@ -222,14 +252,9 @@ class _DirectoryReader:
         self._notes: list[str] = []
 
     def read(self) -> Tree:
-        try:
-            status = os.stat(self._top)
-        except OSError as error:
-            raise SourceError(f"{shown(self._top)}: {error.strerror}") from None
-        if not stat.S_ISDIR(status.st_mode):
-            raise SourceError(f"{shown(self._top)}: not a directory")
-        self._device = status.st_dev
-        self._add(b"", os.path.join(self._top, b"."), status)
+        """The whole tree; SourceError."""
+        status = self._root()
+        self._entries.append(self._entry(b"", os.path.join(self._top, b"."), status))
         directories: list[tuple[bytes, bytes]] = [(self._top, b"")]
         while directories:
             directory, path = directories.pop()
@@ -237,7 +262,17 @@ class _DirectoryReader:
         self._entries.sort(key=lambda entry: order_of(entry.path))
         self._join_links()
         entries = self._entries
-        return Tree(entries, self._notes, close=lambda: _close_all(entries))
+        return Tree(entries, self._notes, close=lambda: close_all(entries))
+
+    def _root(self) -> os.stat_result:
+        try:
+            status = os.stat(self._top)
+        except OSError as error:
+            raise SourceError(f"{shown(self._top)}: {error.strerror}") from None
+        if not stat.S_ISDIR(status.st_mode):
+            raise SourceError(f"{shown(self._top)}: not a directory")
+        self._device = status.st_dev
+        return status
 
     def _directory(self, directory: bytes, path: bytes) -> list[tuple[bytes, bytes]]:
         """Add the entries of a directory; returns the directories among them."""
@@ -260,7 +295,7 @@ class _DirectoryReader:
                 is_dir = stat.S_ISDIR(status.st_mode)
                 if self._left_out(inside, found, is_dir, status.st_dev, status.st_ino):
                     continue
-                self._add(inside, found, status)
+                add(self._entry(inside, found, status))
                 if is_dir and not (self._one_file_system and status.st_dev != self._device):
                     directories.append((found, inside))
         except OSError as error:
@@ -275,7 +310,7 @@ class _DirectoryReader:
             return True
         return False
 
-    def _add(self, path: bytes, full: bytes, status: os.stat_result) -> None:
+    def _entry(self, path: bytes, full: bytes, status: os.stat_result) -> SourceEntry:
         mode = status.st_mode
         entry = SourceEntry(
             path,
@@ -297,7 +332,7 @@ class _DirectoryReader:
             entry.rdev = os.major(status.st_rdev), os.minor(status.st_rdev)
         if status.st_nlink > 1 and not stat.S_ISDIR(mode):
             self._links.setdefault((status.st_dev, status.st_ino), []).append(entry)
-        self._entries.append(entry)
+        return entry
 
     def _xattrs_of(self, full: bytes, status: os.stat_result) -> dict[str, bytes]:
         if status.st_dev in self._without_xattrs:
@@ -320,12 +355,17 @@ class _DirectoryReader:
                     raise SourceError(f"{shown(full)}: the attribute {name}: {error.strerror}") from None
         return found
 
-    def _join_links(self) -> None:
-        """The further names of a file refer to its first one, and say no more than that."""
+    def _first_names(self) -> dict[int, bytes]:
+        """The first name of the file that an entry is a further name of, by the entry's id."""
         first_of: dict[int, bytes] = {}
         for entries in self._links.values():
             first = min(entries, key=lambda entry: order_of(entry.path))
             first_of |= {id(entry): first.path for entry in entries if entry is not first}
+        return first_of
+
+    def _join_links(self) -> None:
+        """The further names of a file refer to its first one, and say no more than that."""
+        first_of = self._first_names()
         if first_of:
             self._entries = [
                 further_name(entry, first_of[id(entry)]) if id(entry) in first_of else entry for entry in self._entries
@@ -350,7 +390,7 @@ def _looked_at(
 # -- any source -----------------------------------------------------------------------------------------------------
 
 
-def checked(entries: list[SourceEntry]) -> None:
+def checked(entries: Iterable[SourceEntry]) -> None:
     """SourceError naming the first entry that no volume can hold, whatever its size."""
     seen: dict[bytes, int] = {}
     for entry in entries:
@@ -359,13 +399,13 @@ def checked(entries: list[SourceEntry]) -> None:
             raise SourceError(f"{shown(path)}: the name is longer than {MOST_NAME} bytes")
         if not 0 <= entry.uid <= MOST_ID or not 0 <= entry.gid <= MOST_ID:
             raise SourceError(f"{shown(path)}: the owner {entry.uid}:{entry.gid} is beyond {MOST_ID}")
-        if _FIRST_NS <= entry.mtime_ns <= _LAST_NS and entry.atime_ns is entry.ctime_ns is entry.crtime_ns is None:
+        if FIRST_NS <= entry.mtime_ns <= LAST_NS and entry.atime_ns is entry.ctime_ns is entry.crtime_ns is None:
             names = _NO_TIMES
         else:
             names = _TIMES
         for name in names:
             value = getattr(entry, name)
-            if value is not None and not _FIRST_NS <= value <= _LAST_NS:
+            if value is not None and not FIRST_NS <= value <= LAST_NS:
                 raise SourceError(f"{shown(path)}: the {name[:-3]} is not between the years 1678 and 2262")
         if path:
             parent = path.rpartition(b"/")[0]

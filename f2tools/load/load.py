@@ -71,7 +71,7 @@ def load_into(
     with without_collector():
         tree = read_source(fill, [image, *devices, *([undo] if undo else [])], os.path.dirname(image) or ".")
         try:
-            set_times(tree.entries, timestamp, source_date_epoch())
+            set_times(tree, timestamp, source_date_epoch())
             _keep_root(tree.entries[0], *root)
             filling = filling_of(fill, tree)
             alone = fresh and not any(entry.path in taken for entry in tree.entries)

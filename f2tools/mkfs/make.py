@@ -146,12 +146,12 @@ def _with_source(request: MkfsRequest, fill: Fill, stack: ExitStack) -> tuple[Mk
     features = request.options.features | needed_features(fill)
     request = replace(request, options=replace(request.options, features=features))
     paths = [request.image, *(extra.path for extra in request.extra), *([request.undo] if request.undo else [])]
-    tree = read_source(fill, paths, os.path.dirname(request.image) or ".")
+    tree = read_source(fill, paths, os.path.dirname(request.image) or ".", columns=True)
     stack.callback(tree.close)
-    set_times(tree.entries, request.timestamp, request.source_date_epoch)
+    set_times(tree, request.timestamp, request.source_date_epoch)
     if request.timestamp is None and request.source_date_epoch is None:
-        request = replace(request, timestamp=newest(tree.entries))
-    request = replace(request, reproducible=True, digest=digest_of(tree.entries))
+        request = replace(request, timestamp=newest(tree))
+    request = replace(request, reproducible=True, digest=digest_of(tree))
     if request.auto_size:
         size = _smallest(request, fill, tree)
         if request.sparse_size is not None:

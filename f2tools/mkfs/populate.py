@@ -19,6 +19,9 @@ from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size, progress
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from f2tools.copyin.source import Tree
     from f2tools.device import Device
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 MIN_LOG_CLUSTER, MAX_LOG_CLUSTER = 2, 8  # MIN_COMPRESS_LOG_SIZE, MAX_COMPRESS_LOG_SIZE of fs/f2fs/f2fs.h
 _NO_DEVICE = (0, 0)
+_WRITTEN_PLAINLY = bytes(byte for byte in range(0x20, 0x7F) if byte not in b"'\\")
 _LEVELS = {"lzo": 0, "lz4": 12, "zstd": 22, "lzo-rle": 0}  # the highest; lz4 above 0 is lz4hc
 
 
@@ -96,14 +100,19 @@ def needed_features(fill: Fill) -> int:
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | None = None) -> Tree:
+def read_source(
+    fill: Fill, writing: Iterable[str] = (), spool_directory: str | None = None, columns: bool = False
+) -> Tree:
     """The files of the source as they will be in the volume; `writing`: files being written, which are left out.
 
+    `columns`: the caller takes columns too, which a directory is that nothing is changed of.
     SourceError naming what can't be read or stored; Usage for options that can't be followed.
     """
     from f2tools.copyin.select import Excludes, OwnerMap, in_order, lines_of, parse_owner_rule
     from f2tools.copyin.source import checked, read_directory
 
+    if columns and _as_it_is(fill):
+        return _columns(fill, writing)
     patterns = [os.fsencode(text) for text in fill.exclude]
     for path in fill.exclude_from:
         patterns += lines_of(path, "--exclude-from")
@@ -146,6 +155,33 @@ def read_source(fill: Fill, writing: Iterable[str] = (), spool_directory: str | 
     return tree
 
 
+def _as_it_is(fill: Fill) -> bool:
+    """Whether all files of a directory go into the volume as they are, in the order of their names."""
+    changed = fill.exclude or fill.exclude_from or fill.map_owner or fill.selinux or fill.fs_config is not None
+    if changed or fill.sort != "name" or fill.compress is not None:
+        return False
+    from f2tools.f2fs.write.bulk.together import reads_together
+
+    return fill.source != "-" and os.path.isdir(fill.source) and reads_together()
+
+
+def _columns(fill: Fill, writing: Iterable[str]) -> Tree:
+    from f2tools.copyin.columns import checked_columns, read_columns
+
+    tree = read_columns(
+        fill.source, one_file_system=fill.one_file_system, xattrs=fill.xattrs, skip=_identities(writing)
+    )
+    try:
+        assert tree.columns is not None
+        if fill.root_owner is not None:
+            tree.columns.set_owner(0, *fill.root_owner)
+        checked_columns(tree.columns)
+    except BaseException:
+        tree.close()
+        raise
+    return tree
+
+
 def _identities(paths: Iterable[str]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for path in paths:
@@ -169,6 +205,11 @@ def _dress(fill: Fill, tree: Tree) -> None:
 
 def filling_of(fill: Fill, tree: Tree) -> Filling:
     """What a tree holds, in numbers."""
+    columns = tree.columns
+    if columns is not None:
+        further = sum(1 for entry in columns.special.values() if entry.link_to is not None)
+        names, total = len(columns) - 1, int(columns.sizes.sum())
+        return Filling(fill.source, names - further, names, total, tuple(tree.notes), fill.compress)
     names = files = total = 0
     for entry in tree.entries:
         if entry.path:
@@ -179,35 +220,61 @@ def filling_of(fill: Fill, tree: Tree) -> Filling:
     return Filling(fill.source, files, names, total, tuple(tree.notes), fill.compress)
 
 
-def newest(entries: Iterable[SourceEntry]) -> int:
+def newest(tree: Tree) -> int:
     """Seconds since 1970 of the newest file: the creation time of a reproducible volume."""
-    return max(0, max((entry.mtime_ns for entry in entries), default=0) // 1_000_000_000)
+    if tree.columns is not None:
+        return max(0, int(tree.columns.mtimes_ns.max()) // 1_000_000_000)
+    return max(0, max((entry.mtime_ns for entry in tree.entries), default=0) // 1_000_000_000)
 
 
-def set_times(entries: Iterable[SourceEntry], timestamp: int | None, epoch: int | None) -> None:
+def set_times(tree: Tree, timestamp: int | None, epoch: int | None) -> None:
     """One time for all files; or, with an epoch, for all that are newer than that."""
-    if timestamp is not None:
-        for entry in entries:
-            entry.mtime_ns = timestamp * 1_000_000_000
-    elif epoch is not None:
-        most = epoch * 1_000_000_000
-        for entry in entries:
-            entry.mtime_ns = min(entry.mtime_ns, most)
+    seconds = epoch if timestamp is None else timestamp
+    if seconds is None:
+        return
+    when = seconds * 1_000_000_000
+    if tree.columns is not None:
+        tree.columns.set_mtimes(when, older_too=timestamp is not None)
+        return
+    for entry in tree.entries:
+        entry.mtime_ns = when if timestamp is not None else min(entry.mtime_ns, when)
 
 
-def digest_of(entries: Iterable[SourceEntry]) -> bytes:
+def digest_of(tree: Tree) -> bytes:
     """What distinguishes sources, apart from contents."""
     import hashlib
 
-    entries = list(entries)
     digest = hashlib.sha256()
-    for name in ("path", "mode", "uid", "gid", "mtime_ns", "size"):
-        digest.update(repr(list(map(attrgetter(name), entries))).encode())
+    columns = tree.columns
+    if columns is not None:
+        entries: Iterable[SourceEntry] = columns.special.values()
+        digest.update(_listed_names(columns.paths()))
+        for numbers in (columns.modes, columns.uids, columns.gids, columns.mtimes_ns, columns.sizes):
+            digest.update(_listed(numbers))
+    else:
+        entries = tree.entries
+        for name in ("path", "mode", "uid", "gid", "mtime_ns", "size"):
+            digest.update(repr(list(map(attrgetter(name), entries))).encode())
     for entry in entries:
         if entry.xattrs or entry.target or entry.link_to is not None or entry.rdev != _NO_DEVICE:
             more = entry.path, entry.rdev, entry.target, entry.link_to, sorted(entry.xattrs.items())
             digest.update(repr(more).encode())
     return digest.digest()
+
+
+def _listed(numbers: NDArray[np.int64]) -> bytes:
+    """What Python writes for a list of these numbers, which are often all the same."""
+    if (numbers == numbers[0]).all():
+        return b"[" + b", ".join([b"%d" % numbers[0]] * len(numbers)) + b"]"
+    return repr(numbers.tolist()).encode()
+
+
+def _listed_names(names: list[bytes]) -> bytes:
+    """What Python writes for a list of these names, most of which it writes as they are."""
+    joined = b"\0".join(names)
+    if joined.translate(None, _WRITTEN_PLAINLY).strip(b"\0"):
+        return repr(names).encode()
+    return b"[b'" + joined.replace(b"\0", b"', b'") + b"']"
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
@@ -245,10 +312,14 @@ def fill_volume(
         fill_read_only=True,
     )
     hide_superblocks(volume, device)
-    total = sum(entry.size for entry in tree.entries if stat.S_ISREG(entry.mode)) + len(tree.entries)
+    files = tree.columns or tree.entries
+    if isinstance(files, list):
+        total = sum(entry.size for entry in files if stat.S_ISREG(entry.mode)) + len(files)
+    else:
+        total = int(files.sizes.sum()) + len(files)
     try:
         with progress("filling", total) as bar:
-            load(vol, tree.entries, compress=fill.compress, progress=bar.advance)
+            load(vol, files, compress=fill.compress, progress=bar.advance)
         tree.verify()
         vol.checkpoint(unmount=True)
     except (OSError, NoFreeSegment) as error:

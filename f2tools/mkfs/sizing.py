@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from f2tools.errors import Usage
@@ -89,7 +89,7 @@ class Counter:
         self._inline = 4 * (self._addrs - DEF_INLINE_RESERVED_SIZE)
         self._xattr_nodes: dict[tuple[object, ...], int] = {}
 
-    def count(self, entries: list[SourceEntry], in_root: list[bytes]) -> Need:
+    def count(self, entries: Iterable[SourceEntry], in_root: list[bytes]) -> Need:
         """`in_root`: names that the root directory of the volume has by itself.  SourceError, F2fsError as loading."""
         from f2tools.f2fs.write.bulk.plan import compresses
 
@@ -185,8 +185,8 @@ class Counter:
 def smallest_size(planned: Callable[[int], VolumePlan], fill: Fill, tree: Tree, free: Free | None) -> int:
     """Bytes of the smallest volume that a tree fits in; `planned` makes a plan of a size, or raises TooSmall."""
     plan = _first(planned)
-    need = Counter(plan.geometry, fill.compress).count(tree.entries, own_names(plan))
-    owners = {(entry.uid, entry.gid) for entry in tree.entries} if plan.feature & F2FS_FEATURE_QUOTA_INO else set()
+    need = Counter(plan.geometry, fill.compress).count(tree.each(), own_names(plan))
+    owners = {(entry.uid, entry.gid) for entry in tree.each()} if plan.feature & F2FS_FEATURE_QUOTA_INO else set()
     need.data += QUOTA_BLOCKS_PER_OWNER * len(plan.options.quota_kinds) * len(owners)
     unit = plan.geometry.segs_per_sec * plan.geometry.secs_per_zone * BLOCKS_PER_SEG * plan.geometry.block_size
     start = plan.geometry.segment0_blkaddr * plan.geometry.block_size % unit

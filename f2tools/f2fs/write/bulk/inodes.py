@@ -10,8 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -38,11 +37,23 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.dentries import build_directory, build_inline, inline_fits, name_hashes
+from f2tools.f2fs.write.bulk.columns import Columns, PlannedColumns
 from f2tools.f2fs.write.bulk.nodes import set_footer
-from f2tools.f2fs.write.bulk.plan import INODES_AT_ONCE, NO_NAMES, NO_ROOT, NewFile, compresses, lay_out_xattrs, plan
+from f2tools.f2fs.write.bulk.plan import (
+    INODES_AT_ONCE,
+    NO_NAMES,
+    NO_ROOT,
+    Batch,
+    NewFile,
+    Plain,
+    Planned,
+    PlannedEntries,
+    compresses,
+    lay_out_xattrs,
+)
 from f2tools.f2fs.write.bulk.stream import DataStream
 from f2tools.f2fs.write.bulk.target import Progress, Target
-from f2tools.f2fs.write.bulk.together import Together, known_together
+from f2tools.f2fs.write.bulk.together import Together, known_together, reads_together
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
 
@@ -54,7 +65,7 @@ _NO_HASHES = np.zeros(0, np.uint32)
 
 def load(
     vol: WritableVolume,
-    entries: Iterable[SourceEntry],
+    entries: Iterable[SourceEntry] | Columns,
     *,
     compress: CompressPolicy | None = None,
     progress: Progress | None = None,
@@ -64,7 +75,13 @@ def load(
     OSError ENOSPC when the tree does not fit into the volume, which is then unusable. F2fsError naming a file that
     can't be read.
     """
-    return _Loader(Target(vol, compress, progress or (lambda _: None))).run(entries)
+    planned: Planned
+    # a file that is compressed is not read with others
+    if isinstance(entries, Columns) and compress is None and reads_together():
+        planned = PlannedColumns(vol, entries)
+    else:
+        planned = PlannedEntries(vol, entries.entries() if isinstance(entries, Columns) else entries)
+    return _Loader(Target(vol, compress, progress or (lambda _: None))).run(planned)
 
 
 class _Loader:
@@ -76,18 +93,17 @@ class _Loader:
         self._inode_blocks = new_blocks(INODES_AT_ONCE, self.geo.block_size)
         self._flat = memoryview(self._inode_blocks).cast("B")  # type: ignore[arg-type]
         self._together = Together(self._flat)  # files whose content lies in their inodes
-        self._advice: dict[bytes, int] = {}  # by all that stands behind the first dot
+        self._advice = _Advice(self.vol)
         n = self.geo.addrs_per_block
         self._most = max_blocks(n, n) * self.geo.block_size
         self.usage: dict[tuple[int, int, int], list[int]] = {}
 
-    def run(self, entries: Iterable[SourceEntry]) -> int:
-        files, root = plan(self.vol, entries)
-        self._finish_root(root, self._fill_root(root))
-        for start in range(0, len(files), INODES_AT_ONCE):
-            self._batch(files[start : start + INODES_AT_ONCE])
+    def run(self, planned: Planned) -> int:
+        self._finish_root(planned.root, self._fill_root(planned.root))
+        for batch in planned.batches():
+            self._batch(batch)
         self.vol.note_usage(self.usage)
-        return len(files)
+        return len(planned)
 
     # -- directories ----------------------------------------------------------------------------------------------
 
@@ -140,82 +156,81 @@ class _Loader:
 
     # -- inodes ---------------------------------------------------------------------------------------------------
 
-    def _batch(self, files: list[NewFile]) -> None:
+    def _batch(self, batch: Batch) -> None:
         """Make some inodes, with all that belongs to them; directories lie first, as they go to another log."""
-        blocks = self._inode_blocks[: len(files)]
+        files, count = batch.files, len(batch.names)
+        blocks = self._inode_blocks[:count]
         blocks[:] = 0
-        self._xattrs(files)
-        self._advise(files)
-        directories = [file for file in files if stat.S_ISDIR(file.mode)]
-        rows = directories + [file for file in files if not stat.S_ISDIR(file.mode)] if directories else files
-        for row, file in enumerate(rows):
-            file.row = row
-        self._fields(rows, blocks)
-        order = _numbers(files, "row")
-        inodes_in(blocks)["i_generation"][order] = self.vol.new_generations(len(files))
+        self._xattrs(batch)
+        advice = self._advise(batch)
+        are_dirs = (batch.modes & S_IFMT) == stat.S_IFDIR
+        rows = np.argsort(~are_dirs, kind="stable")
+        order = np.empty(count, np.int64)
+        order[rows] = np.arange(count)
+        for file, at in zip(files, batch.at, strict=True):
+            file.row, file.advise = int(order[at]), int(advice[at])
+        self._fields(batch, rows, advice, blocks)
+        inodes_in(blocks)["i_generation"][order] = self.vol.new_generations(count)
         stream = DataStream(self.target, blocks)
-        hashes = iter(self._hashes(directories))
-        for file in files:
-            if stat.S_ISREG(file.mode):
-                self._file_content(file, stream)
-            elif stat.S_ISDIR(file.mode):
-                self._directory_content(file, next(hashes), blocks[file.row], stream)
-            else:
-                self._other_content(file, blocks[file.row], stream)
+        if batch.plain is None:
+            self._contents(files, blocks, stream)
+        else:
+            self._contents_between(batch, batch.plain, order, advice, stream)
         stream.finish()
         self._together.read()
         self._count(blocks, order)
         self._write_xattr_nodes(files, blocks)
         inos = footers_in(blocks)["ino"].astype(np.int64)
-        for first, end, directory in ((0, len(directories), True), (len(directories), len(files), False)):
+        directories = int(are_dirs.sum())
+        for first, end, directory in ((0, directories, True), (directories, count, False)):
             if first < end:
                 kind = self.vol.policy.node_log(direct=True, directory=directory)
                 self.vol.nodes.write_blocks(kind, inos[first:end], blocks[first:end])
-        rest = sum(file.entry.size - file.reported for file in files if stat.S_ISREG(file.mode))
-        self.target.progress(rest + len(files))
+        regular = (batch.modes & S_IFMT) == stat.S_IFREG
+        self.target.progress(int(batch.sizes[regular].sum()) - sum(file.reported for file in files) + count)
 
-    def _fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
-        """What an inode says besides its content, field by field for all of them."""
-        rows = inodes_in(blocks)
-        entries = [file.entry for file in files]
-        names = [file.name for file in files]
-        rows["i_uid"], rows["i_gid"] = _numbers(entries, "uid"), _numbers(entries, "gid")
-        modes = rows["i_mode"] = _numbers(files, "mode")
-        rows["i_links"], rows["i_pino"] = _numbers(files, "links"), _numbers(files, "parent")
+    def _fields(
+        self, batch: Batch, order: NDArray[np.int64], advice: NDArray[np.int64], blocks: NDArray[np.uint8]
+    ) -> None:
+        """What an inode says besides its content, field by field for all of them; `order`: which lies in each row."""
+        rows, count = inodes_in(blocks), len(order)
+        rows["i_uid"], rows["i_gid"] = batch.uids[order], batch.gids[order]
+        modes = rows["i_mode"] = batch.modes[order]
+        rows["i_links"], rows["i_pino"] = batch.links[order], batch.parents[order]
         rows["i_blocks"] = 1
-        rows["i_namelen"] = np.fromiter(map(len, names), np.int64, len(files))
-        rows["i_name"] = np.array(names, "S255").view(np.uint8).reshape(len(files), 255)
+        rows["i_namelen"] = np.fromiter(map(len, batch.names), np.int64, count)[order]
+        rows["i_name"] = np.array(batch.names, "S255").view(np.uint8).reshape(count, 255)[order]
         rows["i_inline"] = F2FS_INLINE_XATTR | (F2FS_EXTRA_ATTR if self.target.extra else 0)
-        rows["i_advise"] = _numbers(files, "advise")
+        rows["i_advise"] = advice[order]
         kinds = modes & S_IFMT
         is_dir = kinds == stat.S_IFDIR
-        rows["i_size"] = np.where(kinds == stat.S_IFREG, _numbers(entries, "size"), 0)
+        rows["i_size"] = np.where(kinds == stat.S_IFREG, batch.sizes[order], 0)
         rows["i_flags"] = np.where(is_dir, F2FS_INDEX_FL, 0)
         for name in ("atime", "ctime", "mtime"):
-            seconds, nsec = np.divmod(_times(entries, f"{name}_ns"), 1_000_000_000)
+            seconds, nsec = np.divmod(batch.times[name][order], 1_000_000_000)
             rows[f"i_{name}"], rows[f"i_{name}_nsec"] = seconds.view(np.uint64), nsec
         if self.target.extra:
-            self._extra_fields(files, blocks)
+            self._extra_fields(batch.times["crtime"][order], blocks)
         footers = footers_in(blocks)
-        footers["nid"] = footers["ino"] = _numbers(files, "ino")
+        footers["nid"] = footers["ino"] = batch.inos[order]
         footers["flag"] = np.where(is_dir, 0, 1 << COLD_BIT_SHIFT)
         end = INODE_ADDR_OFFSET + 4 * self.geo.addrs_per_inode
-        for row, file in enumerate(files):
+        for file in batch.files:
             if file.inline:
-                blocks[row, end - self.target.inline_xattr_size : end] = np.frombuffer(file.inline, np.uint8)
+                blocks[file.row, end - self.target.inline_xattr_size : end] = np.frombuffer(file.inline, np.uint8)
 
-    def _extra_fields(self, files: list[NewFile], blocks: NDArray[np.uint8]) -> None:
+    def _extra_fields(self, crtimes: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
         extra = blocks[:, INODE_ADDR_OFFSET : INODE_ADDR_OFFSET + InodeExtra.size].view(InodeExtra.dtype)[:, 0]
         extra["i_extra_isize"] = InodeExtra.size
         if self.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
             extra["i_inline_xattr_size"] = DEFAULT_INLINE_XATTR_ADDRS
         if self.geo.feature & F2FS_FEATURE_INODE_CRTIME:
-            seconds, nsec = np.divmod(_times([file.entry for file in files], "crtime_ns"), 1_000_000_000)
+            seconds, nsec = np.divmod(crtimes, 1_000_000_000)
             extra["i_crtime"], extra["i_crtime_nsec"] = seconds.view(np.uint64), nsec
 
-    def _xattrs(self, files: list[NewFile]) -> None:
+    def _xattrs(self, batch: Batch) -> None:
         """Lay out the xattrs; equal sets are laid out once."""
-        for file in files:
+        for file, at in zip(batch.files, batch.at, strict=True):
             file.mode = file.entry.mode
             if not file.entry.xattrs:
                 continue
@@ -225,21 +240,67 @@ class _Loader:
                 found = lay_out_xattrs(file.entry, self.target.inline_xattr_size, self.geo.block_size)
                 self._xattr_areas[key] = found
             file.mode, file.inline, file.xattr_node = found
+            batch.modes[at] = file.mode
 
-    def _advise(self, files: list[NewFile]) -> None:
+    def _advise(self, batch: Batch) -> NDArray[np.int64]:
         """Which files are hot and cold, by what stands behind the first dot of their names."""
-        advice = self._advice
-        for file in files:
-            if stat.S_ISREG(file.mode):
-                name = file.name
-                dot = name.find(b".", 1)
-                tail = name[dot:] if dot > 0 else b""
-                found = advice.get(tail)
-                if found is None:
-                    found = advice[tail] = self.vol.maker.advice(name)
-                file.advise = found
+        tails = [name[dot:] if (dot := name.find(b".", 1)) > 0 else b"" for name in batch.names]
+        found = np.fromiter(map(self._advice.__getitem__, tails), np.int64, len(tails))
+        found[(batch.modes & S_IFMT) != stat.S_IFREG] = 0
+        return found
 
     # -- content --------------------------------------------------------------------------------------------------
+
+    def _contents(self, files: list[NewFile], blocks: NDArray[np.uint8], stream: DataStream) -> None:
+        """The content of files with an object each, one after the other."""
+        hashes = iter(self._hashes([file for file in files if stat.S_ISDIR(file.mode)]))
+        for file in files:
+            if stat.S_ISREG(file.mode):
+                self._file_content(file, stream)
+            elif stat.S_ISDIR(file.mode):
+                built = self._directory_content(file, next(hashes), blocks[file.row])
+                if built is not None:
+                    stream.add_rows(file, built.indices, built.blocks, self.target.log_of(file))
+            else:
+                self._other_content(file, blocks[file.row], stream)
+
+    def _contents_between(
+        self, batch: Batch, plain: Plain, order: NDArray[np.int64], advice: NDArray[np.int64], stream: DataStream
+    ) -> None:
+        """As `_contents`, where there are plain files between those with an object."""
+        blocks, rows = self._inode_blocks[: len(batch.names)], plain.rows()
+        sizes = batch.sizes[rows]
+        inside = sizes <= self.target.inline_room
+        self._inline_contents(plain, rows[inside], sizes[inside], order)
+        beside = rows[~inside]
+        run = stream.run(plain, beside, order[beside], batch.inos[beside], sizes[~inside], advice[beside])
+        hashes = iter(self._hashes([file for file in batch.files if stat.S_ISDIR(file.mode)]))
+        for file, at in zip(batch.files, batch.at, strict=True):
+            if stat.S_ISDIR(file.mode):
+                built = self._directory_content(file, next(hashes), blocks[file.row])
+                if built is None or run.take(at, file, built.indices, built.blocks):
+                    continue
+                run.place(at)
+                stream.add_rows(file, built.indices, built.blocks, self.target.log_of(file))
+                continue
+            if (file.entry.size if stat.S_ISREG(file.mode) else len(file.entry.target)) > self.target.inline_room:
+                run.place(at)
+            if stat.S_ISREG(file.mode):
+                self._file_content(file, stream)
+            else:
+                self._other_content(file, blocks[file.row], stream)
+        run.place(len(batch.names))
+
+    def _inline_contents(
+        self, plain: Plain, rows: NDArray[np.int64], sizes: NDArray[np.int64], order: NDArray[np.int64]
+    ) -> None:
+        """Plain files whose content lies in their inodes."""
+        places, some = order[rows], sizes > 0
+        flags = inodes_in(self._inode_blocks)["i_inline"]
+        flags[places] |= np.uint8(F2FS_INLINE_DATA)
+        flags[places[some]] |= np.uint8(F2FS_DATA_EXIST)
+        starts = places[some] * self.geo.block_size + self.target.inline_at
+        self._together.take_plain(plain, rows[some], starts, sizes[some])
 
     def _file_content(self, file: NewFile, stream: DataStream) -> None:
         entry, size = file.entry, file.entry.size
@@ -295,9 +356,8 @@ class _Loader:
         rows[0, : len(target)] = np.frombuffer(target, np.uint8)
         stream.add_rows(file, np.zeros(1, np.int64), rows, self.target.log_of(file))
 
-    def _directory_content(
-        self, file: NewFile, hashes: NDArray[np.uint32], block: NDArray[np.uint8], stream: DataStream
-    ) -> None:
+    def _directory_content(self, file: NewFile, hashes: NDArray[np.uint32], block: NDArray[np.uint8]) -> Any:
+        """The blocks of a directory, Built; None where it lies in its inode."""
         inline, built = self._directory(file, hashes)
         file.children = NO_NAMES
         rows = inode_in(block)
@@ -306,9 +366,9 @@ class _Loader:
             block[self.target.inline_at : self.target.inline_at + len(inline)] = np.frombuffer(inline, np.uint8)
             rows["i_size"] = len(inline)
             rows["i_current_depth"] = 1
-            return
+            return None
         rows["i_size"], rows["i_current_depth"] = built.i_size, built.i_current_depth
-        stream.add_rows(file, built.indices, built.blocks, self.target.log_of(file))
+        return built
 
     # -- the end of a batch ---------------------------------------------------------------------------------------
 
@@ -356,17 +416,16 @@ class _Loader:
                 nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
 
 
-def _numbers(items: Sequence[object], name: str) -> NDArray[np.int64]:
-    """One attribute of many things."""
-    return np.fromiter(map(attrgetter(name), items), np.int64, len(items))
+class _Advice(dict[bytes, int]):
+    """i_advise by all that stands behind the first dot of a name, the dot included."""
 
+    def __init__(self, vol: WritableVolume) -> None:
+        super().__init__()
+        self._maker = vol.maker
 
-def _times(entries: Sequence[SourceEntry], name: str) -> NDArray[np.int64]:
-    """One of the times of many entries, the mtime where it isn't given."""
-    times = list(map(attrgetter(name), entries))
-    if times.count(None) == len(times):
-        return _numbers(entries, "mtime_ns")
-    return np.array([e.mtime_ns if ns is None else ns for e, ns in zip(entries, times, strict=True)], np.int64)
+    def __missing__(self, tail: bytes) -> int:
+        found = self[tail] = self._maker.advice(b"x" + tail)
+        return found
 
 
 def inode_times(entry: SourceEntry) -> dict[str, int]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_COMPRESSION,
     F2FS_FEATURE_RO,
+    F2FS_FT_DIR,
     F2FS_ROOT_INO,
 )
 from f2tools.f2fs.layout.file_type import file_type
@@ -71,19 +73,130 @@ class NewFile:
     reported: int = 0  # bytes that `progress` was told of
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Inodes that are made together, by columns: a row each, in the order of their numbers."""
+
+    names: list[bytes]
+    inos: NDArray[np.int64]
+    parents: NDArray[np.int64]  # their numbers
+    links: NDArray[np.int64]
+    modes: NDArray[np.int64]
+    uids: NDArray[np.int64]
+    gids: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # of regular files
+    times: dict[str, NDArray[np.int64]]  # nanoseconds: atime, ctime, mtime, crtime
+    files: list[NewFile]  # those that there is an object for
+    at: list[int]  # their rows
+    plain: Plain | None = None  # where the others are read
+
+
+class Plain(Protocol):
+    """Small files of the host without holes that are read together, by their places in a batch."""
+
+    def rows(self) -> NDArray[np.int64]:
+        """Their rows in the batch."""
+        ...
+
+    def paths(self, rows: NDArray[np.int64]) -> list[bytes]:
+        """Where some of them are."""
+        ...
+
+    def known(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """`dev`, `ino`, `size` and `mtime_ns` of some of them, by which they are known again."""
+        ...
+
+    def content(self, row: int) -> Content:
+        """One of them, to be read by itself."""
+        ...
+
+
+class Planned(Protocol):
+    """The inodes of a tree, with their numbers."""
+
+    root: NewFile
+
+    def __len__(self) -> int: ...
+
+    def batches(self) -> Iterator[Batch]:
+        """All but the root, INODES_AT_ONCE at a time."""
+        ...
+
+
+class PlannedEntries:
+    """A tree with an object for each file."""
+
+    def __init__(self, vol: WritableVolume, entries: Iterable[SourceEntry]) -> None:
+        self._files, self.root = plan(vol, entries)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def batches(self) -> Iterator[Batch]:
+        """All but the root, INODES_AT_ONCE at a time."""
+        for start in range(0, len(self._files), INODES_AT_ONCE):
+            yield _batch_of(self._files[start : start + INODES_AT_ONCE])
+
+
+def _batch_of(files: list[NewFile]) -> Batch:
+    entries = [file.entry for file in files]
+    return Batch(
+        names=[file.name for file in files],
+        inos=_numbers(files, "ino"),
+        parents=_numbers(files, "parent"),
+        links=_numbers(files, "links"),
+        modes=_numbers(entries, "mode"),
+        uids=_numbers(entries, "uid"),
+        gids=_numbers(entries, "gid"),
+        sizes=_numbers(entries, "size"),
+        times={name: _times(entries, f"{name}_ns") for name in ("atime", "ctime", "mtime", "crtime")},
+        files=files,
+        at=list(range(len(files))),
+    )
+
+
+def _numbers(items: Sequence[object], name: str) -> NDArray[np.int64]:
+    """One attribute of many things."""
+    return np.fromiter(map(attrgetter(name), items), np.int64, len(items))
+
+
+def _times(entries: Sequence[SourceEntry], name: str) -> NDArray[np.int64]:
+    """One of the times of many entries, the mtime where it isn't given."""
+    times = list(map(attrgetter(name), entries))
+    if times.count(None) == len(times):
+        return _numbers(entries, "mtime_ns")
+    return np.array([e.mtime_ns if ns is None else ns for e, ns in zip(entries, times, strict=True)], np.int64)
+
+
+def new_root(vol: WritableVolume) -> NewFile:
+    """The root directory of a fresh volume, with the names that it has of its own."""
+    root = NewFile(NO_ROOT, F2FS_ROOT_INO, F2FS_ROOT_INO, b"", 2, Names())
+    for dentry in vol.dirs.entries(vol.live(F2FS_ROOT_INO)):
+        if dentry.name not in (b".", b".."):
+            root.children.add(dentry.name, dentry.ino, dentry.file_type)
+            root.links += int(dentry.file_type == F2FS_FT_DIR)
+    return root
+
+
+def of_its_own(path: bytes) -> F2fsError:
+    """What is said of a name that the root directory has already."""
+    return F2fsError(f"{os.fsdecode(path)}: the volume has this name of its own")
+
+
+def twice(path: bytes) -> F2fsError:
+    """What is said of a name that a directory has already."""
+    return F2fsError(f"{os.fsdecode(path)}: the name is there twice")
+
+
 def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewFile], NewFile]:
     """(files, root): every file gets its number, every directory its names. F2fsError for an impossible tree."""
     root_inode = vol.live(F2FS_ROOT_INO)
-    root = NewFile(NO_ROOT, F2FS_ROOT_INO, F2FS_ROOT_INO, b"", 2, Names())
-    for dentry in vol.dirs.entries(root_inode):
-        if dentry.name not in (b".", b".."):
-            root.children.add(dentry.name, dentry.ino, dentry.file_type)
-            root.links += int(dentry.file_type == 2)
+    root = new_root(vol)
     own = set(root.children.names)
     by_path: dict[bytes, NewFile] = {b"": root}
     files: list[NewFile] = []
     directories = [root]
-    numbers = iter(_Numbers(vol))
+    numbers = iter(Numbers(vol))
     here, directory, children = b"", root, root.children
     kinds: dict[int, int] = {}  # F2FS_FT_* of modes
     for entry in entries:
@@ -98,7 +211,7 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
                 raise F2fsError(f"{os.fsdecode(path)}: its directory is not among the files, or no directory")
             here, directory, children = directory_path, above, above.children
         if directory is root and name in own:
-            raise F2fsError(f"{os.fsdecode(path)}: the volume has this name of its own")
+            raise of_its_own(path)
         if entry.link_to is not None:
             file = by_path.get(entry.link_to)
             if file is None or stat.S_ISDIR(file.entry.mode):
@@ -114,7 +227,7 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
             files.append(file)
             kind = kinds.get(mode) or kinds.setdefault(mode, file_type(mode))
         if path in by_path:
-            raise F2fsError(f"{os.fsdecode(path)}: the name is there twice")
+            raise twice(path)
         by_path[path] = file
         children.names.append(name)
         children.inos.append(file.ino)
@@ -124,7 +237,7 @@ def plan(vol: WritableVolume, entries: Iterable[SourceEntry]) -> tuple[list[NewF
     return files, root
 
 
-class _Numbers:
+class Numbers:
     """Free inode numbers, taken in larger pieces."""
 
     def __init__(self, vol: WritableVolume) -> None:

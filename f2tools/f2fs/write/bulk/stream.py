@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.vectors import new_blocks
+from f2tools.device.vectors import distinct, new_blocks
 from f2tools.f2fs.layout.constants import (
     COMPRESS_ADDR,
     F2FS_COMPR_FL,
@@ -23,6 +24,7 @@ from f2tools.f2fs.write.bulk.nodes import LargeFile, remember_extent, remember_w
 from f2tools.f2fs.write.bulk.plan import (
     BLOCKS_AT_ONCE,
     NewFile,
+    Plain,
     block_runs,
     blocks_of,
     cluster_batches,
@@ -32,6 +34,8 @@ from f2tools.f2fs.write.bulk.plan import (
 from f2tools.f2fs.write.bulk.target import Target
 from f2tools.f2fs.write.bulk.together import Together, known_together, read_alone
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content
+
+MOST_WAITING = 1024  # blocks of directories that are put together ahead of their turn
 
 
 class DataStream:
@@ -58,16 +62,16 @@ class DataStream:
         entry, size = file.entry, self._geo.block_size
         kind = self._target.log_of(file)
         content = entry.content
-        if content is not None and entry.size <= self._target.small_most and self._small(kind).take(file, content):
+        if content is not None and entry.size <= self._target.small_most and self.small(kind).take(file, content):
             return
         runs = block_runs(entry.content, size)
         total = sum(count for _, count in runs)
         last = runs[-1][0] + runs[-1][1] if runs else 0
         if total <= BLOCKS_AT_ONCE // 2 and last <= self._target.addrs_per_inode:
-            rows = self._small(kind).room(total)
+            rows = self.small(kind).room(total)
             fofs = blocks_of(runs)
             read_content(entry, fofs, rows)
-            self._small(kind).add(file.row, file.ino, fofs)
+            self.small(kind).add(file.row, file.ino, fofs)
             return
         tree = LargeFile(self._target, file, blocks_of(runs))
         buffer = self.buffer(-1)
@@ -81,18 +85,38 @@ class DataStream:
             self._target.report(file, fofs.size * size)
         tree.finish(block)
 
+    def is_small(self, fofs: NDArray[np.int64]) -> bool:
+        """Whether blocks in memory go with those of small files."""
+        return 0 < fofs.size <= BLOCKS_AT_ONCE // 2 and int(fofs[-1]) < self._target.addrs_per_inode
+
     def add_rows(self, file: NewFile, fofs: NDArray[np.int64], rows: NDArray[np.uint8], kind: int) -> None:
         """Blocks that are in memory."""
-        if fofs.size <= BLOCKS_AT_ONCE // 2 and fofs.size and int(fofs[-1]) < self._target.addrs_per_inode:
-            self._small(kind).room(fofs.size)[:] = rows
-            self._small(kind).add(file.row, file.ino, fofs)
+        if self.is_small(fofs):
+            self.small(kind).room(fofs.size)[:] = rows
+            self.small(kind).add(file.row, file.ino, fofs)
             return
         tree = LargeFile(self._target, file, fofs)
         for start in range(0, fofs.size, BLOCKS_AT_ONCE):
             tree.place(start, rows[start : start + BLOCKS_AT_ONCE], kind)
         tree.finish(self._inodes[file.row])
 
-    def _small(self, kind: int) -> _SmallFiles:
+    def run(
+        self,
+        plain: Plain,
+        rows: NDArray[np.int64],
+        places: NDArray[np.int64],
+        inos: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        advice: NDArray[np.int64],
+    ) -> Run:
+        """Plain files to come, by their rows in the batch, the places of their inodes, and what is known of them."""
+        kinds = np.zeros(rows.size, np.int64)
+        for value in distinct(advice).tolist():
+            kinds[advice == value] = self._target.log_by(value)
+        return Run(self, self._target, plain, rows, places, inos, -(-sizes // self._geo.block_size), kinds)
+
+    def small(self, kind: int) -> _SmallFiles:
+        """The small files that go to a log together."""
         found = self._logs.get(kind)
         if found is None:
             found = self._logs[kind] = _SmallFiles(self, kind)
@@ -189,6 +213,88 @@ class DataStream:
             remember_extent(self._inodes[at[number]], fofs[mine], blkaddrs[mine])
 
 
+class Run:
+    """Small files of a batch on their way to the logs: plain ones by columns, and directories between them.
+
+    Each log takes its files in their order, and the logs are written to in the order in which their buffers get full,
+    as if one file came after the other.
+    """
+
+    def __init__(
+        self,
+        stream: DataStream,
+        target: Target,
+        plain: Plain,
+        rows: NDArray[np.int64],
+        places: NDArray[np.int64],
+        inos: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+    ) -> None:
+        self._stream, self._target, self._plain = stream, target, plain
+        self._rows, self._places, self._inos, self._counts, self._kinds = rows, places, inos, counts, kinds
+        self._begin = 0  # what is before it was placed
+        self._given: list[tuple[int, NewFile, NDArray[np.int64], NDArray[np.uint8]]] = []
+        self._waiting = 0  # blocks that were given
+
+    def take(self, at: int, file: NewFile, fofs: NDArray[np.int64], rows: NDArray[np.uint8]) -> bool:
+        """Let blocks in memory go with those of plain files; `at`: the row of the file in the batch.
+
+        False where they are too many, and nothing was done.
+        """
+        if not self._stream.is_small(fofs):
+            return False
+        if self._waiting + len(rows) > MOST_WAITING:
+            self.place(at)
+        self._given.append((at, file, fofs, rows))
+        self._waiting += len(rows)
+        return True
+
+    def place(self, end: int) -> None:
+        """Place all that comes before this row of the batch."""
+        last = int(np.searchsorted(self._rows, end))
+        which = np.arange(self._begin, last)
+        counts, kinds = self._counts[which], self._kinds[which]
+        if self._given:
+            order = np.argsort(np.append(self._rows[which], [at for at, _, _, _ in self._given]))
+            which = np.append(which, -1 - np.arange(len(self._given)))[order]
+            counts = np.append(counts, [len(rows) for _, _, _, rows in self._given])[order]
+            kinds = np.append(kinds, [self._target.log_of(file) for _, file, _, _ in self._given])[order]
+        full: list[tuple[int, int, NDArray[np.int64]]] = []  # (the file that has no room, the log, what is before it)
+        rest: list[tuple[int, NDArray[np.int64]]] = []
+        for kind in dict.fromkeys(kinds.tolist()):
+            mine = np.flatnonzero(kinds == kind)
+            ends = np.cumsum(counts[mine])
+            start, room = 0, BLOCKS_AT_ONCE - self._stream.small(kind).used
+            while (stop := int(np.searchsorted(ends, room, "right"))) < mine.size:
+                full.append((int(mine[stop]), kind, mine[start:stop]))
+                start, room = stop, BLOCKS_AT_ONCE + (int(ends[stop - 1]) if stop else 0)
+            rest.append((kind, mine[start:]))
+        for _, kind, members in sorted(full, key=itemgetter(0)):
+            self._take(kind, which[members])
+            self._stream.small(kind).flush()
+        for kind, members in rest:
+            self._take(kind, which[members])
+        self._begin, self._given, self._waiting = last, [], 0
+
+    def _take(self, kind: int, which: NDArray[np.int64]) -> None:
+        """Let a log take some files that there is room for; below 0: those that were given."""
+        small, at = self._stream.small(kind), 0
+        for place in np.flatnonzero(which < 0).tolist():
+            self._take_plain(small, which[at:place])
+            _, file, fofs, rows = self._given[-1 - int(which[place])]
+            small.room(len(rows))[:] = rows
+            small.add(file.row, file.ino, fofs)
+            at = place + 1
+        self._take_plain(small, which[at:])
+
+    def _take_plain(self, small: _SmallFiles, which: NDArray[np.int64]) -> None:
+        if which.size:
+            small.take_plain(
+                self._plain, self._rows[which], self._places[which], self._inos[which], self._counts[which]
+            )
+
+
 @dataclass(slots=True)
 class _Members:
     """Files whose blocks lie one after the other: rows of their inodes, numbers, how many blocks."""
@@ -228,6 +334,28 @@ class _SmallFiles:
             read_alone(content, length, self._flat[at : at + room])
         self._note(file.row, file.ino, count)
         return True
+
+    @property
+    def used(self) -> int:
+        """How many blocks wait to be placed."""
+        return self._used
+
+    def take_plain(
+        self,
+        plain: Plain,
+        rows: NDArray[np.int64],
+        places: NDArray[np.int64],
+        inos: NDArray[np.int64],
+        counts: NDArray[np.int64],
+    ) -> None:
+        """Plain files that there is room for, by their rows in the batch and the places of their inodes."""
+        starts = self._used + np.cumsum(counts) - counts
+        self._together.take_plain(plain, rows, starts * self._size, counts * self._size)
+        members = self._members
+        members.rows += places.tolist()
+        members.inos += inos.tolist()
+        members.counts += counts.tolist()
+        self._used += int(counts.sum())
 
     def room(self, count: int) -> NDArray[np.uint8]:
         """Room for that many blocks, whose owner `add` then names."""

@@ -79,5 +79,9 @@ class Target:
 
     def log_of(self, file: NewFile, compressed: bool = False) -> int:
         """The log that the data of a file goes to."""
-        cold = compressed or bool(file.advise & FADVISE_COLD_BIT)
-        return self.vol.policy.data_log(stat.S_ISDIR(file.mode), cold, bool(file.advise & FADVISE_HOT_BIT))
+        return self.log_by(file.advise, stat.S_ISDIR(file.mode), compressed)
+
+    def log_by(self, advise: int, directory: bool = False, compressed: bool = False) -> int:
+        """The same of files with this i_advise."""
+        cold = compressed or bool(advise & FADVISE_COLD_BIT)
+        return self.vol.policy.data_log(directory, cold, bool(advise & FADVISE_HOT_BIT))
