@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from tests.mkfs.source_tools import facts, populate
 from tests.mkfs.tools import f2mkfs
 from tests.native.test_core import in_python
 
-core = native.core
+core: Any = native.core
 assert core is not None
 
 
@@ -91,7 +92,7 @@ def _made_a_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-CHANGES: dict[str, Callable[[Path], None]] = {
+CHANGES: dict[str, Callable[[Path], object]] = {
     "grows": lambda path: path.write_bytes(b"y" * (path.stat().st_size + 1)),
     "shrinks": lambda path: os.truncate(path, 5),
     "goes": Path.unlink,
