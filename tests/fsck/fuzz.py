@@ -17,11 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from f2tools.device import Device, open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.errors import NotF2fs
+from f2tools.f2fs.layout.constants import F2FS_FEATURE_INODE_CHKSUM
+from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
+from f2tools.f2fs.write.node import seal_inode
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Severity
@@ -43,6 +48,10 @@ BEYOND = {"S006"}
 LONG_NAME = 240  # bytes of a line of fsck.f2fs with a name that may be too long when folded
 TOLD = 6  # lines of a code
 NOT_METADATA = ("compressed cluster",)
+# from this number on one case of so many has a directory too whose depth or level is another
+DEPTHS_FROM, DEPTHS_EVERY = 1_010_000, 8
+DEPTHS = (0, 1, 2, 3, 5, 10, 62, 63, 64, 65, 255, 1 << 16, (1 << 32) - 1)
+LEVELS = (0, 1, 2, 5, 10, 30, 62, 63, 64, 128, 255)
 
 
 @dataclass
@@ -56,6 +65,7 @@ class Healthy:
     names: dict[int, set[bytes]] = field(default_factory=dict)
     blocks: dict[int, set[int]] = field(default_factory=dict)
     way: dict[bytes, set[int]] = field(default_factory=dict)  # path -> blocks that lead there
+    directories: list[int] = field(default_factory=list)  # addresses of their inodes, those of several levels first
 
 
 @cache
@@ -66,7 +76,9 @@ def healthy(name: str) -> Healthy:
         places = {kind: where for kind, where in structures(vol).items() if kind not in NOT_METADATA}
         found = Healthy(path, vol.geo.block_size, places)
         ways: dict[bytes, set[int]] = {b"": set(_blocks(vol, vol.root.inode))}
-        for directory, _inode, entries in vol.walk():
+        directories: list[Inode] = []
+        for directory, inode, entries in vol.walk():
+            directories.append(inode)
             above = ways[directory.rstrip(b"/")]
             for entry in entries:
                 assert isinstance(entry.inode, Inode)
@@ -79,6 +91,8 @@ def healthy(name: str) -> Healthy:
                 found.way[where] = above
                 if entry.inode.is_dir:
                     ways[where] = above | found.blocks[ino]
+        directories.sort(key=lambda inode: (-inode.i_current_depth, inode.blkaddr))
+        found.directories = [inode.blkaddr for inode in directories]
     return found
 
 
@@ -122,7 +136,30 @@ def damage(name: str, number: int) -> list[tuple[int, bytes]]:
         if kind in ("superblock", "checkpoint head") and rng.randrange(4):
             some = resealed(good.path, some, places[kind], kind)
         patches += some
+    if number >= DEPTHS_FROM and number % DEPTHS_EVERY == 0:
+        patches += other_depth(name, random.Random(f"depth-{name}-{number}"))
     return patches
+
+
+def other_depth(name: str, rng: random.Random) -> list[tuple[int, bytes]]:
+    """A directory with another number of levels, or whose first level has another number of buckets, its checksum
+    being right: entries lie on levels that are not searched, or in buckets that are not theirs."""
+    good = healthy(name)
+    some = good.directories
+    blkaddr = rng.choice(some[:3] if rng.randrange(2) else some)
+    with open_device(good.path) as device, Volume(StaysOpen(device)) as vol:
+        block = device.read_range(blkaddr, 1, good.block_size)[0]
+        before = block.copy()
+        what = rng.randrange(3)
+        if what != 1:
+            at = InodeLayout.offset_of("i_current_depth")
+            block[at : at + 4].view("<u4")[0] = rng.choice(DEPTHS)
+        if what != 0:
+            block[InodeLayout.offset_of("i_dir_level")] = rng.choice(LEVELS)
+        if vol.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
+            seal_inode(vol.sb.uuid, block)
+    changed = np.flatnonzero(block != before).tolist()
+    return [(blkaddr * good.block_size + at, block[at : at + 1].tobytes()) for at in changed]
 
 
 @dataclass

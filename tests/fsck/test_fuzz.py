@@ -6,11 +6,18 @@ first of them.  A failure names image and number; `python -m tests.fsck.fuzz IMA
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 from pathlib import Path
 
 import pytest
 
+from f2tools.device import open_device
+from f2tools.device.changes.overlay import Overlay
+from f2tools.f2fs.layout.node import Inode as INODE
+from f2tools.fsck.check import check
+from f2tools.fsck.facts.image import Image
 from tests import judges
 from tests.fsck import fuzz
 from tests.hostile.exercise import in_child
@@ -42,3 +49,41 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
 def test_a_case_is_the_same_damage_every_time() -> None:
     assert fuzz.damage("base", 7) == fuzz.damage("base", 7)
     assert fuzz.damage("base", 7) != fuzz.damage("base", 8)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_directory_of_another_depth_is_repaired(name: str, tmp_path: Path) -> None:
+    """Entries lie on levels that are not searched, or in buckets that are not theirs, besides other damage."""
+    judges.need_tool("fsck.f2fs")
+    numbers = [fuzz.DEPTHS_FROM + at * fuzz.DEPTHS_EVERY for at in range(CASES)]
+    failures = in_child(lambda: [f"{n}: {wrong}" for n in numbers if (wrong := fuzz.judged(name, n, tmp_path).wrong)])
+    assert not failures, f"{len(failures)} failures\n" + "\n".join(failures[:TOLD])
+
+
+def test_a_directory_gets_another_depth_with_a_right_checksum() -> None:
+    good = fuzz.healthy("checksums")
+    fields = {*range(INODE.offset_of("i_current_depth"), INODE.offset_of("i_current_depth") + 4)}
+    fields.add(INODE.offset_of("i_dir_level"))
+    for seed in range(20):
+        patches = fuzz.other_depth("checksums", random.Random(seed))
+        image = Overlay(open_device(good.path))
+        for offset, data in patches:
+            image.pwrite(offset, data)
+        assert not patches or {offset % good.block_size for offset, _ in patches} & fields
+        with image:
+            found = check(Image(image)).counts
+        assert not set(found) - {"I016", "I017", "I035"}, (patches, found)
+    number = fuzz.DEPTHS_FROM
+    alone = fuzz.other_depth("checksums", random.Random(f"depth-checksums-{number}"))
+    assert alone
+    assert fuzz.damage("checksums", number)[-len(alone) :] == alone
+
+
+@pytest.mark.parametrize(
+    ("number", "digest"),
+    [(7, "a8efec4d7de73dea"), (1_000_225, "3cb81f427a715713"), (1_002_869, "232cc00d6b7ce5eb")],
+)
+def test_a_number_that_was_run_before_does_the_same_damage(number: int, digest: str) -> None:
+    """The ledger counts what they did."""
+    assert hashlib.sha256(repr(fuzz.damage("base", number)).encode()).hexdigest()[:16] == digest
