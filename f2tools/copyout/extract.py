@@ -394,11 +394,11 @@ class _Run:
     def _group(self, directory: _Directory, piece: Piece, small: list[int]) -> None:
         """Read the blocks of many small files at once, as they lie in the image, and write the files in their order."""
         rows = piece.rows[small]
-        first, counts = rows[:, AT], rows[:, COUNT]
-        order = np.argsort(piece.addrs[first], kind="stable")
+        first, counts, known = rows[:, AT], rows[:, COUNT], piece.addrs
+        order = np.argsort(known[first], kind="stable")
         taken = counts[order]
         ends = np.cumsum(taken)
-        addrs = piece.addrs[np.repeat(first[order] - (ends - taken), taken) + np.arange(ends[-1])]
+        addrs = known[np.repeat(first[order] - (ends - taken), taken) + np.arange(ends[-1])]
         if not self.volume.geo.in_main(addrs).all():
             self._with_holes(directory, piece, small)
             return

@@ -35,7 +35,9 @@ class Piece:
         self.inos = inos
         self._found = found
         self._inodes: dict[int, Inode] = {}
-        self.rows, self.addrs = _columns(volume, len(names), found)
+        self.rows, self._addrs = _columns(volume, len(names), found)
+        self._more: list[NDArray[Any]] = []  # addresses that come behind these
+        self._known = self._addrs.size
         self.kinds: list[int] = self.rows[:, KIND].tolist()
         self.counts: list[int] = self.rows[:, COUNT].tolist()
         self.data: dict[int, bytes] = {}  # of files that are no plain ones and have their content inside
@@ -71,9 +73,18 @@ class Piece:
 
     def add_blocks(self, place: int, addrs: NDArray[Any]) -> None:
         """A file that is no plain one has its content in these blocks; they are read with those of the plain ones."""
-        self.rows[place, [SIZE, AT, COUNT]] = self.file(place).i_size, self.addrs.size, addrs.size
-        self.addrs = np.concatenate([self.addrs, addrs.astype(np.int64)])
+        self.rows[place, AT], self.rows[place, COUNT] = self._known, addrs.size
         self.counts[place] = addrs.size
+        self._more.append(addrs)
+        self._known += addrs.size
+
+    @property
+    def addrs(self) -> NDArray[np.int64]:
+        """The addresses of all files that were told of so far."""
+        if self._more:
+            self._addrs = np.concatenate([self._addrs, *self._more])
+            self._more.clear()
+        return self._addrs
 
 
 def read_piece(volume: Volume, names: Sequence[bytes], inos: Sequence[int]) -> Piece:
