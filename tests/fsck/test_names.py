@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.constants import F2FS_CASEFOLD_FL
 from f2tools.f2fs.layout.hashes import dentry_hash, dentry_hashes_padded
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.fsck.findings import Finding
@@ -147,3 +148,27 @@ def test_one_wrong_byte_of_a_name_is_found_by_its_hash_in_a_few_steps(
         assert dentries.wrong_byte_of(wrong, dentry_hash(name)) == name
         assert len(steps) <= 16, "each takes a millisecond or more, and a block may have a hundred such names"
     assert dentries.wrong_byte_of(b"no name", dentry_hash(b"another")) is None
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("names", [3, 150], ids=["inside the inode", "in blocks"])
+def test_a_casefolded_directory_whose_inode_is_lost_keeps_its_names_and_folds_them(names: int, tmp_path: Path) -> None:
+    image = fresh(tmp_path, "--size 64M -C utf8")
+    with writable(image) as volume:
+        above = volume.mkdir(3, b"Folded", 0o755)
+        volume.set_flags(above, F2FS_CASEFOLD_FL)
+        lost = volume.mkdir(above, b"Below", 0o755)
+        for number in range(names):
+            volume.create(lost, f"Größe-{number:03d}".encode(), 0o644)
+    before = paths_of(image)
+    with f2tools.open(image) as volume:
+        inode = volume.inode(lost).inode
+    assert inode.i_flags & F2FS_CASEFOLD_FL
+    with image.open("r+b") as file:
+        file.seek(4096 * inode.blkaddr)
+        file.write(bytes(4096))
+    assert repair(image).complete
+    assert_silent(image)
+    assert paths_of(image) == before
+    with f2tools.open(image) as volume:
+        assert volume.path("/Folded/BELOW/GRÖSSE-002").inode.kind == "file"

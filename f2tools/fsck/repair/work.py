@@ -7,7 +7,7 @@ inode, to change the entries around one.  When which of it is done is for `phase
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
+    F2FS_CASEFOLD_FL,
     F2FS_EXTRA_ATTR,
+    F2FS_FEATURE_CASEFOLD,
     F2FS_FEATURE_EXTRA_ATTR,
     F2FS_FEATURE_FLEXIBLE_INLINE_XATTR,
     F2FS_INDEX_FL,
@@ -35,7 +37,7 @@ from f2tools.f2fs.layout.nat import NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Extent, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
-from f2tools.f2fs.volume.dentries import DentryArea
+from f2tools.f2fs.volume.dentries import DentryArea, name_hash
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
@@ -490,9 +492,22 @@ class Work:
             area.put(0, b".", 0, ino, 2)
             area.put(1, b"..", 0, parent, 2)
 
-        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL, change, kept)
+        folded = F2FS_CASEFOLD_FL if self._folds(parent, blocks.values()) else 0
+        self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL | folded, change, kept)
         if blocks:
             self.take_back(ino, blocks)
+
+    def _folds(self, parent: int, blkaddrs: Iterable[int]) -> bool:
+        """Whether a lost directory was casefolded: most hashes in its blocks say so, or else that its parent is."""
+        if not self.image.geo.feature & F2FS_FEATURE_CASEFOLD:
+            return False
+        votes = 0
+        for blkaddr in blkaddrs:
+            for entry in DentryArea(self.surgery.read(blkaddr)).entries():
+                votes += (entry.hash_code == name_hash(entry.name, True)) - (entry.hash_code == name_hash(entry.name))
+        row = self.scan.inode_row(parent)
+        inherited = bool(row >= 0 and self.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
+        return votes > 0 or (votes == 0 and inherited)
 
     def area_of(self, entry: EntryPlan) -> tuple[int, int, int] | None:
         """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
