@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -142,13 +142,6 @@ def write_blocks(device: Bytes, blkaddrs: NDArray[Any], data: NDArray[np.uint8],
             else:
                 run = rows[order[at:stop]]
             device.pwrite(int(rising[at]) * block_size, np.ascontiguousarray(run))
-
-
-def as_rows(
-    blkaddrs: Sequence[int], blocks: Sequence[NDArray[np.uint8]]
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """(addresses, rows) as `write_blocks` takes them, of blocks that are arrays of their own."""
-    return np.array(blkaddrs, np.int64), np.stack(blocks)
 
 
 def _is_run(wanted: NDArray[np.int64]) -> bool:
