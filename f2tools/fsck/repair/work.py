@@ -492,22 +492,10 @@ class Work:
             area.put(0, b".", 0, ino, 2)
             area.put(1, b"..", 0, parent, 2)
 
-        folded = F2FS_CASEFOLD_FL if self._folds(parent, blocks.values()) else 0
+        folded = F2FS_CASEFOLD_FL if _folded(self, parent, blocks.values()) else 0
         self.make_inode(ino, DIR_MODE, F2FS_INDEX_FL | folded, change, kept)
         if blocks:
             self.take_back(ino, blocks)
-
-    def _folds(self, parent: int, blkaddrs: Iterable[int]) -> bool:
-        """Whether a lost directory was casefolded: most hashes in its blocks say so, or else that its parent is."""
-        if not self.image.geo.feature & F2FS_FEATURE_CASEFOLD:
-            return False
-        votes = 0
-        for blkaddr in blkaddrs:
-            for entry in DentryArea(self.surgery.read(blkaddr)).entries():
-                votes += (entry.hash_code == name_hash(entry.name, True)) - (entry.hash_code == name_hash(entry.name))
-        row = self.scan.inode_row(parent)
-        inherited = bool(row >= 0 and self.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
-        return votes > 0 or (votes == 0 and inherited)
 
     def area_of(self, entry: EntryPlan) -> tuple[int, int, int] | None:
         """(block address, byte offset, size) of the entries that a finding about an entry lies in."""
@@ -554,3 +542,16 @@ def _extra_size(block: NDArray[np.uint8]) -> int:
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:
     item = next(item for item in InodeLayout.fields if item.name == name)
     block[item.offset : item.offset + item.size] = np.frombuffer(value.to_bytes(item.size, "little"), np.uint8)
+
+
+def _folded(work: Work, parent: int, blkaddrs: Iterable[int]) -> bool:
+    """Whether a lost directory was casefolded: most hashes in its blocks say so, or else that its parent is."""
+    if not work.image.geo.feature & F2FS_FEATURE_CASEFOLD:
+        return False
+    votes = 0
+    for blkaddr in blkaddrs:
+        for entry in DentryArea(work.surgery.read(blkaddr)).entries():
+            votes += (entry.hash_code == name_hash(entry.name, True)) - (entry.hash_code == name_hash(entry.name))
+    row = work.scan.inode_row(parent)
+    inherited = bool(row >= 0 and work.scan.inodes["flags"][row] & np.uint32(F2FS_CASEFOLD_FL))
+    return votes > 0 or (votes == 0 and inherited)
