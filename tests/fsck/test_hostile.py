@@ -14,6 +14,7 @@ import pytest
 import f2tools
 from f2tools.device import open_device
 from f2tools.errors import F2fsError
+from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import open_image
 from f2tools.fsck.repair.rounds import Repairer
@@ -218,3 +219,18 @@ def _nothing_lost(name: str, work: Path) -> list[str]:
 def test_damaged_tables_cost_no_file(name: str, tmp_path: Path) -> None:
     failures = in_child(lambda: _nothing_lost(name, tmp_path))
     assert not failures, f"{len(failures)} failures\n" + "\n\n".join(failures[:4])
+
+
+@pytest.mark.parametrize("time", [(1 << 64) - 1, (1 << 64) - 86400, 1 << 63])
+def test_a_clock_near_its_end_is_checked(time: int, tmp_path: Path) -> None:
+    """A year later is more than 64 bits hold."""
+    image = reference("plain").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        places = structures(volume)["checkpoint head"]
+    clocks = [(start + Checkpoint.offset_of("elapsed_time"), time.to_bytes(8, "little")) for start, _ in places]
+    with patched(image, resealed(image, clocks, places, "checkpoint head")):
+        opened = open_image(image)
+        assert opened.pack is not None
+        assert opened.pack.cp.elapsed_time == time
+        assert check(opened).sound
+        opened.device.close()

@@ -19,6 +19,7 @@ F2FS_MAX_QUOTAS = 3
 QUOTA_NAMES = ("user", "group", "project")
 
 U32_MAX = 0xFFFFFFFF
+U64_MAX = 0xFFFFFFFFFFFFFFFF
 NULL_ADDR = 0
 NEW_ADDR = U32_MAX  # reserved, not written yet
 NULL_SEGNO = U32_MAX  # in the arrays of open logs: no such log

@@ -16,6 +16,7 @@ from f2tools.f2fs.layout.constants import (
     SSR,
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
+    U64_MAX,
 )
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SIT_VBLOCKS_SHIFT
 from f2tools.fsck import problems
@@ -114,7 +115,7 @@ def check_mtime(scan: Scan) -> Iterator[Finding]:
     sit, cp = scan.image.sit, scan.image.cp
     used = np.flatnonzero(sit.vblocks)
     ages = sit.mtime(used)
-    future = used[ages > np.uint64(cp.elapsed_time + 86400 * 366)]
+    future = used[ages > np.uint64(min(cp.elapsed_time + 86400 * 366, U64_MAX))]
     if future.size and cp.elapsed_time:
         segno = int(future[0])
         yield Finding(
