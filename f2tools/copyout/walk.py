@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from f2tools.errors import F2fsError
 from f2tools.text import join
 
@@ -138,12 +136,11 @@ class Inodes:
         count as met from now on."""
         if len(set(inos)) < len(inos):
             return False
-        bits = np.frombuffer(self._bits, np.uint8)
-        numbers = np.array(inos, np.int64)
-        if (bits[numbers >> 3] >> (numbers & 7) & 1).any():
+        bits = self._bits
+        if any(bits[ino >> 3] >> (ino & 7) & 1 for ino in inos):
             return False
-        numbers = np.array(wanted, np.int64)
-        np.bitwise_or.at(bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
+        for ino in wanted:
+            bits[ino >> 3] |= 1 << (ino & 7)
         return True
 
 
