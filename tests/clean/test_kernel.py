@@ -44,7 +44,7 @@ for pair in $ZONES; do
     dd if=$zoned of=/dev/nullb0 bs=4k skip=$((zone * 1024)) seek=$((zone * 1024)) count=$blocks oflag=direct status=none
 done
 heads[$((count - 1))]=/dev/nullb0
-for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${heads[$n]} /mnt/$n; done
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${heads[$n]} /mnt/$n; done
 manifest /mnt/%d $OUT/%d-first.json $count
 for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n/by-kernel

@@ -24,7 +24,7 @@ from tests.kernel.guest import Guest
 SCRIPT = """
 set -e
 count=${#IMAGES[@]}
-for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${IMAGES[$n]} /mnt/$n; done
 manifest /mnt/%d $OUT/%d-first.json $count
 for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n/kernel

@@ -80,7 +80,7 @@ def test_after_a_power_cut_and_after_recovery_nothing_is_damage(guest: Guest, tm
 MOUNT = """
 set -e
 count=${#IMAGES[@]}
-for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${IMAGES[$n]} /mnt/$n; done
 manifest /mnt/%d $OUT/manifest-%d.json $count
 for n in $(seq 0 $((count - 1))); do
     cd /mnt/$n

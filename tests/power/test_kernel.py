@@ -17,7 +17,7 @@ OPTIONS = "--size 64M -O extra_attr,inode_checksum,quota,inode_crtime"
 SCRIPT = """
 set -e
 count=${#IMAGES[@]}
-for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${IMAGES[$n]} /mnt/$n; done
 manifest /mnt/%d $OUT/%d.json $count
 for n in $(seq 0 $((count - 1))); do touch /mnt/$n/the-kernel-was-here; done
 umount /mnt/*

@@ -18,7 +18,7 @@ from tests.tune.test_tune import EXTRA, FREE, NEW_UUID, filled, run, tune
 SCRIPT = """
 set -e
 count=${#IMAGES[@]}
-for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${IMAGES[$n]} /mnt/$n; done
 manifest /mnt/%d $OUT/%d.json $count
 for n in $(seq 0 $((count - 1))); do
     mkdir /mnt/$n/by-kernel

@@ -23,7 +23,7 @@ OPTIONS = ("-O", "extra_attr,inode_checksum,inode_crtime,quota,project_quota")
 SCRIPT = """
 set -e
 count=${#IMAGES[@]}
-for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs ${IMAGES[$n]} /mnt/$n; done
+for n in $(seq 0 $((count - 1))); do mkdir /mnt/$n; mount -t f2fs -o background_gc=off ${IMAGES[$n]} /mnt/$n; done
 manifest /mnt/%d $OUT/%d.json $count
 umount /mnt/*
 """

@@ -75,7 +75,7 @@ SCRIPT = """
 set -e
 logs=($LOGS); more=($MORE); count=${#IMAGES[@]}
 for n in $(seq 0 $((count - 1))); do
-    mkdir /mnt/$n; mount -t f2fs -o active_logs=${logs[$n]} ${IMAGES[$n]} /mnt/$n
+    mkdir /mnt/$n; mount -t f2fs -o background_gc=off,active_logs=${logs[$n]} ${IMAGES[$n]} /mnt/$n
 done
 manifest /mnt/%d $OUT/%d-first.json $count
 for n in $(seq 0 $((count - 1))); do
