@@ -87,3 +87,9 @@ def test_a_directory_gets_another_depth_with_a_right_checksum() -> None:
 def test_a_number_that_was_run_before_does_the_same_damage(number: int, digest: str) -> None:
     """The ledger counts what they did."""
     assert hashlib.sha256(repr(fuzz.damage("base", number)).encode()).hexdigest()[:16] == digest
+
+
+def test_a_summary_that_names_a_place_beyond_its_node_is_not_believed(tmp_path: Path) -> None:
+    """A lost inode was made anew with an address behind its end: a traceback, or another number in its place."""
+    verdict = fuzz.judged("full", 1_360_310, tmp_path)
+    assert not verdict.wrong

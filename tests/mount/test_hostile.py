@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import f2tools
+from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.node import Inode
 from tests.hostile.damage import flips, patched, resealed
 from tests.hostile.forge import Forge
@@ -87,3 +88,26 @@ def test_an_inode_with_numbers_beyond_those_of_stat_hides_no_other(server: str, 
                 for offset in (0, 1 << 40, 1 << 62):
                     with suppress(OSError):
                         assert os.pread(file.fileno(), 4, offset).strip(b"\0") in (b"wild", b"good", b""), path
+
+
+@pytest.mark.parametrize("server", ["pyfuse3", "direct"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("valid_block_count", 1 << 40), ("valid_node_count", (1 << 32) - 1), ("user_block_count", (1 << 64) - 1)],
+)
+def test_counts_that_cannot_be_are_no_free_blocks_below_zero(
+    field: str, value: int, server: str, tmp_path: Path
+) -> None:
+    need_fuse(server)
+    image = reference("plain").copy(tmp_path).path
+    with f2tools.open(image) as volume:
+        places = structures(volume)["checkpoint head"]
+    width = Checkpoint.offset_of(field), 4 if field == "valid_node_count" else 8
+    damage = [(start + width[0], value.to_bytes(width[1], "little")) for start, _ in places]
+    with patched(image, resealed(image, damage, places, "checkpoint head")):
+        with f2tools.open(image) as volume:
+            said = volume.statfs()
+            assert getattr(volume.cp, field) == value
+        assert 0 <= said["f_bfree"] <= said["f_blocks"]
+        assert 0 <= said["f_ffree"] <= said["f_bfree"]
+        assert not live_with(image, tmp_path / "m", 0, "ro", f"server={server}")

@@ -174,16 +174,18 @@ class Volume:
         cp, geo = self.cp, self.geo
         free = cp.user_block_count - cp.valid_block_count + self._orphan_blocks()
         if cp.ckpt_flags & CP_DISABLED_FLAG:
-            free = max(0, free - self._unusable_blocks())
+            free -= self._unusable_blocks()
+        blocks = geo.block_count - geo.segment0_blkaddr
+        free = min(max(0, free), blocks)  # where the checkpoint is damaged
         nodes = geo.max_nid - RESERVED_NODES
         if nodes > cp.user_block_count:
             files, free_files = cp.user_block_count, free
         else:
-            files, free_files = nodes, min(nodes - cp.valid_node_count, free)
+            files, free_files = nodes, min(max(0, nodes - cp.valid_node_count), free)
         return {
             "f_bsize": geo.block_size,
             "f_frsize": geo.block_size,
-            "f_blocks": geo.block_count - geo.segment0_blkaddr,
+            "f_blocks": blocks,
             "f_bfree": free,
             "f_bavail": free,
             "f_files": files,

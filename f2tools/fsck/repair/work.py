@@ -38,6 +38,7 @@ from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, Extent, InodeExtra, Node
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import branches, leads_to_nodes, number_of
 from f2tools.f2fs.volume.dentries import DentryArea, name_hash
+from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.facts.leaks import Leaks, LostNode
 from f2tools.fsck.facts.nodes import DIRECT, DOUBLE, MISSING, UNKNOWN
@@ -305,11 +306,7 @@ class Work:
             return
         block = self.surgery.read(blkaddr)
         inode = inode_in(block)
-        extra = _extra_size(block)
-        words = DEFAULT_INLINE_XATTR_ADDRS if inode["i_inline"] & F2FS_INLINE_XATTR else 0
-        if extra and self.image.geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
-            words = int(_extra_in(block)["i_inline_xattr_size"])
-        size = self.size_of_nodes(ino, self.image.geo.addrs_per_inode - extra // 4 - words)
+        size = self.size_of_nodes(ino, _room_in(block, self.image.geo))
         if int(inode["i_size"]) <= size - self.image.geo.block_size:
             set_field(block, "i_size", size)
             self.guesses.sized.add(ino)
@@ -334,11 +331,18 @@ class Work:
         return words
 
     def take_back(self, nid: int, addresses: dict[int, int]) -> None:
-        """Set addresses of a node that was put in place just now: ofs_in_node -> block address."""
+        """Set addresses of a node that was put in place just now: ofs_in_node -> block address.
+
+        A summary can name a place that the node does not have; that block was not the node's.
+        """
         blkaddr = self.surgery.node_addr(nid)
         assert blkaddr is not None
         block = self.surgery.read(blkaddr)
         is_inode = self.surgery.nat(nid)[1] == nid
+        room = _room_in(block, self.image.geo) if is_inode else self.image.geo.addrs_per_block
+        addresses = {ofs: address for ofs, address in addresses.items() if ofs < room}
+        if not addresses:
+            return
         inode = inode_in(block)
         base = 0
         if is_inode:
@@ -537,6 +541,15 @@ def _extra_size(block: NDArray[np.uint8]) -> int:
     """Bytes of extra attributes that an inode's block has; 0 where the size is impossible."""
     size = int(_extra_in(block)["i_extra_isize"])
     return size if inode_in(block)["i_inline"] & F2FS_EXTRA_ATTR and size <= InodeExtra.size else 0
+
+
+def _room_in(inode: NDArray[np.uint8], geo: Geometry) -> int:
+    """How many addresses an inode's block has room for."""
+    extra = _extra_size(inode)
+    words = DEFAULT_INLINE_XATTR_ADDRS if inode_in(inode)["i_inline"] & F2FS_INLINE_XATTR else 0
+    if extra and geo.feature & F2FS_FEATURE_FLEXIBLE_INLINE_XATTR:
+        words = int(_extra_in(inode)["i_inline_xattr_size"])
+    return max(0, geo.addrs_per_inode - extra // 4 - words)
 
 
 def set_field(block: NDArray[np.uint8], name: str, value: int) -> None:
