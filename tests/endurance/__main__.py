@@ -55,7 +55,7 @@ def run_one_piece(given: argparse.Namespace) -> int:
 
 def _piece(name: str, seed: int, kept: Path) -> int:
     campaign = named(name)
-    work = Path(tempfile.mkdtemp(prefix="f2-endurance-", dir=warm.in_memory() if campaign.in_memory else None))
+    work = Path(tempfile.mkdtemp(prefix=warm.prefix(os.getpid()), dir=warm.in_memory() if campaign.in_memory else None))
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     os.environ["TMPDIR"] = tempfile.tempdir = str(work)
     faulthandler.enable()

@@ -22,7 +22,7 @@ from tests.endurance.__main__ import make_image
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.endurance.outside import Watch
 from tests.endurance.plan import CAMPAIGNS, Piece, named, shard
-from tests.endurance.warm import Warm
+from tests.endurance.warm import MEMORY, Warm
 from tests.hostile import exercise
 from tests.hostile.exercise import in_child
 from tests.images import ROOT, copy_sparse, reference
@@ -136,6 +136,10 @@ def test_a_piece_that_hangs_is_killed_and_the_next_one_runs(tmp_path: Path) -> N
     assert warm.run(Piece(named("lost-blocks"), 0), tmp_path / "kept", out, 0.01) is None
     assert warm.run(Piece(campaign("unknown", 1), 0), tmp_path / "kept", out, 60) == 1
     assert "there is no campaign" in out.read_text()
+    before = set(Path(MEMORY).glob("f2-endurance-*"))
+    assert warm.run(Piece(named("repairs"), 0), tmp_path / "kept", out, 1.5) is None
+    left = [path.name.split("-")[2] for path in set(Path(MEMORY).glob("f2-endurance-*")) - before]
+    assert all(not pid.isdigit() or Path(f"/proc/{pid}").exists() for pid in left), left  # others may be at work
     warm.close()
 
 
