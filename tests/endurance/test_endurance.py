@@ -177,12 +177,20 @@ def test_a_command_with_a_planted_fault_is_found(fault: str, tmp_path: Path, mon
     image = work / "image"
     image.write_bytes(bytes(4096))
     os.utime(image, (1, 1))
-    monkeypatch.setattr(exercise, "SECONDS", 0.3)
+    monkeypatch.setattr(exercise, "SECONDS", 3)
     monkeypatch.setattr(exercise, "_main", lambda words: done() if words[0] == "dump" else None)
     fine: list[tuple[str, ...]] = [("info", "{image}"), ("fsck", "{image}")]
     assert not images._look(image, work, 0, tuple(fine))
     found = images._look(image, work, 0, (fine[0], ("dump", "info", "{image}"), fine[1]))
     assert any(said in line for line in found), found
+
+
+def test_a_command_does_not_answer_for_the_memory_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(4096))
+    held: list[bytes] = []
+    monkeypatch.setattr(exercise, "_main", lambda _: held.append(b"x" * (300 << 20)))
+    assert not images._look(image, tmp_path, 0, (("info", "{image}"), ("dump", "info", "{image}")))
 
 
 @pytest.mark.parametrize(
