@@ -90,7 +90,10 @@ def installed(package: str) -> str:
 
 
 def same_versions(client: Client, address: str) -> None:
-    """Usage, in one sentence, where a worker lacks what is installed here."""
+    """Usage, in one sentence, where a worker lacks what is installed here.
+
+    Workers come and go between the questions: each is held to what it was asked.
+    """
     run: Any = client.run  # a coroutine for clients that are asynchronous; this one is not
     here: dict[str, str] = {"Python": ".".join(platform.python_version_tuple()[:2])}
     there: dict[str, dict[str, str]] = {}
@@ -100,10 +103,10 @@ def same_versions(client: Client, address: str) -> None:
         here[package] = installed(package)
         for worker, found in run(version, package, on_error="return").items():
             missing = isinstance(found, PackageNotFoundError)
-            there[worker][package] = "none" if missing else str(found)
+            there.setdefault(worker, {})[package] = "none" if missing else str(found)
     for worker, found in sorted(there.items()):
         for name, wanted in here.items():
-            if found[name] != wanted:
+            if found.get(name, wanted) != wanted:
                 raise Usage(
                     f"{address}: worker {worker} has {name} {found[name]} and this machine has {wanted};"
                     " install the same on both, nothing is installed from here"

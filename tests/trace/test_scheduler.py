@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from f2tools import cluster
-from f2tools.errors import Corrupt, Where
+from f2tools.errors import Corrupt, Usage, Where
 from f2tools.trace import analyze as analysis
 from f2tools.trace import pieces
 from f2tools.trace.analyze import AnalysisRequest, analyze
@@ -122,6 +122,26 @@ def test_a_worker_of_another_version_is_named_in_one_sentence(
     assert (done.code, len(done.err.splitlines())) == (2, 1)
     assert "has f2tools" in done.err
     assert "this machine has 9.9; install the same on both" in done.err
+
+
+def test_a_worker_that_comes_between_two_questions_is_held_to_what_it_was_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Asked:
+        """A client of a cluster where a worker joins after the first question, and another leaves."""
+
+        def __init__(self, answer: str) -> None:
+            self.workers, self.answer = iter([["a", "b"], ["a", "late"], ["late"]]), answer
+
+        def run(self, question: Any, *package: str, **_: str) -> dict[str, Any]:
+            return {worker: self.answer if package else question() for worker in next(self.workers, ["late"])}
+
+    monkeypatch.setattr(cluster, "installed", lambda _: "1.0")
+    found: Any = Asked("1.0")
+    cluster.same_versions(found, "tcp://nowhere")
+    found = Asked("2.0")
+    with pytest.raises(Usage, match=r"worker a has .* 2\.0 and this machine has 1\.0"):
+        cluster.same_versions(found, "tcp://nowhere")
 
 
 def test_a_trace_that_the_workers_do_not_see_is_said_so(
