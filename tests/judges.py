@@ -194,12 +194,23 @@ def _readable_by_c_tools(image: Path, devices: Sequence[Path]) -> Iterator[Path]
     if not devices and os.access(image, os.W_OK) and image.stat().st_mode & 0o200:
         yield image
         return
-    with tempfile.TemporaryDirectory(prefix="f2j") as name:
-        directory = Path(name)
+    with tempfile.TemporaryDirectory(prefix="f2j") as name, _short(Path(name)) as directory:
         copies = [copy_sparse(p, directory / str(n)) for n, p in enumerate((image, *devices))]
         if devices:
             set_device_paths(copies[0], copies)
         yield copies[0]
+
+
+@contextmanager
+def _short(directory: Path) -> Iterator[Path]:
+    """A name of a directory that fits into a superblock with a file's."""
+    if len(os.fsencode(directory)) + len("/0") < SB_DEV_PATH:
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="f2j", dir="/tmp") as near:
+        link = Path(near) / "d"
+        link.symlink_to(directory)
+        yield link
 
 
 def set_device_paths(image: Path, paths: Sequence[Path]) -> None:

@@ -35,8 +35,9 @@ def piece(number: int, work: Path) -> Outcome:
         with redirect_stdout(said):
             _run(flavour, number, EXAMPLES, STEPS)
     except Exception as error:  # whatever the machine runs into is what is looked for
-        story = "\n".join([*getattr(error, "__notes__", ()), said.getvalue()])
-        outcome.found.append(Found(f"{flavour}: {type(error).__name__}: {error}\n{story}"))
+        for one in error.exceptions if isinstance(error, ExceptionGroup) else [error]:
+            story = "\n".join([*getattr(one, "__notes__", ()), said.getvalue()])
+            outcome.found.append(Found(f"{flavour}: {type(one).__name__}: {one}\n{story}"))
     return outcome
 
 
