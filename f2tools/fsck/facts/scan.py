@@ -61,7 +61,7 @@ from f2tools.fsck.findings import Finding
 LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
 OWN_BYTES = 64 << 20  # interpreter, modules, buffers
 BYTES_PER_NODE = 96  # columns of the table of nodes
-BYTES_PER_INODE = 400  # a row, an entry that leads to it, and what is computed from both
+BYTES_PER_INODE = 320  # a row, an entry that leads to it, and what is computed from both
 
 BatchCheck = Callable[[InodeBatch], Iterator[Finding]]
 
