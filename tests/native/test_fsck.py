@@ -19,9 +19,9 @@ from f2tools.f2fs.layout import hashes
 from f2tools.f2fs.layout.constants import NEW_ADDR
 from f2tools.f2fs.layout.dentry import dentry_shape
 from f2tools.f2fs.volume.dentries import DentryArea
-from f2tools.fsck.check import check
+from f2tools.fsck.check import DEFAULT_MEMORY, check
 from f2tools.fsck.checks.inode import FIELD_CHECKS
-from f2tools.fsck.facts import addresses, arrays, dentries, inodes, sound
+from f2tools.fsck.facts import addresses, arrays, dentries, inodes, scan, sound
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import ENTRY, Dentries
 from f2tools.fsck.facts.image import Image, open_image
@@ -30,7 +30,7 @@ from f2tools.fsck.repair.rounds import StaysOpen
 from tests.fsck import fuzz
 from tests.native.test_core import in_python
 
-CASES = 8
+CASES, SEGMENTS = 20, 2  # damages, and segments of a window where memory is little
 NAMES = st.binary(min_size=1, max_size=40) | st.binary(min_size=200, max_size=255) | st.sampled_from([b".", b".."])
 TWINS = (addresses, arrays, dentries, hashes, inodes, sound)
 HEAD, TAIL = 420, 300  # where an inode's block holds more than content and addresses
@@ -115,9 +115,11 @@ def test_entries_of_directories(given: tuple[Any, list[tuple[int, int, int]]], i
 
 @pytest.mark.parametrize("name", ["base", "features", "casefold", "noinline", "sections", "compress-lz4"])
 def test_a_damaged_volume_has_the_same_findings(name: str) -> None:
-    def findings(device: Overlay) -> Any:
+    """By the core and by Python, in one window of the main area and in many."""
+
+    def findings(device: Overlay, memory: int = DEFAULT_MEMORY) -> Any:
         try:
-            report = check(Image(StaysOpen(device)))
+            report = check(Image(StaysOpen(device)), memory_bytes=memory)
         except NotF2fs as error:
             return str(error)
         return report.counts, [str(finding) for finding in report.findings]
@@ -130,6 +132,11 @@ def test_a_damaged_volume_has_the_same_findings(name: str) -> None:
             of_the_core = findings(image)
             with in_python(*TWINS):
                 assert of_the_core == findings(image), number
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(scan, "LEAST_SEGMENTS", SEGMENTS)
+                assert of_the_core == findings(image, memory=1), number
+                with in_python(*TWINS):
+                    assert of_the_core == findings(image, memory=1), number
 
 
 class Inodes(NodeTable):

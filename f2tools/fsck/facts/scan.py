@@ -87,6 +87,7 @@ class Scan(NodeTable):
         self._dir_blocks: list[NDArray[np.int64]] = []  # rows of (inode row, number in the directory, blkaddr)
         self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters
         self._windows = self._plan_windows(memory_bytes)
+        self._taken: list[tuple[int, NDArray[np.int32]]] = []  # (kind, node rows) whose addresses were claimed at once
         self.owners = self._owners_of(self._windows[0])
 
     # -- the table ----------------------------------------------------------------------------------------------
@@ -138,35 +139,39 @@ class Scan(NodeTable):
         for window in windows:
             self.owners = self._owners_of(window)
             self._claim_nodes()
-            for kind in (INODE, DIRECT):
-                rows = np.flatnonzero((self.kind == kind) & self.usable)
-                for some, blocks in self._batches(rows):
-                    self._claim_again(some, blocks, kind)
+            clashes = [
+                clash
+                for kind, taken in self._taken
+                for rows, blocks in self._batches(taken.astype(np.int64))
+                if (clash := self._claim_again(rows, blocks, kind)) is not None
+            ]
+            self._claim_stray(self.unreferenced)
+            self.clashes += [self._without_strays(clash) for clash in clashes]
             yield
 
-    def _claim_again(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], kind: int) -> None:
+    def _claim_again(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8], kind: int) -> Clash | None:
         inode_rows = self.inode_of[rows]
-        known = inode_rows >= 0
-        rows, blocks, inode_rows = rows[known], blocks[known], inode_rows[known]
         owner = self.inodes[inode_rows]
-        if kind == INODE:
-            at, ofs, addr = inode_addresses(self.geo, blocks, owner)
-            aliases = np.flatnonzero(owner["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL))
-            for i in aliases.tolist():
-                self._claim_alias(int(inode_rows[i]))
-        else:
-            at, ofs, addr = direct_addresses(self.geo, blocks, owner)
+        at, ofs, addr = (inode_addresses if kind == INODE else direct_addresses)(self.geo, blocks, owner)
         inside = self.geo.in_main(addr)
         at, ofs, addr = at[inside], ofs[inside], addr[inside]
         clash = self.owners.claim(self.nid[rows[at]], ofs, addr)
-        if clash is not None:
-            self.clashes.append(self._without_strays(clash))
+        if kind == INODE:
+            self._claim_aliases(owner, inode_rows)
+        return clash
+
+    def _note_taken(self, kind: int, rows: NDArray[np.int64]) -> None:
+        """Remember what is claimed at once: further windows do it in the same order, as the first keeps a block."""
+        if len(self._windows) > 1:
+            self._taken.append((kind, rows.astype(np.int32)))
 
     # -- the pass -----------------------------------------------------------------------------------------------
 
     def run(self, checks: list[BatchCheck]) -> Iterator[Finding]:
         """Go over all nodes, then over the blocks of directories; yields what the batch checks find."""
-        self._claim_nodes()
+        for window in reversed(self._windows):  # which nodes share a block is known before any of them is read
+            self.owners = self._owners_of(window)
+            self._claim_nodes()
         yield from self._take_all_inodes(self._inode_candidates(), checks)
         edges = self._inode_edges_done()
         while edges.size:
@@ -223,6 +228,7 @@ class Scan(NodeTable):
             self.inodes = self.inodes.resized(max(self._inode_count, len(self.inodes) * 5 // 4))
         self.kind[rows] = INODE
         self.inode_of[rows] = batch.rows
+        self._note_taken(INODE, rows)
         table = self.inodes[first : self._inode_count]
         fill(table, batch, rows)
         self._names.add(batch, self.inodes)
@@ -252,9 +258,7 @@ class Scan(NodeTable):
             return
         at, ofs, addr = inode_addresses(self.geo, batch.blocks, table)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
-        if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
-            for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
-                self._claim_alias(int(batch.rows[i]))
+        self._claim_aliases(table, batch.rows)
 
     def _take_sound(self, sound: Sound, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         """Note addresses that are sound, and counted in the table."""
@@ -266,6 +270,11 @@ class Scan(NodeTable):
             self.reserved += int(np.count_nonzero(new))
             at, ofs, addr = at[~new], ofs[~new], addr[~new]
         self._take_blocks(rows, batch.rows, batch.kind == stat.S_IFDIR, at, ofs, ofs, addr)
+
+    def _claim_aliases(self, table: Columns, inode_rows: NDArray[np.integer]) -> None:
+        if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:
+            for i in np.flatnonzero(table["flags"] & np.uint32(F2FS_DEVICE_ALIAS_FL)).tolist():
+                self._claim_alias(int(inode_rows[i]))
 
     def _claim_alias(self, inode_row: int) -> None:
         row = self.inodes[inode_row]
@@ -500,6 +509,7 @@ class Scan(NodeTable):
         return np.concatenate(edges) if edges else np.zeros((0, 3), np.int64)
 
     def _take_direct(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> None:
+        self._note_taken(DIRECT, rows)
         inode_rows = self.inode_of[rows]
         at, ofs, addr = direct_addresses(self.geo, blocks, self.inodes[inode_rows])
         self._take_addresses(rows, inode_rows, self.fofs[rows], at, ofs, addr, False)
