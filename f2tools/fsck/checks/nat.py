@@ -121,14 +121,15 @@ def check_lost_blocks(scan: Scan) -> Iterator[Finding]:
     missing = distinct(np.concatenate(wanted))
     missing = missing[(missing > 2) & (missing < scan.geo.max_nid)]
     blocks, counts = np.unique(missing // per, return_counts=True)
-    used = distinct(scan.nid // per)
-    for number, count in zip(blocks.tolist(), counts.tolist(), strict=True):
-        if count >= LOST_BLOCK_REFERENCES and number not in used:
+    starts = np.searchsorted(scan.nid, np.stack([blocks, blocks + 1]) * per)  # nids rise
+    empty = starts[0] == starts[1]
+    for number, count in zip(blocks[empty].tolist(), counts[empty].tolist(), strict=True):
+        if count >= LOST_BLOCK_REFERENCES:
             yield Finding(
                 problems.NAT_BLOCK_LOST, area="nat", blkaddr=int(scan.image.nat.blkaddrs[number]), nid=number * per,
                 note=f"{count} of its node numbers are in use", repair=FindNatBlock(number),
             )  # fmt: skip
-    lost_root = scan.row_of(3) < 0 and 0 not in used
+    lost_root = not scan.nid.size or scan.nid[0] >= per
     if lost_root and not (blocks.size and blocks[0] == 0):
         yield Finding(
             problems.NAT_BLOCK_LOST, area="nat", blkaddr=int(scan.image.nat.blkaddrs[0]), nid=0,

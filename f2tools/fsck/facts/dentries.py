@@ -46,7 +46,7 @@ class Dentries:
     """See the module's docstring.  After `finish`, `table` has dtype ENTRY, the other columns dtype SLOTS."""
 
     def __init__(self) -> None:
-        self._parts: list[NDArray[Any]] = []
+        self._entries = np.zeros(0, ENTRY)  # those that there are so far, and room for more
         self._count = 0
         self._names: dict[int, list[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]]] = {}
         self._pending = 0
@@ -94,7 +94,7 @@ class Dentries:
         found["folded"] = folded[row]
         names = np.ascontiguousarray(areas[:, names_at : names_at + F2FS_SLOT_LEN * slots]).view(np.uint64)
         self._keep_names(names, row, slot, there["name_len"].astype(np.int64), found)
-        self._parts.append(found)
+        self._make_room(row.size)[:] = found
         self._count += row.size
         if self._pending > PENDING_BYTES:
             self._hash_pending()
@@ -115,21 +115,27 @@ class Dentries:
         areas = np.ascontiguousarray(areas)
         room = len(areas) * slots // 2
         while True:
-            found = np.empty(room, ENTRY)
+            found = self._make_room(room)
             count = core.entries(areas, size, slots, table_at, names_at, found.view(np.uint8))
             if count <= room:
                 break
             room = count
         if count < 0:
             return False
-        found = found[:count].copy()
+        found = found[:count]
         row = found["dir"].copy()
         found["dir"], found["blkaddr"], found["folded"] = dirs[row], blkaddrs[row], folded[row]
         found["block"] = blocks[row] if isinstance(blocks, np.ndarray) else blocks
         found["name_at"] += (area_at[row] if isinstance(area_at, np.ndarray) else np.uint16(area_at)).astype(np.uint16)
-        self._parts.append(found)
         self._count += count
         return True
+
+    def _make_room(self, count: int) -> NDArray[Any]:
+        """Where the next `count` entries go."""
+        need = self._count + count
+        if need > len(self._entries):  # the system moves large pieces of memory without copying them
+            self._entries.resize(max(need, len(self._entries) * 9 // 8), refcheck=False)
+        return self._entries[self._count : need]
 
     def _starts(
         self,
@@ -229,8 +235,8 @@ class Dentries:
     def finish(self) -> None:
         """Everything has been added: put the columns together."""
         self._hash_pending()
-        self.table = np.concatenate(self._parts) if self._parts else np.zeros(0, ENTRY)
-        self._parts.clear()
+        self._entries.resize(self._count, refcheck=False)
+        self.table = self._entries
         for which, hashes in self._hashes:
             self.table["true_hash"][which] = hashes
         self._hashes.clear()

@@ -76,9 +76,9 @@ class Reach:
         while frontier.size:
             first, last = starts[frontier], starts[frontier + 1]
             below = targets[ranges(first, last)]
-            below = distinct(below[~reached[below]])
+            below = below[~reached[below]]
             reached[below] = True
-            frontier = below[self.is_dir[below]]
+            frontier = distinct(below[self.is_dir[below]])
 
     @cached_property
     def _by_target(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
