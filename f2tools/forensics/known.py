@@ -12,12 +12,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import IO, Any
 
 from f2tools.copyout.walk import shown, walk
 from f2tools.errors import F2fsError, Usage
 from f2tools.f2fs.volume.volume import Volume
-from f2tools.forensics.content import zeros_into
+from f2tools.forensics.content import HASHED_TIMES, zeros_into
 from f2tools.forensics.undelete import Undelete
 from f2tools.text import csv_line, printable
 
@@ -51,24 +52,38 @@ class Hashed:
 def living(volume: Volume, problems: list[str]) -> Iterator[Hashed]:
     """The files that a mount shows, with their hashes; what can't be read is noted in `problems`."""
     lost: list[Any] = []
+    left = (
+        HASHED_TIMES * volume.geo.block_count * volume.geo.block_size
+    )  # zeros: in forged files there is no end to them
     for found in walk(volume, volume.root, lost):
         if not found.inode.is_file:
             continue
-        sums = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES}
-        at = 0
         try:
-            for offset, data in volume.inode(found.inode.ino, found.path).chunks():
-                for one in sums.values():
-                    zeros_into(one, offset - at)
-                    one.update(data)
-                at = offset + len(data)
+            sums, zeros = _sums(volume.inode(found.inode.ino, found.path).chunks(), found.inode.i_size, left)
         except (F2fsError, OSError) as error:
             problems.append(f"{shown(found.path)}: {error}")
             continue
-        for one in sums.values():
-            zeros_into(one, found.inode.i_size - at)
-        yield Hashed(found.path, found.inode.i_size, "live", {name: one.hexdigest() for name, one in sums.items()})
+        left -= zeros
+        yield Hashed(found.path, found.inode.i_size, "live", sums)
     problems += [f"{shown(one.path)}: {one.reason}" for one in lost]
+
+
+def _sums(chunks: Iterable[tuple[int, bytes | memoryview]], size: int, most: int) -> tuple[dict[str, str], int]:
+    """The hashes of a file, and how many zeros its holes took; F2fsError where these are more than `most`."""
+    sums = {name: hashlib.new(name, usedforsecurity=False) for name in HASHES}
+    at = zeros = 0
+    for offset, data in chain(chunks, [(size, b"")]):
+        zeros += max(offset - at, 0)
+        if zeros > most:
+            raise F2fsError(
+                f"not hashed: {size:,} bytes with more holes than such a volume would have; if they are meant to be"
+                " there, pipe `f2tools dump cat` into a program that hashes"
+            )
+        for one in sums.values():
+            zeros_into(one, offset - at)
+            one.update(data)
+        at = offset + len(data)
+    return {name: one.hexdigest() for name, one in sums.items()}, zeros
 
 
 def deleted(run: Undelete) -> Iterator[Hashed]:

@@ -37,7 +37,7 @@ SERVERS = ("pyfuse3", "direct")
 REPAIRABLE = ("base", "features", "casefold", "compress-lz4", "checksums", "plain", "noinline", "sections")
 MORE = (  # beside those that `dump` has
     ("info", "{image}"), ("doctor", "{image}"), ("fls", "-r", "{image}"),
-    ("fsstat", "{image}"), ("recover", "{image}"), ("fsck", "--rescue", "{image}"),
+    ("fsstat", "{image}"), ("recover", "{image}"), ("hashes", "{image}"), ("fsck", "--rescue", "{image}"),
     ("fsck", "-y", "--dry-run", "{image}"),
     ("undelete", "{image}", "-o", "{work}/out"), ("carve", "{image}", "-o", "{work}/out"),
     ("strings", "{image}"), ("slack", "{image}", "-o", "{work}/out"), ("timeline", "{image}", "-o", "{work}/out"),

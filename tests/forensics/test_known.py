@@ -114,3 +114,17 @@ def test_a_file_that_is_no_set_is_refused_with_the_line(image: Path, tmp_path: P
     done = f2("hashes", image, "--known", tmp_path / "text")
     assert (done.code, "text, line 2: no MD5" in done.err) == (2, True)
     assert f2("hashes", image, "--hide-known").code == 2
+
+
+def test_holes_without_end_are_not_hashed_and_that_is_told(image: Path, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(image.read_bytes())
+    with f2tools.open(path, write=True) as volume:
+        root = volume.root.inode.ino
+        volume.write(volume.create(root, b"far", 0o644), 3 << 40, b"end")
+        volume.truncate(volume.create(root, b"long", 0o644), 3 << 40)
+    run = f2("hashes", path, "--living", "--json")
+    assert run.code == 1
+    said = [line.split(" bytes")[0] for line in run.err.splitlines()]
+    assert said == ["f2tools: /far: not hashed: 3,298,534,883,331", "f2tools: /long: not hashed: 3,298,534,883,328"]
+    assert {"/a.txt", "/sub/sparse"} <= set(rows(path, "--living"))
