@@ -136,7 +136,7 @@ def checkpoint(console: Console, shown: dict[str, Any]) -> None:
     rows = [[name, *(render.value(name, pack["fields"][name]) for pack in packs)] for name in packs[0]["fields"]]
     rows += [
         ["block", *(f"{pack['blkaddr']:#x}" for pack in packs)],
-        ["sound", *("yes" if pack["valid"] else "; ".join(pack["problems"]) for pack in packs)],
+        ["sound", *(_sound(pack) for pack in packs)],
         ["crc", *(f"{pack['crc']:#x}" for pack in packs)],
         ["flags", *(", ".join(pack["flags"]) for pack in packs)],
         ["sit bitmap", *(_bitmap(pack["sit_bitmap"]) for pack in packs)],
@@ -152,6 +152,13 @@ def checkpoint(console: Console, shown: dict[str, Any]) -> None:
         render.dicts(console, pack["cursegs"], left=("name", "alloc"))
         render.title(console, f"blocks of pack {pack['index'] + 1}")
         render.dicts(console, pack["contents"], left=("what",))
+
+
+def _sound(pack: dict[str, Any]) -> str:
+    problems = "; ".join(pack["problems"])
+    if not pack["valid"]:
+        return problems
+    return f"yes, but {problems}" if problems else "yes"
 
 
 def _bitmap(bits: dict[str, int]) -> str:

@@ -20,6 +20,7 @@ import f2tools
 from f2tools.cli import main
 from f2tools.dump.cli import COMMANDS
 from f2tools.f2fs.layout import structures
+from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from tests import images
 from tests.dump.craft import f2
 
@@ -219,10 +220,8 @@ def test_layout_lists_all_structures_and_explains_each() -> None:
     assert "close to it: Summary" in run("layout", "f2fs_summry").stderr
 
 
-def test_a_checkpoint_pack_that_cannot_be_read_is_told_and_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = images.reference("plain").path
-    with f2tools.open(path) as volume:
-        lost = volume.pack.blkaddr * volume.geo.block_size  # the newest state of all
+def lose(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+    """Let reading at an offset fail."""
     real = os.pread
 
     def pread(fd: int, length: int, offset: int) -> bytes:
@@ -231,9 +230,27 @@ def test_a_checkpoint_pack_that_cannot_be_read_is_told_and_not_called_empty(monk
         return real(fd, length, offset)
 
     monkeypatch.setattr(os, "pread", pread)
+
+
+def test_a_checkpoint_pack_that_cannot_be_read_is_told_and_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = images.reference("plain").path
+    with f2tools.open(path) as volume:
+        lost = volume.pack.blkaddr * volume.geo.block_size  # the newest state of all
+    lose(monkeypatch, lost)
     done = f2("dump", "info", path)
     assert "is not usable: can't be read: " in done.err
     text = " ".join(done.text.split())  # wrapped where a terminal's width is known
     assert "empty, as mkfs leaves it" not in text
     assert f"reading at offset {lost:#x} failed: Input/output error" in done.err
     assert "not usable: can't be read" in text
+
+
+def test_nat_bits_that_cannot_be_read_are_told_and_not_called_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = images.reference("plain").path
+    with f2tools.open(path) as volume:
+        bits = read_nat_bits(volume.device, volume.geo, volume.pack)
+        assert bits is not None
+        lost = bits.blkaddr * volume.geo.block_size
+    lose(monkeypatch, lost)
+    done = f2("dump", "checkpoint", path)
+    assert f"yes, but {path}: reading at offset {lost:#x} failed: Input/output error" in " ".join(done.text.split())

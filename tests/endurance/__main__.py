@@ -1,4 +1,4 @@
-"""`python -m tests.endurance list | shard 3/20 | piece NAME SEED | image STORY OUT | sum | ledger`: see `make help`."""
+"""`python -m tests.endurance list | shard 3/20 | piece NAME SEED | image STORY OUT | ...`: see `make help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.endurance import ledger, warm
+from tests.endurance import injected, ledger, warm
 from tests.endurance.campaign import Outcome
 from tests.endurance.plan import CAMPAIGNS, named, shard
 from tests.endurance.runner import MARK, RESULTS, commit, outcome_line, records, run_shard
@@ -110,6 +110,7 @@ def main() -> int:
     one.add_argument("story")
     one.add_argument("out")
     one.set_defaults(run=make_image)
+    verbs.add_parser("requests").set_defaults(run=lambda _: injected.write_counts())
     verbs.add_parser("sum").set_defaults(run=lambda _: ledger.add_results(RESULTS))
     verbs.add_parser("ledger").set_defaults(run=lambda _: ledger.write_page())
     given = parser.parse_args()

@@ -48,8 +48,9 @@ class Campaign:
     minutes: int = 15  # a piece that takes longer has hung
     warm: Callable[[], object] | None = None  # loads, once for many pieces, what each would load
     in_memory: bool = False  # whether its files are few enough to lie in /dev/shm
+    count: int = 0  # of pieces, where some are smaller
 
     @property
     def pieces(self) -> int:
         """How many pieces there are."""
-        return -(-self.goal // self.size)
+        return self.count or -(-self.goal // self.size)

@@ -15,8 +15,10 @@ import io
 import json
 import os
 import random
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +35,10 @@ NO_TRACE = [line for line in READING if not line.startswith("trace ")]
 LINES = (*CHANGING, *NO_TRACE, "mkfs -f {i}", "mkfs -q {d}/filled --from {f} --size 64M")
 CASES = 12  # in a piece
 PIECE = 1 << 16  # bytes of a file that are looked at together
-ROUNDS = 40  # pieces of a line
+TEXT = 1 << 20  # bytes; shorter files may be text, with the names of directories and the time in it
+NOW = re.compile(time.strftime(r"%Y-%m-%d[T ]\d\d:\d\d(:\d\d)?").encode())
+READ_ERROR = os.strerror(errno.EIO).encode()
+COUNTED = Path(__file__).with_name("requests.json")  # how many failures each command can have
 READS, WRITES, FLUSHES = ("pread", "preadv"), ("pwrite", "pwritev", "write", "sendfile"), ("fsync", "fdatasync")
 WAYS = {**dict.fromkeys(READS, ("EIO", "short")), **dict.fromkeys(WRITES, ("EIO", "ENOSPC", "short", "killed")),
         **dict.fromkeys(FLUSHES, ("EIO", "killed")), "ftruncate": ("ENOSPC", "killed")}  # fmt: skip
@@ -51,6 +56,7 @@ class Ended:
     err: str
     written: str  # digest of all that lies in its directory
     requests: list[str]
+    told: bool = False  # of an error in reading, on standard output or in a report
 
     @property
     def plain(self) -> tuple[int, str, str]:
@@ -124,14 +130,16 @@ def _run(words: list[str], work: Path, requests: Requests) -> Ended:
         if path.is_file() and not path.is_symlink() and path.suffix != ".undo":
             digest.update(_content(path, work))
     said = hashlib.sha256(text).hexdigest()
-    return Ended(int(str(code)), said, err.getvalue(), digest.hexdigest(), requests.seen)
+    written = (path for path in (work / "d").rglob("*.json") if path.is_file())
+    told = READ_ERROR in text or any(READ_ERROR in path.read_bytes() for path in written)
+    return Ended(int(str(code)), said, err.getvalue(), digest.hexdigest(), requests.seen, told)
 
 
 def _content(path: Path, work: Path) -> bytes:
     """A digest of size and content, of which holes, however long, cost nothing; a report may name its directory."""
     size, done = path.stat().st_size, 0
-    if size <= PIECE:
-        return hashlib.sha256(path.read_bytes().replace(os.fsencode(work), b"WORK")).digest()
+    if size <= TEXT:
+        return hashlib.sha256(NOW.sub(b"NOW", path.read_bytes().replace(os.fsencode(work), b"WORK"))).digest()
     digest = hashlib.sha256(b"%d" % size)
     with path.open("rb") as file:
         for start, length in data_ranges(file.fileno(), size):
@@ -147,7 +155,7 @@ def in_a_child(words: list[str], work: Path, fails: int = -1, way: str = "") -> 
 
     def task() -> list[str]:
         ended = _run(words, work, Requests(work, fails, way))
-        return [json.dumps([ended.code, ended.out, ended.err, ended.written, ended.requests])]
+        return [json.dumps([ended.code, ended.out, ended.err, ended.written, ended.requests, ended.told])]
 
     said, *more = [*in_child(task), ""]
     if way == "killed":
@@ -162,15 +170,13 @@ def in_a_child(words: list[str], work: Path, fails: int = -1, way: str = "") -> 
 
 
 def piece(seed: int, work: Path) -> Outcome:
-    """So many failures of one command."""
-    line = LINES[seed % len(LINES)]
-    before = warm()[min(LINES.index(line), len(CHANGING) - 1)]
-    normal = _fresh(before, work / "normal")
-    usual = in_a_child(filled(line, **_places(normal)), normal)
-    every = _in_turn(line, [(number, way) for number, name in enumerate(usual.requests) for way in WAYS[name]], usual)
+    """So many failures of one command; the last piece of a command has what there is."""
+    line, first, last = places()[seed]
+    before = _before(line)
+    usual = _usual(line, before, work)
+    every = _in_turn(line, _failures(usual), usual)
     outcome = Outcome()
-    first = seed // len(LINES) * CASES
-    for number, way in every[first : first + CASES]:
+    for number, way in every[first : None if last else first + CASES]:
         here = _fresh(before, work / "here")
         name = usual.requests[number]
         words = filled(line, **_places(here))
@@ -184,6 +190,35 @@ def piece(seed: int, work: Path) -> Outcome:
             what = f"f2tools {line}: request {number} of {len(usual.requests)} ({name}) fails by {way}: {wrong}"
             outcome.found.append(Found(what, operations=[line]))
     return outcome
+
+
+def _usual(line: str, before: Path, work: Path) -> Ended:
+    """A command to which nothing happens."""
+    normal = _fresh(before, work / "normal")
+    return in_a_child(filled(line, **_places(normal)), normal)
+
+
+def _failures(usual: Ended) -> list[tuple[int, str]]:
+    return [(number, way) for number, name in enumerate(usual.requests) for way in WAYS[name]]
+
+
+@cache
+def places() -> list[tuple[str, int, bool]]:
+    """Of each piece its command, its first failure, and whether it is the last; the first pieces of all come first."""
+    counts = json.loads(COUNTED.read_text())
+    return [
+        (line, first, first + CASES >= counts[line])
+        for first in range(0, max(counts.values()), CASES)
+        for line in LINES
+        if first < counts[line]
+    ]
+
+
+def write_counts() -> None:
+    """Count the failures that each command can have; needed when commands or what they read has changed."""
+    with tempfile.TemporaryDirectory(prefix="f2-endurance-") as work:
+        counts = {line: len(_failures(_usual(line, _before(line), Path(work)))) for line in LINES}
+    COUNTED.write_text(json.dumps(counts, indent=1) + "\n")
 
 
 def _in_turn(line: str, every: list[tuple[int, str]], usual: Ended) -> list[tuple[int, str]]:
@@ -215,6 +250,10 @@ def warm() -> tuple[Path, ...]:
     return tuple(found)
 
 
+def _before(line: str) -> Path:
+    return warm()[min(LINES.index(line), len(CHANGING) - 1)]
+
+
 def _fresh(before: Path, work: Path) -> Path:
     """The same in another directory; of undo logs only those that an `undo` takes."""
     os.system(f"rm -rf {work}")
@@ -225,7 +264,7 @@ def _fresh(before: Path, work: Path) -> Path:
 def _judged(line: str, words: list[str], work: Path, usual: Ended, case: tuple[int, str, str]) -> str:
     number, name, way = case
     image = work / "image"
-    old = hashlib.sha256(image.read_bytes()).hexdigest()
+    old = _content(image, work)
     ended = in_a_child(words, work, number, way)
     if way == "killed":
         return _after_a_kill(line, words, work, old)
@@ -235,11 +274,11 @@ def _judged(line: str, words: list[str], work: Path, usual: Ended, case: tuple[i
     if way == "short":
         return "" if ended.code == usual.code else f"exit code {ended.code}, not {usual.code}\n{ended.err}"
     changes = line in CHANGING
-    new = hashlib.sha256(image.read_bytes()).hexdigest()
+    new = _content(image, work)
     if not changes and not line.startswith("mkfs"):
         if new != old:
             return "the image was changed"
-        if name in READS and ended.err == usual.err and ended.plain != usual.plain:
+        if name in READS and ended.err == usual.err and not ended.told and ended.plain != usual.plain:
             return f"silent, but the outcome is another (exit code {ended.code})"
     if name not in READS and ended.code == usual.code and ended.err == usual.err:
         return f"the failure is not told: exit code {ended.code}\n{ended.err}"
@@ -248,9 +287,9 @@ def _judged(line: str, words: list[str], work: Path, usual: Ended, case: tuple[i
     return _afterwards(words, work, old, new) if changes and ended.code != usual.code else ""
 
 
-def _after_a_kill(line: str, words: list[str], work: Path, old: str) -> str:
+def _after_a_kill(line: str, words: list[str], work: Path, old: bytes) -> str:
     image = work / "image"
-    new = hashlib.sha256(image.read_bytes()).hexdigest()
+    new = _content(image, work)
     if line in CHANGING:
         return _afterwards(words, work, old, new)
     if line.startswith("mkfs"):
@@ -260,13 +299,13 @@ def _after_a_kill(line: str, words: list[str], work: Path, old: str) -> str:
     return "the image was changed" if new != old else ""
 
 
-def _afterwards(words: list[str], work: Path, old: str, new: str) -> str:
+def _afterwards(words: list[str], work: Path, old: bytes, new: bytes) -> str:
     """What a change that failed leaves."""
     image = str(work / "image")
     if "--undo" in words and old != new and words[0] != "undo":
         copy_sparse(work / "image", work / "copy")
         done = in_a_child(["undo", words[words.index("--undo") + 1], str(work / "copy")], work)
-        if done.code or hashlib.sha256((work / "copy").read_bytes()).hexdigest() != old:
+        if done.code or _content(work / "copy", work) != old:
             return f"its undo log does not give the old image back: exit code {done.code}\n{done.err}"
     if words[0] == "undo":
         return ""
@@ -306,5 +345,6 @@ INJECTED = Campaign(
     "a read, write, flush or growth of a file fails in one of the commands, by EIO, ENOSPC or done in part, or the"
     " command is killed there: it ends with a word and a documented exit code, what was read wrong is told, what it"
     " leaves can be undone and repaired",
-    "failures", len(LINES) * ROUNDS * CASES, CASES, piece, warm=warm, in_memory=True,
+    "failures", sum(json.loads(COUNTED.read_text()).values()), CASES, piece, warm=warm, in_memory=True,
+    count=len(places()),
 )  # fmt: skip

@@ -273,7 +273,7 @@ def test_the_ledger_says_what_an_hour_of_a_core_does_and_how_many_are_left() -> 
     assert [cell.strip() for cell in line.split("|")[3:6]] == ["0", "-", "-"]
 
 
-@pytest.mark.parametrize(("campaign", "seed"), [(images, 2), (injected, 42)])
+@pytest.mark.parametrize(("campaign", "seed"), [(images, 2), (injected, 30)])
 def test_what_has_found_mistakes_goes_on_in_small(
     campaign: ModuleType, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
