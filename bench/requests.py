@@ -37,11 +37,14 @@ RECORDER = """
 import pickle, sys
 from f2tools.__main__ import run
 from f2tools.fuse.direct.server import Direct
-answer, out = Direct._serve, open(sys.argv.pop(1), "wb")
+begin, answer, out = Direct.__init__, Direct._serve, open(sys.argv.pop(1), "wb")
+def by_python(self, *args):
+    begin(self, *args)
+    self._serving = self._serving[0], [], *self._serving[2:]  # the core hands all requests out
 def recording(self, length):
     pickle.dump(bytes(self._buffer[:length]), out)
     answer(self, length)
-Direct._serve = recording
+Direct.__init__, Direct._serve = by_python, recording
 sys.argv.pop(0)
 run()
 """

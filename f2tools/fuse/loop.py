@@ -61,7 +61,8 @@ class Loop:
         self._readers: dict[int, Callable[[], None]] = {}
         self._fuse_fd = -1
         self._stopped = False
-        self._next_check = 0.0
+        self.next_check = 0.0  # of the monotonic clock: other work is looked for then
+        self.attention = bytearray(1)  # not 0: `wait` has something to do before a further request is served
         self._soon: list[Callable[[], None]] = []
         self._until_done: list[Callable[[], bool]] = []
 
@@ -72,7 +73,7 @@ class Loop:
         """For how many nanoseconds the next request may be looked for at once; 0 where something else is due first."""
         if not self._came_at_once or self._soon or self._until_done or self._asked_to_end or self._stopped:
             return 0
-        return LOOK_NS if time.monotonic() < self._next_check else 0
+        return LOOK_NS if time.monotonic() < self.next_check else 0
 
     def wait(self, fd: int, looked: bool = False) -> bool:
         """Return when a request waits, and meanwhile do what is due; False when the session should end.
@@ -84,13 +85,14 @@ class Loop:
             self._poll.register(fd, select.POLLIN)
             self._poll_fuse.register(fd, select.POLLIN)
             self._poll.register(self._wake_read, select.POLLIN)
+        self.attention[0] = 0
         self._do_what_waits()
         if self._until_done:
             self._until_done = [work for work in self._until_done if not work()]
         now = time.monotonic()
-        if now >= self._next_check:
+        if now >= self.next_check:
             self._background.busy()
-            self._next_check = now + BUSY_CHECK_SECONDS
+            self.next_check = now + BUSY_CHECK_SECONDS
         elif not looked and self._came_at_once and not self._asked_to_end and self._look(now + LOOK_NS / 1e9):
             return True
         while True:
@@ -154,6 +156,7 @@ class Loop:
         """Call `work` after every request until it says that it is done."""
         if work not in self._until_done:
             self._until_done.append(work)
+        self.attention[0] = 1
 
     @property
     def unmounted(self) -> bool:
@@ -162,6 +165,7 @@ class Loop:
 
     def wake(self) -> None:
         """Wake the loop; may be called from a signal handler or a thread."""
+        self.attention[0] = 1
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
 

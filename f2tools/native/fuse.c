@@ -1,4 +1,4 @@
-/* The two ends of a request of the kernel: taking it from /dev/fuse, and answering it with what stat(2) says. */
+/* Requests of the kernel: taken from /dev/fuse, handed to their operations, answered; and what stat(2) says. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -108,25 +108,143 @@ static ssize_t next(int fd, uint8_t *buffer, size_t room, int64_t patience, cons
     }
 }
 
-/* fuse_next(fd, buffer, patience, nodes): the length of the next request, which is then in the buffer; 0 if none came
- * within so many nanoseconds, in which other programs have their turn; an errno, negative, where it could not be read.
- * The descriptor does not block.  Before that, questions for the capabilities of these nodes, uint64, each at its number
- * modulo their number, are answered: they have none. */
-static PyObject *fuse_next(PyObject *module, PyObject *args)
+/* The errno with which the kernel refuses an answer, or 0. */
+static int answered(int fd, uint64_t unique, int number, void *answer, size_t length)
 {
-    int fd;
-    Py_buffer buffer, nodes;
-    long long patience;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "iw*Ly*", &fd, &buffer, &patience, &nodes))
-        return NULL;
-    ssize_t got;
+    struct fuse_out_header head = {(uint32_t)(sizeof head + length), -number, unique};
+    struct iovec parts[2] = {{&head, sizeof head}, {answer, length}};
+    int refused;
     Py_BEGIN_ALLOW_THREADS
-    got = next(fd, buffer.buf, (size_t)buffer.len, patience, nodes.buf, nodes.len / 8);
+    refused = writev(fd, parts, 2) < 0 ? errno : 0;
     Py_END_ALLOW_THREADS
+    return refused;
+}
+
+/* Who answers requests; all borrowed. */
+struct serving {
+    int fd;
+    PyObject *whole;      /* a memoryview of the buffer that requests come into */
+    PyObject *operations; /* a list by opcode; None of what is not answered here */
+    PyObject *unanswered; /* a set of opcodes */
+    PyObject *make, *type; /* make(type, (node, uid, gid, pid, body)) is a request */
+    PyObject *failed;     /* failed(error, opcode, request): (errno, answer) after an operation has failed */
+    PyObject *untaken;    /* untaken(errno, opcode, answer): the kernel has not taken the answer to what succeeded */
+};
+
+static PyObject *request_of(const struct serving *to, const struct fuse_in_header *head, Py_ssize_t length)
+{
+    PyObject *body = PySequence_GetSlice(to->whole, sizeof *head, length);
+    if (!body)
+        return NULL;
+    PyObject *fields = Py_BuildValue("(KIIIN)", (unsigned long long)head->nodeid, head->uid, head->gid, head->pid, body);
+    if (!fields)
+        return NULL;
+    PyObject *request = PyObject_CallFunctionObjArgs(to->make, to->type, fields, NULL);
+    Py_DECREF(fields);
+    return request;
+}
+
+/* What `failed` makes of the error that is set; NULL where that is nothing to be answered. */
+static PyObject *after_error(const struct serving *to, unsigned int opcode, PyObject *request)
+{
+    PyObject *kind, *error, *trace;
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return NULL;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    if (trace)
+        PyException_SetTraceback(error, trace);
+    PyObject *made = PyObject_CallFunction(to->failed, "OIO", error, opcode, request);
+    Py_XDECREF(kind);
+    Py_XDECREF(error);
+    Py_XDECREF(trace);
+    return made;
+}
+
+/* Send what an operation has returned, bytes or None, or else the two values that `failed` has returned; 0, or -1. */
+static int reply_to(const struct serving *to, const struct fuse_in_header *head, PyObject *answer, PyObject *excuse)
+{
+    Py_buffer bytes = {0};
+    int number = 0, refused;
+    if (excuse && !PyArg_ParseTuple(excuse, "iy*", &number, &bytes))
+        return -1;
+    if (!excuse && answer != Py_None && PyObject_GetBuffer(answer, &bytes, PyBUF_SIMPLE))
+        return -1;
+    refused = answered(to->fd, head->unique, number, bytes.buf, (size_t)bytes.len);
+    PyObject *said = Py_None;
+    if (refused && (said = PyBytes_FromStringAndSize(number ? NULL : bytes.buf, number ? 0 : bytes.len)) != NULL) {
+        PyObject *noted = PyObject_CallFunction(to->untaken, "iIO", refused, head->opcode, said);
+        Py_DECREF(said);
+        said = noted;
+        Py_XDECREF(noted);
+    }
+    if (bytes.obj)
+        PyBuffer_Release(&bytes);
+    return said ? 0 : -1;
+}
+
+/* Answer a request: 1, or 0 where that is not done here, or -1 with an error set. */
+static int serve(const struct serving *to, const uint8_t *buffer, ssize_t length)
+{
+    struct fuse_in_header head;
+    if (length < (ssize_t)sizeof head)
+        return 0;
+    memcpy(&head, buffer, sizeof head);
+    if (head.opcode >= (size_t)PyList_Size(to->operations))
+        return 0;
+    PyObject *operation = PyList_GetItem(to->operations, head.opcode);
+    if (operation == Py_None)
+        return 0;
+    PyObject *opcode = PyLong_FromUnsignedLong(head.opcode), *request = request_of(to, &head, length);
+    int silent = opcode && request ? PySet_Contains(to->unanswered, opcode) : -1, right = -1;
+    if (silent >= 0) {
+        PyObject *answer = PyObject_CallFunctionObjArgs(operation, request, NULL);
+        PyObject *excuse = answer ? NULL : after_error(to, head.opcode, request);
+        if (answer || excuse)
+            right = silent ? 0 : reply_to(to, &head, answer, excuse);
+        Py_XDECREF(answer);
+        Py_XDECREF(excuse);
+    }
+    Py_XDECREF(opcode);
+    Py_XDECREF(request);
+    return right < 0 ? -1 : 1;
+}
+
+/* fuse_serve(fd, patience, until, stop, nodes, (whole, operations, unanswered, make, type, failed, untaken)): answer
+ * requests, which come into the memoryview `whole`, by calling the operation of each.  The result is the length of one
+ * that has none; 0 if none came within so many nanoseconds, in which other programs have their turn, or it is later than
+ * `until` of the monotonic clock, or stop[0] is not 0; an errno, negative, where none could be read.  Without patience
+ * it is one request at most.  The descriptor does not block.  Questions for the capabilities of these nodes, uint64,
+ * each at its number modulo their number, are answered without an operation: they have none. */
+static PyObject *fuse_serve(PyObject *module, PyObject *args)
+{
+    struct serving to;
+    Py_buffer buffer, stop, nodes;
+    long long patience, until;
+    (void)module;
+    if (!PyArg_ParseTuple(
+            args, "iLLy*y*(OO!O!OOOO)", &to.fd, &patience, &until, &stop, &nodes, &to.whole, &PyList_Type, &to.operations,
+            &PySet_Type, &to.unanswered, &to.make, &to.type, &to.failed, &to.untaken))
+        return NULL;
+    if (PyObject_GetBuffer(to.whole, &buffer, PyBUF_WRITABLE)) {
+        PyBuffer_Release(&stop);
+        PyBuffer_Release(&nodes);
+        return NULL;
+    }
+    ssize_t got;
+    int done;
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        got = next(to.fd, buffer.buf, (size_t)buffer.len, patience, nodes.buf, nodes.len / 8);
+        Py_END_ALLOW_THREADS
+        done = got > 0 ? serve(&to, buffer.buf, got) : 0;
+    } while (done > 0 && patience && !(stop.len && *(volatile uint8_t *)stop.buf) && nanoseconds() < until);
     PyBuffer_Release(&buffer);
+    PyBuffer_Release(&stop);
     PyBuffer_Release(&nodes);
-    return PyLong_FromSsize_t(got == -EAGAIN ? 0 : got);
+    if (done < 0)
+        return NULL;
+    return PyLong_FromSsize_t(done || got == -EAGAIN ? 0 : got);
 }
 
 /* fuse_reply(fd, unique, number, answer): answer a request with an errno, or with 0 and these bytes; an errno where the
@@ -139,12 +257,7 @@ static PyObject *fuse_reply(PyObject *module, PyObject *args)
     (void)module;
     if (!PyArg_ParseTuple(args, "iKiy*", &fd, &unique, &number, &answer))
         return NULL;
-    struct fuse_out_header head = {(uint32_t)(sizeof head + (size_t)answer.len), -number, unique};
-    struct iovec parts[2] = {{&head, sizeof head}, {answer.buf, (size_t)answer.len}};
-    int refused;
-    Py_BEGIN_ALLOW_THREADS
-    refused = writev(fd, parts, 2) < 0 ? errno : 0;
-    Py_END_ALLOW_THREADS
+    int refused = answered(fd, unique, number, answer.buf, (size_t)answer.len);
     PyBuffer_Release(&answer);
     return PyLong_FromLong(refused);
 }
@@ -235,7 +348,7 @@ static PyObject *fuse_entry_out(PyObject *module, PyObject *args)
 
 PyMethodDef fuse_methods[] = {
 #ifdef __linux__
-    {"fuse_next", fuse_next, METH_VARARGS, NULL},
+    {"fuse_serve", fuse_serve, METH_VARARGS, NULL},
     {"fuse_reply", fuse_reply, METH_VARARGS, NULL},
 #endif
     {"fuse_attr_out", fuse_attr_out, METH_VARARGS, NULL},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout import hashes
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.node import LiveInode, fill_inode
@@ -124,22 +126,30 @@ def question(node: int, name: bytes = CAPABILITY, opcode: int = Opcode.GETXATTR)
     return IN_HEADER.pack(IN_HEADER.size + len(body), opcode, 77, node, 0, 0, 1, 0) + body
 
 
-def of(files: MemoryFileSystem, fd: int, options: ServeOptions | None = None) -> server.Direct:
+def of(files: MemoryFileSystem, fd: int, options: ServeOptions | None = None, all_out: bool = False) -> server.Direct:
+    """`all_out`: the core hands every request out."""
     made = server.Direct(files, options or ServeOptions())
     made._fd = fd
+    if all_out:
+        made._serving = made._serving[0], [], *made._serving[2:]
     return made
+
+
+def quiet() -> Any:
+    """What the server asks of a loop that has nothing else to do."""
+    return SimpleNamespace(next_check=float(1 << 30), attention=bytearray(1))
 
 
 def test_a_question_for_capabilities_that_are_not_there_is_answered_at_once(ends: Any) -> None:
     kernel, ours = ends
-    direct = of(MemoryFileSystem(), ours.fileno())
+    direct = of(MemoryFileSystem(), ours.fileno(), all_out=True)
     direct.served.without_capability.add(11)
     kernel.send(question(11))
     kernel.send(question(12))
-    assert direct._read(0) == len(question(12))
+    assert direct._read(0, quiet()) == len(question(12))
     assert bytes(direct._buffer[: len(question(12))]) == question(12)
     assert OUT_HEADER.unpack(kernel.recv(99)) == (OUT_HEADER.size, -errno.ENODATA, 77)
-    assert direct._read(1000) == 0
+    assert direct._read(1000, quiet()) == 0
 
 
 @pytest.mark.parametrize(
@@ -158,10 +168,10 @@ def test_a_question_for_capabilities_that_are_not_there_is_answered_at_once(ends
 )
 def test_other_questions_are_not(ends: Any, asked: bytes) -> None:
     kernel, ours = ends
-    direct = of(MemoryFileSystem(), ours.fileno())
+    direct = of(MemoryFileSystem(), ours.fileno(), all_out=True)
     direct.served.without_capability.add(11)
     kernel.send(asked)
-    assert direct._read(0) == len(asked)
+    assert direct._read(0, quiet()) == len(asked)
 
 
 def test_where_only_root_may_ask_each_question_is_looked_at(ends: Any) -> None:
@@ -169,7 +179,7 @@ def test_where_only_root_may_ask_each_question_is_looked_at(ends: Any) -> None:
     direct = of(MemoryFileSystem(), ours.fileno(), ServeOptions(for_kernel=frozenset({"allow_root"})))
     direct.served.without_capability.add(11)
     kernel.send(question(11))
-    assert direct._read(0) == len(question(11))
+    assert direct._read(0, quiet()) == len(question(11))
 
 
 def test_a_node_that_takes_anothers_place_in_the_cache_is_the_one_that_is_known() -> None:
@@ -185,12 +195,12 @@ def test_a_node_that_takes_anothers_place_in_the_cache_is_the_one_that_is_known(
 
 def test_requests_and_answers_are_the_same_without_the_core(ends: Any) -> None:
     kernel, ours = ends
-    direct = of(MemoryFileSystem(), ours.fileno())
+    direct = of(MemoryFileSystem(), ours.fileno(), all_out=True)
     seen = []
     for modules in ((), (server,)):
         with in_python(*modules):
             kernel.send(question(12))
-            seen.append([direct._read(0), bytes(direct._buffer[:99]), direct._read(0)])
+            seen.append([direct._read(0, quiet()), bytes(direct._buffer[:99]), direct._read(0, quiet())])
             seen[-1] += [
                 direct._reply(3, errno.EPERM, b""),
                 direct._reply(4, 0, b"answer"),
@@ -207,4 +217,129 @@ def test_a_descriptor_that_can_t_be_read_is_an_error(ends: Any) -> None:
     ours.close()
     for modules in ((), (server,)):
         with in_python(*modules), pytest.raises(OSError, match="Bad file descriptor"):
-            direct._read(0)
+            direct._read(0, quiet())
+
+
+SMALL = st.integers(0, 300)
+NAMES = st.sampled_from([b"", b"a\0", b"b\0", b"a\0b\0", b"user.x\0", CAPABILITY + b"\0", b"without an end"])
+NUMBERS = st.lists(SMALL, max_size=28).map(lambda numbers: struct.pack(f"<{len(numbers)}I", *numbers))
+BODIES = st.builds(bytes.__add__, NUMBERS, NAMES)
+REQUESTS = st.tuples(
+    st.sampled_from(list(Opcode)) | st.integers(0, 70) | st.just(U32), st.sampled_from([1, 5, 7, 100, 101, U64]), BODIES
+)
+FAILURES = [
+    OSError(errno.EPERM, ""), OSError(errno.ENOSPC, ""), OSError("without a number"), KeyError("a fault"),
+    Corrupt(Where(ino=3), "damaged"),
+]  # fmt: skip
+FAILS = st.none() | st.sampled_from(FAILURES)
+
+
+class Failing(MemoryFileSystem):
+    """Some calls end with an error; the first for want of room can be made again."""
+
+    def __init__(self, failures: list[Exception | None]) -> None:
+        super().__init__()
+        self._failures = iter(failures)
+
+    @property
+    def nameless(self) -> list[int]:
+        return [100]
+
+    def give_back(self, ino: int) -> bool:
+        return True
+
+    def attributes(self, ino: int) -> Attributes:
+        failure = next(self._failures, None)
+        if failure is not None:
+            raise failure
+        return super().attributes(ino)
+
+
+def answers_to(requests: list[bytes], direct: server.Direct, kernel: socket.socket) -> list[bytes]:
+    """What the kernel is told, request by request."""
+    told = []
+    kernel.setblocking(False)
+    for request in requests:
+        kernel.send(request)
+        length = direct._read(0, quiet())
+        if length:
+            direct._serve(length)
+        try:
+            told.append(kernel.recv(1 << 17))
+        except BlockingIOError:
+            told.append(b"nothing")
+    return told
+
+
+@given(st.lists(REQUESTS, max_size=12), st.lists(FAILS, max_size=12))
+def test_operations_are_called_by_the_core_as_without_it(
+    asked: list[tuple[int, int, bytes]], failures: list[Exception | None]
+) -> None:
+    requests = [
+        IN_HEADER.pack(IN_HEADER.size + len(body), opcode, number, node, 0, 0, 1, 0) + body
+        for number, (opcode, node, body) in enumerate(asked)
+        if opcode != Opcode.INIT
+    ]
+    seen = []
+    for modules in ((), (server,)):
+        kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with kernel, ours, in_python(*modules), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: 1_000_000_007)
+            files = Failing(failures)
+            direct = of(files, ours.fileno())
+            told = answers_to(requests, direct, kernel)
+            seen.append((told, files.told, files.broken, direct.served._known, direct.served._open))
+    assert seen[0] == seen[1]
+
+
+def lookup(unique: int, name: bytes = b"a") -> bytes:
+    return IN_HEADER.pack(IN_HEADER.size + len(name) + 1, Opcode.LOOKUP, unique, 1, 0, 0, 1, 0) + name + b"\0"
+
+
+def test_with_patience_requests_are_answered_one_after_the_other(ends: Any) -> None:
+    kernel, ours = ends
+    direct = of(MemoryFileSystem(), ours.fileno())
+    for unique in range(3):
+        kernel.send(lookup(unique))
+    assert direct._read(1000, quiet()) == 0
+    assert [OUT_HEADER.unpack_from(kernel.recv(999))[2] for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("busy", [{"attention": bytearray(b"\1")}, {"next_check": 0.0}, {}])
+def test_one_request_is_answered_where_something_else_is_due(ends: Any, busy: dict[str, Any]) -> None:
+    kernel, ours = ends
+    direct = of(MemoryFileSystem(), ours.fileno())
+    for unique in range(3):
+        kernel.send(lookup(unique))
+    loop = quiet()
+    vars(loop).update(busy)
+    assert direct._read(1000 if busy else 0, loop) == 0
+    assert OUT_HEADER.unpack_from(kernel.recv(999))[2] == 0
+    kernel.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        kernel.recv(999)
+
+
+@pytest.mark.parametrize("modules", [(), (server,)])
+def test_of_an_answer_that_is_not_taken_the_kernel_knows_nothing(ends: Any, modules: tuple[Any, ...]) -> None:
+    kernel, ours = ends
+    files = MemoryFileSystem()
+    direct = of(files, ours.fileno())
+    mkdir = IN_HEADER.pack(IN_HEADER.size + 10, Opcode.MKDIR, 3, 1, 0, 0, 1, 0) + struct.pack("<II", 0o755, 0) + b"d\0"
+    with in_python(*modules):
+        kernel.send(mkdir)
+        ours.shutdown(socket.SHUT_WR)
+        length = direct._read(0, quiet())
+        if length:
+            direct._serve(length)
+    assert (len(files.nodes), direct.served._known) == (2, {})
+
+
+@pytest.mark.parametrize("modules", [(), (server,)])
+def test_what_is_no_error_of_a_request_ends_the_server(ends: Any, modules: tuple[Any, ...]) -> None:
+    kernel, ours = ends
+    direct = of(Failing([KeyboardInterrupt()]), ours.fileno())  # type: ignore[list-item]
+    kernel.send(IN_HEADER.pack(IN_HEADER.size, Opcode.GETATTR, 3, 1, 0, 0, 1, 0))
+    with in_python(*modules), pytest.raises(KeyboardInterrupt):
+        direct._serve(direct._read(0, quiet()))

@@ -86,6 +86,10 @@ class Direct:
         self._root_only = "allow_root" in options.for_kernel
         # the core answers questions for capabilities that are known not to be there; not where it depends on the caller
         self._quick = b"" if self._root_only else self.served.without_capability.nodes
+        # and it calls the operation of a request, and sends what that returns; not where it may have to be refused
+        by_core = [] if self._root_only else self._operations
+        unanswered = set(map(int, UNANSWERED))
+        self._serving = self._whole, by_core, unanswered, new_tuple, Asked, self._after_error, self._untaken
 
     def mount(self, image: str, directory: str) -> None:
         """The directory shows the file system as soon as it is served."""
@@ -116,19 +120,25 @@ class Direct:
             self._serve(length)
 
     def _next(self, loop: Loop) -> int:
-        """Wait for the next request and read it; its length, 0 when the session is over."""
-        patience = loop.patience if core is not None else 0
-        length = self._read(patience) if patience else 0
-        while not length:
-            if not loop.wait(self._fd, looked=patience > 0):
+        """The length of the next request that the core does not answer, once it came; 0 when the session is over."""
+        ready = False
+        while True:
+            patience = loop.patience if core is not None else 0
+            length = self._read(patience, loop) if patience or ready else 0
+            if length:
+                return max(length, 0)
+            ready = loop.wait(self._fd, looked=patience > 0)
+            if not ready:
                 return 0
-            length = self._read(0)
-        return max(length, 0)
 
-    def _read(self, patience: int) -> int:
-        """The length of a request; 0 where none came within so many nanoseconds, -1 once it is unmounted."""
+    def _read(self, patience: int, loop: Loop) -> int:
+        """The length of a request; 0 where none came within so many nanoseconds, -1 once it is unmounted.
+
+        The core answers what it can on the way, with patience one request after the other.
+        """
         if core is not None:
-            got = core.fuse_next(self._fd, self._buffer, patience, self._quick)
+            until = int(loop.next_check * 1e9)
+            got = core.fuse_serve(self._fd, patience, until, loop.attention, self._quick, self._serving)
         else:
             try:
                 got = os.readv(self._fd, (self._buffer,))
@@ -148,11 +158,9 @@ class Direct:
         number, answer = self._answer(opcode, asked)
         if opcode in UNANSWERED:
             return
-        took = self._reply(unique, number, answer)
-        if not took and not number and opcode in TELLING and answer:  # the kernel knows nothing of it
-            told = ENTRY_OUT.unpack_from(answer)[0]
-            if told:
-                self.served.forgotten(told, 1)
+        refused = self._reply(unique, number, answer)
+        if refused:
+            self._untaken(refused, opcode, b"" if number else answer)
 
     def _answer(self, opcode: int, asked: Asked) -> tuple[int, bytes]:
         """(errno, answer) to a request."""
@@ -162,24 +170,34 @@ class Direct:
         if self._root_only and asked.uid not in (0, os.geteuid()) and opcode not in FOR_OTHERS:
             return errno.EACCES, b""
         try:
-            try:
-                return 0, operation(asked) or b""
-            except OSError as error:
-                if error.errno not in NO_ROOM or not self.served.give_back_deleted():
-                    raise
-                return 0, operation(asked) or b""
-        except OSError as error:
-            return error.errno or errno.EIO, b""
+            return 0, operation(asked) or b""
         except Exception as error:
-            return self.served.failed(Opcode(opcode).name.lower(), error), b""
+            return self._after_error(error, opcode, asked)
 
-    def _reply(self, unique: int, number: int, answer: bytes) -> bool:
-        """Whether the kernel took it: the caller may have been killed."""
-        write = _write if core is None else core.fuse_reply
-        refused = write(self._fd, unique, number, answer)
-        if refused and refused not in (errno.ENOENT, errno.ENODEV):
+    def _after_error(self, error: Exception, opcode: int, asked: Asked) -> tuple[int, bytes]:
+        """(errno, answer) where an operation has failed; where it was for want of room, it may be tried again."""
+        operation = self._operations[opcode]
+        assert operation is not None
+        try:
+            if isinstance(error, OSError) and error.errno in NO_ROOM and self.served.give_back_deleted():
+                return 0, operation(asked) or b""
+        except Exception as again:
+            error = again
+        if isinstance(error, OSError):
+            return error.errno or errno.EIO, b""
+        return self.served.failed(Opcode(opcode).name.lower(), error), b""
+
+    def _untaken(self, refused: int, opcode: int, answer: bytes) -> None:
+        """The kernel has not taken an answer, with which an operation has succeeded if it isn't empty."""
+        if refused not in (errno.ENOENT, errno.ENODEV):
             log.error("the kernel refused an answer: %s", os.strerror(refused))
-        return not refused
+        told = ENTRY_OUT.unpack_from(answer)[0] if opcode in TELLING and answer else 0
+        if told:  # the kernel knows nothing of it
+            self.served.forgotten(told, 1)
+
+    def _reply(self, unique: int, number: int, answer: bytes) -> int:
+        """Answer a request; the errno with which the kernel refuses that, or 0: the caller may have been killed."""
+        return (_write if core is None else core.fuse_reply)(self._fd, unique, number, answer)
 
     def _invalidate(self, node: int) -> None:
         """Let the kernel ask for the attributes of an inode again."""
