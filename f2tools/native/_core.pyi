@@ -58,6 +58,8 @@ def sound_inodes(
     blocks: Buffer, uuid: Buffer, facts: Buffer, row: Buffer, ofs: Buffer, addr: Buffer, block_size: int,
     checksum_at: int, feature: int, main_blkaddr: int, end_blkaddr: int, known_flags: int, /,
 ) -> int: ...  # fmt: skip
+def spread(rows: Buffer, size: int, count: int, offsets: Buffer, columns: tuple[Buffer, ...], /) -> None: ...
+def footers(blocks: Buffer, size: int, nids: Buffer, rows: Buffer, table: Buffer, named: Buffer, /) -> None: ...
 def plain_inodes(
     blocks: Buffer, files: Buffer, addrs: Buffer, block_size: int, most: int, feature: int, main_blkaddr: int,
     end_blkaddr: int, /,

@@ -1,7 +1,8 @@
 /* Inodes of which nothing is wrong: all that fsck keeps of them, in one look at each block.
  *
  * What an inode must be like is said in fsck/facts/inodes.py and fsck/checks/inode.py.  Here is only whether those would
- * find nothing at all and guess nothing; about any other inode nothing is said, so that they judge its whole batch. */
+ * find nothing at all and guess nothing; about any other inode nothing is said, so that they judge its whole batch.
+ * Then what goes from there into tables by column, and footers of nodes of every kind. */
 #include "inode.h"
 
 #define XATTR_HEADER 6 /* words */
@@ -280,7 +281,104 @@ static PyObject *sound_inodes(PyObject *module, PyObject *args)
     return right ? PyLong_FromSsize_t(sound ? found.used : -1) : NULL;
 }
 
+#define MOST_COLUMNS 64
+
+/* A field of `count` rows, one after the other; `width` is 1, 2, 4 or 8. */
+static void spread_one(const uint8_t *field, Py_ssize_t size, Py_ssize_t count, uint8_t *into, Py_ssize_t width)
+{
+    switch (width) { /* so that the compiler knows how much it copies */
+    case 1:
+        for (Py_ssize_t i = 0; i < count; i++)
+            into[i] = field[i * size];
+        break;
+    case 2:
+        for (Py_ssize_t i = 0; i < count; i++)
+            memcpy(into + 2 * i, field + i * size, 2);
+        break;
+    case 4:
+        for (Py_ssize_t i = 0; i < count; i++)
+            memcpy(into + 4 * i, field + i * size, 4);
+        break;
+    default:
+        for (Py_ssize_t i = 0; i < count; i++)
+            memcpy(into + 8 * i, field + i * size, 8);
+    }
+}
+
+/* spread(rows, size, count, offsets, columns): of `count` rows of `size` bytes, the field at each of these offsets into
+ * the column beside it, which says how wide the field is. */
+static PyObject *spread(PyObject *module, PyObject *args)
+{
+    Py_buffer rows, offsets, columns[MOST_COLUMNS];
+    Py_ssize_t size, count, got = 0;
+    PyObject *tuple;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*nny*O!", &rows, &size, &count, &offsets, &PyTuple_Type, &tuple))
+        return NULL;
+    Py_ssize_t many = PyTuple_Size(tuple);
+    int right = size > 0 && count > 0 && rows.len / size == count && rows.len % size == 0 && many <= MOST_COLUMNS &&
+                offsets.len == 8 * many;
+    for (; right && got < many; got++) {
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, got), &columns[got], PyBUF_WRITABLE) < 0)
+            break;
+        int64_t at;
+        memcpy(&at, (const uint8_t *)offsets.buf + 8 * got, 8);
+        Py_ssize_t width = columns[got].len / count;
+        right = columns[got].len % count == 0 && (width == 1 || width == 2 || width == 4 || width == 8) && at >= 0 &&
+                at <= size - width;
+    }
+    if (right && got == many) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < many; i++) {
+            int64_t at;
+            memcpy(&at, (const uint8_t *)offsets.buf + 8 * i, 8);
+            spread_one((const uint8_t *)rows.buf + at, size, count, columns[i].buf, columns[i].len / count);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    release(columns, (int)got);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&offsets);
+    return PyErr_Occurred() ? NULL : done(right);
+}
+
+#define FOOTER 24
+
+/* footers(blocks, size, nids, rows, table, named): the footers of blocks of `size` bytes into these rows of a table of
+ * them; and whether the footer's nid or its inode is the nid that is asked for, a byte for each. */
+static PyObject *footers(PyObject *module, PyObject *args)
+{
+    Py_buffer b[5];
+    Py_ssize_t size;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*ny*y*w*w*", &b[0], &size, &b[1], &b[2], &b[3], &b[4]))
+        return NULL;
+    Py_ssize_t count = b[4].len, room = b[3].len / FOOTER;
+    int right = size >= FOOTER && b[0].len / size == count && b[0].len % size == 0 && b[1].len == 8 * count &&
+                b[2].len == 8 * count;
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < count; i++) {
+            const uint8_t *footer = (const uint8_t *)b[0].buf + (i + 1) * size - FOOTER;
+            int64_t nid, row;
+            memcpy(&nid, (const uint8_t *)b[1].buf + 8 * i, 8);
+            memcpy(&row, (const uint8_t *)b[2].buf + 8 * i, 8);
+            if (row < 0 || row >= room) {
+                right = 0;
+                break;
+            }
+            memcpy((uint8_t *)b[3].buf + FOOTER * row, footer, FOOTER);
+            ((uint8_t *)b[4].buf)[i] = word_at(footer) == nid || word_at(footer + 4) == nid;
+        }
+        Py_END_ALLOW_THREADS
+    }
+    release(b, 5);
+    return done(right);
+}
+
 PyMethodDef inodes_methods[] = {
     {"sound_inodes", sound_inodes, METH_VARARGS, NULL},
+    {"spread", spread, METH_VARARGS, NULL},
+    {"footers", footers, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -66,6 +66,6 @@ def test_each_file_takes_what_is_said_of_it(tmp_path: Path, size: int, monkeypat
 
     found, said = each()
     assert 0.8 * said < found <= said
-    with in_python(addresses, arrays, dentries, inodes, sound):
+    with in_python(addresses, arrays, dentries, inodes, nodes, sound):
         found, said = each()
         assert found <= said

@@ -21,7 +21,7 @@ from f2tools.f2fs.layout.dentry import dentry_shape
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.check import DEFAULT_MEMORY, check
 from f2tools.fsck.checks.inode import FIELD_CHECKS
-from f2tools.fsck.facts import addresses, arrays, dentries, inodes, scan, sound
+from f2tools.fsck.facts import addresses, arrays, dentries, inodes, nodes, scan, sound
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import ENTRY, Dentries
 from f2tools.fsck.facts.image import Image, open_image
@@ -32,7 +32,7 @@ from tests.native.test_core import in_python
 
 CASES, SEGMENTS = 20, 2  # damages, and segments of a window where memory is little
 NAMES = st.binary(min_size=1, max_size=40) | st.binary(min_size=200, max_size=255) | st.sampled_from([b".", b".."])
-TWINS = (addresses, arrays, dentries, hashes, inodes, sound)
+TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, sound)
 HEAD, TAIL = 420, 300  # where an inode's block holds more than content and addresses
 
 
@@ -208,6 +208,36 @@ def test_what_is_taken_as_sound_is_what_columns_say_and_no_check_minds_it(name: 
         assert getattr(batch, fact).tolist() == getattr(right, fact).tolist(), fact
 
 
+@given(st.data())
+def test_footers_of_blocks(data: st.DataObject) -> None:
+    """The same rows of the table of nodes, and the same verdict, in any order and whatever the footers say."""
+    some = INODES("base")
+    which = np.array(data.draw(st.lists(st.integers(0, some.rows.size - 1), min_size=1, max_size=5, unique=True)))
+    blocks, rows = some.blocks[which], some.rows[which]
+    for at in data.draw(st.lists(st.integers(-24, -1), max_size=3)):
+        blocks[0, at] ^= data.draw(st.integers(1, 255))
+
+    def noted() -> list[Any]:
+        some.footer[:] = np.zeros((), some.footer.dtype)
+        some.read[:] = False
+        return [some._note_footers(rows, blocks).tolist(), some.footer.tolist(), some.read.tolist()]
+
+    of_the_core = noted()
+    with in_python(nodes):
+        assert of_the_core == noted()
+
+
+def test_fields_go_into_columns_of_the_same_width() -> None:
+    assert native.core is not None
+    rows = np.array([(1, 2, 3, 4), (-5, 6, 7, 8)], [("a", "i8"), ("b", "u4"), ("c", "u2"), ("d", "u1")])
+    assert rows.itemsize == 15
+    columns = {name: np.zeros(2, rows.dtype[name]) for name in "dbca"}
+    native.core.spread(rows.view(np.uint8), 15, 2, np.array([14, 8, 12, 0]), tuple(columns.values()))
+    assert {name: column.tolist() for name, column in columns.items()} == {n: rows[n].tolist() for n in "dbca"}
+    for name in inodes.IN_BOTH:
+        assert inodes.FACTS[name] == inodes.ROW[name]
+
+
 def numbers(*values: int) -> bytes:
     return np.array(values, np.int64).tobytes()
 
@@ -233,6 +263,25 @@ def numbers(*values: int) -> bytes:
         ("sound_inodes", (bytes(4096), b"", bytearray(144), *[bytearray(8)] * 3, 4096, -1, 0, 1, 2, 3)),
         ("sound_inodes", (bytes(2048), b"", bytearray(144), *[bytearray(8)] * 3, 2048, 368, 0, 1, 2, 3)),
         ("sound_inodes", (bytes(4096), b"", bytearray(144), bytearray(8), *[bytearray(16)] * 2, 4096, 368, 0, 1, 2, 3)),
+        ("spread", (bytes(8), 4, 2, numbers(4), (bytearray(2),))),
+        ("spread", (bytes(8), 4, 2, numbers(1), (bytearray(8),))),
+        ("spread", (bytes(8), 4, 2, numbers(-1), (bytearray(2),))),
+        ("spread", (bytes(8), 4, 2, numbers(0), (bytearray(3),))),
+        ("spread", (bytes(8), 4, 2, numbers(0), (bytearray(6),))),
+        ("spread", (bytes(8), 4, 2, numbers(0), (bytearray(0),))),
+        ("spread", (bytes(8), 4, 2, numbers(0), (bytearray(2), bytearray(2)))),
+        ("spread", (bytes(8), 4, 2, bytes(8 * 65), (bytearray(2),) * 65)),
+        ("spread", (bytes(9), 4, 2, numbers(0), (bytearray(2),))),
+        ("spread", (bytes(8), 4, 3, numbers(0), (bytearray(3),))),
+        ("spread", (bytes(8), 0, 2, numbers(0), (bytearray(2),))),
+        ("spread", (b"", 4, 0, numbers(0), (bytearray(0),))),
+        ("footers", (bytes(64), 32, numbers(1, 2), numbers(0, 1), bytearray(47), bytearray(2))),
+        ("footers", (bytes(64), 32, numbers(1, 2), numbers(0, -1), bytearray(48), bytearray(2))),
+        ("footers", (bytes(64), 32, numbers(1), numbers(0, 1), bytearray(48), bytearray(2))),
+        ("footers", (bytes(64), 32, numbers(1, 2), numbers(0), bytearray(48), bytearray(2))),
+        ("footers", (bytes(64), 32, numbers(1, 2), numbers(0, 1), bytearray(48), bytearray(3))),
+        ("footers", (bytes(65), 32, numbers(1, 2), numbers(0, 1), bytearray(48), bytearray(2))),
+        ("footers", (bytes(46), 23, numbers(1, 2), numbers(0, 1), bytearray(48), bytearray(2))),
         ("entries", (bytes(4096), 4096, 216, 30, 2384, bytearray(32))),
         ("entries", (bytes(4096), 4096, 214, 26, 2384, bytearray(32))),
         ("entries", (bytes(4096), 4096, 214, 30, 2383, bytearray(32))),

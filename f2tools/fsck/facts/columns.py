@@ -7,7 +7,7 @@ fields can be read and set in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,11 @@ class Columns:
 
     def __setitem__(self, name: str, values: Any) -> None:
         self._columns[name][slice(None) if self._index is None else self._index] = values
+
+    def columns(self, names: Iterable[str]) -> tuple[NDArray[Any], ...]:
+        """Several columns at once; of rows from one to another they may be written to."""
+        every, index = self._columns, slice(None) if self._index is None else self._index
+        return tuple([every[name][index] for name in names])
 
     def resized(self, count: int) -> Columns:
         """The first `count` rows, with rows of zeros behind them where there are not so many."""

@@ -82,7 +82,8 @@ ROW = np.dtype(
     ]
 )  # fmt: skip
 PLACES = ("extra", "inline_xattr", "inline_at", "inline_size")
-IN_BOTH = [name for name in FACTS.names or () if name in (ROW.names or ())]
+IN_BOTH = [name for name in FACTS.names or () if name in (ROW.names or ())]  # and of the same type there
+_IN_FACTS = np.array([field[1] for name, field in (FACTS.fields or {}).items() if name in IN_BOTH])  # bytes into a row
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,10 @@ class InodeBatch:
     nid: NDArray[np.int64]
     blkaddr: NDArray[np.int64]
     blocks: NDArray[np.uint8]
-    extra: NDArray[np.int64]  # bytes of extra attributes, 0 where i_extra_isize can't be
-    inline_xattr: NDArray[np.int64]  # words
-    inline_at: NDArray[np.int64]  # bytes from the start of the block
-    inline_size: NDArray[np.int64]  # bytes that fit inline
+    extra: NDArray[np.integer]  # bytes of extra attributes, 0 where i_extra_isize can't be
+    inline_xattr: NDArray[np.integer]  # words
+    inline_at: NDArray[np.integer]  # bytes from the start of the block
+    inline_size: NDArray[np.integer]  # bytes that fit inline
     lost_extra: NDArray[np.bool_]  # whether the flag of extra attributes was lost
     lost_xattr: NDArray[np.bool_]  # whether the flag of inline attributes was lost
     sound: Sound | None = None  # what there is to know of them, where nothing of their fields needs a check
@@ -180,7 +181,7 @@ def batch_of(
     numbers = np.arange(first, first + nid.size)
     sound = sound_inodes(image, blocks)
     if sound is not None:
-        extra, xattr, at, size = (sound.facts[name].astype(np.int64) for name in PLACES)
+        extra, xattr, at, size = (sound.facts[name] for name in PLACES)
         none = np.zeros(nid.size, np.bool_)
         return InodeBatch(image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, none, none, sound)
     head = heads_of(blocks)
@@ -274,8 +275,9 @@ def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
     """Rows of the table of inodes, of dtype ROW, from a batch; `nodes` are their rows in the table of nodes."""
     table["node"] = nodes
     if batch.sound is not None:
-        for name in IN_BOTH:
-            table[name] = batch.sound.facts[name]
+        assert core is not None
+        facts = batch.sound.facts
+        core.spread(facts.view(np.uint8), FACTS.itemsize, len(facts), _IN_FACTS, table.columns(IN_BOTH))
         return
     geo, head = batch.geo, batch.head
     for name in ("mode", "advise", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",

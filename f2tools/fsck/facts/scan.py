@@ -205,9 +205,7 @@ class Scan(NodeTable):
     def _take_all_inodes(self, rows: NDArray[np.int64], checks: list[BatchCheck]) -> Iterator[Finding]:
         self._edges: list[NDArray[np.int64]] = []
         for some, blocks in self._batches(rows):
-            footers = self._note_footers(some, blocks)
-            nid = self.nid[some]
-            fine = (footers["nid"] == nid) | (footers["ino"] == nid)
+            fine = self._note_footers(some, blocks)
             if not fine.all():
                 some, blocks = some[fine], blocks[fine]
             if some.size:
@@ -239,7 +237,8 @@ class Scan(NodeTable):
 
     def _inline_dirs(self, table: Columns, batch: InodeBatch) -> None:
         inline = np.flatnonzero(table["inline"] & F2FS_INLINE_DENTRY)
-        inline = inline[batch.kind[inline] == stat.S_IFDIR]
+        if inline.size:
+            inline = inline[batch.kind[inline] == stat.S_IFDIR]
         if not inline.size:
             return
         folded = casefolded(self.geo, table)
