@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol
 from f2tools.lazy import dataclass
 
 DAY_NS = 86_400_000_000_000
-MOST_ID = 0xFFFFFFFE  # of users and groups; to the kernel the next number means nobody
 
 
 class Attributes(NamedTuple):

@@ -1,5 +1,5 @@
-"""What the volumes of all file systems here have alike: types of inodes, writing that ends with the first error, and a
-mount's changes, each handed on to the call of the volume that has its name."""
+"""What the volumes of all file systems here have alike: types of inodes, ids, writing that ends with the first error,
+and a mount's changes, each handed on to the call of the volume that has its name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import stat
 from typing import Generic, Protocol, TypeVar
 
+MOST_ID = 0xFFFFFFFE  # of users and groups; to the kernel the next number means nobody
 KINDS = {
     stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFCHR: "char", stat.S_IFBLK: "block", stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket", stat.S_IFLNK: "symlink",

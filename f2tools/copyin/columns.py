@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -32,8 +31,9 @@ from f2tools.copyin.source import (
 )
 from f2tools.f2fs.write.bulk.columns import PLAIN_MOST, Columns
 from f2tools.f2fs.write.bulk.tree import SourceEntry
+from f2tools.lazy import dataclass
 from f2tools.native import core
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 PLAIN = np.dtype([
     *((name, "u4") for name in ("plain", "mode", "uid", "gid")), ("dev", "u8"), ("ino", "u8"),

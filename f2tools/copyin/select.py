@@ -7,11 +7,11 @@ import re
 import stat
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from f2tools.copyin.source import ACLS, MOST_ID, SourceError, order_of, read_ahead, shown
 from f2tools.errors import Usage
 from f2tools.f2fs.write.bulk.tree import SourceEntry
+from f2tools.lazy import dataclass
 
 _CAPABILITY = "security.capability"
 _CAP_REVISION_MASK, _CAP_REVISION_2, _CAP_REVISION_3 = 0xFF000000, 0x02000000, 0x03000000

@@ -18,7 +18,7 @@ from f2tools.errors import F2fsError
 from f2tools.f2fs.write.bulk.tree import SourceEntry
 from f2tools.native import core
 from f2tools.text import printable
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 if TYPE_CHECKING:
     from f2tools.f2fs.write.bulk.columns import Columns

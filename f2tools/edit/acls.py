@@ -11,7 +11,7 @@ from f2tools.errors import Usage
 from f2tools.f2fs.volume.acl import acl_to_xattr, build_disk
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.volume import WritableVolume
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 ACCESS_ACL, DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
 

@@ -18,7 +18,7 @@ from f2tools.f2fs.layout.constants import (
     F2FS_PROJINHERIT_FL,
     F2FS_SYNC_FL,
 )
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 FLAG_LETTERS = {
     "a": F2FS_APPEND_FL, "i": F2FS_IMMUTABLE_FL, "A": F2FS_NOATIME_FL, "d": F2FS_NODUMP_FL, "c": F2FS_COMPR_FL,

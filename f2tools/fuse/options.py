@@ -8,7 +8,7 @@ from typing import Literal
 
 from f2tools.errors import Usage
 from f2tools.lazy import dataclass
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 # options of the kernel or mount(8) that an fstab line passes on; ignored here
 IGNORED = {

@@ -28,7 +28,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.lazy import dataclass, replace
 from f2tools.version import __version__
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 SETTABLE_FEATURES = tuple(name for name in FEATURES if name != "atomic_write")
 NEED_EXTRA_ATTR = ("project_quota", "inode_checksum", "flexible_inline_xattr", "inode_crtime", "compression")

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)")
-_USER = re.compile(r"(?<=://)[^/@\s]*@")
-_QUERY = re.compile(r"\?[^\s:]*")
+# Patterns, compiled when a name may be a URL: every command comes by here.
+URL = r"[A-Za-z][A-Za-z0-9+.-]*(?:://|::)"
+_USER = r"(?<=://)[^/@\s]*@"
+_QUERY = r"\?[^\s:]*"
 
 BLOCK = 64 << 10  # what is read and kept at once
 BLOCKS = 1024  # that are kept: 64 MiB
@@ -47,12 +48,13 @@ _CACHE: ContextVar[str | None] = ContextVar("cache", default=None)
 
 def is_url(name: str | os.PathLike[str]) -> bool:
     """Whether a name is a URL (`s3://bucket/card.img`, `zip://card.img::https://host/cards.zip`), not a path."""
-    return URL.match(os.fspath(name)) is not None
+    text = os.fspath(name)
+    return ":" in text and re.match(URL, text) is not None
 
 
 def without_credentials(text: str) -> str:
     """A name or a message as it may be shown: users, passwords and the queries of signed URLs are left out."""
-    return _QUERY.sub("?...", _USER.sub("", text)) if "://" in text else text
+    return re.sub(_QUERY, "?...", re.sub(_USER, "", text)) if "://" in text else text
 
 
 @contextmanager

@@ -6,7 +6,9 @@ included, so that a volume that is formatted and one that is resized look alike.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from functools import cache
+from itertools import accumulate, repeat
 
 from f2tools.f2fs.layout.checkpoint import Checkpoint
 from f2tools.f2fs.layout.constants import (
@@ -15,7 +17,6 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_RO,
     F2FS_MIN_BLOCK_SIZE,
     NR_CURSEG_TYPE,
-    U32_MAX,
 )
 from f2tools.f2fs.volume.geometry import NAT_ENTRY_SIZE, SIT_ENTRY_SIZE
 from f2tools.lazy import dataclass
@@ -25,6 +26,7 @@ SEGMENT_COUNT_CKPT = 2
 DEFAULT_NAT_ENTRY_RATIO = 20  # percentage of the NAT that would be needed if every block were a node
 MIN_NAT_BITMAP_SIZE = 64
 SMALL_MAIN_SEGMENTS = 256  # below it overprovision is chosen in steps of 5 percent
+MOST_STEPS = 1000  # of percentages that are tried
 
 
 @dataclass(frozen=True)
@@ -118,17 +120,26 @@ def best_overprovision(
     segment_count_main: int, usable: int, section_count: int, segs_per_sec: int, sections: int = 0
 ) -> float:
     """The percentage that leaves files the most space, 0 where none does; get_best_overprovision() in f2fs_fs.h."""
-    candidate, end, step = (10.0, 95.0, 5.0) if segment_count_main < SMALL_MAIN_SEGMENTS else (0.01, 10.0, 0.01)
-    buffer, per_section = NR_CURSEG_TYPE * segs_per_sec, ceil_div(usable, section_count)
+    first, last, step = (10.0, 95.0, 5.0) if segment_count_main < SMALL_MAIN_SEGMENTS else (0.01, 10.0, 0.01)
+    tried = list(accumulate(repeat(step, MOST_STEPS), initial=first))
+    del tried[bisect_right(tried, last) :]
+    per_section = ceil_div(usable, section_count)
+
+    def reserved(percent: float) -> int:
+        return _reserved(percent, per_section, sections)
+
+    def hidden(percent: float) -> float:
+        return (usable - reserved(percent)) * percent / 100
+
+    # With each step less is reserved and more is hidden, and files don't get the larger of both.  So the most is left
+    # where they meet, or before that, by the first that reserves as little as the last one there.
+    meet = bisect_left(tried, True, key=lambda percent: reserved(percent) <= min(usable, hidden(percent)))
+    before = bisect_left(tried, -reserved(tried[meet - 1]), key=lambda percent: -reserved(percent)) if meet else 0
     best = most = 0.0
-    while candidate <= end:
-        reserved = _reserved(candidate, per_section, sections)
-        hidden = (usable - reserved & U32_MAX) * candidate / 100
-        if hidden > 0:
-            space = usable - max(float(reserved), hidden) - buffer
-            if most < space:
-                most, best = space, candidate
-        candidate += step
+    for percent in (tried[before], *tried[meet : meet + 1]):
+        space = usable - max(reserved(percent), hidden(percent)) - NR_CURSEG_TYPE * segs_per_sec
+        if most < space:
+            most, best = space, percent
     return best
 
 

@@ -21,7 +21,7 @@ _HEADER = CompressData.unpacker()[0]  # a file has one for every four blocks, to
 
 _LZO_BITSTREAM = 17  # first byte of a stream that names its version in the second
 _LZO_VERSIONED_MIN = 5  # the kernel treats shorter ones as unversioned
-_LZO_ZERO_RUN = re.compile(rb"[\x18-\x1f][\xfc-\xff]\xff")  # what a run of zeros of LZO-RLE looks like
+_LZO_ZERO_RUN = rb"[\x18-\x1f][\xfc-\xff]\xff"  # what a run of zeros of LZO-RLE looks like
 _LZO_UNBOUNDED_MAX = 64 << 20  # bytes that the library, which takes no limit, may build at the very worst
 
 
@@ -144,7 +144,7 @@ def _lzo_decode(cdata: bytes, limit: int) -> bytes:
     version, body = 0, cdata
     if len(cdata) >= _LZO_VERSIONED_MIN and cdata[0] == _LZO_BITSTREAM:
         version, body = cdata[1], cdata[2:]
-    if (version and _LZO_ZERO_RUN.search(body)) or _lzo_worst_case(body) > _LZO_UNBOUNDED_MAX:
+    if (version and re.search(_LZO_ZERO_RUN, body)) or _lzo_worst_case(body) > _LZO_UNBOUNDED_MAX:
         return lzo1x_decompress(body, limit, zero_runs=version > 0)
     from lzallright import LZOCompressor, LZOError
 

@@ -36,7 +36,7 @@ FLAG_NAMES = {"direct_key": DIRECT_KEY, "iv_ino_lblk_64": IV_INO_LBLK_64, "iv_in
 # the purpose of a key derived from the master key: HKDF_CONTEXT_* in fs/crypto/fscrypt_private.h
 _IDENTIFIER, _PER_FILE, _DIRECT, _INO_LBLK_64, _DIRHASH, _INO_LBLK_32, _INODE_HASH = range(1, 8)
 
-_SAID = re.compile(r"([0-9a-fA-F]{16}):(.+)", re.DOTALL)
+_SAID = r"(?s)([0-9a-fA-F]{16}):(.+)"
 SYMLINK_HEAD = 2  # struct fscrypt_symlink_data: the length, before the ciphertext
 _CACHED = 4096
 _INO_LBLK = IV_INO_LBLK_64 | IV_INO_LBLK_32
@@ -112,7 +112,7 @@ def read_keys(source: str | os.PathLike[str] | bytes) -> list[MasterKey]:
     """
     name = "a key" if isinstance(source, bytes) else os.fspath(source)
     said = b""
-    if not isinstance(source, bytes) and (match := _SAID.fullmatch(name)) and not os.path.lexists(name):
+    if not isinstance(source, bytes) and (match := re.fullmatch(_SAID, name)) and not os.path.lexists(name):
         said, source = bytes.fromhex(match[1]), match[2]
     if isinstance(source, bytes):
         content = source

@@ -7,7 +7,6 @@ new one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.sit import live_blkaddrs
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
+from f2tools.lazy import dataclass, replace
 
 FLUSH_BLOCKS = 4096  # bounds the memory of one write
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.data import FileData
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
+from f2tools.lazy import dataclass
 
 BATCH_SECTIONS = 4  # cleaned before a checkpoint makes them free
 

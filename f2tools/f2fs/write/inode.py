@@ -6,7 +6,6 @@ See f2fs_new_inode() in fs/f2fs/namei.c and f2fs_init_inode_metadata() in fs/f2f
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
 
 from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
@@ -37,6 +36,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.node import LiveInode, NodeManager, fill_inode
 from f2tools.f2fs.write.space import Space
+from f2tools.lazy import dataclass
 
 INHERITED_FLAGS = (
     F2FS_SYNC_FL | F2FS_NODUMP_FL | F2FS_NOATIME_FL | F2FS_DIRSYNC_FL | F2FS_PROJINHERIT_FL | F2FS_CASEFOLD_FL

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from f2tools.f2fs.layout.constants import (
     CURSEG_COLD_DATA,
     CURSEG_COLD_NODE,
@@ -12,6 +10,7 @@ from f2tools.f2fs.layout.constants import (
     CURSEG_WARM_DATA,
     CURSEG_WARM_NODE,
 )
+from f2tools.lazy import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import errno
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from f2tools.f2fs.layout.quota import (
     QuotaLeafHeader,
 )
 from f2tools.f2fs.volume.quota import Quota, quota_of
+from f2tools.lazy import dataclass, replace
 
 GRACE_SECONDS = 7 * 24 * 60 * 60
 MAX_LIMIT = (1 << 63) - 1

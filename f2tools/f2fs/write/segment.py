@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.write.policy import Policy
 from f2tools.f2fs.write.valid_map import ValidBlocks
+from f2tools.lazy import dataclass
 
 Rows = NDArray[Any]
 SUMMARY = Summary.form
@@ -53,8 +53,7 @@ class Curseg:
     next_blkoff: int
     alloc_type: int
     entries: Rows  # Summary.dtype, one per block
-    holes: NDArray[np.int64] | None = field(default=None)  # threaded logging: the free offsets, rising
-    cells: memoryview = field(init=False, repr=False)  # the bytes of `entries`, for one of them at a time
+    holes: NDArray[np.int64] | None = None  # threaded logging: the free offsets, rising
 
     def __post_init__(self) -> None:
         self.own(self.entries)
@@ -62,7 +61,7 @@ class Curseg:
     def own(self, entries: Rows) -> None:
         """Take these as the owners of the segment's blocks."""
         self.entries = entries
-        self.cells = byte_view(entries)
+        self.cells = byte_view(entries)  # their bytes, for one of them at a time
 
     @property
     def is_node(self) -> bool:

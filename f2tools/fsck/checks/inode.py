@@ -56,7 +56,7 @@ from f2tools.fsck.plans import (
     SetFieldEarly,
     SetFieldLast,
 )
-from f2tools.vfs import MOST_ID
+from f2tools.volumes import MOST_ID
 
 EARLIEST, LATEST = -(1 << 31), (1 << 34) - 1  # 1901 and 2514
 NSEC = 1_000_000_000

@@ -7,7 +7,6 @@ object for each of them costs more than its inode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from operator import eq
 from typing import Any
@@ -29,6 +28,7 @@ from f2tools.f2fs.write.bulk.plan import (
 )
 from f2tools.f2fs.write.bulk.tree import Content, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.lazy import dataclass
 
 PLAIN_MOST = 256 << 10  # bytes of a plain file: it is read together with others, whatever the size of blocks
 NO_XATTRS: dict[str, bytes] = {}  # shared; never changed

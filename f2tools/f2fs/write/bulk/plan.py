@@ -5,10 +5,11 @@ Nothing is written here but the numbers of inodes taken; `mkfs --size auto` asks
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
 from f2tools.f2fs.write.xattr import build_area, parse_name, room_of, split, stored_value
+from f2tools.lazy import dataclass
 
 INODES_AT_ONCE = 1024
 BLOCKS_AT_ONCE = 256  # of data, in memory at a time: what stays in a processor's cache is copied several times faster
@@ -38,7 +40,7 @@ _NONE = np.zeros(0, np.int64)
 NO_ROOT = SourceEntry(b"", stat.S_IFDIR)  # where the source says nothing of the root
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Names:
     """The names in a directory, the inodes that they stand for, and these inodes' F2FS_FT_*."""
 
@@ -55,7 +57,7 @@ class Names:
 NO_NAMES = Names()  # of what is no directory
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class NewFile:
     """An inode to be made."""
 
@@ -73,7 +75,7 @@ class NewFile:
     reported: int = 0  # bytes that `progress` was told of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Inodes that are made together, by columns: a row each, in the order of their numbers."""
 

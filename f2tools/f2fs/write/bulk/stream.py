@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from operator import itemgetter
 
@@ -34,6 +34,7 @@ from f2tools.f2fs.write.bulk.plan import (
 from f2tools.f2fs.write.bulk.target import Target
 from f2tools.f2fs.write.bulk.together import Together, known_together, read_alone
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, Content
+from f2tools.lazy import dataclass
 
 MOST_WAITING = 1024  # blocks of directories that are put together ahead of their turn
 
@@ -295,7 +296,7 @@ class Run:
             )
 
 
-@dataclass(slots=True)
+@dataclass
 class _Members:
     """Files whose blocks lie one after the other: rows of their inodes, numbers, how many blocks."""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from f2tools.lazy import dataclass
 
 
 class Content(Protocol):
@@ -32,7 +35,7 @@ class Content(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class SourceEntry:
     """One file of a source; parents come before what is in them."""
 
