@@ -35,6 +35,7 @@ from f2tools.lazy import dataclass
 from f2tools.native import core
 from f2tools.volumes import MOST_ID
 
+MOST_WRITTEN = 22  # bytes that a number of 64 bits takes among others
 PLAIN = np.dtype([
     *((name, "u4") for name in ("plain", "mode", "uid", "gid")), ("dev", "u8"), ("ino", "u8"),
     *((name, "i8") for name in ("size", "mtime_ns", "blocks")),
@@ -178,6 +179,14 @@ class _ColumnReader(DirectoryReader):
         # what is beyond is refused when the entries are checked
         columns.mtimes_ns[rows] = [max(FIRST_NS, min(entry.mtime_ns, LAST_NS)) for entry in entries]
         return columns
+
+
+def decimals(numbers: NDArray[np.int64]) -> bytes:
+    """What Python writes for a list of these numbers, without its brackets."""
+    if core is None:
+        return repr(numbers.tolist())[1:-1].encode()
+    text = bytearray(MOST_WRITTEN * len(numbers))
+    return bytes(text[: core.decimals(np.ascontiguousarray(numbers), text)])
 
 
 def checked_columns(columns: Columns) -> None:

@@ -19,9 +19,6 @@ from f2tools.mkfs.request import TooSmall
 from f2tools.options import human_size, progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from f2tools.copyin.source import Tree
     from f2tools.device import Device
     from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
@@ -247,10 +244,12 @@ def digest_of(tree: Tree) -> bytes:
     digest = hashlib.sha256()
     columns = tree.columns
     if columns is not None:
+        from f2tools.copyin.columns import decimals
+
         entries: Iterable[SourceEntry] = columns.special.values()
         digest.update(_listed_names(columns.paths()))
         for numbers in (columns.modes, columns.uids, columns.gids, columns.mtimes_ns, columns.sizes):
-            digest.update(_listed(numbers))
+            digest.update(b"[" + decimals(numbers) + b"]")
     else:
         entries = tree.entries
         for name in ("path", "mode", "uid", "gid", "mtime_ns", "size"):
@@ -262,18 +261,10 @@ def digest_of(tree: Tree) -> bytes:
     return digest.digest()
 
 
-def _listed(numbers: NDArray[np.int64]) -> bytes:
-    """What Python writes for a list of these numbers, which are often all the same."""
-    if (numbers == numbers[0]).all():
-        return b"[" + b", ".join([b"%d" % numbers[0]] * len(numbers)) + b"]"
-    return repr(numbers.tolist()).encode()
-
-
-def _listed_names(names: list[bytes]) -> bytes:
-    """What Python writes for a list of these names, most of which it writes as they are."""
-    joined = b"\0".join(names)
+def _listed_names(joined: bytes) -> bytes:
+    """What Python writes for a list of names, given with a NUL between them; most of them it writes as they are."""
     if joined.translate(None, _WRITTEN_PLAINLY).strip(b"\0"):
-        return repr(names).encode()
+        return repr(joined.split(b"\0")).encode()
     return b"[b'" + joined.replace(b"\0", b"', b'") + b"']"
 
 

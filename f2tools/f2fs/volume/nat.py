@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,11 @@ class LiveNat(Nat):
             if self._scanned > len(self._have):
                 raise OSError(errno.ENOSPC, "no free node number")
             self._find_free()
-        taken = [self._free.popleft() for _ in range(count)]
+        if count > 1:
+            taken = list(islice(self._free, count))
+            self._free = deque(islice(self._free, count, None))
+        else:
+            taken = [self._free.popleft() for _ in range(count)]
         self._fresh.update(taken)
         return taken
 

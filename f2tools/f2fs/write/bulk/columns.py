@@ -7,7 +7,7 @@ object for each of them costs more than its inode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from operator import eq
 from typing import Any
 
@@ -54,28 +54,31 @@ class Columns:
     def __len__(self) -> int:
         return len(self.names)
 
-    def paths(self) -> list[bytes]:
-        """The paths of all files in the tree."""
-        before = {row: self._before(row) for row in self.directories()}
-        found = [before[parent] + name for parent, name in zip(self.parents.tolist(), self.names, strict=True)]
-        found[0] = b""
-        return found
+    def paths(self) -> bytes:
+        """The paths of all files in the tree, a NUL between them."""
+        return b"\0".join([b"", *self._joined(np.arange(1, len(self)), b"")])
 
     def directories(self) -> list[int]:
         """The rows of directories, which come before what is in them."""
         return np.flatnonzero((self.modes & S_IFMT) == _DIRECTORY).tolist()
 
-    def on_host(self, rows: NDArray[np.int64]) -> list[bytes]:
-        """The paths of some files on the host."""
-        above = self.parents[rows].tolist()
-        before = {row: self.top + self._before(row) for row in dict.fromkeys(above)}
-        return [before[parent] + self.names[row] for parent, row in zip(above, rows.tolist(), strict=True)]
+    def on_host(self, rows: NDArray[np.int64]) -> bytes:
+        """The paths of some files on the host, a NUL between them."""
+        return b"\0".join(self._joined(rows, self.top))
+
+    def _joined(self, rows: NDArray[np.int64], top: bytes) -> Iterator[bytes]:
+        """Paths, a NUL between them, of those in a row that are in one directory."""
+        names, above = self.names, self.parents[rows]
+        for some in np.split(rows, np.flatnonzero(np.diff(above)) + 1):
+            if some.size:
+                before = top + self._before(int(self.parents[some[0]]))
+                yield before + (b"\0" + before).join([names[row] for row in some.tolist()])
 
     def content_of(self, row: int) -> Content:
         """The content of a plain file that is not empty, to be read by itself."""
         known = self.known[row]
         numbers = [int(known[name]) for name in ("dev", "ino", "size", "mtime_ns", "blocks")]
-        return self.content(self.on_host(np.array([row]))[0], *numbers)  # type: ignore[call-arg]
+        return self.content(self.on_host(np.array([row])), *numbers)  # type: ignore[call-arg]
 
     def entry(self, row: int) -> SourceEntry:
         """A file as an object."""
@@ -125,10 +128,9 @@ class PlannedColumns:
         further = [row for row, entry in columns.special.items() if entry.link_to is not None]
         made[[0, *further]] = False
         self._rows = np.flatnonzero(made)
-        numbers = iter(Numbers(vol))
         self._inos = np.zeros(len(columns), np.int64)
         self._inos[0] = F2FS_ROOT_INO
-        self._inos[self._rows] = list(islice(numbers, self._rows.size))
+        self._inos[self._rows] = Numbers(vol).many(self._rows.size)
         self._links = np.ones(len(columns), np.int64)
         self._join(further)
         directories = columns.directories()
@@ -137,6 +139,8 @@ class PlannedColumns:
         self._links[0] += self.root.links - 2
         self.root.links = int(self._links[0])
         self._files = {row: self._new(row, entry) for row, entry in columns.special.items() if made[row]}
+        self._own = np.zeros(len(columns), np.bool_)  # those with an object
+        self._own[list(self._files)] = True
         self._name(vol, directories)
 
     def __len__(self) -> int:
@@ -148,7 +152,7 @@ class PlannedColumns:
         for start in range(0, self._rows.size, INODES_AT_ONCE):
             rows = self._rows[start : start + INODES_AT_ONCE]
             ordered = rows.tolist()
-            at = [number for number, row in enumerate(ordered) if row in self._files]
+            at: list[int] = np.flatnonzero(self._own[rows]).tolist()
             times = columns.mtimes_ns[rows]  # of a directory on disk nothing else counts
             yield Batch(
                 names=[columns.names[row] for row in ordered],
@@ -224,9 +228,9 @@ class PlainFiles:
         """Their rows in the batch."""
         return np.flatnonzero(self._columns.known["plain"][self._rows])
 
-    def paths(self, rows: NDArray[np.int64]) -> list[bytes]:
-        """Where some of them are."""
-        return self._columns.on_host(self._rows[rows])
+    def paths(self, rows: NDArray[np.int64]) -> bytes:
+        """Where some of them are, a NUL behind each path."""
+        return self._columns.on_host(self._rows[rows]) + b"\0"
 
     def known(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """`dev`, `ino`, `size` and `mtime_ns` of some of them, by which they are known again."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from f2tools.device.vectors import new_blocks
+from f2tools.device.vectors import distinct, new_blocks
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import (
     COLD_BIT_SHIFT,
@@ -56,6 +56,7 @@ from f2tools.f2fs.write.bulk.target import Progress, Target
 from f2tools.f2fs.write.bulk.together import Together, known_together, reads_together
 from f2tools.f2fs.write.bulk.tree import CompressPolicy, SourceEntry
 from f2tools.f2fs.write.volume import WritableVolume
+from f2tools.native import core
 
 _INLINE = InodeLayout.offset_of("i_inline")
 _SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
@@ -244,10 +245,11 @@ class _Loader:
 
     def _advise(self, batch: Batch) -> NDArray[np.int64]:
         """Which files are hot and cold, by what stands behind the first dot of their names."""
-        tails = [name[dot:] if (dot := name.find(b".", 1)) > 0 else b"" for name in batch.names]
-        found = np.fromiter(map(self._advice.__getitem__, tails), np.int64, len(tails))
-        found[(batch.modes & S_IFMT) != stat.S_IFREG] = 0
-        return found
+        like = first_alike(batch.names)
+        firsts = distinct(like)
+        advice = np.zeros(like.size, np.int64)
+        advice[firsts] = [self._advice[tail_of(batch.names[row])] for row in firsts.tolist()]
+        return np.where((batch.modes & S_IFMT) == stat.S_IFREG, advice[like], 0)
 
     # -- content --------------------------------------------------------------------------------------------------
 
@@ -414,6 +416,23 @@ class _Loader:
             if (are_dirs == directory).any():
                 kind = policy.node_log(direct=True, directory=directory)
                 nodes.write_blocks(kind, nids[are_dirs == directory], rows[are_dirs == directory])
+
+
+def tail_of(name: bytes) -> bytes:
+    """All that stands behind the first dot of a name, the dot included; one that it begins with doesn't count."""
+    dot = name.find(b".", 1)
+    return name[dot:] if dot > 0 else b""
+
+
+def first_alike(names: list[bytes]) -> NDArray[np.int64]:
+    """For each name the row of the first one with the same tail."""
+    found = np.empty(len(names), np.int64)
+    if core is not None:
+        core.tails(b"\0".join([*names, b""]), found)
+        return found
+    first: dict[bytes, int] = {}
+    found[:] = [first.setdefault(tail_of(name), row) for row, name in enumerate(names)]
+    return found
 
 
 class _Advice(dict[bytes, int]):

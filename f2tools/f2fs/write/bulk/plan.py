@@ -100,8 +100,8 @@ class Plain(Protocol):
         """Their rows in the batch."""
         ...
 
-    def paths(self, rows: NDArray[np.int64]) -> list[bytes]:
-        """Where some of them are."""
+    def paths(self, rows: NDArray[np.int64]) -> bytes:
+        """Where some of them are, a NUL behind each path."""
         ...
 
     def known(self, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -245,12 +245,23 @@ class Numbers:
     def __init__(self, vol: WritableVolume) -> None:
         self._vol = vol
 
+    def many(self, count: int) -> list[int]:
+        """So many of them; OSError ENOSPC where there are fewer."""
+        found: list[int] = []
+        while len(found) < count:
+            found += self._some()
+        self._vol.nat.put_back(found[count:])
+        return found[:count]
+
+    def _some(self) -> list[int]:
+        try:
+            return self._vol.nat.take(INODES_AT_ONCE)
+        except OSError:
+            return self._vol.nat.take(1)
+
     def __iter__(self) -> Iterator[int]:
         while True:
-            try:
-                taken = self._vol.nat.take(INODES_AT_ONCE)
-            except OSError:
-                taken = self._vol.nat.take(1)
+            taken = self._some()
             for at, number in enumerate(taken):
                 try:
                     yield number

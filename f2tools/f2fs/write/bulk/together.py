@@ -40,14 +40,16 @@ class Together:
         self._buffer = buffer
         self._contents: dict[int, Content] = {}  # by their place among the paths
         self._plain: list[tuple[int, Plain, NDArray[np.int64]]] = []  # the place of the first of them
-        self._paths: list[bytes] = []
+        self._paths: list[bytes] = []  # of some or many, a NUL behind each
+        self._count = 0  # of the files
         self._wanted = bytearray()
 
     def take(self, content: Content, known: Known, size: int, at: int, room: int) -> None:
         """Read a file with the others, to `at` in the buffer; what is behind it in its `room` becomes zeros."""
         path, dev, ino, mtime_ns = known
-        self._contents[len(self._paths)] = content
-        self._paths.append(path)
+        self._contents[self._count] = content
+        self._paths.append(path + b"\0")
+        self._count += 1
         self._wanted += WANTED.pack(dev, ino, size, mtime_ns, at, room)
 
     def take_plain(
@@ -64,24 +66,25 @@ class Together:
         for name in ("dev", "ino", "size", "mtime_ns"):
             wanted[name] = known[name]
         wanted["at"], wanted["room"] = at, room
-        self._plain.append((len(self._paths), plain, rows))
-        self._paths += plain.paths(rows)
+        self._plain.append((self._count, plain, rows))
+        self._paths.append(plain.paths(rows))
+        self._count += rows.size
         self._wanted += wanted.tobytes()
 
     def read(self) -> None:
         """Read what was taken; a file that isn't what it was is read once more by itself, which says what is wrong."""
-        if not self._paths:
+        if not self._count:
             return
         assert core is not None
-        done = bytearray(len(self._paths))
-        core.read_files(b"\0".join(self._paths) + b"\0", self._wanted, self._buffer, done)
+        done = bytearray(self._count)
+        core.read_files(b"".join(self._paths), self._wanted, self._buffer, done)
         if 0 in done:
             for number, (_, _, size, _, at, room) in enumerate(WANTED.iter_unpack(self._wanted)):
                 if not done[number]:
                     content = self._content(number)
                     read_alone(content, size, self._buffer[at : at + room])
                     content.close()
-        self._contents, self._plain, self._paths, self._wanted = {}, [], [], bytearray()
+        self._contents, self._plain, self._paths, self._count, self._wanted = {}, [], [], 0, bytearray()
 
     def _content(self, number: int) -> Content:
         """The content of one of the files, by its place among them."""
