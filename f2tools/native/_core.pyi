@@ -50,6 +50,9 @@ def names(
     areas: Buffer, size: int, slots: int, table_at: int, names_at: int, inos: Buffer, names: Buffer, /,
 ) -> tuple[int, int, int]: ...  # fmt: skip
 def place_entries(entries: Buffer, dir_level: int, capacity: int, blocks: Buffer, slots: Buffer, /) -> int: ...
+def place_directories(
+    entries: Buffer, counts: Buffer, capacity: int, blocks: Buffer, slots: Buffer, depths: Buffer, /
+) -> None: ...
 def fill_areas(
     names: Buffer, entries: Buffer, rows: Buffer, slots: Buffer, areas: Buffer,
     size: int, slots_in: int, table_at: int, names_at: int, /,

@@ -81,6 +81,15 @@ static int put_all(const uint8_t *entries, Py_ssize_t count, int dir_level, int6
     return depth;
 }
 
+/* Places for the blocks of so many entries: a power of two, half of them free. */
+static uint64_t room_for(int64_t count)
+{
+    uint64_t room = 16;
+    while (room < 2 * (uint64_t)count)
+        room *= 2;
+    return room;
+}
+
 static int are_words(const Py_buffer *buffer, Py_ssize_t count)
 {
     return buffer->len == 8 * count && !((uintptr_t)buffer->buf % 8);
@@ -103,9 +112,7 @@ static PyObject *place_entries(PyObject *module, PyObject *args)
                 capacity >= NAME_LEN / SLOT_LEN + 1 && are_words(&numbers, count) && are_words(&slots, count) &&
                 are_names(entries.buf, count);
     if (right) {
-        uint64_t room = 16;
-        while (room < 2 * (uint64_t)count)
-            room *= 2;
+        uint64_t room = room_for(count);
         blocks = calloc(room, sizeof *blocks);
         if (blocks) {
             Py_BEGIN_ALLOW_THREADS
@@ -124,6 +131,67 @@ static PyObject *place_entries(PyObject *module, PyObject *args)
         return PyErr_NoMemory();
     free(blocks);
     return PyLong_FromLong(depth);
+}
+
+/* The levels that each directory has in `depths`; -1 where one has no room, and those behind it are not looked at. */
+static void put_directories(const uint8_t *entries, const int64_t *counts, Py_ssize_t directories, int64_t capacity,
+                            struct block *blocks, int64_t *numbers, int64_t *slots, int64_t *depths)
+{
+    for (Py_ssize_t i = 0; i < directories; i++) {
+        uint64_t room = room_for(counts[i]);
+        memset(blocks, 0, room * sizeof *blocks);
+        depths[i] = put_all(entries, counts[i], 0, capacity, blocks, room - 1, numbers, slots);
+        if (depths[i] < 0)
+            return;
+        entries += ENTRY_LEN * counts[i];
+        numbers += counts[i];
+        slots += counts[i];
+    }
+}
+
+/* The most of these numbers, all of which are above 0 and together as many as `total`; else 0. */
+static int64_t most_of(const int64_t *counts, Py_ssize_t directories, int64_t total)
+{
+    int64_t most = 0;
+    for (Py_ssize_t i = 0; i < directories; i++) {
+        if (counts[i] <= 0 || counts[i] > total)
+            return 0;
+        total -= counts[i];
+        if (counts[i] > most)
+            most = counts[i];
+    }
+    return total ? 0 : most;
+}
+
+/* place_directories(entries, counts, capacity, blocks, slots, depths): as place_entries, for several directories of so
+ * many entries each, i_dir_level 0; `depths` says how many levels each has. */
+static PyObject *place_directories(PyObject *module, PyObject *args)
+{
+    Py_buffer b[5];
+    Py_ssize_t capacity;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*nw*w*w*", &b[0], &b[1], &capacity, &b[2], &b[3], &b[4]))
+        return NULL;
+    Py_ssize_t count = b[0].len / ENTRY_LEN, directories = b[1].len / 8;
+    struct block *blocks = NULL;
+    int right = b[0].len == ENTRY_LEN * count && capacity >= NAME_LEN / SLOT_LEN + 1 && are_words(&b[1], directories) &&
+                are_words(&b[2], count) && are_words(&b[3], count) && are_words(&b[4], directories) &&
+                are_names(b[0].buf, count);
+    int64_t most = right ? most_of(b[1].buf, directories, count) : 0;
+    right = most > 0;
+    if (right) {
+        blocks = malloc(room_for(most) * sizeof *blocks);
+        if (blocks) {
+            Py_BEGIN_ALLOW_THREADS
+            put_directories(b[0].buf, b[1].buf, directories, capacity, blocks, b[2].buf, b[3].buf, b[4].buf);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    release(b, 5);
+    if (right && !blocks)
+        return PyErr_NoMemory();
+    free(blocks);
+    return done(right);
 }
 
 /* -- what the areas hold then ------------------------------------------------------------------------------------- */
@@ -190,6 +258,7 @@ static PyObject *fill_areas(PyObject *module, PyObject *args)
 
 PyMethodDef placing_methods[] = {
     {"place_entries", place_entries, METH_VARARGS, NULL},
+    {"place_directories", place_directories, METH_VARARGS, NULL},
     {"fill_areas", fill_areas, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

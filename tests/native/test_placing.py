@@ -13,6 +13,8 @@ from f2tools import native
 from f2tools.f2fs.layout import hashes
 from f2tools.f2fs.volume import dentries
 from f2tools.f2fs.volume.dentries import Built, build_directory, build_inline, name_hashes
+from f2tools.f2fs.write.bulk import directories
+from f2tools.f2fs.write.bulk.directories import Listing, build_directories
 from tests.native.test_core import in_python
 
 NAMES = st.binary(min_size=1, max_size=20) | st.binary(min_size=1, max_size=255)
@@ -64,6 +66,36 @@ def test_both_say_that_one_hash_has_too_many_names() -> None:
             build_directory(names, range(1300), [1] * 1300, [5] * 1300, self_ino=5, parent_ino=3)
 
 
+@given(st.lists(st.lists(st.tuples(NAMES, HASHES), max_size=60), max_size=6), st.integers(1, 9), st.booleans())
+def test_directories_that_are_made_together(
+    listed: list[list[tuple[bytes, int]]], times: int, large_blocks: bool
+) -> None:
+    listings = [
+        Listing(
+            [name for name, _ in entries * times],
+            range(7, 7 + len(entries * times)),
+            [number % 8 for number in range(len(entries * times))],
+            np.array([code for _, code in entries * times], np.uint32),
+            5 + number,
+            3,
+        )
+        for number, entries in enumerate(listed)
+    ]
+    block_size = 16384 if large_blocks else 4096
+    of_the_core = list(map(facts, build_directories(listings, block_size)))
+    with in_python(dentries, directories):
+        assert of_the_core == list(map(facts, build_directories(listings, block_size)))
+
+
+def test_one_of_many_directories_may_have_too_many_names_of_a_hash() -> None:
+    names = [b"%0255d" % number for number in range(1300)]
+    full = Listing(names, range(1300), [1] * 1300, np.full(1300, 5, np.uint32), 5, 3)
+    fine = Listing([b"name"], [9], [1], np.ones(1, np.uint32), 6, 3)
+    for modules in ((), (dentries, directories)):
+        with in_python(*modules), pytest.raises(OSError, match="hash table of the directory is full"):
+            build_directories([fine, full, fine])
+
+
 def test_many_names_reach_the_same_blocks() -> None:
     names = [b"a name of some length %d" % number for number in range(20_000)]
     codes = name_hashes(names)
@@ -96,6 +128,18 @@ def numbers(*values: int) -> Any:
         ("place_entries", (entry(1), 0, -5, numbers(0), numbers(0))),
         ("place_entries", (entry(1), 0, 214, numbers(), numbers(0))),
         ("place_entries", (entry(1), 0, 214, numbers(0), numbers(0, 0))),
+        ("place_directories", (bytes(10), numbers(1), 214, numbers(0), numbers(0), numbers(0))),
+        ("place_directories", (entry(0), numbers(1), 214, numbers(0), numbers(0), numbers(0))),
+        ("place_directories", (entry(1), numbers(2), 214, numbers(0), numbers(0), numbers(0))),
+        ("place_directories", (entry(1), numbers(0), 214, numbers(0), numbers(0), numbers(0))),
+        ("place_directories", (entry(1), numbers(-1, 2), 214, numbers(0), numbers(0), numbers(0, 0))),
+        ("place_directories", (entry(1) * 2, numbers(1), 214, numbers(0, 0), numbers(0, 0), numbers(0))),
+        ("place_directories", (entry(1), numbers(1 << 62, 1 << 62), 214, numbers(0), numbers(0), numbers(0, 0))),
+        ("place_directories", (entry(1), numbers(1), 31, numbers(0), numbers(0), numbers(0))),
+        ("place_directories", (entry(1), numbers(1), 214, numbers(), numbers(0), numbers(0))),
+        ("place_directories", (entry(1), numbers(1), 214, numbers(0), numbers(0, 0), numbers(0))),
+        ("place_directories", (entry(1), numbers(1), 214, numbers(0), numbers(0), numbers())),
+        ("place_directories", (b"", numbers(), 214, numbers(), numbers(), numbers())),
         ("fill_areas", (b"a", entry(2), numbers(0), numbers(0), bytearray(4096), 4096, 214, 30, 2384)),
         ("fill_areas", (b"ab", entry(1), numbers(0), numbers(0), bytearray(4096), 4096, 214, 30, 2384)),
         ("fill_areas", (b"a", entry(1), numbers(1), numbers(0), bytearray(4096), 4096, 214, 30, 2384)),

@@ -109,7 +109,7 @@ def dentry_hashes(names: Sequence[bytes]) -> NDArray[np.uint32]:
     if not names:
         return hashes
     lengths = np.fromiter(map(len, names), np.int64, len(names))
-    dots = [index for index, name in enumerate(names) if name in _DOTS]
+    dots = [index for index in np.flatnonzero(lengths <= len(_DOTS)).tolist() if names[index] in _DOTS]
     if core is not None:
         core.name_hashes(b"".join(names), np.cumsum(lengths) - lengths, lengths, hashes)
         hashes[dots] = 0

@@ -36,7 +36,7 @@ _INO, _NAME_LEN, _FILE_TYPE = (DirEntry.offset_of(name) for name in ("ino", "nam
 _U32 = np.dtype("<u4")
 _LONGEST = -(-F2FS_NAME_LEN // F2FS_SLOT_LEN)
 _FEW = 20  # names up to which numpy doesn't pay
-_DOTS = (b".", b"..")
+DOTS = (b".", b"..")
 HASH_TABLE_FULL = "the hash table of the directory is full"
 
 
@@ -70,7 +70,7 @@ def slots_for(name: bytes) -> int:
 
 def hashed_name(name: bytes, folding: bool) -> bytes:
     """The bytes that are hashed and compared: the folded name where the directory is casefolded and the name folds."""
-    return (casefold(name) or name) if folding and name not in _DOTS else name
+    return (casefold(name) or name) if folding and name not in DOTS else name
 
 
 @lru_cache(maxsize=4096)
@@ -300,7 +300,7 @@ def names_in(areas: NDArray[np.uint8]) -> Listed | None:
 # -- whole directories ----------------------------------------------------------------------------------------------
 
 
-class _Entries(NamedTuple):
+class Entries(NamedTuple):
     """Entries to place, in this order."""
 
     names: Sequence[bytes]
@@ -309,9 +309,9 @@ class _Entries(NamedTuple):
     file_types: NDArray[np.int64]
     slots: NDArray[np.int64]
 
-    def taken(self, order: NDArray[np.int64]) -> _Entries:
+    def taken(self, order: NDArray[np.int64]) -> Entries:
         names: list[bytes] = [self.names[i] for i in order.tolist()]
-        return _Entries(names, self.hashes[order], self.inos[order], self.file_types[order], self.slots[order])
+        return Entries(names, self.hashes[order], self.inos[order], self.file_types[order], self.slots[order])
 
 
 def build_directory(
@@ -353,14 +353,15 @@ def build_inline(
     if core is not None:
         ends = np.cumsum(entries.slots)
         places = np.zeros(ends.size, np.int64), ends - entries.slots
-        return _filled_by_core(entries.names, _records(entries), places, 1, area_size).tobytes()
+        return filled_by_core(entries.names, records_of(entries), places, 1, area_size).tobytes()
     return _filled(entries, np.array([total]), area_size).tobytes()
 
 
 def inline_fits(names: Sequence[bytes], area_size: int) -> bool:
     """Whether these names, `.` and `..` fit into an inline area."""
-    room = slots_in(area_size) - len(_DOTS)
-    if len(names) > room:
+    room = slots_in(area_size) - len(DOTS)
+    size = sum(map(len, names))
+    if len(names) > room or size > room * F2FS_SLOT_LEN:
         return False
     return sum([(len(name) + F2FS_SLOT_LEN - 1) // F2FS_SLOT_LEN for name in names]) <= room
 
@@ -396,23 +397,23 @@ def inline_to_blocks(area: NDArray[np.uint8], dir_level: int, block_size: int = 
         return Built(np.zeros(1, np.int64), block.reshape(1, -1), 1, block_size)
     found = parse_dentries(area, -1, [])
     types = [entry.file_type if entry.file_type < len(FT_NAMES) else 0 for entry in found]
-    entries = _entries([e.name for e in found], [e.ino for e in found], types, [e.hash_code for e in found])
+    entries = entries_of([e.name for e in found], [e.ino for e in found], types, [e.hash_code for e in found])
     return _build(entries, dir_level, block_size)
 
 
-def _with_dots(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any, own: int, parent: int) -> _Entries:
+def _with_dots(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any, own: int, parent: int) -> Entries:
     def joined(first: tuple[int, int], rest: Any) -> NDArray[np.int64]:
         return np.concatenate((np.array(first, np.int64), np.asarray(rest, np.int64)))
 
-    return _entries(
-        [*_DOTS, *names],
+    return entries_of(
+        [*DOTS, *names],
         joined((own, parent), inos),
         joined((F2FS_FT_DIR, F2FS_FT_DIR), file_types),
         joined((0, 0), hashes),
     )
 
 
-def _entries(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any) -> _Entries:
+def entries_of(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any) -> Entries:
     lengths = np.fromiter(map(len, names), np.int64, len(names))
     if lengths.size and int(lengths.max()) > F2FS_NAME_LEN:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), os.fsdecode(names[int(lengths.argmax())]))
@@ -420,10 +421,10 @@ def _entries(names: Sequence[bytes], inos: Any, file_types: Any, hashes: Any) ->
         raise OSError(errno.ENOENT, "an entry without a name")
     slots = (lengths + (F2FS_SLOT_LEN - 1)) // F2FS_SLOT_LEN
     hashes, inos, file_types = (np.asarray(values, np.int64) for values in (hashes, inos, file_types))
-    return _Entries(names, hashes, inos, file_types, slots)
+    return Entries(names, hashes, inos, file_types, slots)
 
 
-def _build(entries: _Entries, dir_level: int, block_size: int) -> Built:
+def _build(entries: Entries, dir_level: int, block_size: int) -> Built:
     if core is not None:
         return _built_by_core(entries, dir_level, block_size)
     blocks, depth = _placed(entries.hashes, entries.slots, dir_level, slots_in(block_size))
@@ -497,13 +498,13 @@ def _first_fit(slots: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
     return fits
 
 
-def _filled(entries: _Entries, filled: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+def _filled(entries: Entries, filled: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
     """Areas of `size` bytes that hold the entries one after the other, `filled` slots in each."""
     shape = dentry_shape(size)
     areas = np.zeros((len(filled), size), np.uint8)
     taken = np.arange(shape.slots) < filled[:, None]
     areas[:, : shape.bitmap_size] = np.packbits(taken, axis=1, bitorder="little")
-    rows = _records(entries)
+    rows = records_of(entries)
     total = int(entries.slots.sum())
     table = np.zeros((total, SIZE_OF_DIR_ENTRY), np.uint8)
     table[np.cumsum(entries.slots) - entries.slots] = rows.view(np.uint8).reshape(-1, SIZE_OF_DIR_ENTRY)
@@ -515,7 +516,7 @@ def _filled(entries: _Entries, filled: NDArray[np.int64], size: int) -> NDArray[
     return areas
 
 
-def _records(entries: _Entries) -> NDArray[Any]:
+def records_of(entries: Entries) -> NDArray[Any]:
     """The entries as they are on the disk, DirEntry.dtype."""
     rows = np.empty(len(entries.names), DirEntry.dtype)
     rows["hash_code"], rows["ino"], rows["file_type"] = entries.hashes, entries.inos, entries.file_types
@@ -534,21 +535,21 @@ def _scatter(areas: NDArray[np.uint8], at: int, taken: NDArray[np.bool_], rows: 
 # -- the same by the compiled core ----------------------------------------------------------------------------------
 
 
-def _built_by_core(entries: _Entries, dir_level: int, block_size: int) -> Built:
+def _built_by_core(entries: Entries, dir_level: int, block_size: int) -> Built:
     assert core is not None
     blocks, slots = (np.empty(len(entries.names), np.int64) for _ in range(2))
-    records = _records(entries)
+    records = records_of(entries)
     depth = core.place_entries(records.view(np.uint8), dir_level, slots_in(block_size), blocks, slots)
     if depth < 0:
         raise OSError(errno.ENOSPC, HASH_TABLE_FULL)
     indices = np.sort(blocks)
     indices = indices[np.diff(indices, prepend=-1) != 0]
     places = np.searchsorted(indices, blocks), slots
-    content = _filled_by_core(entries.names, records, places, len(indices), block_size)
+    content = filled_by_core(entries.names, records, places, len(indices), block_size)
     return Built(indices, content, depth, (int(indices[-1]) + 1) * block_size if indices.size else 0)
 
 
-def _filled_by_core(
+def filled_by_core(
     names: Sequence[bytes],
     records: NDArray[Any],
     places: tuple[NDArray[np.int64], NDArray[np.int64]],

@@ -69,10 +69,11 @@ class Columns:
     def _joined(self, rows: NDArray[np.int64], top: bytes) -> Iterator[bytes]:
         """Paths, a NUL between them, of those in a row that are in one directory."""
         names, above = self.names, self.parents[rows]
-        for some in np.split(rows, np.flatnonzero(np.diff(above)) + 1):
-            if some.size:
+        for part in np.split(rows, np.flatnonzero(np.diff(above)) + 1):
+            some: list[int] = part.tolist()
+            if some:
                 before = top + self._before(int(self.parents[some[0]]))
-                yield before + (b"\0" + before).join([names[row] for row in some.tolist()])
+                yield before + (b"\0" + before).join([names[row] for row in some])
 
     def content_of(self, row: int) -> Content:
         """The content of a plain file that is not empty, to be read by itself."""

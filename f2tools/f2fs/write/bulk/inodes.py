@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,15 @@ from f2tools.f2fs.layout.footers import footers_in, inode_in, inodes_in
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.layout.node_tree import max_blocks
-from f2tools.f2fs.volume.dentries import build_directory, build_inline, inline_fits, name_hashes
+from f2tools.f2fs.volume.dentries import (
+    Built,
+    build_directory,
+    build_inline,
+    inline_fits,
+    name_hashes,
+)
 from f2tools.f2fs.write.bulk.columns import Columns, PlannedColumns
+from f2tools.f2fs.write.bulk.directories import Listing, build_directories
 from f2tools.f2fs.write.bulk.nodes import set_footer
 from f2tools.f2fs.write.bulk.plan import (
     INODES_AT_ONCE,
@@ -60,6 +67,7 @@ from f2tools.native import core
 
 _INLINE = InodeLayout.offset_of("i_inline")
 _SIZE = slice(InodeLayout.offset_of("i_size"), InodeLayout.offset_of("i_size") + 8)
+_BUILT = 16384  # names in directories that are built together
 _HASHED = 4096  # names at a time: more don't stay in a processor's cache
 _NO_HASHES = np.zeros(0, np.uint32)
 
@@ -116,15 +124,23 @@ class _Loader:
         hashes = np.concatenate([name_hashes(names[at : at + _HASHED]) for at in range(0, len(names), _HASHED)])
         return np.split(hashes, np.cumsum([len(directory.children.names) for directory in directories])[:-1])
 
-    def _directory(self, file: NewFile, hashes: NDArray[np.uint32]) -> tuple[bytes | None, Any]:
-        """(inline area or None, Built or None) of a directory."""
-        names, inos, kinds = file.children.names, file.children.inos, file.children.kinds
-        if inline_fits(names, self.target.inline_room):
-            return build_inline(self.target.inline_room, names, inos, kinds, hashes, file.ino, file.parent), None
-        built = build_directory(
-            names, inos, kinds, hashes, self_ino=file.ino, parent_ino=file.parent, block_size=self.geo.block_size
-        )
-        return None, built
+    def _directories(self, files: list[NewFile]) -> Iterator[tuple[bytes | None, Built | None]]:
+        """(inline area or None, blocks or None) of directories in their order; many are built at once."""
+        room, size = self.target.inline_room, self.geo.block_size
+        waiting: list[tuple[bool, Listing]] = []
+        total = 0
+        for number, (file, hashes) in enumerate(zip(files, self._hashes(files), strict=True), 1):
+            names = file.children.names
+            one = Listing(names, file.children.inos, file.children.kinds, hashes, file.ino, file.parent)
+            waiting.append((inline_fits(names, room), one))
+            file.children = NO_NAMES
+            total += len(names)
+            if total < _BUILT and number < len(files):
+                continue
+            built = iter(build_directories([one for inside, one in waiting if not inside], size))
+            for inside, one in waiting:
+                yield (build_inline(room, *one), None) if inside else (None, next(built))
+            waiting, total = [], 0
 
     def _fill_root(self, root: NewFile) -> Any:
         """The root was made by the format, with its entries in a block."""
@@ -246,21 +262,21 @@ class _Loader:
     def _advise(self, batch: Batch) -> NDArray[np.int64]:
         """Which files are hot and cold, by what stands behind the first dot of their names."""
         like = first_alike(batch.names)
-        firsts = distinct(like)
+        firsts: list[int] = distinct(like).tolist()
         advice = np.zeros(like.size, np.int64)
-        advice[firsts] = [self._advice[tail_of(batch.names[row])] for row in firsts.tolist()]
+        advice[firsts] = [self._advice[tail_of(batch.names[row])] for row in firsts]
         return np.where((batch.modes & S_IFMT) == stat.S_IFREG, advice[like], 0)
 
     # -- content --------------------------------------------------------------------------------------------------
 
     def _contents(self, files: list[NewFile], blocks: NDArray[np.uint8], stream: DataStream) -> None:
         """The content of files with an object each, one after the other."""
-        hashes = iter(self._hashes([file for file in files if stat.S_ISDIR(file.mode)]))
+        directories = self._directories([file for file in files if stat.S_ISDIR(file.mode)])
         for file in files:
             if stat.S_ISREG(file.mode):
                 self._file_content(file, stream)
             elif stat.S_ISDIR(file.mode):
-                built = self._directory_content(file, next(hashes), blocks[file.row])
+                built = self._directory_content(next(directories), blocks[file.row])
                 if built is not None:
                     stream.add_rows(file, built.indices, built.blocks, self.target.log_of(file))
             else:
@@ -276,10 +292,10 @@ class _Loader:
         self._inline_contents(plain, rows[inside], sizes[inside], order)
         beside = rows[~inside]
         run = stream.run(plain, beside, order[beside], batch.inos[beside], sizes[~inside], advice[beside])
-        hashes = iter(self._hashes([file for file in batch.files if stat.S_ISDIR(file.mode)]))
+        directories = self._directories([file for file in batch.files if stat.S_ISDIR(file.mode)])
         for file, at in zip(batch.files, batch.at, strict=True):
             if stat.S_ISDIR(file.mode):
-                built = self._directory_content(file, next(hashes), blocks[file.row])
+                built = self._directory_content(next(directories), blocks[file.row])
                 if built is None or run.take(at, file, built.indices, built.blocks):
                     continue
                 run.place(at)
@@ -358,12 +374,12 @@ class _Loader:
         rows[0, : len(target)] = np.frombuffer(target, np.uint8)
         stream.add_rows(file, np.zeros(1, np.int64), rows, self.target.log_of(file))
 
-    def _directory_content(self, file: NewFile, hashes: NDArray[np.uint32], block: NDArray[np.uint8]) -> Any:
-        """The blocks of a directory, Built; None where it lies in its inode."""
-        inline, built = self._directory(file, hashes)
-        file.children = NO_NAMES
+    def _directory_content(self, made: tuple[bytes | None, Built | None], block: NDArray[np.uint8]) -> Built | None:
+        """The blocks of a directory; None where it lies in its inode."""
+        inline, built = made
         rows = inode_in(block)
-        if inline is not None:
+        if built is None:
+            assert inline is not None
             block[_INLINE] |= F2FS_INLINE_DENTRY
             block[self.target.inline_at : self.target.inline_at + len(inline)] = np.frombuffer(inline, np.uint8)
             rows["i_size"] = len(inline)
