@@ -6,7 +6,6 @@ decrypted where its key was given.  Memory is bounded by a window, whatever the 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -242,11 +241,12 @@ class DataReader:
         own = inode.addrs_per_inode
         if stop > own and not inode.maps_alone:
             return None
-        mapped = inode.addrs[start : min(stop, own)].tobytes().rstrip(b"\0")
-        count = -(-len(mapped) // 4)
+        mapped = inode.addrs[start : min(stop, own)]
+        used = mapped.nonzero()[0]
+        count = int(used[-1]) + 1 if used.size else 0
         if count > FEW:
             return None
-        return _few_runs(start, struct.unpack(f"<{count}I", mapped.ljust(4 * count, b"\0")))
+        return _few_runs(start, mapped[:count].tolist())
 
     def extents(self, inode: Inode, start: int = 0, stop: int | None = None) -> Iterator[Extent]:
         """The mapped runs as they lie on the disk, those inside compressed clusters included."""
@@ -390,7 +390,7 @@ def _runs(fofs: int, addrs: NDArray[Any], cluster_size: int) -> Iterator[Extent 
     yield from _plain_runs(fofs, addrs)
 
 
-def _few_runs(fofs: int, addrs: tuple[int, ...]) -> list[Extent]:
+def _few_runs(fofs: int, addrs: Sequence[int]) -> list[Extent]:
     """What `_plain_runs` yields, without numpy, which costs more than a few addresses do."""
     runs: list[Extent] = []
     first = count = 0

@@ -254,9 +254,10 @@ class Mapper:
         freed = 0
         for node, low, high in self.nodes_within(inode, start, stop):
             part = node.addrs[low:high]
-            used = len(part.tobytes().rstrip(b"\0")) + 3 >> 2  # a small file has few, all at the beginning
-            if not used:
+            places = part.nonzero()[0]
+            if not places.size:
                 continue
+            used = int(places[-1]) + 1  # a small file has few, all at the beginning
             freed += self._drop(inode, part if inode.compressed else part[:used])
             part[:used] = NULL_ADDR
             self._nodes.mark_dirty(node.nid, inode.ino)
