@@ -23,7 +23,7 @@ from f2tools.f2fs.write.node import LiveInode
 from f2tools.f2fs.write.parts import fail
 
 WHOLE_HELD = 256  # of so many files that were synced their inodes are kept whole: a digest costs ten times a copy
-DIGEST = 16  # bytes, shorter than any inode
+DIGEST = 16  # bytes, shorter than any block
 _TIMES = slice(InodeLayout.offset_of("i_atime"), InodeLayout.offset_of("i_generation"))
 
 
@@ -151,7 +151,7 @@ class Content(Attributes):
                 self.flush()
             self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
             self.flush()
-            self._synced[ino] = _without_times(inode, len(self._synced) >= WHOLE_HELD)
+            self._synced[ino] = self._as_synced(inode.block.tobytes())
             if fresh:
                 self.names.pending.fsynced(inode.i_pino, inode.name, ino)
 
@@ -163,8 +163,12 @@ class Content(Attributes):
             return True
         if not datasync:
             return False
-        then = self._synced[inode.ino]
-        return then == _without_times(inode, len(then) == DIGEST)
+        then, now = self._synced[inode.ino], inode.block.tobytes()
+        return then == _digest(now) if len(then) == DIGEST else _parts(then) == _parts(now)
+
+    def _as_synced(self, block: bytes) -> bytes:
+        """What is kept of an inode that was synced."""
+        return block if len(self._synced) < WHOLE_HELD else _digest(block)
 
     def _is_new(self, ino: int) -> bool:
         """Whether recovery has to give the file its name."""
@@ -197,8 +201,10 @@ class Content(Attributes):
                 self.nodes.touch(inode)
 
 
-def _without_times(inode: LiveInode, digest: bool) -> bytes:
-    """What an inode's block says beside its times, or a digest of that."""
-    block = memoryview(inode.block)  # type: ignore[arg-type]
-    said = b"".join((block[: _TIMES.start], block[_TIMES.stop : -NodeFooter.size]))
-    return blake2b(said, digest_size=DIGEST).digest() if digest else said
+def _parts(block: bytes) -> tuple[bytes, bytes]:
+    """What an inode's block says beside its times."""
+    return block[: _TIMES.start], block[_TIMES.stop : -NodeFooter.size]
+
+
+def _digest(block: bytes) -> bytes:
+    return blake2b(b"".join(_parts(block)), digest_size=DIGEST).digest()

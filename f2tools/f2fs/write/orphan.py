@@ -52,3 +52,4 @@ class Orphans(Balance):
         if inode.i_xattr_nid:
             self.nodes.remove_nodes(inode, [inode.i_xattr_nid])
         self.nodes.remove_inode(inode)
+        self._synced.pop(inode.ino, None)

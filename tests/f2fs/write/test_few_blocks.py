@@ -127,6 +127,17 @@ def test_an_fdatasync_leaves_out_times_alone_whether_inodes_are_kept_whole_or_as
             assert recovered.live(ino).i_size == 5 * BLOCK + 8
 
 
+def test_of_a_file_that_is_gone_nothing_is_kept_for_its_next_fsync(tmp_path: Path) -> None:
+    with writable(fresh(tmp_path)) as volume:
+        for _ in range(3):
+            ino = volume.create(F2FS_ROOT_INO, b"journal", FILE)
+            volume.write(ino, 0, b"rows")
+            volume.fsync(ino, datasync=True)
+            assert list(volume._synced) == [ino]
+            volume.unlink(F2FS_ROOT_INO, b"journal")
+            assert not volume._synced
+
+
 def test_small_writes_are_those_of_large_ones(tmp_path: Path) -> None:
     """Bytes take a shorter way into the pages than other buffers."""
     random_one, model = random.Random(11), bytearray()
