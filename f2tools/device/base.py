@@ -111,6 +111,9 @@ class Device(ABC):
         The device sees one write per run of adjacent addresses.
         """
         run, begin, count = cast(Any, blocks), 0, len(blkaddrs)
+        if count == 1:
+            self.pwrite(blkaddrs[0] * block_size, blocks[0])
+            return
         while begin < count:
             first, end = blkaddrs[begin], begin + 1
             while end < count and blkaddrs[end] == first + end - begin:

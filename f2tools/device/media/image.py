@@ -61,15 +61,15 @@ class FileDevice(Device):
 
     def pwrite(self, offset: int, data: Data) -> None:
         self.check_writable()
-        view = byte_view(data)
-        self.check_range(offset, len(view))
-        done = 0
-        while done < len(view):
-            try:
-                done += os.pwrite(self.fd, view[done:], offset + done)
+        whole: Any = data
+        length, done = memoryview(whole).nbytes, 0
+        self.check_range(offset, length)
+        try:
+            while done < length:
+                done += os.pwrite(self.fd, byte_view(whole)[done:] if done else whole, offset + done)
                 self.changed = True
-            except OSError as error:
-                raise self._failed("writing", offset + done, error) from None
+        except OSError as error:
+            raise self._failed("writing", offset + done, error) from None
 
     def flush(self) -> None:
         if self.read_only:

@@ -296,10 +296,9 @@ class FileData:
         """Write bytes; the size grows as needed.  OSError EFBIG, ENOSPC, EDQUOT before anything has changed."""
         if not len(data):
             return
-        end = offset + len(data)
-        if end > self._mapper.max_blocks(inode) * self.geo.block_size:
+        end, size = offset + len(data), self.geo.block_size
+        if end > self._mapper.max_blocks(inode) * size:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        size = self.geo.block_size
         first, last = offset // size, (end - 1) // size
         if inode.has_inline_data:
             area = inode.inline_area
@@ -331,6 +330,21 @@ class FileData:
             self._into_pages(inode, offset + at + full * size, data[at + full * size :], old_size)
         else:
             self._into_pages(inode, offset, data, old_size)
+
+    def write_within(self, inode: LiveInode, offset: int, data: bytes) -> bool:
+        """Write bytes into a page that is there, whose space is reserved, if they lie in one; whether they do."""
+        mine = self.pages.get(inode.ino)
+        if mine is None or inode.cluster_size > 1:
+            return False
+        count = len(data)
+        fofs, start = divmod(offset, self.geo.block_size)
+        page: Any = mine.get(fofs)
+        if page is None or start + count > self.geo.block_size:
+            return False
+        memoryview(page)[start : start + count] = data
+        if offset + count > inode.i_size:
+            inode.set(i_size=offset + count)
+        return True
 
     def _has_pages(self, inode: LiveInode, first: int, last: int) -> bool:
         """Whether file blocks [first, last], if they are few, are pages, whose space is reserved."""
@@ -377,7 +391,7 @@ class FileData:
             return
         content = inode.inline_data()
         area = inode.inline_area
-        kept = area.copy()
+        kept = area.tobytes()
         flags = inode.i_inline
         area[:] = 0
         inode.set(i_inline=flags & ~(F2FS_INLINE_DATA | F2FS_DATA_EXIST))
@@ -390,7 +404,7 @@ class FileData:
                 self._mapper.reserve(inode, np.array([0, *range(first, stop)]))
         except OSError:
             inode.set(i_inline=flags)
-            area[:] = kept
+            area[:] = np.frombuffer(kept, np.uint8)
             raise
         if moved:
             self.page(inode, 0, fresh=True)[: len(content)] = np.frombuffer(content, np.uint8)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -148,8 +148,10 @@ class Directories:
 
     def _names_if_worth(self, inode: LiveInode) -> NamePlaces | None:
         """The names of a directory of several blocks, after many look-ups in it."""
+        if inode.i_size <= 2 * self.geo.block_size:
+            return None
         asked = self._asked[inode.ino] = self._asked.get(inode.ino, 0) + 1
-        if asked < ASKED_OFTEN or inode.i_size <= 2 * self.geo.block_size:
+        if asked < ASKED_OFTEN:
             return None
         self._asked.pop(inode.ino)
         if sum(len(names.places) for names in self._names.values()) > NAMES_HELD:
@@ -172,9 +174,14 @@ class Directories:
         self._names.pop(ino, None)
         self._asked.pop(ino, None)
 
-    def _bucket(self, inode: LiveInode, code: int) -> Iterator[int]:
+    def _bucket(self, inode: LiveInode, code: int) -> Iterable[int]:
         """The blocks in which a name with this hash may be."""
         have = -(-inode.i_size // self.geo.block_size)
+        if have <= 2 and not inode.i_dir_level:  # the first level has one bucket, of two blocks
+            return range(have if inode.i_current_depth else 0)
+        return self._buckets(inode, code, have)
+
+    def _buckets(self, inode: LiveInode, code: int, have: int) -> Iterator[int]:
         for level in range(min(inode.i_current_depth, MAX_DIR_HASH_DEPTH)):
             first, count = bucket_blocks(level, inode.i_dir_level, code)
             if first >= have:

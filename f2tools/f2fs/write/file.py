@@ -59,7 +59,10 @@ class Content(Attributes):
         if isinstance(data, bytes) and 0 < len(data) <= size and self._broken is None and self._calm(2):
             self._changed = True
             inode = self.nodes.live(ino)
-            self.files.write(inode, offset, data)  # into memory: nothing is begun that would have to be ended
+            if self.files.write_within(inode, offset, data):
+                self.nodes.touch(inode)
+            else:
+                self.files.write(inode, offset, data)  # into memory: nothing is begun that would have to be ended
             if stamp:
                 self.stamp_at(inode, self.clock(), modified=True)
             return len(data)

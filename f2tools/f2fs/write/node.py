@@ -44,6 +44,7 @@ from f2tools.f2fs.write.space import Space
 FEW_NODES = 8  # up to so many are written one by one: arrays cost more than they save
 CLEAN_NODES_HELD = 16384  # clean blocks beyond this number are dropped between operations
 _FOOTER = Struct("<IIIQI")
+_MARKS = 1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT
 _FORMATS = {1: "B", 2: "<H", 4: "<I", 8: "<Q"}
 
 
@@ -354,7 +355,7 @@ class NodeManager(NodeReader):
                 self.unmarked.discard(nid)
             else:
                 self.unmarked.add(self.dirty.get(nid, nid))
-            self._write_few(self.log_of(nid), chosen, nid == fsync, dentry)
+            self._write_one(nid, nid == fsync, dentry)
             return
         logs: dict[int, list[int]] = {}
         for nid in chosen:
@@ -386,27 +387,40 @@ class NodeManager(NodeReader):
 
     def _write_few(self, kind: int, nids: list[int], mark: bool, dentry: bool) -> None:
         """As `_write_some`; the footers are made in the cached blocks."""
-        segments, size, cp_ver = self._segments, self.geo.block_size, self._cp_ver()
+        segments = self._segments
         blocks = [self._blocks[nid] for nid in nids]
         blkaddrs = [segments.allocate_one(kind, (nid, 0, 0)) for nid in nids]
         following = [*blkaddrs[1:], segments.next_blkaddr(kind)]
-        inos: list[int] = []
-        for nid, block, next_blkaddr in zip(nids, blocks, following, strict=True):
-            buffer: Any = block
-            _, ino, flag, _, _ = _FOOTER.unpack_from(buffer, size - _FOOTER.size)
-            flag &= ~(1 << FSYNC_BIT_SHIFT | 1 << DENT_BIT_SHIFT)
-            if mark and nid == nids[-1]:
-                flag |= 1 << FSYNC_BIT_SHIFT | (1 << DENT_BIT_SHIFT if dentry else 0)
-            _FOOTER.pack_into(buffer, size - _FOOTER.size, nid, ino, flag, cp_ver, next_blkaddr)
-            if ino == nid and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
-                seal_inode(self._uuid, block)
-            inos.append(ino)
-        self._device.write_few(blkaddrs, blocks, size)
+        marks = [*[0] * (len(nids) - 1), _marks(mark, dentry)]
+        inos = [self._finish(*node) for node in zip(nids, blocks, following, marks, strict=True)]
+        self._device.write_few(blkaddrs, blocks, self.geo.block_size)
         for nid, ino, blkaddr in zip(nids, inos, blkaddrs, strict=True):
-            old = self.nat.move(nid, ino, blkaddr)
-            if self.geo.in_main(old):
-                segments.invalidate_one(old)
-            self.dirty.pop(nid, None)
+            self._now_at(nid, ino, blkaddr)
+
+    def _write_one(self, nid: int, mark: bool, dentry: bool) -> None:
+        """As `_write_few`, of one node."""
+        kind, segments, size, block = self.log_of(nid), self._segments, self.geo.block_size, self._blocks[nid]
+        blkaddr = segments.allocate_one(kind, (nid, 0, 0))
+        ino = self._finish(nid, block, segments.next_blkaddr(kind), _marks(mark, dentry))
+        self._device.pwrite(blkaddr * size, block)
+        self._now_at(nid, ino, blkaddr)
+
+    def _finish(self, nid: int, block: NDArray[np.uint8], next_blkaddr: int, marks: int) -> int:
+        """Make a cached node ready to be written: footer, checksum; whose it is."""
+        buffer: Any = block
+        at = self.geo.block_size - _FOOTER.size
+        _, ino, flag, _, _ = _FOOTER.unpack_from(buffer, at)
+        _FOOTER.pack_into(buffer, at, nid, ino, flag & ~_MARKS | marks, self._cp_ver(), next_blkaddr)
+        if ino == nid and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
+            seal_inode(self._uuid, block)
+        return ino
+
+    def _now_at(self, nid: int, ino: int, blkaddr: int) -> None:
+        """A node was written."""
+        old = self.nat.move(nid, ino, blkaddr)
+        if self.geo.in_main(old):
+            self._segments.invalidate_one(old)
+        self.dirty.pop(nid, None)
 
     def write_blocks(self, kind: int, nids: NDArray[np.int64], blocks: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Write node blocks, shape (n, block_size), with nid, ino and flag in their footers, to a log: where they are.
@@ -450,6 +464,8 @@ class NodeManager(NodeReader):
 
     def dirty_of(self, ino: int) -> list[int]:
         """The changed nodes of a file, the inode not among them."""
+        if len(self.dirty) == 1 and ino in self.dirty:
+            return []
         inode = self._inodes.get(ino)
         if inode is not None and not inode.i_xattr_nid and inode.maps_alone:
             return []
@@ -467,6 +483,11 @@ class NodeManager(NodeReader):
         for nid in [nid for nid in self._blocks if nid not in self.dirty]:
             del self._blocks[nid]
             self._inodes.pop(nid, None)
+
+
+def _marks(fsync: bool, dentry: bool) -> int:
+    """Bits of a footer's flag."""
+    return 0 if not fsync else _MARKS if dentry else 1 << FSYNC_BIT_SHIFT
 
 
 def seal_inode(uuid: bytes, block: NDArray[np.uint8]) -> None:

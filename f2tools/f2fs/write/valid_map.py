@@ -69,7 +69,8 @@ class ValidBlocks:
 
     def _changed(self, segno: int, count: int) -> None:
         """So many blocks of a segment are about to become valid, or invalid."""
-        self._mtime_cells[segno] = _aged(self._mtime_cells[segno], self._valid_cells[segno], self.now(), count)
+        ages = self._mtime_cells
+        ages[segno] = _aged(ages[segno], self._valid_cells[segno], self.now(), count)
         self.dirty_sit.add(segno)
 
     def _emptied(self, segno: int) -> None:
@@ -101,7 +102,8 @@ class ValidBlocks:
         """As `invalidate`, of one block."""
         segno, offset = divmod(blkaddr - self.geo.main_blkaddr, self.geo.blocks_per_seg)
         at, mask = offset >> 3, 0x80 >> (offset & 7)
-        self._remember(segno)
+        if segno not in self._before:
+            self._remember(segno)
         bits = self._map_cells[segno, at]
         if not bits & mask:
             _not_valid(self.geo, segno, offset)
@@ -109,12 +111,14 @@ class ValidBlocks:
         self._changed(segno, 1)
         self._valid_cells[segno] -= 1
         self._held_cells[segno] += 1
-        self._emptied(segno)
+        if not self._valid_cells[segno]:
+            self._emptied(segno)
 
     def _mark_one_valid(self, segno: int, offset: int) -> None:
         """As `_mark_valid`, of one block."""
         at, mask = offset >> 3, 0x80 >> (offset & 7)
-        self._remember(segno)
+        if segno not in self._before:
+            self._remember(segno)
         self._map_cells[segno, at] |= mask
         self._taken[segno][at] |= mask
         self._changed(segno, 1)
