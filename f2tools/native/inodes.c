@@ -46,6 +46,9 @@ static int is_blank(const uint8_t *block, int64_t begin, int64_t end)
     for (; begin % 4 && begin < end; begin++)
         if (block[begin])
             return 0;
+    for (; end - begin >= 4 * TOGETHER; begin += 4 * TOGETHER)
+        if (any_of_some(block + begin))
+            return 0;
     return !any_of(block + begin, (end - begin) / 4);
 }
 
