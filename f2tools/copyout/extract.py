@@ -20,12 +20,12 @@ import numpy as np
 
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull
-from f2tools.copyout.piece import AT, COUNT, IN_BLOCKS, INSIDE, SMALL_BLOCKS, Piece, piece_of, read_piece
-from f2tools.copyout.together import is_for_python, make_together
+from f2tools.copyout.met import Inodes
+from f2tools.copyout.piece import SMALL_BLOCKS, Piece, piece_of, read_piece
+from f2tools.copyout.together import Small, is_for_python, make_small
 from f2tools.copyout.walk import (
     MORE_NAMES,
     SECOND_ENTRY,
-    Inodes,
     Lost,
     SeenNames,
     name_problem,
@@ -33,15 +33,13 @@ from f2tools.copyout.walk import (
     shown,
     too_deep,
 )
-from f2tools.device.buffers import byte_view
-from f2tools.errors import Corrupt, DeviceError, F2fsError
+from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.newfile import open_directory
 from f2tools.text import join
 
-GROUP_BLOCKS = 2048  # blocks of small files read at a time
 KEPT_INODES = 256  # of directories, which need not be read again
 OPEN_DIRECTORIES = 128  # levels of directories kept open; deeper trees close the upper ones and come back through `..`
 
@@ -182,7 +180,8 @@ class _Run:
                 self.met.add(file.inode.ino)
                 directories.append((name, file.inode.ino))
             else:
-                self._entries(top, piece_of(self.volume, name, file.inode), [0])
+                piece = piece_of(self.volume, name, file.inode)
+                self._entries(top, piece, piece.others())
         top.todo = directories or top.todo
 
     def _fill(self, directory: _Directory) -> list[tuple[bytes, int]]:
@@ -203,38 +202,57 @@ class _Run:
         return below
 
     def _chosen(self, directory: _Directory, piece: Piece, met: SeenNames, below: list[tuple[bytes, int]]) -> list[int]:
-        """Which entries of a piece are to be made here; directories are added to `below`."""
+        """Which entries of a piece are to be made here that are no plain files; of these, others than those that are
+        wanted are dropped.  Directories are added to `below`."""
         wanted = None if directory.inside else self.wanted.get(directory.path, set())
         alike = wanted is None and not self.exclude and met.all_new_and_sound(piece.names)
         chosen: list[int] = []
-        for place, kind in enumerate(piece.kinds):
-            if alike and kind:
-                chosen.append(place)
-                continue
+        dropped = False
+        others = set(piece.others())
+        for place in sorted(others) if alike else range(len(piece.names)):
             name = piece.names[place]
-            if wanted is not None and name not in wanted:
-                continue
-            inode = None if kind else piece.inode(place)
-            reason = name_problem(name)
-            if reason is not None:
-                self.report.lost.append(Lost(directory.path, reason))
-            elif not alike and met.again(name):
-                self.maker.lose(directory, name, SECOND_ENTRY)
-            elif isinstance(inode, F2fsError):
-                self.maker.lose(directory, name, str(inode))
-            elif self.exclude and self._excluded(directory, name):
-                self.report.excluded += 1
-            elif inode is not None and inode.is_dir:
-                if inode.ino in self.met:
-                    self.maker.lose(directory, name, "the directory stands at a second place; not followed")
-                else:
-                    self.met.add(inode.ino)
-                    below.append((name, inode.ino))
-                    if len(self.kept) < KEPT_INODES:  # its own block: the others are not to stay with it
-                        self.kept[inode.ino] = Inode(inode.geo, inode.block.copy(), inode.ino, inode.blkaddr)
-            else:
+            inode = piece.inode(place) if place in others else None
+            if not self._is_chosen(directory, name, inode, wanted, None if alike else met):
+                if inode is None:
+                    piece.drop(place)
+                    dropped = True
+            elif isinstance(inode, Inode) and inode.is_dir:
+                below.append((name, inode.ino))
+                if len(self.kept) < KEPT_INODES:  # its own block: the others are not to stay with it
+                    self.kept[inode.ino] = Inode(inode.geo, inode.block.copy(), inode.ino, inode.blkaddr)
+            elif inode is not None:
                 chosen.append(place)
+        if dropped:
+            piece.keep_only_theirs()
         return chosen
+
+    def _is_chosen(
+        self,
+        directory: _Directory,
+        name: bytes,
+        inode: Inode | F2fsError | None,
+        wanted: set[bytes] | None,
+        met: SeenNames | None,
+    ) -> bool:
+        """Whether an entry is to be made; where it is wanted and can't be, that is noted."""
+        if wanted is not None and name not in wanted:
+            return False
+        reason = name_problem(name)
+        if reason is not None:
+            self.report.lost.append(Lost(directory.path, reason))
+        elif met is not None and met.again(name):
+            self.maker.lose(directory, name, SECOND_ENTRY)
+        elif isinstance(inode, F2fsError):
+            self.maker.lose(directory, name, str(inode))
+        elif self.exclude and self._excluded(directory, name):
+            self.report.excluded += 1
+        elif inode is not None and inode.is_dir and inode.ino in self.met:
+            self.maker.lose(directory, name, "the directory stands at a second place; not followed")
+        else:
+            if inode is not None and inode.is_dir:
+                self.met.add(inode.ino)
+            return True
+        return False
 
     def _excluded(self, directory: _Directory, name: bytes) -> bool:
         path = shown(join(directory.path, name)).lstrip("/")
@@ -313,73 +331,62 @@ class _Run:
     # -- the files of a directory ----------------------------------------------------------------------------------
 
     def _entries(self, directory: _Directory, piece: Piece, chosen: list[int]) -> None:
-        inline: list[int] = []
-        small: list[int] = []
-        blocks = 0
-        if not self._all_new(directory, piece, chosen) or is_for_python(self.maker, piece):
+        """Make the plain files of a piece, and the others that are chosen."""
+        if piece.has_plain and (is_for_python(self.maker, piece) or not self._all_new(directory, piece)):
+            chosen = sorted([*chosen, *piece.plain()])
             piece.judge_by_inodes()
+        small: dict[int, Small] = {}
         for place in chosen:
-            kind = piece.kinds[place] or self._other(directory, piece, place)
-            if kind == INSIDE:
-                inline.append(place)
-            elif kind == IN_BLOCKS:
-                small.append(place)
-                blocks += piece.counts[place]
-                if blocks >= GROUP_BLOCKS:
-                    self._group(directory, piece, small)
-                    small, blocks = [], 0
-        if inline:
-            make_together(self.maker, directory, piece, inline)
-        if small:
-            self._group(directory, piece, small)
+            found = self._other(directory, piece.names[place], piece.file(place))
+            if found is not None:
+                small[place] = found
+        make_small(self.maker, directory, piece, small)
 
-    def _all_new(self, directory: _Directory, piece: Piece, chosen: list[int]) -> bool:
+    def _all_new(self, directory: _Directory, piece: Piece) -> bool:
         """Whether the plain files of a piece are copied for the first time, under names that stand there once."""
-        plain = [place for place in chosen if piece.kinds[place]]
-        if not self.copied.all_new([piece.inos[place] for place in chosen], [piece.inos[place] for place in plain]):
+        if not self.copied.all_new(np.asarray(piece.inos, np.int64)[piece.is_plain()]):
             return False
         if self.maker.force:
-            names = [piece.names[place] for place in plain]
+            names = [piece.names[place] for place in piece.plain()]
             if not directory.files.isdisjoint(names):
                 return False
             directory.files.update(names)
         return True
 
-    def _other(self, directory: _Directory, piece: Piece, place: int) -> int:
-        """Make something that is no plain small file; of what is a small one all the same, the kind."""
-        name, inode = piece.names[place], piece.file(place)
+    def _other(self, directory: _Directory, name: bytes, inode: Inode) -> Small | None:
+        """Make something that is no plain small file; what is a small one all the same is left to be made."""
         if self.maker.force:
             if name in directory.files:
                 self.maker.lose(directory, name, "a second entry of that name")
-                return 0
+                return None
             directory.files.add(name)
         if inode.i_links > 1 and self.maker.link(directory, name, inode):
-            return 0
+            return None
+        if stat.S_ISLNK(inode.i_mode) and inode.i_links < 2:
+            return Small(inode, b"")
         if not stat.S_ISREG(inode.i_mode):
             self.maker.other(directory, name, inode)
-            return 0
+            return None
         if inode.i_links < 2 and self.copied.again(inode.ino):
             self.maker.lose(directory, name, MORE_NAMES)
-            return 0
+            return None
         try:
             if self.volume.locked(inode):
                 self.maker.lose(directory, name, f"the content is {self.volume.secrets.why_locked(inode)}")
             elif inode.has_inline_data or not inode.i_size:
                 data = inode.inline_data() if inode.has_inline_data else b""
                 if inode.i_links < 2:
-                    piece.data[place] = data
-                    return INSIDE
+                    return Small(inode, data)
                 self.maker.create(directory, name, inode, data)
             elif inode.i_links < 2 and (addrs := self._few_blocks(inode)) is not None:
-                piece.add_blocks(place, addrs)
-                return IN_BLOCKS
+                return Small(inode, b"", addrs)
             else:
                 self.maker.large(directory, name, inode)
         except F2fsError as error:
             if isinstance(error, TargetFull):
                 raise
             self.maker.lose(directory, name, str(error))
-        return 0
+        return None
 
     def _few_blocks(self, inode: Inode) -> Any:
         """The addresses of a small file that lie in the inode itself; None for all other files.
@@ -390,37 +397,3 @@ class _Run:
         if count > SMALL_BLOCKS or inode.i_flags & F2FS_DEVICE_ALIAS_FL or inode.compressed or inode.encrypted:
             return None
         return inode.addrs[:count] if count <= inode.addrs_per_inode else None
-
-    def _group(self, directory: _Directory, piece: Piece, small: list[int]) -> None:
-        """Read the blocks of many small files at once, as they lie in the image, and write the files in their order."""
-        rows = piece.rows[small]
-        first, counts, known = rows[:, AT], rows[:, COUNT], piece.addrs
-        order = np.argsort(known[first], kind="stable")
-        taken = counts[order]
-        ends = np.cumsum(taken)
-        addrs = known[np.repeat(first[order] - (ends - taken), taken) + np.arange(ends[-1])]
-        if not self.volume.geo.in_main(addrs).all():
-            self._with_holes(directory, piece, small)
-            return
-        try:
-            self.volume.data.spend(piece.file(small[0]), addrs.size)
-            blocks = self.volume.device.read_blocks(addrs, self.block_size)
-        except (DeviceError, Corrupt):  # one by one, to see which of them
-            for place in small:
-                self.maker.large(directory, piece.names[place], piece.file(place))
-            return
-        begin = np.empty(len(small), np.int64)
-        begin[order] = (ends - taken) * self.block_size
-        make_together(self.maker, directory, piece, small, byte_view(blocks), begin.tolist())
-
-    def _with_holes(self, directory: _Directory, piece: Piece, small: list[int]) -> None:
-        """`_group` for files of which some have holes, or are damaged; these are made first."""
-        whole: list[int] = []
-        for place in small:
-            first = int(piece.rows[place, AT])
-            if self.volume.geo.in_main(piece.addrs[first : first + piece.counts[place]]).all():
-                whole.append(place)
-            else:
-                self.maker.large(directory, piece.names[place], piece.file(place))
-        if whole:
-            self._group(directory, piece, whole)

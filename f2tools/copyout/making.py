@@ -316,10 +316,15 @@ class Maker:
         self.report.hard_links += 1
         return True
 
-    def other(self, directory: Directory, name: bytes, inode: Inode) -> Made | None:
-        """A symbolic link, device, fifo or socket; None where there can't be one, which is noted."""
+    def other(self, directory: Directory, name: bytes, inode: Inode, *, is_made: bool = False) -> Made | None:
+        """A symbolic link, device, fifo or socket; None where there can't be one, which is noted.
+
+        `is_made`: it is there, and only to be finished.
+        """
         try:
-            if inode.kind == "symlink":
+            if is_made:
+                pass
+            elif inode.kind == "symlink":
                 if self.volume.locked(inode):
                     self.lose(directory, name, f"the link is {self.volume.secrets.why_locked(inode)}")
                     return None

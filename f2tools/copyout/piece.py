@@ -1,13 +1,12 @@
 """Some entries of a directory: their names, their inodes, and as columns what is known of plain small files in them.
 
-Nearly all files are such: of one name, without attributes, holes or anything else that asks for more than content,
-owner, mode and times.  The compiled core tells them from the others; without it, every file is another one.
+Nearly all files and symbolic links are such: of one name, without attributes, holes or anything else that asks for more
+than content, owner, mode and times.  The compiled core tells them from the others; without it, each is another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,13 @@ from f2tools.native import core
 
 SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 
-# What `core.plain_inodes` says of an inode; of files of other kinds, all is 0.
-KIND, MODE, UID, GID, SIZE, ATIME_NS, MTIME_NS, AT, COUNT = range(9)
-PLAIN_FILE = 9  # numbers of 64 bits
+# What `core.plain_inodes` says of an inode, and `core.make_files` is told; of files of other kinds, all is 0.
+# MODE_AFTER: what the file gets when all else is done, or -1; UID, GID: likewise.  AT: where the content lies in the
+# blocks of all inodes, or the number of its first address.
+KIND, MODE, MODE_AFTER, UID, GID, ATIME_NS, MTIME_NS, AT, SIZE, COUNT = range(10)
+PLAIN_FILE = 10  # numbers of 64 bits
 INSIDE, IN_BLOCKS = 1, 2  # kinds: the content lies in the inode, or in blocks whose addresses lie there
+LINK = 3  # a symbolic link whose target lies in the inode
 
 
 class Piece:
@@ -35,13 +37,41 @@ class Piece:
         self.inos = inos
         self._found = found
         self._inodes: dict[int, Inode] = {}
-        self.rows, self._addrs = _columns(volume, len(names), found)
-        self._more: list[NDArray[Any]] = []  # addresses that come behind these
-        self._known = self._addrs.size
-        self.kinds: list[int] = self.rows[:, KIND].tolist()
-        self.counts: list[int] = self.rows[:, COUNT].tolist()
-        self.data: dict[int, bytes] = {}  # of files that are no plain ones and have their content inside
-        self.plan: Any = None  # how the plain ones are made
+        self.rows, self.addrs = _columns(volume, len(names), found)
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether there are plain files."""
+        return bool(self.rows[:, KIND].any())
+
+    def is_plain(self) -> NDArray[np.bool_]:
+        """Of each place, whether it is a plain file's."""
+        return self.rows[:, KIND] != 0
+
+    def plain(self) -> list[int]:
+        """The places of the plain files."""
+        return np.flatnonzero(self.rows[:, KIND]).tolist()
+
+    def others(self) -> list[int]:
+        """The places of all other entries."""
+        return np.flatnonzero(self.rows[:, KIND] == 0).tolist()
+
+    def drop(self, place: int) -> None:
+        """Take no plain file from this place."""
+        self.rows[place, KIND] = 0
+
+    def judge_by_inodes(self) -> None:
+        """Take no file for a plain one."""
+        self.rows[:, KIND] = 0
+
+    def keep_only_theirs(self) -> None:
+        """Forget the addresses of files that were dropped."""
+        rows = self.rows
+        kept = np.flatnonzero(rows[:, KIND] == IN_BLOCKS)
+        counts, starts = rows[kept, COUNT], rows[kept, AT]
+        begins = np.cumsum(counts) - counts
+        self.addrs = self.addrs[np.repeat(starts - begins, counts) + np.arange(int(counts.sum()))]
+        rows[kept, AT] = begins
 
     @property
     def within(self) -> NDArray[np.uint8]:
@@ -66,25 +96,6 @@ class Piece:
         inode = self.inode(place)
         assert isinstance(inode, Inode)
         return inode
-
-    def judge_by_inodes(self) -> None:
-        """Take no file for a plain one."""
-        self.kinds = [0] * len(self.names)
-
-    def add_blocks(self, place: int, addrs: NDArray[Any]) -> None:
-        """A file that is no plain one has its content in these blocks; they are read with those of the plain ones."""
-        self.rows[place, AT], self.rows[place, COUNT] = self._known, addrs.size
-        self.counts[place] = addrs.size
-        self._more.append(addrs)
-        self._known += addrs.size
-
-    @property
-    def addrs(self) -> NDArray[np.int64]:
-        """The addresses of all files that were told of so far."""
-        if self._more:
-            self._addrs = np.concatenate([self._addrs, *self._more])
-            self._more.clear()
-        return self._addrs
 
 
 def read_piece(volume: Volume, names: Sequence[bytes], inos: Sequence[int]) -> Piece:

@@ -118,32 +118,6 @@ class SeenNames:
         return True
 
 
-class Inodes:
-    """The inodes met so far: a bit for each that there can be."""
-
-    def __init__(self, volume: Volume) -> None:
-        self._bits = bytearray(volume.geo.max_nid // 8 + 1)
-
-    def again(self, ino: int) -> bool:
-        """Whether this inode was met before."""
-        byte, bit = ino >> 3, 1 << (ino & 7)
-        met = bool(self._bits[byte] & bit)
-        self._bits[byte] |= bit
-        return met
-
-    def all_new(self, inos: Sequence[int], wanted: Sequence[int]) -> bool:
-        """Whether none of these inodes was met before or stands there twice; only then, those that are wanted of them
-        count as met from now on."""
-        if len(set(inos)) < len(inos):
-            return False
-        bits = self._bits
-        if any(bits[ino >> 3] >> (ino & 7) & 1 for ino in inos):
-            return False
-        for ino in wanted:
-            bits[ino >> 3] |= 1 << (ino & 7)
-        return True
-
-
 MORE_NAMES = "a further name of an inode that has only one by its link count; not copied again"
 SECOND_ENTRY = "a second entry of that name; look-ups find the first"
 

@@ -74,6 +74,10 @@ class Device(ABC):
         if length > 0:
             yield offset, length
 
+    def plain_file(self) -> int:
+        """The descriptor of a file that has these bytes and no others, where reading is nothing but a read; else -1."""
+        return -1
+
     def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
         """(file descriptor, offset in it) from which the kernel can copy these bytes; None where there is none."""
         return None
@@ -99,7 +103,7 @@ class Device(ABC):
         The device sees one read per run of adjacent addresses, in address order.  With `max_gap`, up to that many
         blocks between two wanted ones are read along and dropped, where one long read is cheaper than two short ones.
         """
-        return _vectors().read_blocks(self, blkaddrs, block_size, max_gap)
+        return _vectors().read_blocks(self, blkaddrs, block_size, max_gap, self.plain_file())
 
     def write_blocks(self, blkaddrs: NDArray[Any], data: NDArray[np.uint8], block_size: int) -> None:
         """Write row i of `data`, shape (n, block_size), to block `blkaddrs[i]`; of duplicates the last one counts."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from f2tools.device.buffers import Data, byte_view
 from f2tools.errors import DeviceError
+from f2tools.native import core
 
 WRITE_RUN = 16 << 20
 SCRATCH = 8 << 20  # bounds what read_blocks() needs beside its result
@@ -39,7 +40,9 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class Bytes(Protocol):
-    """What holds the blocks: of a device, the three calls that are needed here."""
+    """What holds the blocks: of a device, what is needed here."""
+
+    size_bytes: int
 
     def check_range(self, offset: int, length: int) -> None: ...
 
@@ -57,18 +60,23 @@ def read_range(device: Bytes, blkaddr: int, count: int, block_size: int) -> NDAr
     return blocks
 
 
-def read_blocks(device: Bytes, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0) -> NDArray[np.uint8]:
+def read_blocks(
+    device: Bytes, blkaddrs: NDArray[Any], block_size: int, max_gap: int = 0, fd: int = -1
+) -> NDArray[np.uint8]:
     """These blocks in the order asked, shape (n, block_size); duplicates are fine.
 
     The device sees one read per run of adjacent addresses, in address order.  With `max_gap`, up to that many
     blocks between two wanted ones are read along and dropped, where one long read is cheaper than two short ones.
+    `fd`: of a file that is the device, which the compiled core reads by itself; what it can't read is read once more.
     """
-    wanted = np.asarray(blkaddrs, np.int64).reshape(-1)
+    wanted = np.ascontiguousarray(blkaddrs, np.int64).reshape(-1)
     blocks = new_blocks(wanted.size, block_size)
     if not wanted.size:
         return blocks
     if max_gap:
         _read_over_gaps(device, wanted, blocks, max_gap)
+    elif fd >= 0 and core is not None and core.read_blocks(fd, device.size_bytes, block_size, wanted, blocks):
+        return blocks
     elif bool((wanted[1:] > wanted[:-1]).all()):
         _read_rising(device, wanted, blocks)
     else:

@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from f2tools import newfile
 from f2tools.acl import acl_text, parse_xattr
-from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Inodes, Lost, mapped, walk
+from f2tools.copyout.met import Inodes
+from f2tools.copyout.walk import MAX_REASONS, MORE_NAMES, Lost, mapped, walk
 from f2tools.dump.listing import file_at
 from f2tools.dump.tar_together import (
     MAX_BLOCKS,

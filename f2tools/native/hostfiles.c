@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "core.h"
+#include "newfile.h"
 
 #ifdef __linux__
 #include <errno.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -253,16 +255,9 @@ static PyObject *read_files(PyObject *module, PyObject *args)
 
 /* -- making them -------------------------------------------------------------------------------------------------- */
 
-/* As a row of NEW_FILE in copyout/together.py. */
-struct new_file {
-    int64_t mode, mode_after; /* with which it is made; what it gets in the end, or -1 */
-    int64_t uid, gid;         /* what it gets, or both -1 */
-    int64_t atime_ns, mtime_ns;
-    int64_t at, size; /* of its content in `blocks`, or, where it is negative, from -1 - at on in `within` */
-};
-
 #define MADE (-1)
 #define LEFT (-2)
+#define BEGUN (-3)
 
 #ifdef __linux__
 static struct timespec time_of(int64_t ns)
@@ -291,15 +286,59 @@ static int fill_file(int fd, const struct new_file *file, const char *content)
     return !futimens(fd, times);
 }
 
+struct contents {
+    const char *within, *blocks; /* of the inodes; of those files that have their own, from address `first` on */
+    int64_t within_len, blocks_len, first, block_size;
+};
+
+static const char *content_of(const struct contents *of, const struct new_file *file)
+{
+    return file->kind == IN_BLOCKS ? of->blocks + (file->at - of->first) * of->block_size : of->within + file->at;
+}
+
+/* A link can't be opened, so it is looked at whether it is what was made, and finished by a name that leads nowhere else. */
+static int finish_link(int fd, const struct new_file *file)
+{
+    const struct timespec times[2] = {time_of(file->atime_ns), time_of(file->mtime_ns)};
+    struct stat status;
+    char path[32];
+    if (fstat(fd, &status) || !S_ISLNK(status.st_mode) || status.st_nlink != 1)
+        return 0;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (file->uid >= 0 && chown(path, (uid_t)file->uid, (gid_t)file->gid))
+        return 0;
+    return !utimensat(AT_FDCWD, path, times, 0);
+}
+
+static int32_t make_link(int directory, const char *name, const struct new_file *file, const char *content)
+{
+    char target[LONGEST_TARGET + 1];
+    memcpy(target, content, file->size);
+    target[file->size] = 0;
+    if (symlinkat(target, directory, name))
+        return LEFT;
+    int fd = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return BEGUN;
+    int right = finish_link(fd, file);
+    close(fd);
+    return right ? MADE : BEGUN;
+}
+
 /* Ends at the first file that was made and could not be filled: there is no room, or what comes is not foreseeable. */
-static void make_all(int directory, const char *name, const struct new_file *files, const char *within,
-                     const char *blocks, int32_t *made, Py_ssize_t count)
+static void make_all(int directory, const char *name, const struct new_file *files, const struct contents *of,
+                     int32_t *made, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++, name += strlen(name) + 1) {
-        int fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)files[i].mode);
+        if (files[i].kind == LINK) {
+            made[i] = make_link(directory, name, files + i, content_of(of, files + i));
+            continue;
+        }
+        int fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                        (mode_t)files[i].mode & 0777);
         if (fd < 0)
             continue;
-        if (!fill_file(fd, files + i, files[i].at < 0 ? within - 1 - files[i].at : blocks + files[i].at)) {
+        if (!fill_file(fd, files + i, content_of(of, files + i))) {
             made[i] = fd;
             return;
         }
@@ -314,46 +353,76 @@ static int is_owner(int64_t id)
     return id >= 0 && id < UINT32_MAX;
 }
 
-static int is_there(const struct new_file *file, int64_t within, int64_t blocks)
+static int lies_there(const struct contents *of, const struct new_file *file)
 {
-    int64_t start = file->at < 0 ? -1 - file->at : file->at, end = file->at < 0 ? within : blocks;
-    return !(file->mode & ~(int64_t)0777) && (file->mode_after == -1 || !(file->mode_after & ~(int64_t)07777)) &&
-           ((file->uid == -1 && file->gid == -1) || (is_owner(file->uid) && is_owner(file->gid))) && file->size >= 0 &&
-           start <= end && file->size <= end - start;
+    int64_t start = file->at, end = of->within_len;
+    if (file->kind == IN_BLOCKS) {
+        int64_t blocks = of->blocks_len / of->block_size;
+        if (start < of->first || start - of->first > blocks)
+            return 0;
+        start = (start - of->first) * of->block_size;
+        end = of->blocks_len;
+    }
+    return start >= 0 && start <= end && file->size >= 0 && file->size <= end - start;
 }
 
-static int all_there(const struct new_file *files, Py_ssize_t count, int64_t within, int64_t blocks)
+static int is_target(const struct contents *of, const struct new_file *file)
+{
+    return file->size && file->size <= LONGEST_TARGET && !memchr(of->within + file->at, 0, file->size);
+}
+
+static int is_right(const struct contents *of, const struct new_file *file)
+{
+    return (file->kind == INSIDE || file->kind == IN_BLOCKS || file->kind == LINK) && !(file->mode & ~(int64_t)07777) &&
+           (file->mode_after == -1 || !(file->mode_after & ~(int64_t)07777)) &&
+           ((file->uid == -1 && file->gid == -1) || (is_owner(file->uid) && is_owner(file->gid))) &&
+           lies_there(of, file) && (file->kind != LINK || is_target(of, file));
+}
+
+static int all_right(const struct contents *of, const struct new_file *files, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!is_there(files + i, within, blocks))
+        if (!is_right(of, files + i))
             return 0;
     return 1;
 }
 
-/* make_files(directory, names, files, within, blocks, made): make each file, whose name has a NUL behind it, in a
- * directory that is open, where nothing has this name, with its content, owner, mode and times.  `made`, a word for
- * each: MADE; LEFT, where there is none and the caller is to see to it; or the descriptor of a file that is there and
- * not complete, the last one that was tried. */
+/* make_files(directory, names, files, within, blocks, first, block_size, made): make each file, whose name has a NUL
+ * behind it, in a directory that is open, where nothing has this name, with its content, owner, mode and times.
+ * `blocks`: what lies at the addresses from number `first` on.  `made`, a word for each: MADE; LEFT, where there is none
+ * and the caller is to see to it; BEGUN, where a link is there and not complete; or the descriptor of a file that is
+ * there and not complete, the last one that was tried.  The result is how many files were made, the bytes of their
+ * content, and how many links. */
 static PyObject *make_files(PyObject *module, PyObject *args)
 {
     Py_buffer names, files, within, blocks, made;
     int directory;
+    struct contents of;
+    long long first, block_size, number = 0, bytes = 0, links = 0;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iy*y*y*y*w*", &directory, &names, &files, &within, &blocks, &made))
+    if (!PyArg_ParseTuple(args, "iy*y*y*y*LLw*", &directory, &names, &files, &within, &blocks, &first, &block_size, &made))
         return NULL;
+    of = (struct contents){within.buf, blocks.buf, within.len, blocks.len, first, block_size};
     Py_ssize_t count = strings_in(&names);
     int right = count >= 0 && files.len == count * (Py_ssize_t)sizeof(struct new_file) && made.len == count * 4 &&
                 !((uintptr_t)files.buf % _Alignof(struct new_file)) && !((uintptr_t)made.buf % 4) &&
-                !holds(&names, '/') && all_there(files.buf, count, within.len, blocks.len);
+                !holds(&names, '/') && first >= 0 && block_size > 0 && all_right(&of, files.buf, count);
     if (right) {
         int32_t *words = made.buf;
         for (Py_ssize_t i = 0; i < count; i++)
             words[i] = LEFT;
         Py_BEGIN_ALLOW_THREADS
 #ifdef __linux__
-        make_all(directory, names.buf, files.buf, within.buf, blocks.buf, words, count);
+        make_all(directory, names.buf, files.buf, &of, words, count);
 #endif
         Py_END_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (words[i] == MADE) {
+                const struct new_file *file = (const struct new_file *)files.buf + i;
+                links += file->kind == LINK;
+                number += file->kind != LINK;
+                bytes += file->kind != LINK ? file->size : 0;
+            }
     } else
         PyErr_SetString(PyExc_ValueError, "the names, the files and their contents do not agree");
     PyBuffer_Release(&names);
@@ -361,9 +430,7 @@ static PyObject *make_files(PyObject *module, PyObject *args)
     PyBuffer_Release(&within);
     PyBuffer_Release(&blocks);
     PyBuffer_Release(&made);
-    if (!right)
-        return NULL;
-    Py_RETURN_NONE;
+    return right ? Py_BuildValue("(LLL)", number, bytes, links) : NULL;
 }
 
 PyMethodDef hostfiles_methods[] = {

@@ -1,21 +1,12 @@
-/* Inodes of plain small files: all that is needed to give such a file its content, owner, mode and times.
+/* Inodes of plain small files and links: all that is needed to give such a one its content, owner, mode and times.
  *
  * Which files those are is said in f2fs/volume/inode.py, volume/xattr.py and copyout/extract.py: what is here would be a
  * file of one name, without attributes and holes, to each of them.  About any other inode nothing is said. */
 #include "inode.h"
+#include "newfile.h"
 
 #define NS INT64_C(1000000000)
 #define MOST_SECONDS INT64_C(9223372032) /* with 32 bits of nanoseconds just what 64 bits hold */
-
-enum { OTHER = 0, INSIDE = 1, IN_BLOCKS = 2 };
-
-/* A row of PLAIN_FILE in copyout/piece.py. */
-struct plain {
-    int64_t kind, mode, uid, gid, size, atime_ns, mtime_ns;
-    int64_t at;    /* of its content, counted from the first of all blocks; or of its first address among all */
-    int64_t count; /* of addresses */
-};
-_Static_assert(sizeof(struct plain) == 72, "a row has no holes");
 
 struct limits {
     Py_ssize_t block_size, most; /* addresses of a small file */
@@ -72,12 +63,20 @@ static int take_addresses(const struct limits *of, const uint8_t *words, int64_t
     return 1;
 }
 
-static int64_t judge(const struct limits *of, const uint8_t *block, int64_t place, struct plain *file, struct found *found)
+/* A target that is no valid one is for the caller to tell of. */
+static int64_t judge_link(const struct inode *inode, const uint8_t *target, int64_t room)
+{
+    int fits = inode->size && inode->size <= LONGEST_TARGET && (int64_t)inode->size <= room;
+    return inode->inline_flags & INLINE_DATA && !(inode->mode & 07000) && fits && !memchr(target, 0, inode->size) ? LINK : OTHER;
+}
+
+static int64_t judge(const struct limits *of, const uint8_t *block, int64_t place, struct new_file *file, struct found *found)
 {
     struct inode inode;
     int64_t begin, words;
     memcpy(&inode, block, sizeof inode);
-    if (inode.mode >> 12 != REG || inode.links != 1 || inode.advise & ADVISE_ENCRYPT || inode.xattr_nid ||
+    int is_link = inode.mode >> 12 == LNK;
+    if ((!is_link && inode.mode >> 12 != REG) || inode.links != 1 || inode.advise & ADVISE_ENCRYPT || inode.xattr_nid ||
         inode.flags & (COMPR_FL | DEVICE_ALIAS_FL) || inode.inline_flags & INLINE_DENTRY ||
         inode.size > (uint64_t)(of->most * of->block_size))
         return OTHER;
@@ -85,11 +84,14 @@ static int64_t judge(const struct limits *of, const uint8_t *block, int64_t plac
         !nanoseconds(inode.mtime, inode.mtime_nsec, &file->mtime_ns) || !room_of(of, &inode, block, &begin, &words))
         return OTHER;
     file->mode = inode.mode & 07777;
+    file->mode_after = -1;
     file->uid = inode.uid;
     file->gid = inode.gid;
     file->size = (int64_t)inode.size;
-    if (inode.inline_flags & INLINE_DATA) {
+    if (inode.inline_flags & INLINE_DATA || is_link) {
         file->at = place + begin + 4 * RESERVED;
+        if (is_link)
+            return judge_link(&inode, block + begin + 4 * RESERVED, 4 * (words - RESERVED));
         return file->size <= 4 * (words - RESERVED) ? INSIDE : OTHER;
     }
     file->at = found->used;
@@ -102,7 +104,7 @@ static int64_t judge(const struct limits *of, const uint8_t *block, int64_t plac
 }
 
 /* plain_inodes(blocks, files, addrs, block_size, most, feature, main_blkaddr, end_blkaddr): for each inode's block what
- * `plain` says of it, and the addresses of those files that have such, one after another; a file that has more than
+ * `new_file` says of it, and the addresses of those files that have such, one after another; a file that has more than
  * `most`, or for which there is no room, is another one.  The result is how many addresses there are. */
 static PyObject *plain_inodes(PyObject *module, PyObject *args)
 {
@@ -112,16 +114,16 @@ static PyObject *plain_inodes(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*w*w*nnIII", &blocks, &files, &addrs, &of.block_size, &of.most, &of.feature,
                           &of.main_blkaddr, &of.end_blkaddr))
         return NULL;
-    Py_ssize_t count = files.len / (Py_ssize_t)sizeof(struct plain);
+    Py_ssize_t count = files.len / (Py_ssize_t)sizeof(struct new_file);
     struct found found = {addrs.buf, addrs.len / 8, 0};
     int right = of.block_size >= 4096 && of.block_size <= 1 << 16 && !(of.block_size % 4) && of.most >= 0 &&
-                of.most <= 1 << 16 && files.len % (Py_ssize_t)sizeof(struct plain) == 0 &&
+                of.most <= 1 << 16 && files.len % (Py_ssize_t)sizeof(struct new_file) == 0 &&
                 blocks.len % of.block_size == 0 && blocks.len / of.block_size == count;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
         const uint8_t *block = blocks.buf;
         for (Py_ssize_t i = 0; i < count; i++, block += of.block_size) {
-            struct plain file = {0};
+            struct new_file file = {0};
             file.kind = judge(&of, block, i * of.block_size, &file, &found);
             if (file.kind == OTHER)
                 memset(&file, 0, sizeof file);

@@ -16,11 +16,12 @@ import pytest
 
 import f2tools
 from f2tools import native
-from f2tools.copyout import piece
+from f2tools.copyout import piece, together
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL
-from f2tools.copyout.making import TargetFull
-from f2tools.copyout.together import LEFT, MADE
+from f2tools.copyout.making import Replaced, TargetFull
+from f2tools.copyout.piece import IN_BLOCKS, INSIDE, LINK, PLAIN_FILE
+from f2tools.copyout.together import BEGUN, LEFT, MADE
 from tests.mkfs.source_tools import populate
 from tests.mkfs.tools import f2mkfs
 from tests.native.test_core import in_python
@@ -44,6 +45,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, ns in enumerate((0, -1, -SECOND - 7, 2**62, 123_456_789)):
         (top / f"time-{number}").write_bytes(b"t" * 3000 * number)
         os.utime(top / f"time-{number}", ns=(ns, ns))
+    for number in range(5):
+        (top / "dir" / f"link-{number}").symlink_to(f"{number}")
     if os.geteuid() == 0:
         os.chown(top / "mode-1", 1234, 4321)
         os.chown(top / "dir" / "77", 1234, 4321)
@@ -171,26 +174,41 @@ def test_a_full_target_ends_the_run_with_the_same_words(image: Path, tmp_path: P
 # -- the function itself --------------------------------------------------------------------------------------------
 
 
-# Permissions, the mode in the end, owner, group, atime_ns, mtime_ns; where the content lies, its size.
-New = tuple[int, int, int, int, int, int, int, int]
-NEW_FILE = struct.Struct("=8q")
+# Where the content lies; permissions, the mode in the end, owner, group, atime_ns, mtime_ns; the place of the content,
+# its size, how many addresses it has.
+New = tuple[int, int, int, int, int, int, int, int, int, int]
+NEW_FILE = struct.Struct("=10q")
+assert NEW_FILE.size == 8 * PLAIN_FILE
+BLOCK = 2  # bytes
 
 
-def new(mode: int = 0o644, atime: int = 0, mtime: int = 0, at: int = 0, size: int = 0) -> New:
-    return mode, -1, -1, -1, atime, mtime, at, size
+def new(mode: int = 0o644, atime: int = 0, mtime: int = 0, at: int = 0, size: int = 0, kind: int = INSIDE) -> New:
+    return kind, mode, -1, -1, -1, atime, mtime, at, size, -(-size // BLOCK)
 
 
-def made(directory: Path, files: dict[bytes, New], content: bytes, within: bytes = b"") -> list[int]:
+def given(*rights: int, at: int = 0, size: int = 0, mtime: int = 0) -> New:
+    """`rights`: permissions, the mode in the end, owner, group."""
+    mode, after, uid, gid = rights
+    return INSIDE, mode, after, uid, gid, 0, mtime, at, size, 0
+
+
+def made(
+    directory: Path, files: dict[bytes, New], within: bytes, blocks: bytes = b"", first: int = 0, size: int = BLOCK
+) -> list[int]:
     words = bytearray(4 * len(files))
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        core.make_files(
+        done = core.make_files(
             fd, b"".join(name + b"\0" for name in files), b"".join(NEW_FILE.pack(*one) for one in files.values()),
-            within, content, words,
+            within, blocks, first, size, words,
         )  # fmt: skip
     finally:
         os.close(fd)
-    return list(memoryview(words).cast("i"))
+    found = list(memoryview(words).cast("i"))
+    all_made = [file for file, word in zip(files.values(), found, strict=True) if word == MADE]
+    sizes = [file[-2] for file in all_made if file[0] != LINK]
+    assert done == (len(sizes), sum(sizes), len(all_made) - len(sizes))
+    return found
 
 
 def test_nothing_that_is_there_is_opened_or_followed(tmp_path: Path) -> None:
@@ -216,18 +234,96 @@ def test_times_at_the_ends_of_what_is_possible_are_taken(tmp_path: Path) -> None
 
 
 def test_content_lies_in_either_buffer_and_the_mode_comes_last(tmp_path: Path) -> None:
-    files = {b"one": (0o600, 0o4751, -1, -1, 0, 0, -3, 2), b"two": (0o600, 0o000, -1, -1, 0, 0, 2, 2)}
-    assert made(tmp_path, files, b"abcd", b"0123") == [MADE, MADE]
+    files = {
+        b"one": given(0o600, 0o4751, -1, -1, at=2, size=2),
+        b"two": new(0o600, at=8, size=3, kind=IN_BLOCKS),
+        b"three": given(0o600, 0o000, -1, -1, at=0, size=2),
+    }
+    assert made(tmp_path, files, b"0123", b"abcdefgh", first=7) == [MADE, MADE, MADE]
     assert (tmp_path / "one").read_bytes() == b"23"
     assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o4751
-    assert (tmp_path / "two").stat().st_mode & 0o7777 == 0
-    (tmp_path / "two").chmod(0o600)
-    assert (tmp_path / "two").read_bytes() == b"cd"
+    assert (tmp_path / "two").read_bytes() == b"cde"
+    assert (tmp_path / "three").stat().st_mode & 0o7777 == 0
+    (tmp_path / "three").chmod(0o600)
+    assert (tmp_path / "three").read_bytes() == b"01"
+
+
+def test_a_link_is_made_with_its_times_and_leads_where_it_led(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    os.utime(tmp_path / "taken", ns=(1, 1))
+    long = b"x" * 4095
+    files = {
+        b"one": new(0o777, 5, 6, 1, 5, LINK),
+        b"taken": new(0o777, 5, 6, 1, 5, LINK),
+        b"long": new(0o777, -1, -SECOND - 7, 7, 4095, LINK),
+        b"file": new(0o600, 8, 9, 0, 2),
+    }
+    assert made(tmp_path, files, b".taken\0" + long) == [MADE, LEFT, MADE, MADE]
+    statuses = [(tmp_path / name).lstat() for name in ("one", "long", "taken", "file")]
+    assert [(status.st_atime_ns, status.st_mtime_ns) for status in statuses] == [
+        (5, 6), (-1, -SECOND - 7), (1, 1), (8, 9),
+    ]  # fmt: skip
+    assert (tmp_path / "one").readlink() == Path("taken")
+    assert os.readlink(os.fsencode(tmp_path) + b"/long") == long
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_owner_of_a_link_is_set_and_not_that_of_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    row = LINK, 0o777, -1, 1234, 4321, 0, 7, 0, 6, 0
+    assert made(tmp_path, {b"one": row}, b"victim") == [MADE]
+    status, other = (tmp_path / "one").lstat(), (tmp_path / "victim").stat()
+    assert (status.st_uid, status.st_gid, status.st_mtime_ns) == (1234, 4321, 7)
+    assert (other.st_uid, other.st_gid) == (0, 0)
+
+
+def test_a_link_that_can_not_be_finished_is_finished_in_python(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another user puts a file in its place."""
+
+    class Fails:
+        def make_files(self, directory: int, names: bytes, rows: Any, *rest: Any) -> tuple[int, int, int]:
+            files, copied, _ = core.make_files(directory, names, rows, *rest)
+            for row in [row for row in range(len(rows)) if rows[row, 0] == LINK]:
+                assert rest[-1][row] == MADE
+                rest[-1][row] = BEGUN
+                os.utime(names.split(b"\0")[row], ns=(1, 1), dir_fd=directory, follow_symlinks=False)
+                if len(swapped) < 2:
+                    swapped.append(names.split(b"\0")[row])
+                    os.unlink(swapped[-1], dir_fd=directory)
+                    os.mkfifo(swapped[-1], dir_fd=directory)
+            return files, copied, 0
+
+    swapped: list[bytes] = []
+    with f2tools.open(image) as volume:
+        whole = extract(volume, tmp_path / "whole")
+        monkeypatch.setattr(together, "core", Fails())
+        report = extract(volume, tmp_path / "other")
+    assert len(swapped) == 2 < whole.symlinks
+    assert report.symlinks == whole.symlinks - 2
+    assert len(report.lost) == len(whole.lost) + 2
+    assert {item.reason for item in report.lost if item.path.rpartition(b"/")[2] in swapped} == {str(Replaced())}
+    for path in (tmp_path / "whole").rglob("*"):
+        other = tmp_path / "other" / path.relative_to(tmp_path / "whole")
+        if path.is_symlink() and os.fsencode(path.name) not in swapped:
+            assert other.readlink() == path.readlink()
+            assert other.lstat().st_mtime_ns == path.lstat().st_mtime_ns
+
+
+def test_a_file_is_made_with_permissions_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert made(tmp_path, {b"one": new(0o7777)}, b"") == [MADE]
+    finally:
+        os.umask(before)
+    assert (tmp_path / "one").stat().st_mode & 0o7777 == 0o777
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_an_owner_is_set_before_the_mode(tmp_path: Path) -> None:
-    assert made(tmp_path, {b"one": (0o600, 0o6755, 1234, 4321, 0, 7, 0, 3)}, b"abc") == [MADE]
+    assert made(tmp_path, {b"one": given(0o600, 0o6755, 1234, 4321, size=3, mtime=7)}, b"abc") == [MADE]
     status = (tmp_path / "one").stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (1234, 4321, 0o6755)
     assert status.st_mtime_ns == 7
@@ -242,27 +338,46 @@ def _umask() -> int:
 @pytest.mark.parametrize(
     "file",
     [
-        new(0o1000, size=1),
-        new(0o4755, size=1),
+        new(0o10000, size=1),
         new(-1, size=1),
-        new(at=-12, size=0),
-        new(at=-9, size=4),
+        new(kind=0),
+        new(kind=4),
+        new(kind=-1),
+        new(kind=LINK),
+        new(size=11, kind=LINK),
+        new(at=-1, size=3, kind=LINK),
+        new(at=9, size=2, kind=LINK),
+        new(at=-1, size=1),
         new(at=-(2**63), size=1),
         new(size=-1),
         new(at=8, size=3),
         new(at=11),
         new(at=2**63 - 1, size=2**63 - 1),
         new(size=2**63 - 1),
-        (0o644, 0o10000, -1, -1, 0, 0, 0, 1),
-        (0o644, -2, -1, -1, 0, 0, 0, 1),
-        (0o644, -1, 0, -1, 0, 0, 0, 1),
-        (0o644, -1, -1, 0, 0, 0, 0, 1),
-        (0o644, -1, 2**32 - 1, 0, 0, 0, 0, 1),
+        new(at=4, size=1, kind=IN_BLOCKS),
+        new(at=-(2**63), size=1, kind=IN_BLOCKS),
+        new(at=9, size=3, kind=IN_BLOCKS),
+        new(at=11, kind=IN_BLOCKS),
+        new(at=2**63 - 1, size=1, kind=IN_BLOCKS),
+        new(at=5, size=2**63 - 1, kind=IN_BLOCKS),
+        new(at=5, size=-1, kind=IN_BLOCKS),
+        given(0o644, 0o10000, -1, -1, size=1),
+        given(0o644, -2, -1, -1, size=1),
+        given(0o644, -1, 0, -1, size=1),
+        given(0o644, -1, -1, 0, size=1),
+        given(0o644, -1, 2**32 - 1, 0, size=1),
     ],
 )
-def test_contents_outside_of_the_buffer_and_rights_beyond_permissions_are_an_error(file: New, tmp_path: Path) -> None:
+def test_contents_outside_of_the_buffer_and_rights_beyond_a_mode_are_an_error(file: New, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="do not agree"):
-        made(tmp_path, {b"first": new(size=1), b"second": file}, b"0123456789", b"0123456789")
+        made(tmp_path, {b"first": new(size=1), b"second": file}, b"0123456789", b"0123456789", first=5)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("first", "size"), [(-1, 2), (0, 0), (0, -1), (-(2**63), 2)])
+def test_blocks_without_a_size_or_a_place_are_an_error(first: int, size: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="do not agree"):
+        made(tmp_path, {b"first": new(size=1, kind=IN_BLOCKS)}, b"0123", b"0123", first, size)
     assert os.listdir(tmp_path) == []
 
 
@@ -273,7 +388,7 @@ def test_names_and_files_that_do_not_agree_are_an_error(names: bytes, files: int
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with pytest.raises(ValueError, match="do not agree"):
-            core.make_files(fd, names, NEW_FILE.pack(*new()) * files, b"", b"", bytearray(4 * words))
+            core.make_files(fd, names, NEW_FILE.pack(*new()) * files, b"", b"", 0, 1, bytearray(4 * words))
     finally:
         os.close(fd)
     assert os.listdir(tmp_path) == []

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 import f2tools
 from f2tools import native
-from f2tools.copyout import extract as extracting
-from f2tools.copyout import piece
+from f2tools.copyout import piece, together
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL, NOTHING, Keep
-from f2tools.copyout.piece import IN_BLOCKS, INSIDE, PLAIN_FILE, SMALL_BLOCKS
+from f2tools.copyout.piece import COUNT, IN_BLOCKS, INSIDE, LINK, PLAIN_FILE, SMALL_BLOCKS
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_DEVICE_ALIAS_FL
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
@@ -54,7 +53,8 @@ def in_words(volume: Volume, place: int, inode: Inode, used: int) -> tuple[list[
     """What the core says of an inode at a place among others, and the addresses, by the readers in Python."""
     other = [0] * PLAIN_FILE, []
     geo = volume.geo
-    if not inode.is_file or inode.i_links != 1 or inode.encrypted or inode.has_inline_dentry:
+    is_link = inode.kind == "symlink"
+    if not (inode.is_file or is_link) or inode.i_links != 1 or inode.encrypted or inode.has_inline_dentry:
         return other
     if inode.i_flags & (F2FS_COMPR_FL | F2FS_DEVICE_ALIAS_FL) or inode.i_size > SMALL_BLOCKS * geo.block_size:
         return other
@@ -64,8 +64,13 @@ def in_words(volume: Volume, place: int, inode: Inode, used: int) -> tuple[list[
     try:
         if may_have_xattrs(inode):
             return other
-        at, addrs, kind = place * geo.block_size, [], INSIDE
+        at, addrs, kind = place * geo.block_size, [], LINK if is_link else INSIDE
         count = -(-inode.i_size // geo.block_size)
+        if is_link:
+            if not inode.has_inline_data or inode.i_mode & 0o7000 or inode.i_size > 4095:
+                return other
+            if not inode.i_size or b"\0" in inode.inline_data():
+                return other
         if inode.has_inline_data:
             inode.inline_data()
             at += INODE_ADDR_OFFSET + inode.extra_isize + 4
@@ -78,7 +83,7 @@ def in_words(volume: Volume, place: int, inode: Inode, used: int) -> tuple[list[
             inode.addrs_per_inode  # noqa: B018  it must have room for what it says it has
     except F2fsError:
         return other
-    return [kind, inode.i_mode & 0o7777, inode.i_uid, inode.i_gid, inode.i_size, *times, at, count], addrs
+    return [kind, inode.i_mode & 0o7777, -1, inode.i_uid, inode.i_gid, *times, at, inode.i_size, count], addrs
 
 
 def by_core(volume: Volume, blocks: Any) -> tuple[list[list[int]], list[int]]:
@@ -114,7 +119,9 @@ def test_the_core_says_of_inodes_what_python_says(name: str) -> None:
     with inodes_of(name) as (volume, blocks):
         found = by_core(volume, blocks)
         assert found == by_python(volume, blocks)
-        assert {INSIDE, IN_BLOCKS} & {row[0] for row in found[0]}
+        kinds = {row[0] for row in found[0]}
+        assert {INSIDE, IN_BLOCKS} & kinds
+        assert LINK in kinds or name not in ("plain", "features")
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +165,9 @@ def test_the_core_says_of_damaged_inodes_what_python_says(
 )
 def test_blocks_and_rows_that_do_not_agree_are_an_error(blocks: int, rows: int, size: int, most: int) -> None:
     with pytest.raises(ValueError, match="do not agree"):
-        core.plain_inodes(bytes(4096 * blocks), bytearray(72 * rows), bytearray(64), size, most, 0, 512, 1024)
+        core.plain_inodes(
+            bytes(4096 * blocks), bytearray(8 * PLAIN_FILE * rows), bytearray(64), size, most, 0, 512, 1024
+        )
 
 
 def test_a_file_for_whose_addresses_there_is_no_room_is_another_one(samples: list[tuple[Volume, Any]]) -> None:
@@ -169,7 +178,7 @@ def test_a_file_for_whose_addresses_there_is_no_room_is_another_one(samples: lis
     )
     assert used <= 2 < sum(len(some) for some in [by_core(volume, blocks)[1]])
     assert addrs[2] == 0
-    assert rows[:, 8].sum() == used
+    assert rows[:, COUNT].sum() == used
 
 
 # -- trees and reports ----------------------------------------------------------------------------------------------
@@ -277,7 +286,7 @@ def test_of_a_damaged_image_the_same_is_made_and_said(
 ) -> None:
     rng = random.Random(f"{name}-{seed}")
     case = images.reference(name).copy(tmp_path)
-    monkeypatch.setattr(extracting, "GROUP_BLOCKS", rng.choice((3, 50, extracting.GROUP_BLOCKS)))
+    monkeypatch.setattr(together, "GROUP_BLOCKS", rng.choice((3, 50, together.GROUP_BLOCKS)))
     with f2tools.open(case.path) as volume:
         places = structures(volume)
     for number, kind in enumerate(rng.sample(sorted(set(places) - {"superblock", "checkpoint head"}), 4)):

@@ -79,6 +79,9 @@ class FileDevice(Device):
         except OSError as error:
             raise DeviceError(f"{self.name}: flushing failed: {error.strerror}") from None
 
+    def plain_file(self) -> int:
+        return self.fd if type(self).pread_into is FileDevice.pread_into else -1
+
     def extent_source(self, offset: int, length: int) -> tuple[int, int] | None:
         self.check_range(offset, length)
         return self.fd, offset

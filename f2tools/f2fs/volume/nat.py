@@ -21,11 +21,14 @@ from f2tools.f2fs.layout.summary import NatJournalEntry
 from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.checkpoint import Pack
 from f2tools.f2fs.volume.geometry import Geometry
+from f2tools.native import core
 
 Rows = NDArray[Any]
 _ENTRY = NatEntry.form
 RESERVED_NODES = 3  # nids 0 to 2 are never handed out
 FLUSH_BLOCKS = 4096  # bounds the memory of one write
+AROUND = 8  # blocks read together
+_ALL, _NOT_READ = 1, 2  # what `core.node_addresses` says
 
 
 class Nat:
@@ -61,6 +64,18 @@ class Nat:
             missing[block[~there]] = True
             self._fetch(np.flatnonzero(missing))
         return self._rows[block, index]
+
+    def addresses(self, nids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Where these nodes lie, by the compiled core; None without it, and where not all lie in the main area."""
+        if core is None:
+            return None
+        found = np.empty(nids.size, np.int64)
+        asked = self._cells, self._have, self._block_size, self._geo.main_blkaddr, self._geo.end_blkaddr, nids, found
+        said = core.node_addresses(*asked)
+        if said == _NOT_READ:
+            self._fetch_around(nids[(nids > 0) & (nids < len(self))])
+            said = core.node_addresses(*asked)
+        return found if said == _ALL else None
 
     def get(self, nid: int) -> tuple[int, int, int]:
         """(version, ino, block_addr) of one nid."""
@@ -106,6 +121,13 @@ class Nat:
             self._blocks[numbers] = fresh
         self._have[numbers] = True
         self._apply_journal(numbers)
+
+    def _fetch_around(self, nids: NDArray[np.int64]) -> None:
+        """Read the blocks of some nids, and those beside them: several cost little more than one."""
+        first = distinct(nids // self._per_block // AROUND) * AROUND
+        numbers = (first[:, None] + np.arange(AROUND)).reshape(-1)
+        numbers = numbers[numbers < self._have.size]
+        self._fetch(numbers[~self._have[numbers]])
 
     def _apply_journal(self, numbers: NDArray[Any]) -> None:
         if not self._journal.size:
