@@ -374,6 +374,10 @@ class FileNat:
     def __len__(self) -> int:
         return self._geo.max_nid
 
+    def why_lost(self, nid: int) -> str | None:
+        """Nothing is read here."""
+        return None
+
     def lookup(self, nids: NDArray[Any]) -> NDArray[Any]:
         """The entries of these nids, dtype NatEntry.dtype."""
         wanted = np.asarray(nids, np.int64)
@@ -390,6 +394,10 @@ class TimeNat:
         self._past = past
         self.limit = limit
         self.problems: list[str] = []
+
+    def why_lost(self, nid: int) -> str | None:
+        """Nothing is read here."""
+        return None
 
     def __len__(self) -> int:
         return self._past.geo.max_nid

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from f2tools.errors import F2fsError
+from f2tools.errors import DeviceError, F2fsError
 from f2tools.f2fs.layout.constants import (
     DEFAULT_INLINE_XATTR_ADDRS,
     F2FS_CASEFOLD_FL,
@@ -61,8 +61,13 @@ class Facts:
 
 
 def all_inos(volume: Volume) -> list[int]:
-    """The numbers of all inodes, from the NAT; also of those that are not written yet."""
+    """The numbers of all inodes, from the NAT; also of those that are not written yet.
+
+    DeviceError where a part of the NAT can't be read.
+    """
     rows = volume.nat.entries()
+    if volume.nat.problems:
+        raise DeviceError(f"the NAT can't be read: {volume.nat.problems[0]}")
     nids = np.arange(rows.size)
     used = (rows["ino"] == nids) & (rows["block_addr"] != NULL_ADDR) & (nids > F2FS_META_INO)
     return np.flatnonzero(used).tolist()

@@ -37,7 +37,7 @@ LINES = (*CHANGING, *NO_TRACE, "mkfs -f {i}", "mkfs -q {d}/filled --from {f} --s
 CASES = 12  # in a piece
 PIECE = 1 << 16  # bytes of a file that are looked at together
 TEXT = 1 << 20  # bytes; shorter files may be text, with the names of directories and the time in it
-NOW = re.compile(time.strftime(r"%Y-%m-%d[T ]\d\d:\d\d(:\d\d)?").encode())
+NOW = re.compile(time.strftime(r"%Y-%m-%d[T ]\d\d:\d\d(:\d\d)?|in [\d.]+ s, [\d.]+ [KMG]iB/s").encode())
 READ_ERROR = os.strerror(errno.EIO).encode()
 COUNTED = Path(__file__).with_name("requests.json")  # how many failures each command can have
 READS, WRITES, FLUSHES = ("pread", "preadv"), ("pwrite", "pwritev", "write", "sendfile"), ("fsync", "fdatasync")
@@ -132,7 +132,7 @@ def _run(words: list[str], work: Path, requests: Requests) -> Ended:
         digest.update(os.fsencode(path.relative_to(work)) + b"\0")
         if path.is_file() and not path.is_symlink() and path.suffix != ".undo":
             digest.update(_content(path, work))
-    said = hashlib.sha256(text).hexdigest()
+    said = hashlib.sha256(NOW.sub(b"NOW", text)).hexdigest()
     written = (path for path in (work / "d").rglob("*.json") if path.is_file())
     told = READ_ERROR in text or any(READ_ERROR in path.read_bytes() for path in written)
     return Ended(int(str(code)), said, err.getvalue(), digest.hexdigest(), requests.seen, told)

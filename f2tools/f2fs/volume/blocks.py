@@ -12,20 +12,29 @@ from f2tools.device.buffers import byte_view
 from f2tools.errors import DeviceError
 
 
-def read_table(device: Device, blkaddrs: NDArray[Any], block_size: int, into: NDArray[np.uint8]) -> list[str]:
-    """Read block `blkaddrs[i]` into row i of `into`, zeroed before; returns what could not be read, in words."""
+def read_table(device: Device, blkaddrs: NDArray[Any], block_size: int, into: NDArray[np.uint8]) -> dict[int, str]:
+    """Read block `blkaddrs[i]` into row i of `into`, zeroed before; returns the rows that could not be, and why."""
     wanted = np.flatnonzero(_with_data(device, blkaddrs, block_size))
-    lost: list[str] = []
+    lost: dict[int, str] = {}
     flat = byte_view(into)
     cuts = np.flatnonzero((np.diff(blkaddrs[wanted]) != 1) | (np.diff(wanted) != 1)) + 1
     for run in np.split(wanted, cuts) if wanted.size else ():
-        row, blkaddr = int(run[0]), int(blkaddrs[run[0]])
         try:
-            device.pread_into(blkaddr * block_size, flat[row * block_size : (row + run.size) * block_size])
-        except DeviceError as error:
-            into[run] = 0
-            lost.append(str(error))
+            _read(device, int(blkaddrs[run[0]]), block_size, flat, run)
+        except DeviceError:
+            for row in run:
+                try:
+                    _read(device, int(blkaddrs[row]), block_size, flat, row[None])
+                except DeviceError as error:
+                    into[row] = 0
+                    lost[int(row)] = str(error)
     return lost
+
+
+def _read(device: Device, blkaddr: int, block_size: int, flat: memoryview, rows: NDArray[np.int64]) -> None:
+    """Read one block after the other into one row after the other."""
+    start = int(rows[0]) * block_size
+    device.pread_into(blkaddr * block_size, flat[start : start + rows.size * block_size])
 
 
 def _with_data(device: Device, blkaddrs: NDArray[Any], block_size: int) -> NDArray[np.bool_]:

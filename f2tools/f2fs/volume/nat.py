@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from f2tools.device import Device
 from f2tools.device.buffers import byte_view
 from f2tools.device.vectors import distinct, new_blocks
+from f2tools.errors import DeviceError
 from f2tools.f2fs.layout.constants import NULL_ADDR
 from f2tools.f2fs.layout.nat import NatBlock, NatEntry
 from f2tools.f2fs.layout.summary import NatJournalEntry
@@ -45,7 +46,12 @@ class Nat:
         self._cells = byte_view(self._blocks)  # the same bytes, for one entry at a time: several times as fast
         self._block_size, self._per_block = geo.block_size, geo.nat_entries_per_block
         self._have = np.zeros(geo.nat_blocks, np.bool_)
-        self.problems: list[str] = []
+        self._lost: dict[int, str] = {}  # blocks that can't be read: their entries are zeros
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read, in words."""
+        return list(self._lost.values())
 
     def __len__(self) -> int:
         return self._geo.max_nid
@@ -53,6 +59,10 @@ class Nat:
     def load(self) -> None:
         """Read what has not been read yet."""
         self._fetch(np.flatnonzero(~self._have))
+
+    def why_lost(self, nid: int) -> str | None:
+        """Why the entry of a nid can't be known: its block could not be read."""
+        return self._lost.get(nid // self._geo.nat_entries_per_block) if self._lost else None
 
     def lookup(self, nids: NDArray[Any] | Sequence[int]) -> Rows:
         """The entries of these nids, shape (n,); the caller keeps them below `len(self)`."""
@@ -116,7 +126,8 @@ class Nat:
             if numbers.size == len(self._have)
             else new_blocks(numbers.size, self._geo.block_size, zeroed=True)
         )
-        self.problems += read_table(self._device, self.blkaddrs[numbers], self._geo.block_size, fresh)
+        lost = read_table(self._device, self.blkaddrs[numbers], self._geo.block_size, fresh)
+        self._lost.update((int(numbers[row]), why) for row, why in lost.items())
         if fresh is not self._blocks:
             self._blocks[numbers] = fresh
         self._have[numbers] = True
@@ -148,6 +159,8 @@ class LiveNat(Nat):
     """The table of a volume that is being written: changes stay in memory until a checkpoint takes them.
 
     A nid that is given back is not handed out again before the next checkpoint, as the last one still knows its owner.
+    Where a block can't be read, each method that needs it ends with DeviceError: what it holds is not known to be free,
+    and must not be written over.
     """
 
     def __init__(self, device: Device, geo: Geometry, pack: Pack, journal: Rows) -> None:
@@ -159,6 +172,22 @@ class LiveNat(Nat):
         self._fresh: set[int] = set()  # handed out since then
         self._scan = min(pack.cp.next_free_nid, geo.max_nid - 1) // geo.nat_entries_per_block
         self._scanned = 0  # NAT blocks looked through since nids were last found to be free
+
+    def _fetch(self, numbers: NDArray[Any]) -> None:
+        super()._fetch(numbers)
+        if self._lost:
+            why = next(iter(self._lost.values()))
+            self._have[list(self._lost)] = False
+            self._lost.clear()
+            raise DeviceError(f"the NAT can't be read: {why}")
+
+    def is_whole(self) -> bool:
+        """Whether all of it can be read."""
+        try:
+            self.load()
+        except DeviceError:
+            return False
+        return True
 
     @property
     def bitmap(self) -> NDArray[np.bool_]:

@@ -150,7 +150,10 @@ class NodeReader:
             raise self._no_address(int(nids[i]), int(addrs[i]))
         return addrs
 
-    def _no_address(self, nid: int, addr: int) -> Corrupt:
+    def _no_address(self, nid: int, addr: int) -> F2fsError:
+        why = None if addr else self._nat.why_lost(nid)
+        if why is not None:
+            return DeviceError(f"the NAT can't be read: {why}")
         if addr == 0:
             return Corrupt(Where(nid=nid), "the node is free")
         if addr == NEW_ADDR:

@@ -23,7 +23,7 @@ class Sit:
         self._geo = geo
         self.blkaddrs = live_blkaddrs(geo, pack.sit_bitmap)
         blocks = np.zeros((geo.sit_blocks, geo.block_size), np.uint8)
-        self.problems = read_table(device, self.blkaddrs, geo.block_size, blocks)
+        self.problems = list(read_table(device, self.blkaddrs, geo.block_size, blocks).values())
         rows = blocks.view(SitBlock.at(geo.block_size).dtype)[:, 0]["entries"]
         block, index = np.divmod(journal["segno"].astype(np.int64), geo.sit_entries_per_block)
         rows[block, index] = journal["se"]

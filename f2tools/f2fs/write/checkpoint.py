@@ -248,7 +248,8 @@ class Committer:
             flags |= CP_CRC_RECOVERY_FLAG
         if unmount:
             flags |= CP_UMOUNT_FLAG
-            if self._nat_bits and cp.cp_pack_total_block_count + self._nat_bits_blocks() <= geo.blocks_per_seg:
+            room = cp.cp_pack_total_block_count + self._nat_bits_blocks() <= geo.blocks_per_seg
+            if self._nat_bits and room and self._nat.is_whole():
                 flags |= CP_NAT_BITS_FLAG
         cp.ckpt_flags = flags | (CP_COMPACT_SUM_FLAG if compact else 0)
         return cp

@@ -81,6 +81,8 @@ class WritableVolume(Namei):
             raise DeviceError(
                 f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to"
             )
+        if self.sit.problems:  # what is valid is not known, and would be written over
+            raise DeviceError(f"the SIT can't be read: {self.sit.problems[0]}; the volume is not written to")
         self._start()
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from f2tools.errors import F2fsError, Usage
+from f2tools.errors import DeviceError, F2fsError, Usage
 from f2tools.f2fs.layout.constants import COMPRESS_ADDR, NULL_ADDR
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
@@ -136,6 +136,8 @@ class Case:
         if blkaddr is None:
             try:
                 return File(self, Meta.living(inode := self.volume.nodes.inode(ino)), inode, None)
+            except DeviceError:
+                raise  # it may be living, and is not to be called deleted
             except F2fsError:
                 pass
         for life in reversed(self.run.past.lives_of.get(ino, [])):

@@ -99,3 +99,57 @@ def test_a_block_that_can_not_be_read_does_not_end_writing(tmp_path: Path, monke
 
 def _bad_sector(*_: Any) -> None:
     raise DeviceError("a bad sector")
+
+
+class OneBlockLost(Wrapper):
+    """A device of which one block can't be read."""
+
+    lost: int | None = None  # its address
+
+    def pread_into(self, offset: int, buffer: Any) -> None:
+        if self.lost is not None and offset < (self.lost + 1) * BLOCK and self.lost * BLOCK < offset + len(buffer):
+            raise DeviceError(f"block {self.lost:#x} can't be read")
+        self.base.pread_into(offset, buffer)
+
+
+def test_nodes_that_the_nat_may_have_elsewhere_are_not_handed_out_where_it_cannot_be_read(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    names = [b"%d" % number for number in range(1000)]
+    with writable(image) as volume:
+        for name in names:
+            volume.write(volume.create(ROOT, name, FILE), 0, name)
+    with open_device(image) as base:
+        top = Above(base)
+        with Volume(Above(top)) as read:
+            lost = int(read.nat.blkaddrs[2])  # nodes of old files, and the first free ones
+        device = OneBlockLost(Above(top))
+        volume = WritableVolume(device, Policy(), Ticks(), seed=1)
+        device.lost = lost
+        hidden = 2 * volume.geo.nat_entries_per_block + 1
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="the NAT can't be read: block"):
+                volume.nodes.inode(hidden)
+        with pytest.raises(DeviceError, match="the NAT can't be read: block"):
+            volume.create(ROOT, b"new", FILE)
+        with suppress(DeviceError):
+            volume.close()
+        with Volume(Above(top)) as read:
+            assert_consistent(read, "a block of the NAT could not be read")
+            assert {file.path.strip(b"/") for file in read.root.iterdir()} >= set(names)
+        reader = OneBlockLost(Above(top))
+        with Volume(reader) as read:
+            reader.lost = lost
+            with pytest.raises(DeviceError, match="the NAT can't be read: block"):
+                read.nodes.inode(hidden)
+
+
+def test_a_volume_of_which_the_sit_cannot_be_read_is_not_written_to(tmp_path: Path) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        volume.write(volume.create(ROOT, b"file", FILE), 0, bytes(range(1, 256)) * 80_000)  # more than the journal has
+    with open_device(image) as base:
+        device = OneBlockLost(Above(base))
+        with Volume(device) as read:
+            device.lost = int(read.sit.blkaddrs[0])
+        with pytest.raises(DeviceError, match=r"the SIT can't be read: .* not written to"):
+            WritableVolume(device, Policy(), Ticks(), seed=1)
