@@ -29,7 +29,7 @@ from f2tools.f2fs.layout.constants import (
 )
 from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.compress import compress_cluster
-from f2tools.f2fs.volume.data import Cluster, Extent
+from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.live_data import LiveData
@@ -425,23 +425,15 @@ class FileData:
                 return
             self.convert_inline(inode)
         blocks = -(-size // block)
-        if inode.cluster_size > 1 and blocks % inode.cluster_size:
-            start = blocks - blocks % inode.cluster_size
+        if size % (inode.cluster_size * block) and inode.cluster_size > 1:
+            start = size // block - size // block % inode.cluster_size
             self._load_clusters(inode, start, start)
             self._open_cluster(inode, start)
         if size % block:
             self._zero_part(inode, blocks - 1, size % block, block)
         self.drop_pages(inode.ino, blocks)
-        self._forget_saved(inode, blocks)
         self._mapper.truncate(inode, blocks)
         inode.set(i_size=size, i_advise=inode.i_advise & ~FADVISE_KEEP_SIZE_BIT)
-
-    def _forget_saved(self, inode: LiveInode, first: int) -> None:
-        """Drop the compressed clusters from this file block on, and with them what they saved."""
-        if inode.cluster_size > 1:
-            gone = (item for item in self._reader.layout(inode, first) if isinstance(item, Cluster))
-            saved = sum(inode.cluster_size - item.blkaddrs.size for item in gone)
-            inode.set(i_compr_blocks=max(0, inode.extra["i_compr_blocks"] - saved))
 
     def _zero_part(self, inode: LiveInode, fofs: int, start: int, stop: int) -> None:
         """Write zeros into a part of a block, if there is one."""

@@ -269,7 +269,7 @@ class Mapper:
     def _drop(self, inode: LiveInode, addrs: NDArray[Any]) -> int:
         """Count blocks back and invalidate them; NEW_ADDR and the mark of a compressed cluster have no block.
 
-        For a compressed file the addresses begin with a cluster.
+        A compressed cluster is dropped as a whole; what it saved counts no longer.
         """
         if not inode.compressed:
             addrs = addrs[np.flatnonzero(addrs)] if addrs.size > FEW_ADDRS else addrs
@@ -286,7 +286,7 @@ class Mapper:
         count = int(np.count_nonzero(wide != NULL_ADDR))
         if inode.compressed:
             size = inode.cluster_size
-            heads = np.flatnonzero(wide[::size] == COMPRESS_ADDR) * size
+            heads = np.flatnonzero(wide == COMPRESS_ADDR)
             saved = heads.size * size - sum(int(valid[head : head + size].sum()) for head in heads.tolist())
             if inode.i_inline & F2FS_COMPRESS_RELEASED:
                 count -= heads.size  # the blocks that were saved were given back before

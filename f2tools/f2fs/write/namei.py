@@ -240,11 +240,13 @@ class Namei(Content):
             self._may_remove(directory, inode, name)
             if other is not None:
                 self._may_remove(target, other, new_name)
-            for moved, into in ((inode, target), (other, directory if flags & RENAME_EXCHANGE else None)):
-                if moved is not None and into is not None:
-                    if moved.is_dir and self._is_inside(into, moved):
-                        fail(errno.EINVAL, name)
-                    self._same_project(moved, into)
+            moves = [(inode, target)]
+            if other is not None and flags & RENAME_EXCHANGE:
+                moves.append((other, directory))
+            if any(moved.is_dir and self._is_inside(into, moved) for moved, into in moves):
+                fail(errno.EINVAL, name)
+            for moved, into in moves:
+                self._same_project(moved, into)
             if flags & RENAME_EXCHANGE:
                 assert other is not None
                 assert there is not None

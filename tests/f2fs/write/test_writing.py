@@ -13,6 +13,7 @@ from f2tools.device import open_device
 from f2tools.errors import F2fsError
 from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_PROJINHERIT_FL, F2FS_ROOT_INO
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.namei import RENAME_EXCHANGE
 from f2tools.f2fs.write.volume import WritableVolume
 from tests import judges
 from tests.f2fs.write import model as m
@@ -313,6 +314,17 @@ def test_quotas_follow_owners_and_projects(tmp_path: Path) -> None:
         twin.link(twin.create(ROOT, b"outside", FILE), top, b"inside")
     assert caught.value.errno == errno.EXDEV
     closed_and_judged(path, twin)
+
+
+def test_a_directory_is_not_exchanged_with_one_in_it_whatever_their_projects(tmp_path: Path) -> None:
+    with writable(fresh(tmp_path, f"--size 64M -O {FULL}")) as volume:
+        outer = volume.mkdir(ROOT, b"outer", 0o755)
+        volume.set_projid(ROOT, 7)
+        volume.set_flags(ROOT, F2FS_PROJINHERIT_FL)
+        volume.mkdir(outer, b"inner", 0o755)
+        with pytest.raises(OSError, match="inner") as caught:
+            volume.rename(outer, b"inner", ROOT, b"outer", RENAME_EXCHANGE)
+    assert caught.value.errno == errno.EINVAL  # as the kernel's VFS says before it asks F2FS
 
 
 @pytest.mark.peer
