@@ -107,9 +107,11 @@ def scan(
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = build_index(volume, fresh, bar.advance)
         with index:
-            found = figures(index)
+            found, problems = figures(index), index.meta()["problems"]
     if fresh != path:
         os.replace(fresh, path)
+    for text in problems:
+        click.echo(f"f2tools: warning: {printable(text)}; what depends on it is unknown in the index", err=True)
     if as_json:
         print_json({"index": path, **found})
         return

@@ -401,6 +401,7 @@ class _Builder:
             "blocks_read": self.passed.blocks_read,
             "bytes_read": self.passed.bytes_read,
             "nodes": int(nodes.size),
+            "problems": sorted({*self.owners.problems, *volume.nat.problems, *volume.sit.problems}),
         }
         return Rest(packs, self.passed.unreadable or [], said)
 

@@ -26,10 +26,12 @@ class SegmentOwners:
         self.volume = volume
         self._there = not volume.geo.feature & F2FS_FEATURE_RO
         self._cursegs = {}
+        self.problems: list[str] = []  # what could not be read, in words
         if self._there:
             try:
                 self._cursegs = {curseg.segno: curseg for curseg in reversed(volume.summaries.cursegs)}
-            except F2fsError:
+            except F2fsError as error:
+                self.problems.append(f"the summaries of the open logs can't be read: {error}")
                 self._there = False
         self._kept: dict[int, tuple[int, NDArray[Any]]] = {}
 
@@ -80,7 +82,12 @@ class SegmentOwners:
             missing = segnos.tolist()
         try:
             rows = self.volume.summaries.ssa(np.array(missing, np.int64))
-        except F2fsError:
+        except F2fsError as error:
+            if len(missing) > 1:  # the others of them may be read
+                for segno in missing:
+                    self._fetch(np.array([segno]))
+            else:
+                self.problems.append(f"the SSA of segment {missing[0]} can't be read: {error}")
             return
         per = self.volume.geo.blocks_per_seg
         for segno, row in zip(missing, rows, strict=True):

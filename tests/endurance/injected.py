@@ -197,8 +197,8 @@ def piece(seed: int, work: Path) -> Outcome:
 
 def _usual(line: str, before: Path, work: Path) -> Ended:
     """A command to which nothing happens."""
-    normal = _fresh(before, work / "normal")
-    return in_a_child(filled(line, **_places(normal)), normal)
+    here = _fresh(before, work / "here")  # where failures happen, too: an index has the name of its image
+    return in_a_child(filled(line, **_places(here)), here)
 
 
 def _failures(usual: Ended) -> list[tuple[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -25,9 +26,10 @@ from f2tools.forensics.scan import WINDOW_BYTES
 from f2tools.forensics.slots import read_areas
 from f2tools.forensics.timeline import FORMATS, write
 from f2tools.forensics.undelete import Undelete
+from tests.dump.craft import f2
 from tests.f2fs.write.volumes import formatted, fresh
 from tests.forensics.history_cases import NAMES, image_of
-from tests.images import copy_sparse
+from tests.images import copy_sparse, reference
 
 BLOCK = 4096
 DAMAGED = int(os.environ.get("F2_FORENSIC_DAMAGES", "3"))
@@ -316,3 +318,29 @@ def test_blocks_that_can_t_be_read_are_listed(tmp_path: Path) -> None:
         with open_index(volume) as index:
             assert index.db.execute("SELECT blkaddr, count FROM unreadable").fetchall() == [(bad, 1)]
             assert index.count("node") == 911
+
+
+def test_what_a_scan_could_not_read_of_the_tables_is_told_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = reference("base").path
+    with f2tools.open(path) as volume:
+        at = volume.root.inode.blkaddr
+        lost = {
+            int(volume.nat.blkaddrs[0]) * volume.geo.block_size: "NAT",
+            (volume.geo.ssa_blkaddr + int(volume.geo.segno(at))) * volume.geo.block_size: "SSA",
+        }
+    real = os.preadv
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        if any(offset <= at < offset + sum(map(len, buffers)) for at in lost):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr("f2tools.device.vectors.core", None)  # it asks by itself
+    done = f2("scan", path, "-o", tmp_path / "index")
+    warned = [line for line in done.err.splitlines() if line.startswith("f2tools: warning: ")]
+    assert done.code == 0
+    for at in lost:
+        assert any(f"offset {at:#x} failed: Input/output error" in line for line in warned), done.err
