@@ -41,6 +41,7 @@ class Pack:
     problems: tuple[str, ...]
     sit_bitmap: NDArray[np.bool_] = field(repr=False)  # a bit per SIT block: True where the second copy is live
     nat_bitmap: NDArray[np.bool_] = field(repr=False)  # a bit per NAT block
+    unread: str = ""  # why its head or tail could not be read, in words: such a pack may be sound
 
     @property
     def valid(self) -> bool:
@@ -99,6 +100,13 @@ def _newer(a: Pack, b: Pack) -> bool:
     return 0 < (a.cp.checkpoint_ver - b.cp.checkpoint_ver) % (1 << 64) < 1 << 63
 
 
+def newer_unread(packs: tuple[Pack, Pack], chosen: Pack) -> Pack | None:
+    """The other pack where it could not be read and may be the newer one: to write on would give it up."""
+    other = packs[1 - chosen.index]
+    older = other.head and _newer(chosen, other)
+    return other if other.unread and not older else None
+
+
 def _read_pack(device: Device, geo: Geometry, index: int) -> Pack:
     blkaddr = geo.cp_blkaddr + index * geo.blocks_per_seg
     size = geo.block_size
@@ -106,18 +114,23 @@ def _read_pack(device: Device, geo: Geometry, index: int) -> Pack:
     try:
         head = device.pread(blkaddr * size, (1 + geo.cp_payload) * size)
     except DeviceError as error:
-        return Pack(index, blkaddr, Checkpoint(), b"", 0, (f"can't be read: {error}",), empty, empty)
+        why = f"can't be read: {error}"
+        return Pack(index, blkaddr, Checkpoint(), b"", 0, (why,), empty, empty, why)
     cp = Checkpoint.parse(head)
     problems = list(_head_problems(cp, head[:size], geo))
-    crc = 0
+    crc, unread = 0, ""
     if not problems:
         crc = stored_crc(cp, head)
-        problems += _tail_problems(device, geo, cp, crc, blkaddr)
+        try:
+            problems += _tail_problems(device, geo, cp, crc, blkaddr)
+        except DeviceError as error:
+            unread = f"the tail can't be read: {error}"
+            problems.append(unread)
     sit_bitmap = nat_bitmap = empty
     if not problems:
         sit_bitmap, nat_bitmap = _version_bitmaps(cp, head, geo)
         problems += _content_problems(cp, geo)
-    return Pack(index, blkaddr, cp, head, crc, tuple(problems), sit_bitmap, nat_bitmap)
+    return Pack(index, blkaddr, cp, head, crc, tuple(problems), sit_bitmap, nat_bitmap, unread)
 
 
 def checkpoint_crc(block: bytes, checksum_offset: int) -> int:
@@ -178,11 +191,7 @@ def _head_problems(cp: Checkpoint, block: bytes, geo: Geometry) -> Iterator[str]
 
 def _tail_problems(device: Device, geo: Geometry, cp: Checkpoint, crc: int, blkaddr: int) -> Iterator[str]:
     size = geo.block_size
-    try:
-        block = device.pread((blkaddr + cp.cp_pack_total_block_count - 1) * size, size)
-    except DeviceError as error:
-        yield f"the tail can't be read: {error}"
-        return
+    block = device.pread((blkaddr + cp.cp_pack_total_block_count - 1) * size, size)
     tail = Checkpoint.parse(block)
     if tail.checkpoint_ver != cp.checkpoint_ver:
         yield f"head has version {cp.checkpoint_ver:#x}, tail {tail.checkpoint_ver:#x}"

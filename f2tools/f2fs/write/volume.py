@@ -23,10 +23,10 @@ from f2tools.f2fs.layout.constants import (
     CP_UMOUNT_FLAG,
     F2FS_FEATURE_RO,
 )
-from f2tools.f2fs.volume.checkpoint import Which, choose_pack
+from f2tools.f2fs.volume.checkpoint import Which, choose_pack, newer_unread
 from f2tools.f2fs.volume.recovery import find_fsync_chain
 from f2tools.f2fs.volume.super import must_be_in_place, unknown_features
-from f2tools.f2fs.volume.volume import File
+from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.inode import CompressOptions
 from f2tools.f2fs.write.namei import Namei
 from f2tools.f2fs.write.policy import Policy
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from f2tools.f2fs.volume.recovery import Recovery
+
+
+def must_be_known(volume: Volume, which: Which) -> None:
+    """DeviceError where what can't be read is needed so that nothing is written over: the newest pack, or the SIT."""
+    advice = "the volume is not written to; copy the device first, and repair the copy"
+    pack = newer_unread(volume.packs, volume.pack) if which == "newest" else None
+    if pack is not None:
+        raise DeviceError(f"checkpoint pack {pack.index + 1}, which may be the newest: {pack.unread}; {advice}")
+    if volume.sit.problems:
+        raise DeviceError(f"the SIT can't be read: {volume.sit.problems[0]}; {advice}")
 
 
 class WritableVolume(Namei):
@@ -81,8 +91,7 @@ class WritableVolume(Namei):
             raise DeviceError(
                 f"{device.name}: cut off: {missing} bytes of the volume are missing; it is not written to"
             )
-        if self.sit.problems:  # what is valid is not known, and would be written over
-            raise DeviceError(f"the SIT can't be read: {self.sit.problems[0]}; the volume is not written to")
+        must_be_known(self, which)
         self._start()
         self._follow_zones()
         self.recovered: Recovery | None = None  # what was brought back when the volume was opened

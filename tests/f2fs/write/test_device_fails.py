@@ -153,3 +153,25 @@ def test_a_volume_of_which_the_sit_cannot_be_read_is_not_written_to(tmp_path: Pa
             device.lost = int(read.sit.blkaddrs[0])
         with pytest.raises(DeviceError, match=r"the SIT can't be read: .* not written to"):
             WritableVolume(device, Policy(), Ticks(), seed=1)
+
+
+@pytest.mark.parametrize("part", ["head", "tail"])
+def test_a_volume_of_which_the_newest_checkpoint_cannot_be_read_is_not_written_to(tmp_path: Path, part: str) -> None:
+    image = fresh(tmp_path)
+    with writable(image) as volume:
+        volume.create(ROOT, b"in both", FILE)
+        volume.sync()
+        volume.create(ROOT, b"in the newest", FILE)
+    with open_device(image) as base:
+        for newest in (True, False):
+            device = OneBlockLost(Above(base))
+            with Volume(Above(base)) as read:
+                pack = read.pack if newest else read.packs[1 - read.pack.index]
+                device.lost = pack.blkaddr + (pack.cp.cp_pack_total_block_count - 1 if part == "tail" else 0)
+            with Volume(device) as read:
+                assert read.pack.index == (1 - pack.index)
+            if newest or part == "head":  # by the head of the older one it is seen that it is the older one
+                with pytest.raises(DeviceError, match=r"may be the newest: .*can't be read: .* not written to"):
+                    WritableVolume(device, Policy(), Ticks(), seed=1)
+            else:
+                WritableVolume(device, Policy(), Ticks(), seed=1)
