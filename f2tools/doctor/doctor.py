@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from f2tools.device.advice import steps
+from f2tools.device.advice import COPY_FAILING, steps
 from f2tools.device.media.remote import without_credentials
 from f2tools.device.open import open_device
 from f2tools.errors import NotF2fs
@@ -68,6 +68,12 @@ def diagnose(image: str, devices: Sequence[str] = ()) -> Diagnosis:
     found.healthy = report.sound
     found.health = _health(report)
     found.steps = _steps(found, waiting)
+    if report.counts["H001"]:
+        copies = command_line(*COPY_FAILING, found.image, "COPY", "COPY.map")
+        found.steps = [
+            (copies, "copies what can be read, and tries the rest again"),
+            (command_line("f2tools", "doctor", "COPY"), "says what to do with the copy"),
+        ]
     return found
 
 

@@ -186,7 +186,7 @@ def fsck(
     report, geo, other = _checked(image, devices, memory, data, code_filter(only, skip), rescue)
     _say_findings(image, report, geo, as_json, verbose, last=not (repairing or rescue))
     if not (as_json or report.sound or repairing or rescue):
-        _say_next_step(image, other)
+        _say_next_step(image, other, fails=bool(report.counts["H001"]))
     if (report.sound and geo is not None) or not (repairing or rescue):
         ctx.exit(FINE if report.sound else FINDINGS_LEFT)
     way = Way(
@@ -405,12 +405,24 @@ def _say_json(record: str, fields: dict[str, Any]) -> None:
     click.echo(json.dumps({"record": record, **fields}, default=str))
 
 
-def _say_next_step(path: str, other: str) -> None:
-    """What to do about damage, in the order in which nothing is lost by it; `other`: what was made over the volume."""
+def _say_next_step(path: str, other: str, *, fails: bool) -> None:
+    """What to do about damage, in the order in which nothing is lost by it.
+
+    `other`: what was made over the volume; `fails`: some of it can't be read, and may be on another try.
+    """
     if other:
         click.echo(
             f"next: nothing, if {other} is what should be there; {_command('fsck', '--salvage', 'DIR', path)} copies"
             " out what is left of the older volume, and writes nothing to the image"
+        )
+        return
+    if fails:
+        from f2tools.device.advice import COPY_FAILING
+
+        click.echo(
+            f"next: `{command_line(*COPY_FAILING, path, 'COPY', 'COPY.map')}` copies what can be read, and tries the"
+            f" rest again; then {_command('fsck', 'COPY')}.  A repair of {printable(path)} itself writes over what"
+            " can't be read, and nothing takes that back"
         )
         return
     undo = _undo_name(path)

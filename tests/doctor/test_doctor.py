@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import f2tools
 from tests.dump.craft import f2
 from tests.images import Reference, reference
 
@@ -103,3 +105,32 @@ def test_a_program_of_others_is_not_sent_to_a_partition_that_it_cannot_name(tmp_
     there = json.loads(f2("doctor", "--json", f"{disk}@1").out)
     assert "e2fsck -fn looks at it" in there["what"][0]
     assert all(step["command"].startswith("f2tools ") for step in there["steps"])
+
+
+def test_a_medium_that_fails_is_copied_before_anything_is_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = reference("base").path
+    with f2tools.open(path) as volume:
+        lost = volume.pack.blkaddr * volume.geo.block_size
+    real = os.preadv
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        if offset <= lost < offset + sum(map(len, buffers)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: _pread(preadv, fd, size, offset))
+    monkeypatch.setattr("f2tools.device.vectors.core", None)  # it asks by itself
+    text = f2("doctor", path).out.decode()
+    assert "ddrescue -r3 " in text
+    assert "fsck -y" not in text
+    checked = f2("fsck", path)
+    assert checked.code == 4
+    last = checked.out.decode().splitlines()[-1]
+    assert last.startswith(f"next: `ddrescue -r3 {path} COPY COPY.map` copies what can be read")
+    assert "nothing takes that back" in last
+
+
+def _pread(preadv: Callable[[int, list[memoryview], int], int], fd: int, size: int, offset: int) -> bytes:
+    found = bytearray(size)
+    return bytes(found[: preadv(fd, [memoryview(found)], offset)])
