@@ -378,6 +378,10 @@ class FileNat:
         """Nothing is read here."""
         return None
 
+    def addresses(self, nids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """There is no table for the core to read."""
+        return None
+
     def lookup(self, nids: NDArray[Any]) -> NDArray[Any]:
         """The entries of these nids, dtype NatEntry.dtype."""
         wanted = np.asarray(nids, np.int64)
@@ -397,6 +401,10 @@ class TimeNat:
 
     def why_lost(self, nid: int) -> str | None:
         """Nothing is read here."""
+        return None
+
+    def addresses(self, nids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """There is no table for the core to read."""
         return None
 
     def __len__(self) -> int:

@@ -252,5 +252,6 @@ def test_nat_bits_that_cannot_be_read_are_told_and_not_called_none(monkeypatch: 
         assert bits is not None
         lost = bits.blkaddr * volume.geo.block_size
     lose(monkeypatch, lost)
+    monkeypatch.setenv("COLUMNS", "1000")  # one line of the table
     done = f2("dump", "checkpoint", path)
     assert f"yes, but {path}: reading at offset {lost:#x} failed: Input/output error" in " ".join(done.text.split())

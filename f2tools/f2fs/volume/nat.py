@@ -83,7 +83,10 @@ class Nat:
         asked = self._cells, self._have, self._block_size, self._geo.main_blkaddr, self._geo.end_blkaddr, nids, found
         said = core.node_addresses(*asked)
         if said == _NOT_READ:
-            self._fetch_around(nids[(nids > 0) & (nids < len(self))])
+            try:
+                self._fetch_around(nids[(nids > 0) & (nids < len(self))])
+            except DeviceError:  # one around them, perhaps
+                return None
             said = core.node_addresses(*asked)
         return found if said == _ALL else None
 

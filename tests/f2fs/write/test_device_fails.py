@@ -126,6 +126,7 @@ def test_nodes_that_the_nat_may_have_elsewhere_are_not_handed_out_where_it_canno
         volume = WritableVolume(device, Policy(), Ticks(), seed=1)
         device.lost = lost
         hidden = 2 * volume.geo.nat_entries_per_block + 1
+        assert volume.nodes.inode(hidden - volume.geo.nat_entries_per_block).i_size == 3  # of the block before
         for _ in range(2):
             with pytest.raises(DeviceError, match="the NAT can't be read: block"):
                 volume.nodes.inode(hidden)
