@@ -281,9 +281,11 @@ def test_a_directory_or_link_that_is_swapped_leads_nowhere(
         else:
             real_link(goal, name, dst_dir_fd=directory)
 
-    assert swapping(call, plant, monkeypatch) == []
+    swapped = swapping(call, plant, monkeypatch)
+    monkeypatch.setattr("f2tools.copyout.piece.core", None)  # tests/native has what it does by itself
     with f2tools.open(image) as volume:
         report = extract(volume, tmp_path / "out", keep=ALL)
+    assert swapped
     assert not report.complete
     assert untouched(victim)
     assert os.listdir(tmp_path / "elsewhere") == []
