@@ -20,6 +20,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -140,13 +141,13 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=20_000, help="small files")
     parser.add_argument("--big", type=int, default=1024, help="MiB of the big file")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--directory", type=Path, default=Path("/tmp/f2tools-bench"))
+    parser.add_argument("--directory", type=Path, help="where trees and images lie, in a directory of their own")
     options = parser.parse_args()
     dump = options.dump
     if dump and " -r " not in subprocess.run([dump], capture_output=True, text=True, check=False).stdout:
         print(f"{dump} has no -r; only our own figures follow")
         dump = None
-    options.directory.mkdir(parents=True, exist_ok=True)
+    options.directory = Path(tempfile.mkdtemp(prefix="f2tools-bench-", dir=options.directory))
     try:
         if options.small:
             small_tree(options.directory / "many", options.small)

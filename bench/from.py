@@ -16,6 +16,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,9 +100,9 @@ def main() -> None:
     parser.add_argument("--small", default="20000,100000", help="numbers of small files, with commas")
     parser.add_argument("--big", type=int, default=2048, help="MiB of big files")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--directory", type=Path, default=Path("/tmp/f2tools-bench"))
+    parser.add_argument("--directory", type=Path, help="where trees and images lie, in a directory of their own")
     options = parser.parse_args()
-    options.directory.mkdir(parents=True, exist_ok=True)
+    options.directory = Path(tempfile.mkdtemp(prefix="f2tools-bench-", dir=options.directory))
     try:
         for count in filter(None, map(int, options.small.split(","))):
             tree = options.directory / f"small-{count}"
