@@ -38,6 +38,7 @@ from f2tools.f2fs.layout.hashes import inode_checksums
 from f2tools.f2fs.layout.nat import NatBlock
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra
 from f2tools.f2fs.layout.node import Inode as InodeLayout
+from f2tools.f2fs.volume.blocks import read_table
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.nat import live_blkaddrs
 from f2tools.f2fs.volume.summary import Summaries
@@ -192,6 +193,7 @@ class _Builder:
         self.candidates: list[NDArray[np.int64]] = []  # blocks with the form of a directory's
         self.directories: set[int] = set()  # inode numbers that were a directory's once
         self.owners = SegmentOwners(volume)
+        self.problems: set[str] = set()  # what could not be read beside nodes and directories
         both = F2FS_FEATURE_ENCRYPT | F2FS_FEATURE_CASEFOLD
         self.keyed = volume.geo.feature & both == both
         self.folding = bool(volume.geo.feature & F2FS_FEATURE_CASEFOLD)
@@ -320,10 +322,8 @@ class _Builder:
             blkaddrs = live_blkaddrs(geo, volume.pack.nat_bitmap ^ flip)[numbers]
             for first in range(0, numbers.size, BATCH):
                 some = slice(first, first + BATCH)
-                try:
-                    blocks = volume.device.read_blocks(blkaddrs[some], geo.block_size)
-                except F2fsError:
-                    continue
+                blocks = np.zeros((blkaddrs[some].size, geo.block_size), np.uint8)
+                self.problems |= set(read_table(volume.device, blkaddrs[some], geo.block_size, blocks).values())
                 rows: Any = blocks.view(NatBlock.at(geo.block_size).dtype)[:, 0]["entries"]
                 here = (back >= first) & (back < first + BATCH)
                 found = rows[back[here] - first, nids[here] % per]["block_addr"]
@@ -333,7 +333,8 @@ class _Builder:
                 continue
             try:
                 journal = Summaries(volume.device, geo, pack).journals.nat
-            except F2fsError:
+            except F2fsError as error:
+                self.problems.add(str(error))
                 continue
             pointed = dict(zip(journal["nid"].tolist(), journal["ne"]["block_addr"].tolist(), strict=True))
             for at in np.flatnonzero(np.isin(nids, list(pointed))).tolist():
@@ -401,7 +402,7 @@ class _Builder:
             "blocks_read": self.passed.blocks_read,
             "bytes_read": self.passed.bytes_read,
             "nodes": int(nodes.size),
-            "problems": sorted({*self.owners.problems, *volume.nat.problems, *volume.sit.problems}),
+            "problems": sorted({*self.problems, *self.owners.problems, *volume.nat.problems, *volume.sit.problems}),
         }
         return Rest(packs, self.passed.unreadable or [], said)
 
