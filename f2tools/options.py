@@ -6,7 +6,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -435,6 +435,12 @@ def say_waiting(volume: Volume, image: str, *, option: bool = False) -> None:
     said = said_of_waiting(volume, image, option=option)
     if said:
         click.echo(f"f2tools: note: {printable(said)}", err=True)
+
+
+def say_unknown(problems: Iterable[str]) -> None:
+    """Say on stderr what could not be read of the tables, and is left out of what a command concludes."""
+    for text in problems:
+        click.echo(f"f2tools: warning: {printable(text)}; what depends on it is not known", err=True)
 
 
 def say_error(error: BaseException) -> int:

@@ -378,16 +378,18 @@ class _Copying:
     def _copy_seal(self, ino: int) -> None:
         """Copy the verity descriptor of a file, which lies beyond its end: a check asks for it."""
         volume, size = self._volume, self._geo.block_size
-        with suppress(F2fsError):
+        try:
             inode = volume.nodes.inode(ino)
             place = descriptor_place(volume.nodes, inode)
             if place is None:
                 return
             first, end = place[0] // size, -(-(place[0] + place[1]) // size)
             places = volume.data.addresses(inode, first, end - first).astype(np.int64)
-            for at, blocks, _ in self._read(places[self._geo.in_main(places)]):
-                self._put(at, blocks)
-                self._made.other_blocks += len(at)
+        except F2fsError:
+            return
+        for at, blocks, _ in self._read(places[self._geo.in_main(places)]):
+            self._put(at, blocks)
+            self._made.other_blocks += len(at)
 
     def _content(self, pointed: tuple[int, int, int], block: Blocks) -> bool:
         """Whether a block is copied; it is changed to what is copied."""

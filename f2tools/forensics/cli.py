@@ -28,6 +28,7 @@ from f2tools.options import (
     print_json,
     progress,
     require,
+    say_unknown,
     say_waiting,
 )
 from f2tools.text import printable
@@ -70,6 +71,7 @@ def _indexed(
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = open_index(volume, index_path, bar.advance)
         with index:
+            say_unknown(index.problems)
             yield volume, index
 
 
@@ -107,11 +109,10 @@ def scan(
         with progress("scanning", geo.segment_count_main * geo.blocks_per_seg) as bar:
             index = build_index(volume, fresh, bar.advance)
         with index:
-            found, problems = figures(index), index.meta()["problems"]
+            found, problems = figures(index), index.problems
     if fresh != path:
         os.replace(fresh, path)
-    for text in problems:
-        click.echo(f"f2tools: warning: {printable(text)}; what depends on it is unknown in the index", err=True)
+    say_unknown(problems)
     if as_json:
         print_json({"index": path, **found})
         return

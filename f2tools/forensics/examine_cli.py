@@ -25,6 +25,7 @@ from f2tools.options import (
     print_json,
     progress,
     require,
+    say_unknown,
     say_waiting,
 )
 from f2tools.text import printable
@@ -52,7 +53,9 @@ def _remembered(
         with progress("scanning", _blocks(volume)) as bar:
             index = open_index(volume, index_path, bar.advance)
         with index:
-            yield volume, Remembered(volume, index)
+            remembered = Remembered(volume, index)
+            yield volume, remembered
+            say_unknown({*index.problems, *remembered.summaries.problems})
 
 
 def _blocks(volume: Volume) -> int:

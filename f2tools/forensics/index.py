@@ -78,6 +78,11 @@ class Index:
         rows = self.db.execute("SELECT key, value FROM meta LIMIT ?", (MOST_META,))
         return {key: json.loads(value) for key, value in rows}
 
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read of the tables when it was made, in words."""
+        return self.meta().get("problems", [])
+
     def nodes(self) -> NDArray[Any]:
         """All node blocks that belong to this volume's past, dtype NODE, by rank."""
         if self._nodes is None:

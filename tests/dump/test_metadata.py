@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import pytest
 
 import f2tools
 from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.verity import descriptor_place
 from f2tools.f2fs.volume.volume import Volume
+from f2tools.tune.facts import all_inodes
 from tests import images, judges
 from tests.dump.craft import f2
 from tests.images import Reference
@@ -186,3 +189,23 @@ def test_the_kernel_sees_the_same_tree_on_a_copy(secret: Path, guest: Guest, tmp
     assert trees[1] == trees[0]
     assert trees[2] == trees[0]
     assert "F2FS-fs" not in said, said
+
+
+def test_no_room_for_the_seal_of_a_file_ends_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = images.reference("features").path
+    with f2tools.open(path) as volume:
+        sealed = next(inode for inode in all_inodes(volume) if inode.verity)
+        place = descriptor_place(volume.nodes, sealed)
+        assert place is not None
+        block = int(volume.data.addresses(sealed, place[0] // volume.geo.block_size, 1)[0]) * volume.geo.block_size
+    real = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if offset <= block < offset + len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    done = f2("dump", "metadata", path, tmp_path / "copy")
+    assert done.code == 8
+    assert "No space left on device" in done.err

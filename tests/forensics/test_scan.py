@@ -344,3 +344,22 @@ def test_what_a_scan_could_not_read_of_the_tables_is_told_and_kept(
     assert done.code == 0
     for at in lost:
         assert any(f"offset {at:#x} failed: Input/output error" in line for line in warned), done.err
+
+
+def test_owners_that_cannot_be_read_are_told_by_those_that_name_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = reference("base").path
+    with f2tools.open(path) as volume:
+        segno = int(volume.geo.segno(volume.root.inode.blkaddr))
+        lost = (volume.geo.ssa_blkaddr + segno) * volume.geo.block_size
+    real = os.preadv
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        if offset <= lost < offset + sum(map(len, buffers)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr("f2tools.device.vectors.core", None)  # it asks by itself
+    for command in ("strings", "carve", "undelete"):
+        said = f2(command, path).err
+        assert f"the SSA of segment {segno} can't be read" in said, command
