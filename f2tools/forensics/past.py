@@ -363,7 +363,19 @@ class Past:
         return np.where(there, order[np.maximum(at, 0)] if keys.size else 0, 0), there
 
 
-class FileNat:
+class NoTable:
+    """What stands for a NAT and reads none."""
+
+    def why_lost(self, nid: int) -> str | None:
+        """Nothing is read here."""
+        return None
+
+    def addresses(self, nids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """There is no table for the core to read."""
+        return None
+
+
+class FileNat(NoTable):
     """The node addresses of a single file, in place of a NAT."""
 
     def __init__(self, geo: Geometry, ino: int, places: dict[int, int]) -> None:
@@ -374,14 +386,6 @@ class FileNat:
     def __len__(self) -> int:
         return self._geo.max_nid
 
-    def why_lost(self, nid: int) -> str | None:
-        """Nothing is read here."""
-        return None
-
-    def addresses(self, nids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """There is no table for the core to read."""
-        return None
-
     def lookup(self, nids: NDArray[Any]) -> NDArray[Any]:
         """The entries of these nids, dtype NatEntry.dtype."""
         wanted = np.asarray(nids, np.int64)
@@ -391,21 +395,13 @@ class FileNat:
         return rows
 
 
-class TimeNat:
+class TimeNat(NoTable):
     """The node addresses of the whole volume as of a rank: of each node the newest block written before."""
 
     def __init__(self, past: Past, limit: int) -> None:
         self._past = past
         self.limit = limit
         self.problems: list[str] = []
-
-    def why_lost(self, nid: int) -> str | None:
-        """Nothing is read here."""
-        return None
-
-    def addresses(self, nids: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """There is no table for the core to read."""
-        return None
 
     def __len__(self) -> int:
         return self._past.geo.max_nid

@@ -193,6 +193,8 @@ def fsck(
         preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, layout,
         force, as_json,
     )  # fmt: skip
+    if report.counts["H001"] and not way.careful:
+        _say_unread(image, report.counts["H001"])
     ctx.exit(_repaired(image, devices, report, memory, way))
 
 
@@ -417,12 +419,10 @@ def _say_next_step(path: str, other: str, *, fails: bool) -> None:
         )
         return
     if fails:
-        from f2tools.device.advice import COPY_FAILING
-
         click.echo(
-            f"next: `{command_line(*COPY_FAILING, path, 'COPY', 'COPY.map')}` copies what can be read, and tries the"
-            f" rest again; then {_command('fsck', 'COPY')}.  A repair of {printable(path)} itself writes over what"
-            " can't be read, and nothing takes that back"
+            f"next: {_copies_failing(path)} copies what can be read, and tries the rest again; then"
+            f" {_command('fsck', 'COPY')}.  A repair of {printable(path)} itself writes over what can't be read, and"
+            " nothing takes that back"
         )
         return
     undo = _undo_name(path)
@@ -430,6 +430,21 @@ def _say_next_step(path: str, other: str, *, fails: bool) -> None:
         f"next: {_command('fsck', '--salvage', 'DIR', path)} copies out what can be read; then"
         f" {_command('fsck', '-y', '--undo', undo, path)} repairs, and {_command('undo', undo, path)} takes that back"
     )
+
+
+def _say_unread(path: str, count: int) -> None:
+    """Warn before a repair of a medium that fails."""
+    what = "a block" if count == 1 else f"{count} blocks"
+    click.echo(
+        f"f2tools: warning: {what} of {printable(path)} can't be read: a repair writes over what is there, and no undo"
+        f" file has it; {_copies_failing(path)} copies what can be read first", err=True,
+    )  # fmt: skip
+
+
+def _copies_failing(path: str) -> str:
+    from f2tools.device.advice import COPY_FAILING
+
+    return f"`{command_line(*COPY_FAILING, path, 'COPY', 'COPY.map')}`"
 
 
 def _say_what_is_above(device: Device, path: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import json
 import os
@@ -23,6 +22,7 @@ from f2tools.f2fs.layout import structures
 from f2tools.f2fs.volume.checkpoint import read_nat_bits
 from tests import images
 from tests.dump.craft import f2
+from tests.unreadable import lose
 
 Reference = Callable[[str], images.Reference]
 STRUCTURE_COMMANDS = [name for name, (where, _) in COMMANDS.items() if "structures_cli" in where]
@@ -218,18 +218,6 @@ def test_layout_lists_all_structures_and_explains_each() -> None:
     assert text.startswith("NatEntry (f2fs_nat_entry), 9 bytes: where the node with this nid lives")
     assert json.loads(dump("layout", "inode", "--block-size", "16384", "--json").stdout)["size"] == 16384
     assert "close to it: Summary" in run("layout", "f2fs_summry").stderr
-
-
-def lose(monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
-    """Let reading at an offset fail."""
-    real = os.pread
-
-    def pread(fd: int, length: int, offset: int) -> bytes:
-        if offset == lost:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(fd, length, offset)
-
-    monkeypatch.setattr(os, "pread", pread)
 
 
 def test_a_checkpoint_pack_that_cannot_be_read_is_told_and_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:

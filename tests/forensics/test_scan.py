@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -30,6 +29,7 @@ from tests.dump.craft import f2
 from tests.f2fs.write.volumes import formatted, fresh
 from tests.forensics.history_cases import NAMES, image_of
 from tests.images import copy_sparse, reference
+from tests.unreadable import lose
 
 BLOCK = 4096
 DAMAGED = int(os.environ.get("F2_FORENSIC_DAMAGES", "3"))
@@ -330,15 +330,7 @@ def test_what_a_scan_could_not_read_of_the_tables_is_told_and_kept(
             int(volume.nat.blkaddrs[0]) * volume.geo.block_size: "NAT",
             (volume.geo.ssa_blkaddr + int(volume.geo.segno(at))) * volume.geo.block_size: "SSA",
         }
-    real = os.preadv
-
-    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
-        if any(offset <= at < offset + sum(map(len, buffers)) for at in lost):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(fd, buffers, offset)
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    monkeypatch.setattr("f2tools.device.vectors.core", None)  # it asks by itself
+    lose(monkeypatch, *lost)
     done = f2("scan", path, "-o", tmp_path / "index")
     warned = [line for line in done.err.splitlines() if line.startswith("f2tools: warning: ")]
     assert done.code == 0
@@ -351,15 +343,7 @@ def test_owners_that_cannot_be_read_are_told_by_those_that_name_them(monkeypatch
     with f2tools.open(path) as volume:
         segno = int(volume.geo.segno(volume.root.inode.blkaddr))
         lost = (volume.geo.ssa_blkaddr + segno) * volume.geo.block_size
-    real = os.preadv
-
-    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
-        if offset <= lost < offset + sum(map(len, buffers)):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(fd, buffers, offset)
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    monkeypatch.setattr("f2tools.device.vectors.core", None)  # it asks by itself
+    lose(monkeypatch, lost)
     for command in ("strings", "carve", "undelete"):
         said = f2(command, path).err
         assert f"the SSA of segment {segno} can't be read" in said, command
