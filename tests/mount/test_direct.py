@@ -13,12 +13,14 @@ import stat
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from f2tools.fuse.direct import ioctl
 from f2tools.fuse.needed import what_is_missing, with_server
 from f2tools.mount.options import parse_options
 from tests import images
@@ -386,6 +388,22 @@ def test_pages_that_are_read_beside_an_asynchronous_direct_write_do_not_stay_old
             system(destroy, context)
             os.close(fd)
             os.close(reading)
+
+
+@pytest.mark.parametrize("changed", ["flags", "project"])
+def test_a_change_by_ioctl_shows_in_ctime_at_once(tmp_path: Path, changed: str) -> None:
+    with direct(fresh(tmp_path, FEATURES), tmp_path) as mount:
+        file = mount.directory / "file"
+        file.touch()
+        before = file.stat().st_ctime_ns
+        time.sleep(0.05)
+        fd = os.open(file, os.O_RDONLY)
+        if changed == "flags":
+            fcntl.ioctl(fd, ioctl.FS_IOC_SETFLAGS, struct.pack("=Q", 0x40))  # nodump
+        else:
+            fcntl.ioctl(fd, ioctl.FS_IOC_FSSETXATTR, struct.pack("=IIIII8x", 0, 0, 0, 7, 0))
+        os.close(fd)
+        assert file.stat().st_ctime_ns > before
 
 
 def test_extended_attributes_are_created_and_replaced_as_asked(tmp_path: Path) -> None:

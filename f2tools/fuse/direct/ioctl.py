@@ -38,7 +38,7 @@ class Ioctl(Answers):
         if command in (FS_IOC_GETFLAGS, FS_IOC32_GETFLAGS):
             return _answer(FLAGS.pack(self.files.flags(ino)), out_size)
         if command in (FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS):
-            self._set_flags(ino, _given(FLAGS, given)[0])
+            self._set(asked.node, ino, _given(FLAGS, given)[0])
             return _answer(b"", out_size)
         if command in (FS_IOC_GETVERSION, FS_IOC32_GETVERSION):
             return _answer(FLAGS.pack(self.files.attributes(ino).generation), out_size)
@@ -49,9 +49,8 @@ class Ioctl(Answers):
         if command == FS_IOC_FSSETXATTR:
             xflags, _, _, project, _ = _given(FSXATTR, given)
             flags = self.files.flags(ino) & ~sum(XFLAGS)
-            self._set_flags(ino, flags | sum(flag for flag, xflag in XFLAGS.items() if xflags & xflag))
-            if project != self.files.project(ino):
-                self.files.set_project(ino, project)
+            flags |= sum(flag for flag, xflag in XFLAGS.items() if xflags & xflag)
+            self._set(asked.node, ino, flags, project)
             return _answer(b"", out_size)
         if command == FITRIM:
             return self._trim(asked, _given(FSTRIM_RANGE, given), out_size)
@@ -62,9 +61,16 @@ class Ioctl(Answers):
             return _answer(FSVERITY_DIGEST.pack(algorithm, len(digest)) + digest, out_size)
         return refuse(errno.ENOTTY)
 
-    def _set_flags(self, ino: int, flags: int) -> None:
+    def _set(self, node: int, ino: int, flags: int, project: int | None = None) -> None:
+        changed = False
         if self.files.flags(ino) != flags:
             self.files.set_flags(ino, flags)
+            changed = True
+        if project is not None and self.files.project(ino) != project:
+            self.files.set_project(ino, project)
+            changed = True
+        if changed:
+            self.invalidate(node)  # the kernel does not think that an ioctl changes ctime
             self.sync_if_asked()
 
     def _trim(self, asked: Asked, wanted: tuple[int, ...], out_size: int) -> bytes:
