@@ -10,31 +10,20 @@ into the same file system, the page cache is warm for both, and both end with th
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from extract import OUR_COMMAND, small_tree
+from report import Cost, cost_of
 
 BIG_FILES = 4
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a run took."""
-
-    wall: float
-    cpu: float
-    peak_mib: int
 
 
 def big_tree(top: Path, mib: int) -> None:
@@ -45,21 +34,6 @@ def big_tree(top: Path, mib: int) -> None:
         with (top / f"big-{name}").open("wb") as file:
             for number in range(mib // BIG_FILES):
                 file.write(bytes([name]) + number.to_bytes(4, "little") + pool[5:])
-
-
-def cost_of(*commands: list[str | os.PathLike[str]]) -> Cost:
-    """Run commands one after the other; times add up, the larger memory counts."""
-    started = time.perf_counter()
-    cpu, peak = 0.0, 0
-    for command in commands:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{command[0]} ended with {process.returncode}")
-        cpu += used.ru_utime + used.ru_stime
-        peak = max(peak, used.ru_maxrss >> 10)
-    return Cost(time.perf_counter() - started, cpu, peak)
 
 
 def ours(tree: Path, image: Path, size: int) -> Cost:

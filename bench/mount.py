@@ -326,6 +326,17 @@ def _medians(took: list[tuple[float, float]]) -> tuple[float, float]:
     return statistics.median(seconds for seconds, _ in took), statistics.median(cpu for _, cpu in took)
 
 
+def turns(
+    measure: Callable[[Volume, Scale], tuple[float, float]], volumes: list[Volume], scale: Scale, rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+    """What a measure took on each volume, by name; they take turns, forwards and backwards."""
+    took: dict[str, list[tuple[float, float]]] = {volume.name: [] for volume in volumes}
+    for turn in range(rounds):
+        for volume in volumes if turn % 2 == 0 else volumes[::-1]:
+            took[volume.name].append(measure(volume, scale))
+    return took
+
+
 def _require(names: list[str]) -> None:
     """Ends with a sentence where a program is missing."""
     tools = ["fusermount3", "git", "tar", "mkfs.f2fs", *(["fuse2fs", "mkfs.ext4"] if "fuse2fs" in names else [])]
@@ -367,10 +378,7 @@ def main() -> None:
         print(f"{'measure':20}{heads} {'aim':>5}")
         for name in args.only:
             measure, aim = MEASURES[name]
-            took: dict[str, list[tuple[float, float]]] = {volume.name: [] for volume in volumes}
-            for turn in range(args.rounds):
-                for volume in volumes if turn % 2 == 0 else volumes[::-1]:
-                    took[volume.name].append(measure(volume, scale))
+            took = turns(measure, volumes, scale, args.rounds)
             peer = _medians(took.get("fuse2fs", []))[0]
             line, mark = f"{name:20}", ""
             for server in names:

@@ -79,6 +79,15 @@ def way(seen: dict[str, float], jobs: int) -> float:
     return seen["before"] + max(seen["own"], seen["others"] / (jobs - 1)) + after
 
 
+def in_turns(prefix: Path, jobs: int, times: int) -> dict[int, list[tuple[dict[str, float], float]]]:
+    """What one process and so many took, in turns."""
+    seen: dict[int, list[tuple[dict[str, float], float]]] = {1: [], jobs: []}
+    for _ in range(times):
+        for number, runs in seen.items():
+            runs.append(parts(prefix, number))
+    return seen
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", default="10M")
@@ -93,10 +102,7 @@ def main() -> None:
         if prefix is None:
             prefix = Path(name) / "t"
             generate(prefix, count_of(given.events))
-        seen: dict[int, list[tuple[dict[str, float], float]]] = {1: [], given.jobs: []}
-        for _ in range(given.runs):
-            for jobs, runs in seen.items():
-                runs.append(parts(prefix, jobs))
+        seen = in_turns(prefix, given.jobs, given.runs)
         ways = {jobs: statistics.median(way(run, jobs) for run, _ in runs) for jobs, runs in seen.items()}
         clocks = {jobs: statistics.median(clock for _, clock in runs) for jobs, runs in seen.items()}
         for jobs, runs in seen.items():
