@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from f2tools.copyout.attributes import Attributes
 from f2tools.copyout.keep import NOTHING, Keep
 from f2tools.copyout.making import OPEN_DIRECTORY, SAME_NAME, CopyReport, Directory, Maker, TargetFull
 from f2tools.copyout.met import Inodes
@@ -98,6 +99,7 @@ class _Run:
         self.volume = volume
         self.report = CopyReport(target)
         self.maker = Maker(volume, self.report, keep, force)
+        self.attributes = Attributes(self.maker)
         volume.data.limit()
         self.exclude = [re.compile(fnmatch.translate(pattern)) for pattern in exclude]
         self.advance = advance or (lambda count: None)
@@ -332,15 +334,21 @@ class _Run:
 
     def _entries(self, directory: _Directory, piece: Piece, chosen: list[int]) -> None:
         """Make the plain files of a piece, and the others that are chosen."""
-        if piece.has_plain and (is_for_python(self.maker, piece) or not self._all_new(directory, piece)):
-            chosen = sorted([*chosen, *piece.plain()])
-            piece.judge_by_inodes()
+        alone = piece.plain() if is_for_python(self.maker, piece) else self.attributes.note(piece)
+        if alone:
+            piece.drop(alone)
+            piece.keep_only_theirs()
+        if piece.has_plain and not self._all_new(directory, piece):
+            alone += piece.plain()
+            piece.drop(piece.plain())
+        if alone:
+            chosen = sorted([*chosen, *alone])
         small: dict[int, Small] = {}
         for place in chosen:
             found = self._other(directory, piece.names[place], piece.file(place))
             if found is not None:
                 small[place] = found
-        make_small(self.maker, directory, piece, small)
+        make_small(self.maker, directory, piece, self.attributes, small)
 
     def _all_new(self, directory: _Directory, piece: Piece) -> bool:
         """Whether the plain files of a piece are copied for the first time, under names that stand there once."""

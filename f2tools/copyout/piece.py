@@ -1,7 +1,8 @@
 """Some entries of a directory: their names, their inodes, and as columns what is known of plain small files in them.
 
-Nearly all files and symbolic links are such: of one name, without attributes, holes or anything else that asks for more
-than content, owner, mode and times.  The compiled core tells them from the others; without it, each is another one.
+Nearly all files and symbolic links are such: of one name, without holes or anything else that asks for more than
+content, owner, mode, times and the attributes that lie in the inode.  The compiled core tells them from the others;
+without it, each is another one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ SMALL_BLOCKS = 64  # a file of no more blocks is read together with others
 
 # What `core.plain_inodes` says of an inode, and `core.make_files` is told; of files of other kinds, all is 0.
 # MODE_AFTER: what the file gets when all else is done, or -1; UID, GID: likewise.  AT: where the content lies in the
-# blocks of all inodes, or the number of its first address.
-KIND, MODE, MODE_AFTER, UID, GID, ATIME_NS, MTIME_NS, AT, SIZE, COUNT = range(10)
-PLAIN_FILE = 10  # numbers of 64 bits
+# blocks of all inodes, or the number of its first address.  XATTRS_AT: where the attributes lie in these blocks, and
+# for `core.make_files` where in its sets those lie that the file gets.
+KIND, MODE, MODE_AFTER, UID, GID, ATIME_NS, MTIME_NS, AT, SIZE, COUNT, XATTRS_AT, XATTRS_SIZE = range(12)
+PLAIN_FILE = 12  # numbers of 64 bits
 INSIDE, IN_BLOCKS = 1, 2  # kinds: the content lies in the inode, or in blocks whose addresses lie there
 LINK = 3  # a symbolic link whose target lies in the inode
 
@@ -56,13 +58,9 @@ class Piece:
         """The places of all other entries."""
         return np.flatnonzero(self.rows[:, KIND] == 0).tolist()
 
-    def drop(self, place: int) -> None:
-        """Take no plain file from this place."""
-        self.rows[place, KIND] = 0
-
-    def judge_by_inodes(self) -> None:
-        """Take no file for a plain one."""
-        self.rows[:, KIND] = 0
+    def drop(self, places: int | list[int]) -> None:
+        """Take no plain file from this place, or these."""
+        self.rows[places, KIND] = 0
 
     def keep_only_theirs(self) -> None:
         """Forget the addresses of files that were dropped."""

@@ -1,4 +1,4 @@
-"""Small files of one directory, made together where nothing but content, owner, mode and times is to be set."""
+"""Small files of one directory, made together where only content, owner, mode, times and attributes are to be set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from f2tools.copyout.attributes import Attributes
 from f2tools.copyout.making import Directory, Maker
 from f2tools.copyout.piece import AT, COUNT, GID, IN_BLOCKS, INSIDE, KIND, LINK, MODE, MODE_AFTER, SIZE, UID, Piece
 from f2tools.device.buffers import byte_view
@@ -70,12 +71,14 @@ class Small(NamedTuple):
     addrs: NDArray[Any] | None = None
 
 
-def make_small(maker: Maker, directory: Directory, piece: Piece, others: dict[int, Small]) -> None:
+def make_small(
+    maker: Maker, directory: Directory, piece: Piece, attributes: Attributes, others: dict[int, Small]
+) -> None:
     """Make the plain files of a piece, and by their place others of one name each, in the order in which they stand.
 
-    What goes wrong is noted, as by Maker.create and Maker.large.
+    `attributes`: with those of this piece noted.  What goes wrong is noted, as by Maker.create and Maker.large.
     """
-    job = _Making(maker, directory, piece, others)
+    job = _Making(maker, directory, piece, attributes, others)
     counts = np.where(piece.rows[:, KIND] == IN_BLOCKS, piece.rows[:, COUNT], 0)
     for place, small in others.items():
         counts[place] = small.addrs.size if small.addrs is not None else 0
@@ -90,10 +93,13 @@ def make_small(maker: Maker, directory: Directory, piece: Piece, others: dict[in
 class _Making:
     """`make_small` of one piece, of which some entries are made at a time."""
 
-    def __init__(self, maker: Maker, directory: Directory, piece: Piece, others: dict[int, Small]) -> None:
+    def __init__(
+        self, maker: Maker, directory: Directory, piece: Piece, attributes: Attributes, others: dict[int, Small]
+    ) -> None:
         self.maker = maker
         self.directory = directory
         self.piece = piece
+        self.attributes = attributes
         self.others = others
         self.rights = Rights(maker, piece)
         self.first = 0  # of the addresses whose content is held
@@ -162,14 +168,17 @@ class _Making:
             rows, names = rows[wanted], [names[row] for row in wanted.tolist()]
         joined, within, made = b"\0".join(names) + b"\0", byte_view(piece.within), np.empty(len(names), np.int32)
         files, copied, links = core.make_files(
-            self.directory.fd, joined, rows, within, self.content, self.first, maker.block_size, made
-        )
+            self.directory.fd, joined, rows, within, self.content, self.first, maker.block_size,
+            self.attributes.packed, made,
+        )  # fmt: skip
         maker.report.files += files
         maker.report.symlinks += links
         maker.report.bytes += copied
         places = wanted + begin
         all_made = files + links == len(names)
-        self.rights.note(maker, places if all_made else places[made == MADE])
+        done = places if all_made else places[made == MADE]
+        self.rights.note(maker, done)
+        self.attributes.made(done)
         for row in () if all_made else np.flatnonzero(made != MADE).tolist():
             self._again(piece.file(int(places[row])), names[row], rows[row], int(made[row]))
 

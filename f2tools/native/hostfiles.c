@@ -259,6 +259,23 @@ static PyObject *read_files(PyObject *module, PyObject *args)
 #define LEFT (-2)
 #define BEGUN (-3)
 
+struct contents {
+    const char *within, *blocks, *sets; /* of the inodes; of those files that have their own, from address `first` on */
+    int64_t within_len, blocks_len, sets_len, first, block_size;
+};
+
+/* What a set of attributes begins with: a name with its NUL, four bytes with the length of the value, that value, and
+ * then the next.  Returns what is behind it, or NULL where it is not whole. */
+static const char *attribute_at(const char *at, const char *end, const char **value, uint32_t *length)
+{
+    const char *nul = memchr(at, 0, end - at);
+    if (!nul || nul == at || end - nul - 1 < 4)
+        return NULL;
+    memcpy(length, nul + 1, 4);
+    *value = nul + 5;
+    return *length <= end - *value ? *value + *length : NULL;
+}
+
 #ifdef __linux__
 static struct timespec time_of(int64_t ns)
 {
@@ -270,7 +287,20 @@ static struct timespec time_of(int64_t ns)
     return (struct timespec){seconds, rest};
 }
 
-static int fill_file(int fd, const struct new_file *file, const char *content)
+/* For a link there is only a path. */
+static int set_attributes(int fd, const char *path, const struct new_file *file, const struct contents *of)
+{
+    const char *at = of->sets + file->xattrs_at, *end = at + file->xattrs_size, *value;
+    uint32_t length;
+    for (const char *name = at; name < end; name = at) {
+        at = attribute_at(name, end, &value, &length);
+        if (path ? setxattr(path, name, value, length, 0) : fsetxattr(fd, name, value, length, 0))
+            return 0;
+    }
+    return 1;
+}
+
+static int fill_file(int fd, const struct new_file *file, const char *content, const struct contents *of)
 {
     const struct timespec times[2] = {time_of(file->atime_ns), time_of(file->mtime_ns)};
     for (int64_t done = 0; done < file->size;) {
@@ -283,13 +313,8 @@ static int fill_file(int fd, const struct new_file *file, const char *content)
         return 0;
     if (file->mode_after >= 0 && fchmod(fd, (mode_t)file->mode_after))
         return 0;
-    return !futimens(fd, times);
+    return set_attributes(fd, NULL, file, of) && !futimens(fd, times);
 }
-
-struct contents {
-    const char *within, *blocks; /* of the inodes; of those files that have their own, from address `first` on */
-    int64_t within_len, blocks_len, first, block_size;
-};
 
 static const char *content_of(const struct contents *of, const struct new_file *file)
 {
@@ -297,7 +322,7 @@ static const char *content_of(const struct contents *of, const struct new_file *
 }
 
 /* A link can't be opened, so it is looked at whether it is what was made, and finished by a name that leads nowhere else. */
-static int finish_link(int fd, const struct new_file *file)
+static int finish_link(int fd, const struct new_file *file, const struct contents *of)
 {
     const struct timespec times[2] = {time_of(file->atime_ns), time_of(file->mtime_ns)};
     struct stat status;
@@ -307,11 +332,12 @@ static int finish_link(int fd, const struct new_file *file)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (file->uid >= 0 && chown(path, (uid_t)file->uid, (gid_t)file->gid))
         return 0;
-    return !utimensat(AT_FDCWD, path, times, 0);
+    return set_attributes(fd, path, file, of) && !utimensat(AT_FDCWD, path, times, 0);
 }
 
-static int32_t make_link(int directory, const char *name, const struct new_file *file, const char *content)
+static int32_t make_link(int directory, const char *name, const struct new_file *file, const struct contents *of)
 {
+    const char *content = content_of(of, file);
     char target[LONGEST_TARGET + 1];
     memcpy(target, content, file->size);
     target[file->size] = 0;
@@ -320,7 +346,7 @@ static int32_t make_link(int directory, const char *name, const struct new_file 
     int fd = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return BEGUN;
-    int right = finish_link(fd, file);
+    int right = finish_link(fd, file, of);
     close(fd);
     return right ? MADE : BEGUN;
 }
@@ -331,14 +357,14 @@ static void make_all(int directory, const char *name, const struct new_file *fil
 {
     for (Py_ssize_t i = 0; i < count; i++, name += strlen(name) + 1) {
         if (files[i].kind == LINK) {
-            made[i] = make_link(directory, name, files + i, content_of(of, files + i));
+            made[i] = make_link(directory, name, files + i, of);
             continue;
         }
         int fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                         (mode_t)files[i].mode & 0777);
         if (fd < 0)
             continue;
-        if (!fill_file(fd, files + i, content_of(of, files + i))) {
+        if (!fill_file(fd, files + i, content_of(of, files + i), of)) {
             made[i] = fd;
             return;
         }
@@ -371,12 +397,24 @@ static int is_target(const struct contents *of, const struct new_file *file)
     return file->size && file->size <= LONGEST_TARGET && !memchr(of->within + file->at, 0, file->size);
 }
 
+static int are_attributes(const struct contents *of, const struct new_file *file)
+{
+    if (file->xattrs_at < 0 || file->xattrs_at > of->sets_len || file->xattrs_size < 0 ||
+        file->xattrs_size > of->sets_len - file->xattrs_at)
+        return 0;
+    const char *at = of->sets + file->xattrs_at, *end = at + file->xattrs_size, *value;
+    uint32_t length;
+    while (at && at < end)
+        at = attribute_at(at, end, &value, &length);
+    return at == end;
+}
+
 static int is_right(const struct contents *of, const struct new_file *file)
 {
     return (file->kind == INSIDE || file->kind == IN_BLOCKS || file->kind == LINK) && !(file->mode & ~(int64_t)07777) &&
            (file->mode_after == -1 || !(file->mode_after & ~(int64_t)07777)) &&
            ((file->uid == -1 && file->gid == -1) || (is_owner(file->uid) && is_owner(file->gid))) &&
-           lies_there(of, file) && (file->kind != LINK || is_target(of, file));
+           lies_there(of, file) && are_attributes(of, file) && (file->kind != LINK || is_target(of, file));
 }
 
 static int all_right(const struct contents *of, const struct new_file *files, Py_ssize_t count)
@@ -387,22 +425,23 @@ static int all_right(const struct contents *of, const struct new_file *files, Py
     return 1;
 }
 
-/* make_files(directory, names, files, within, blocks, first, block_size, made): make each file, whose name has a NUL
+/* make_files(directory, names, files, within, blocks, first, block_size, sets, made): make each file, whose name has a NUL
  * behind it, in a directory that is open, where nothing has this name, with its content, owner, mode and times.
- * `blocks`: what lies at the addresses from number `first` on.  `made`, a word for each: MADE; LEFT, where there is none
+ * `blocks`: what lies at the addresses from number `first` on; `sets`: attributes, as `attribute_at` has them.  `made`, a word for each: MADE; LEFT, where there is none
  * and the caller is to see to it; BEGUN, where a link is there and not complete; or the descriptor of a file that is
  * there and not complete, the last one that was tried.  The result is how many files were made, the bytes of their
  * content, and how many links. */
 static PyObject *make_files(PyObject *module, PyObject *args)
 {
-    Py_buffer names, files, within, blocks, made;
+    Py_buffer names, files, within, blocks, sets, made;
     int directory;
     struct contents of;
     long long first, block_size, number = 0, bytes = 0, links = 0;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iy*y*y*y*LLw*", &directory, &names, &files, &within, &blocks, &first, &block_size, &made))
+    if (!PyArg_ParseTuple(args, "iy*y*y*y*LLy*w*", &directory, &names, &files, &within, &blocks, &first, &block_size,
+                          &sets, &made))
         return NULL;
-    of = (struct contents){within.buf, blocks.buf, within.len, blocks.len, first, block_size};
+    of = (struct contents){within.buf, blocks.buf, sets.buf, within.len, blocks.len, sets.len, first, block_size};
     Py_ssize_t count = strings_in(&names);
     int right = count >= 0 && files.len == count * (Py_ssize_t)sizeof(struct new_file) && made.len == count * 4 &&
                 !((uintptr_t)files.buf % _Alignof(struct new_file)) && !((uintptr_t)made.buf % 4) &&
@@ -429,6 +468,7 @@ static PyObject *make_files(PyObject *module, PyObject *args)
     PyBuffer_Release(&files);
     PyBuffer_Release(&within);
     PyBuffer_Release(&blocks);
+    PyBuffer_Release(&sets);
     PyBuffer_Release(&made);
     return right ? Py_BuildValue("(LLL)", number, bytes, links) : NULL;
 }

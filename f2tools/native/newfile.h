@@ -14,5 +14,6 @@ struct new_file {
     int64_t at;    /* of its content, counted from the first of all inodes' blocks; or of its first address among all */
     int64_t size;
     int64_t count; /* of addresses */
+    int64_t xattrs_at, xattrs_size; /* of its attributes in the inodes' blocks; of those that it gets, among such */
 };
-_Static_assert(sizeof(struct new_file) == 80, "a row has no holes");
+_Static_assert(sizeof(struct new_file) == 96, "a row has no holes");

@@ -1,7 +1,8 @@
 /* Inodes of plain small files and links: all that is needed to give such a one its content, owner, mode and times.
  *
  * Which files those are is said in f2fs/volume/inode.py, volume/xattr.py and copyout/extract.py: what is here would be a
- * file of one name, without attributes and holes, to each of them.  About any other inode nothing is said. */
+ * file of one name, without holes, and with attributes at most inside, to each of them.  About any other inode nothing is
+ * said. */
 #include "inode.h"
 #include "newfile.h"
 
@@ -27,9 +28,10 @@ static int nanoseconds(int64_t seconds, uint32_t nsec, int64_t *into)
     return 1;
 }
 
-/* Where addresses or inline content begin, and how many words there are for them; 0 where the inode contradicts itself
- * or has attributes. */
-static int room_of(const struct limits *of, const struct inode *inode, const uint8_t *block, int64_t *begin, int64_t *words)
+/* Where addresses or inline content begin, and how many words there are for them and, where they hold attributes, for
+ * those behind them; 0 where the inode contradicts itself. */
+static int room_of(const struct limits *of, const struct inode *inode, const uint8_t *block, int64_t *begin, int64_t *words,
+                   int64_t *xattrs)
 {
     int64_t addrs = (of->block_size - (int64_t)ADDR - TAIL) / 4, extra = 0, kept = 0;
     if (inode->inline_flags & EXTRA_ATTR) {
@@ -45,7 +47,9 @@ static int room_of(const struct limits *of, const struct inode *inode, const uin
     *words = addrs - extra / 4 - kept;
     if (*words < 0)
         return 0;
-    return !(inode->inline_flags & INLINE_XATTR && kept && word_at(block + ADDR + 4 * (addrs - kept)) == XATTR_MAGIC);
+    int has_any = inode->inline_flags & INLINE_XATTR && kept && word_at(block + ADDR + 4 * (addrs - kept)) == XATTR_MAGIC;
+    *xattrs = has_any ? kept : 0;
+    return 1;
 }
 
 static int take_addresses(const struct limits *of, const uint8_t *words, int64_t count, struct found *found)
@@ -73,7 +77,7 @@ static int64_t judge_link(const struct inode *inode, const uint8_t *target, int6
 static int64_t judge(const struct limits *of, const uint8_t *block, int64_t place, struct new_file *file, struct found *found)
 {
     struct inode inode;
-    int64_t begin, words;
+    int64_t begin, words, xattrs;
     memcpy(&inode, block, sizeof inode);
     int is_link = inode.mode >> 12 == LNK;
     if ((!is_link && inode.mode >> 12 != REG) || inode.links != 1 || inode.advise & ADVISE_ENCRYPT || inode.xattr_nid ||
@@ -81,8 +85,12 @@ static int64_t judge(const struct limits *of, const uint8_t *block, int64_t plac
         inode.size > (uint64_t)(of->most * of->block_size))
         return OTHER;
     if (!nanoseconds(inode.atime, inode.atime_nsec, &file->atime_ns) ||
-        !nanoseconds(inode.mtime, inode.mtime_nsec, &file->mtime_ns) || !room_of(of, &inode, block, &begin, &words))
+        !nanoseconds(inode.mtime, inode.mtime_nsec, &file->mtime_ns) || !room_of(of, &inode, block, &begin, &words, &xattrs))
         return OTHER;
+    if (xattrs) {
+        file->xattrs_at = place + begin + 4 * words;
+        file->xattrs_size = 4 * xattrs;
+    }
     file->mode = inode.mode & 07777;
     file->mode_after = -1;
     file->uid = inode.uid;

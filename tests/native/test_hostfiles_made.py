@@ -175,21 +175,24 @@ def test_a_full_target_ends_the_run_with_the_same_words(image: Path, tmp_path: P
 
 
 # Where the content lies; permissions, the mode in the end, owner, group, atime_ns, mtime_ns; the place of the content,
-# its size, how many addresses it has.
-New = tuple[int, int, int, int, int, int, int, int, int, int]
-NEW_FILE = struct.Struct("=10q")
+# its size, how many addresses it has; where its attributes lie in SET, and how many bytes they are.
+New = tuple[int, int, int, int, int, int, int, int, int, int, int, int]
+NEW_FILE = struct.Struct("=12q")
 assert NEW_FILE.size == 8 * PLAIN_FILE
 BLOCK = 2  # bytes
+SET = b"user.one\0\x03\0\0\0abcuser.two\0\0\0\0\0trusted.a\0\x01\0\0\0\xff"
+FIRST, SECOND_ONE = (0, 16), (16, 13)
 
 
-def new(mode: int = 0o644, atime: int = 0, mtime: int = 0, at: int = 0, size: int = 0, kind: int = INSIDE) -> New:
-    return kind, mode, -1, -1, -1, atime, mtime, at, size, -(-size // BLOCK)
+def new(mode: int = 0o644, atime: int = 0, mtime: int = 0, at: int = 0, size: int = 0, kind: int = INSIDE,
+        xattrs: tuple[int, int] = (0, 0)) -> New:  # fmt: skip
+    return kind, mode, -1, -1, -1, atime, mtime, at, size, -(-size // BLOCK), *xattrs
 
 
 def given(*rights: int, at: int = 0, size: int = 0, mtime: int = 0) -> New:
     """`rights`: permissions, the mode in the end, owner, group."""
     mode, after, uid, gid = rights
-    return INSIDE, mode, after, uid, gid, 0, mtime, at, size, 0
+    return INSIDE, mode, after, uid, gid, 0, mtime, at, size, 0, 0, 0
 
 
 def made(
@@ -200,13 +203,13 @@ def made(
     try:
         done = core.make_files(
             fd, b"".join(name + b"\0" for name in files), b"".join(NEW_FILE.pack(*one) for one in files.values()),
-            within, blocks, first, size, words,
+            within, blocks, first, size, SET, words,
         )  # fmt: skip
     finally:
         os.close(fd)
     found = list(memoryview(words).cast("i"))
     all_made = [file for file, word in zip(files.values(), found, strict=True) if word == MADE]
-    sizes = [file[-2] for file in all_made if file[0] != LINK]
+    sizes = [file[8] for file in all_made if file[0] != LINK]
     assert done == (len(sizes), sum(sizes), len(all_made) - len(sizes))
     return found
 
@@ -271,7 +274,7 @@ def test_a_link_is_made_with_its_times_and_leads_where_it_led(tmp_path: Path) ->
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_the_owner_of_a_link_is_set_and_not_that_of_what_it_leads_to(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
-    row = LINK, 0o777, -1, 1234, 4321, 0, 7, 0, 6, 0
+    row = LINK, 0o777, -1, 1234, 4321, 0, 7, 0, 6, 0, 0, 0
     assert made(tmp_path, {b"one": row}, b"victim") == [MADE]
     status, other = (tmp_path / "one").lstat(), (tmp_path / "victim").stat()
     assert (status.st_uid, status.st_gid, status.st_mtime_ns) == (1234, 4321, 7)
@@ -310,6 +313,27 @@ def test_a_link_that_can_not_be_finished_is_finished_in_python(
         if path.is_symlink() and os.fsencode(path.name) not in swapped:
             assert other.readlink() == path.readlink()
             assert other.lstat().st_mtime_ns == path.lstat().st_mtime_ns
+
+
+def test_attributes_are_set_and_a_file_that_does_not_take_one_is_left_open(tmp_path: Path) -> None:
+    files = {b"one": new(mtime=7, xattrs=FIRST), b"both": new(0o400, mtime=8, xattrs=(0, 29)), b"none": new()}
+    assert made(tmp_path, files, b"") == [MADE, MADE, MADE]
+    xattrs = {name: {key: os.getxattr(tmp_path / name, key) for key in os.listxattr(tmp_path / name)}
+              for name in ("one", "both", "none")}  # fmt: skip
+    assert xattrs == {"one": {"user.one": b"abc"}, "both": {"user.one": b"abc", "user.two": b""}, "none": {}}
+    assert [(tmp_path / name).stat().st_mtime_ns for name in ("one", "both")] == [7, 8]
+    links = {b"link": new(0o777, size=1, kind=LINK, xattrs=FIRST), b"file": new(mtime=9)}
+    assert made(tmp_path, links, b"x") == [BEGUN, MADE]  # no link takes an attribute of user
+    long = b"user." + b"x" * 300 + b"\0\0\0\0\0"
+    words = bytearray(8)
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    rows = NEW_FILE.pack(*new(xattrs=(0, len(long)))) + NEW_FILE.pack(*new())
+    assert core.make_files(fd, b"long\0after\0", rows, b"", b"", 0, 1, long, words) == (0, 0, 0)
+    opened, left = memoryview(words).cast("i")
+    assert os.path.samestat(os.fstat(opened), (tmp_path / "long").stat())
+    assert left == LEFT
+    os.close(opened)
+    os.close(fd)
 
 
 def test_a_file_is_made_with_permissions_only(tmp_path: Path) -> None:
@@ -366,6 +390,14 @@ def _umask() -> int:
         given(0o644, -1, 0, -1, size=1),
         given(0o644, -1, -1, 0, size=1),
         given(0o644, -1, 2**32 - 1, 0, size=1),
+        new(xattrs=(-1, 16)),
+        new(xattrs=(0, -1)),
+        new(xattrs=(0, 15)),
+        new(xattrs=(0, 17)),
+        new(xattrs=(8, 8)),
+        new(xattrs=(len(SET) + 1, 0)),
+        new(xattrs=(16, 2**63 - 1)),
+        new(xattrs=(2**63 - 1, 1)),
     ],
 )
 def test_contents_outside_of_the_buffer_and_rights_beyond_a_mode_are_an_error(file: New, tmp_path: Path) -> None:
@@ -388,7 +420,7 @@ def test_names_and_files_that_do_not_agree_are_an_error(names: bytes, files: int
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with pytest.raises(ValueError, match="do not agree"):
-            core.make_files(fd, names, NEW_FILE.pack(*new()) * files, b"", b"", 0, 1, bytearray(4 * words))
+            core.make_files(fd, names, NEW_FILE.pack(*new()) * files, b"", b"", 0, 1, b"", bytearray(4 * words))
     finally:
         os.close(fd)
     assert os.listdir(tmp_path) == []

@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import stat
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,18 +20,19 @@ from hypothesis import strategies as st
 
 import f2tools
 from f2tools import native
-from f2tools.copyout import piece, together
+from f2tools.copyout import attributes, piece, together
 from f2tools.copyout.extract import extract
 from f2tools.copyout.keep import ALL, NOTHING, Keep
 from f2tools.copyout.piece import COUNT, IN_BLOCKS, INSIDE, LINK, PLAIN_FILE, SMALL_BLOCKS
 from f2tools.errors import F2fsError
-from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_DEVICE_ALIAS_FL
+from f2tools.f2fs.layout.constants import F2FS_COMPR_FL, F2FS_DEVICE_ALIAS_FL, F2FS_ROOT_INO
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET
 from f2tools.f2fs.volume import dentries
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import Volume
 from f2tools.f2fs.volume.xattr import may_have_xattrs
 from tests import images
+from tests.f2fs.write.volumes import fresh, writable
 from tests.hostile.damage import flips, patched
 from tests.hostile.targets import structures
 from tests.native.test_core import in_python
@@ -44,6 +46,7 @@ NAMES = (
 )  # fmt: skip
 SEEDS = range(3)
 MOST = 1 << 20  # bytes of a file that are compared
+TAIL = 44  # bytes of an inode's block behind the attributes: five nids and the footer
 
 
 # -- which files they are -------------------------------------------------------------------------------------------
@@ -62,8 +65,12 @@ def in_words(volume: Volume, place: int, inode: Inode, used: int) -> tuple[list[
     if any(abs(ns) >= 9223372033 * 10**9 for ns in times):
         return other
     try:
-        if may_have_xattrs(inode):
+        xattrs = 0, 0
+        if inode.i_xattr_nid:
             return other
+        if may_have_xattrs(inode):
+            size = inode.inline_xattr_area.nbytes
+            xattrs = (place + 1) * geo.block_size - TAIL - size, size
         at, addrs, kind = place * geo.block_size, [], LINK if is_link else INSIDE
         count = -(-inode.i_size // geo.block_size)
         if is_link:
@@ -83,7 +90,7 @@ def in_words(volume: Volume, place: int, inode: Inode, used: int) -> tuple[list[
             inode.addrs_per_inode  # noqa: B018  it must have room for what it says it has
     except F2fsError:
         return other
-    return [kind, inode.i_mode & 0o7777, -1, inode.i_uid, inode.i_gid, *times, at, inode.i_size, count], addrs
+    return [kind, inode.i_mode & 0o7777, -1, inode.i_uid, inode.i_gid, *times, at, inode.i_size, count, *xattrs], addrs
 
 
 def by_core(volume: Volume, blocks: Any) -> tuple[list[list[int]], list[int]]:
@@ -293,6 +300,72 @@ def test_of_a_damaged_image_the_same_is_made_and_said(
         with patched(case.path, flips(rng, case.path, places[kind], rng.choice((2, 20, 200)))):
             compare(case, tmp_path / f"{number}", nothing, keep=rng.choice((ALL, NOTHING)))
             subprocess.run(["rm", "-r", tmp_path / f"{number}"], check=True)
+
+
+LIST = b"\x02\0\0\0" + b"".join(struct.pack("<HHI", *one) for one in (
+    (1, 6, 2**32 - 1), (2, 4, 77), (4, 4, 2**32 - 1), (16, 4, 2**32 - 1), (32, 0, 2**32 - 1),
+))  # fmt: skip
+SETS: tuple[dict[str, bytes], ...] = (
+    {"security.selinux": b"u:object_r:system_file:s0\0"},
+    {"security.selinux": b"u:object_r:vendor_file:s0\0"},
+    {"user.a": b"", "security.selinux": b"x" * 40},
+    {"security.capability": bytes.fromhex("0100000200040000000000000000000000000000")},
+    {"user.one": b"1", "trusted.two": b"22", "user.three": bytes(30)},
+    {"system.posix_acl_access": LIST},
+    {"system.posix_acl_access": LIST, "user.a": b"b"},
+    {"user.long": b"v" * 900},  # in a node of its own
+    {},
+)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A volume of files and links with attributes in their inodes, and some of which these are damaged."""
+    path = fresh(tmp_path_factory.mktemp("labelled"), "--size 64M")
+    rng = random.Random(7)
+    with writable(path) as volume:
+        home = volume.mkdir(F2FS_ROOT_INO, b"home", 0o755)
+        for number in range(300):
+            owner = (0, 0) if number % 5 else (77, 88)
+            if number % 10:
+                mode = rng.choice((0o644, 0o4755, 0o600))
+                ino = volume.create(home, b"file-%d" % number, stat.S_IFREG | mode, *owner)
+                volume.write(ino, 0, rng.randbytes(rng.choice((0, 10, 3000, 9000))))
+            else:
+                ino = volume.symlink(home, b"link-%d" % number, b"elsewhere", *owner)
+            for name, value in SETS[number % len(SETS)].items():
+                if number % 10 or not name.startswith(("user.", "system.")):
+                    volume.setxattr(ino, name, value)
+    return path
+
+
+ASKED = {"nothing": NOTHING, "all": ALL, "special bits": Keep(special_bits=True), "owners": Keep(owners=True)}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("damaged", [0, 40])
+def test_attributes_are_set_left_out_and_counted_alike(
+    labelled: Path, asked: str, damaged: int, tmp_path: Path
+) -> None:
+    case = images.Reference("labelled", (labelled,), labelled.parent, {})
+    rng = random.Random(f"{asked}-{damaged}")
+    with f2tools.open(labelled) as volume:
+        home = volume.listdir(volume.path("/home").inode)
+        inodes = [entry.inode for entry in home if isinstance(entry.inode, Inode)]
+        areas = [
+            inode.blkaddr * 4096 + 4096 - TAIL - inode.inline_xattr_area.nbytes + 24 + at
+            for inode in inodes if may_have_xattrs(inode) for at in range(40)
+        ]  # fmt: skip
+    assert len(inodes) == 300
+    with patched(labelled, [(place, bytes([rng.randrange(256)])) for place in rng.sample(areas, damaged)]):
+        report = compare(case, tmp_path, nothing, keep=ASKED[asked])
+    assert report["files"] == 270
+    assert bool(report["xattrs_left_out"]) == (asked != "all")
+
+
+def test_of_many_sets_of_attributes_few_are_known_at_a_time(labelled: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(attributes, "MOST_SETS", 1)
+    compare(images.Reference("labelled", (labelled,), labelled.parent, {}), tmp_path, nothing, keep=ALL)
 
 
 # -- names ----------------------------------------------------------------------------------------------------------
