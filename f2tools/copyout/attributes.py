@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from f2tools.copyout.keep import ACL_NAMES
 from f2tools.copyout.making import Maker
 from f2tools.copyout.piece import KIND, XATTRS_AT, XATTRS_SIZE, Piece
+from f2tools.device.buffers import byte_view
 from f2tools.errors import F2fsError
 from f2tools.f2fs.volume.xattr import visible_xattrs
 
@@ -49,7 +50,7 @@ class Attributes:
         if len(self._sets) > MOST_SETS:
             self._known, self._sets, self.packed = {}, [], bytearray()
         self._of = np.full(len(rows), -1, np.intp)
-        within, alone = memoryview(piece.within).cast("B"), []
+        within, alone = byte_view(piece.within), []
         for place, (at, size) in zip(places.tolist(), rows[places, XATTRS_AT : XATTRS_SIZE + 1].tolist(), strict=True):
             area = bytes(within[at : at + size])
             number = self._known.get(area)
