@@ -41,6 +41,10 @@ _Static_assert(sizeof(struct fuse_entry_out) == 128, "as the kernel has it");
 
 #ifdef __linux__
 #define FUSE_GETXATTR 22
+#define FUSE_IOCTL 39
+#define IOCTL_IN 32 /* struct fuse_ioctl_in */
+#define IOCTL_COMMAND 12 /* where it has that */
+#define OF_TERMINALS 'T'
 #define GETXATTR_IN 8 /* struct fuse_getxattr_in, which stands before the name */
 #define CAPABILITY "security.capability"
 
@@ -65,16 +69,20 @@ static int64_t nanoseconds(void)
     return now.tv_sec * NS + now.tv_nsec;
 }
 
-/* Whether this asks a node for an attribute that it is known not to have. */
-static int asks_in_vain(const uint8_t *request, ssize_t length, const uint64_t *nodes, Py_ssize_t count)
+/* An errno where this asks in vain: a node for an attribute that it is known not to have, or whether it is a terminal. */
+static int vain(const uint8_t *request, ssize_t length, const uint64_t *nodes, Py_ssize_t count)
 {
     struct fuse_in_header head;
     size_t name_at = sizeof head + GETXATTR_IN;
-    if (!count || length != (ssize_t)(name_at + sizeof CAPABILITY))
+    if (!count || length < (ssize_t)name_at)
         return 0;
     memcpy(&head, request, sizeof head);
-    return head.opcode == FUSE_GETXATTR && head.nodeid && nodes[head.nodeid % (uint64_t)count] == head.nodeid &&
-           !memcmp(request + name_at, CAPABILITY, sizeof CAPABILITY);
+    if (head.opcode == FUSE_IOCTL && length >= (ssize_t)(sizeof head + IOCTL_IN))
+        return request[sizeof head + IOCTL_COMMAND + 1] == OF_TERMINALS ? ENOTTY : 0;
+    if (head.opcode == FUSE_GETXATTR && length == (ssize_t)(name_at + sizeof CAPABILITY) && head.nodeid &&
+        nodes[head.nodeid % (uint64_t)count] == head.nodeid && !memcmp(request + name_at, CAPABILITY, sizeof CAPABILITY))
+        return ENODATA;
+    return 0;
 }
 
 static int refuse(int fd, const uint8_t *request, int number)
@@ -92,9 +100,10 @@ static ssize_t next(int fd, uint8_t *buffer, size_t room, int64_t patience, cons
     for (;;) {
         ssize_t got = read(fd, buffer, room);
         if (got >= 0) {
-            if (!asks_in_vain(buffer, got, nodes, count))
+            int number = vain(buffer, got, nodes, count);
+            if (!number)
                 return got;
-            refuse(fd, buffer, ENODATA); /* whoever asked may be gone */
+            refuse(fd, buffer, number); /* whoever asked may be gone */
             until = 0;
             continue;
         }
@@ -215,7 +224,8 @@ static int serve(const struct serving *to, const uint8_t *buffer, ssize_t length
  * that has none; 0 if none came within so many nanoseconds, in which other programs have their turn, or it is later than
  * `until` of the monotonic clock, or stop[0] is not 0; an errno, negative, where none could be read.  Without patience
  * it is one request at most.  The descriptor does not block.  Questions for the capabilities of these nodes, uint64,
- * each at its number modulo their number, are answered without an operation: they have none. */
+ * each at its number modulo their number, are answered without an operation: they have none; and where there are nodes,
+ * so are questions for terminals. */
 static PyObject *fuse_serve(PyObject *module, PyObject *args)
 {
     struct serving to;

@@ -20,8 +20,9 @@ from f2tools.f2fs.layout import hashes
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.node import LiveInode, fill_inode
 from f2tools.fuse.direct import answers, server
+from f2tools.fuse.direct.answers import Asked
 from f2tools.fuse.direct.attributes import CAPABILITY
-from f2tools.fuse.direct.protocol import GETXATTR_IN, IN_HEADER, OUT_HEADER, Opcode
+from f2tools.fuse.direct.protocol import GETXATTR_IN, IN_HEADER, IOCTL_IN, OUT_HEADER, Opcode
 from f2tools.fuse.options import ServeOptions
 from f2tools.mount import tree
 from f2tools.native import core
@@ -174,12 +175,38 @@ def test_other_questions_are_not(ends: Any, asked: bytes) -> None:
     assert direct._read(0, quiet()) == len(asked)
 
 
+def command(number: int) -> bytes:
+    body = IOCTL_IN.pack(11, 0, number, 0, 0, 0)
+    return IN_HEADER.pack(IN_HEADER.size + len(body), Opcode.IOCTL, 77, 11, 0, 0, 1, 0) + body
+
+
+@pytest.mark.parametrize("number", [0x5401, 0x5400, 0x54FF, 0xC0185413])
+def test_no_file_is_a_terminal(ends: Any, number: int) -> None:
+    kernel, ours = ends
+    direct = of(MemoryFileSystem(), ours.fileno(), all_out=True)
+    with pytest.raises(OSError, match=f"{errno.ENOTTY}"):  # as without the core
+        direct.served.ioctl(Asked(11, 0, 0, 1, memoryview(command(number))[IN_HEADER.size :]))
+    kernel.send(command(number))
+    kernel.send(question(12))
+    assert direct._read(0, quiet()) == len(question(12))
+    assert OUT_HEADER.unpack(kernel.recv(99)) == (OUT_HEADER.size, -errno.ENOTTY, 77)
+
+
+@pytest.mark.parametrize("asked", [command(0x6601), command(0x5300), command(0x00540000), command(0x5401)[:-1]])
+def test_other_commands_are_looked_at(ends: Any, asked: bytes) -> None:
+    kernel, ours = ends
+    direct = of(MemoryFileSystem(), ours.fileno(), all_out=True)
+    kernel.send(asked)
+    assert direct._read(0, quiet()) == len(asked)
+
+
 def test_where_only_root_may_ask_each_question_is_looked_at(ends: Any) -> None:
     kernel, ours = ends
     direct = of(MemoryFileSystem(), ours.fileno(), ServeOptions(for_kernel=frozenset({"allow_root"})))
     direct.served.without_capability.add(11)
-    kernel.send(question(11))
-    assert direct._read(0, quiet()) == len(question(11))
+    for asked in (question(11), command(0x5401)):
+        kernel.send(asked)
+        assert direct._read(0, quiet()) == len(asked)
 
 
 def test_a_node_that_takes_anothers_place_in_the_cache_is_the_one_that_is_known() -> None:
