@@ -16,6 +16,7 @@
 extern PyMethodDef checksum_methods[], counts_methods[], merge_methods[], pairing_methods[], records_methods[], sequential_methods[], hostfiles_methods[];
 extern PyMethodDef words_methods[], dentries_methods[], tally_methods[], placing_methods[], inodes_methods[], archive_methods[];
 extern PyMethodDef fuse_methods[], attributes_methods[], intervals_methods[], plainfiles_methods[], listed_methods[], nodes_methods[], blocks_methods[];
+extern PyMethodDef marks_methods[], live_methods[];
 
 /* Whether the parts of a directory's area lie in it and don't overlap, as `dentry_shape` of layout/dentry.py has them. */
 static inline int is_shape(Py_ssize_t size, Py_ssize_t slots, Py_ssize_t table_at, Py_ssize_t names_at)

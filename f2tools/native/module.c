@@ -5,6 +5,7 @@ static PyMethodDef *const FILES[] = {
     checksum_methods, counts_methods, merge_methods, pairing_methods, records_methods, sequential_methods, hostfiles_methods,
     words_methods, dentries_methods, tally_methods, placing_methods, inodes_methods, archive_methods,
     fuse_methods, attributes_methods, intervals_methods, plainfiles_methods, listed_methods, nodes_methods, blocks_methods,
+    marks_methods, live_methods,
 };
 
 static int fill(PyObject *module)

@@ -40,9 +40,10 @@ class Operation:
         self._blocks = blocks
 
     def __enter__(self) -> Operation:
-        self._written = self._vol.segments.written_blocks
+        vol = self._vol
+        self._written = vol.segments.written_blocks
         try:
-            self._vol.begin(self._blocks)
+            vol.begin(self._blocks)
         except BaseException as error:
             self._failed(error)
             raise

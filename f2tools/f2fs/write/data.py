@@ -36,6 +36,7 @@ from f2tools.f2fs.write.live_data import LiveData
 from f2tools.f2fs.write.mapping import Mapper
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
+from f2tools.native import core
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_COLLAPSE_RANGE = 0x01, 0x02, 0x08
 FALLOC_FL_ZERO_RANGE, FALLOC_FL_INSERT_RANGE = 0x10, 0x20
@@ -305,7 +306,10 @@ class FileData:
             if end <= area.size:
                 cells: Any = area
                 memoryview(cells)[offset:end] = data
-                inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
+                if not inode.i_inline & F2FS_DATA_EXIST:
+                    inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST)
+                if end > inode.i_size:
+                    inode.set_size(end)
                 self._nodes.touch(inode)
                 return
             self.convert_inline(inode, first, last + 1)
@@ -315,7 +319,7 @@ class FileData:
             self._mapper.reserve_run(inode, first, last + 1)
         old_size = inode.i_size
         if end > old_size:
-            inode.set(i_size=end)
+            inode.set_size(end)
         self._nodes.touch(inode)
         head = -(-offset // size)
         full = end // size - head
@@ -336,6 +340,8 @@ class FileData:
         mine = self.pages.get(inode.ino)
         if mine is None or inode.cluster_size > 1:
             return False
+        if core is not None:
+            return core.write_within(vars(inode), inode.block, mine, offset, data, self.geo.block_size)
         count = len(data)
         fofs, start = divmod(offset, self.geo.block_size)
         page: Any = mine.get(fofs)
@@ -343,7 +349,7 @@ class FileData:
             return False
         memoryview(page)[start : start + count] = data
         if offset + count > inode.i_size:
-            inode.set(i_size=offset + count)
+            inode.set_size(offset + count)
         return True
 
     def _has_pages(self, inode: LiveInode, first: int, last: int) -> bool:

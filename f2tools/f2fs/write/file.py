@@ -58,13 +58,13 @@ class Content(Attributes):
         size = self.geo.block_size
         if isinstance(data, bytes) and 0 < len(data) <= size and self._broken is None and self._calm(2):
             self._changed = True
-            inode = self.nodes.live(ino)
-            if self.files.write_within(inode, offset, data):
-                self.nodes.touch(inode)
-            else:
-                self.files.write(inode, offset, data)  # into memory: nothing is begun that would have to be ended
+            nodes, files = self.nodes, self.files
+            inode = nodes.live(ino)
+            if not files.write_within(inode, offset, data):
+                files.write(inode, offset, data)  # into memory: nothing is begun that would have to be ended
             if stamp:
-                self.stamp_at(inode, self.clock(), modified=True)
+                inode.stamp(self.clock(), True)
+            nodes.touch(inode)
             return len(data)
         view = memoryview(data).cast("B")
         total, written = len(view), 0
@@ -132,27 +132,28 @@ class Content(Attributes):
         See need_do_checkpoint() and f2fs_do_sync_file() in fs/f2fs/file.c.
         """
         self.usable()
-        inode = self.live(ino)
+        nodes, files = self.nodes, self.files
+        inode = nodes.live(ino)
         if datasync and inode.is_dir and self.nat.is_checkpointed(ino) and not self.names.pending.of(ino):
             return
         if self._fsync_needs_checkpoint(inode):
             self.sync()
             self._found_parent(inode)
             return
-        mine = self.files.pages.get(ino, ())
-        few = len(mine) <= MIN_FSYNC_BLOCKS
-        with self.operation(len(mine)) as op:
-            inode = op.live(ino)
-            self.files.write_back(inode, in_place=few)
-            dirty = [nid for nid in self.nodes.dirty_of(ino) if self.nodes.is_direct(nid)]
+        pages = len(files.pages.get(ino, ()))
+        with self.operation(pages):
+            inode = nodes.live(ino)
+            if pages:
+                files.write_back(inode, in_place=pages <= MIN_FSYNC_BLOCKS)
+            dirty = nodes.dirty_direct_of(inode)
             if not dirty and self._is_in_log(inode, datasync):
                 self.flush()
                 return
             fresh = self._is_new(ino)
-            self.nodes.touch(inode)
+            nodes.touch(inode)
             if self.policy.fsync_mode == "strict":
                 self.flush()
-            self.nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
+            nodes.write([*dirty, ino], fsync=ino, dentry=fresh)
             self.flush()
             self._synced[ino] = self._as_synced(inode.block.tobytes())
             if fresh:
@@ -160,13 +161,15 @@ class Content(Attributes):
 
     def _is_in_log(self, inode: LiveInode, datasync: bool) -> bool:
         """Whether recovery finds the inode as it is, for fdatasync its times aside; see f2fs_skip_inode_update()."""
-        if inode.ino not in self._synced or inode.ino in self.nodes.unmarked:
+        ino, nodes = inode.ino, self.nodes
+        then = self._synced.get(ino)
+        if then is None or ino in nodes.unmarked:
             return False
-        if inode.ino not in self.nodes.dirty:
+        if ino not in nodes.dirty:
             return True
         if not datasync:
             return False
-        then, now = self._synced[inode.ino], inode.block.tobytes()
+        now = inode.block.tobytes()
         return then == _digest(now) if len(then) == DIGEST else _parts(then) == _parts(now)
 
     def _as_synced(self, block: bytes) -> bytes:
@@ -175,23 +178,24 @@ class Content(Attributes):
 
     def _is_new(self, ino: int) -> bool:
         """Whether recovery has to give the file its name."""
-        return not self.nat.is_checkpointed(ino) and ino not in self._synced
+        return ino not in self._synced and not self.nat.is_checkpointed(ino)
 
     def _fsync_needs_checkpoint(self, inode: LiveInode) -> bool:
+        nodes, parent, space = self.nodes, inode.i_pino, self.space
         if not inode.is_file or inode.compressed or inode.i_links != 1:
             return True
         if self._need_checkpoint or self.policy.active_logs == 2:
             return True
         if inode.i_advise & FADVISE_LOST_PINO_BIT:
             return True
-        if inode.ino in self.nodes.lost_nodes:  # recovery leaves them, with what was in them
+        if inode.ino in nodes.lost_nodes:  # recovery leaves them, with what was in them
             return True
-        if inode.i_pino in self._nameless or not self.nat.is_checkpointed(inode.i_pino):
+        if parent in self._nameless or not nodes.nat.is_checkpointed(parent):
             return True
         # the name may be that of a file that has another one now: TRANS_DIR_INO of the kernel, which leaves out links
-        if self.policy.fsync_mode == "strict" and inode.i_pino in self._gave_up_names and self._is_new(inode.ino):
+        if parent in self._gave_up_names and self.policy.fsync_mode == "strict" and self._is_new(inode.ino):
             return True
-        return self.space.valid_blocks + len(self.nodes.dirty) > self.space.user_blocks  # no room to roll forward
+        return space.valid_blocks + len(nodes.dirty) > space.user_blocks  # no room to roll forward
 
     def _found_parent(self, inode: LiveInode) -> None:
         """After a checkpoint, say again which directory a renamed file is in, if it has one name."""

@@ -232,7 +232,7 @@ class Mapper:
         if not holes:
             return
         self._space.add_blocks(inode, holes)
-        inode.set(i_blocks=inode.i_blocks + holes)
+        inode.set_blocks(inode.i_blocks + holes)
         addrs[:] = NEW_ADDR if holes == len(before) else [addr or NEW_ADDR for addr in before]
         self._nodes.mark_dirty(node.nid, inode.ino)
         inode.forget_extent()
@@ -297,7 +297,7 @@ class Mapper:
     def _count_back(self, inode: LiveInode, count: int) -> int:
         if count:
             self._space.add_blocks(inode, -count)
-            inode.set(i_blocks=max(inode.i_blocks - count, 1))
+            inode.set_blocks(max(inode.i_blocks - count, 1))
         return count
 
     def nodes_within(self, inode: LiveInode, start: int, stop: int) -> Iterator[tuple[Node, int, int]]:

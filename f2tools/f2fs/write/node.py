@@ -40,6 +40,7 @@ from f2tools.f2fs.volume.nat import LiveNat
 from f2tools.f2fs.volume.node import BATCH, InodeBlocks, NodeReader
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
+from f2tools.native import core
 
 FEW_NODES = 8  # up to so many are written one by one: arrays cost more than they save
 CLEAN_NODES_HELD = 16384  # clean blocks beyond this number are dropped between operations
@@ -59,6 +60,8 @@ def _places(layout: Any, base: int) -> dict[str, tuple[Struct, int]]:
 
 _HEAD = _places(InodeLayout, 0)
 _EXTRA = _places(InodeExtra, INODE_ADDR_OFFSET)
+_SIZE, _SIZE_OFFSET = _HEAD["i_size"]
+_BLOCKS, _BLOCKS_OFFSET = _HEAD["i_blocks"]
 _FIXED, _FIXED_NAMES = InodeLayout.unpacker(until="i_addr")
 _NOTHING = dict(zip(_FIXED_NAMES, _FIXED.unpack(bytes(_FIXED.size)), strict=True))
 _TWO_TIMES, _TWO_NSECS = Struct("<QQ"), Struct("<II")  # i_ctime and i_mtime stand side by side
@@ -66,6 +69,7 @@ _CTIME, _CTIME_NSEC = InodeLayout.offset_of("i_ctime"), InodeLayout.offset_of("i
 _NAME_OFFSET = InodeLayout.offset_of("i_name")
 _NAME_SIZE = next(item.size for item in InodeLayout.fields if item.name == "i_name")
 _EXT_OFFSET = InodeLayout.offset_of("i_ext")
+_NO_EXTENT = bytes(12)
 SEALED_TOGETHER = 8  # inodes; of fewer each gets its checksum by itself
 _CHECKSUM_OFFSET = INODE_ADDR_OFFSET + InodeExtra.offset_of("i_inode_checksum")
 _DERIVED = ("extra", "extra_isize", "inline_xattr_addrs", "addrs_per_inode", "addrs_per_block", "compressed",
@@ -108,11 +112,23 @@ class LiveInode(Inode):
         if derived:
             self.forget_derived()
 
+    def set_size(self, size: int) -> None:
+        """`set` of i_size."""
+        _SIZE.pack_into(self._buffer, _SIZE_OFFSET, size)
+        self.__dict__["i_size"] = size
+
+    def set_blocks(self, blocks: int) -> None:
+        """`set` of i_blocks."""
+        _BLOCKS.pack_into(self._buffer, _BLOCKS_OFFSET, blocks)
+        self.__dict__["i_blocks"] = blocks
+
     def stamp(self, ns: int, modified: bool) -> None:
         """Set the ctime, and with `modified` the mtime, to this time."""
+        mine = self.__dict__
+        if core is not None and core.stamp(mine, self._buffer, ns, modified):
+            return
         seconds, nsec = divmod(ns, 1_000_000_000)
         seconds %= 1 << 64
-        mine = self.__dict__
         mine["i_ctime"], mine["i_ctime_nsec"] = seconds, nsec
         if modified:
             mine["i_mtime"], mine["i_mtime_nsec"] = seconds, nsec
@@ -127,7 +143,8 @@ class LiveInode(Inode):
 
     def forget_extent(self) -> None:
         """Forget the inode's longest extent, as the mapping has changed."""
-        self.set_extent(0, 0, 0)
+        if self.__dict__["i_ext"] != _NO_EXTENT:
+            self.set_extent(0, 0, 0)
 
     def set_extent(self, fofs: int, blkaddr: int, count: int) -> None:
         """Let the inode remember its longest extent."""
@@ -163,6 +180,7 @@ class NodeManager(NodeReader):
         self._uuid = uuid
         self._cp_ver = cp_ver
         self._blocks: dict[int, NDArray[np.uint8]] = {}
+        self._footer_at = geo.block_size - _FOOTER.size
         self._inodes: dict[int, LiveInode] = {}
         self.dirty: dict[int, int] = {}  # nid -> ino, in the order in which they were first changed
         self.lost_nodes: set[int] = set()  # inos whose files lost written nodes since the last checkpoint
@@ -399,16 +417,17 @@ class NodeManager(NodeReader):
 
     def _write_one(self, nid: int, mark: bool, dentry: bool) -> None:
         """As `_write_few`, of one node."""
-        kind, segments, size, block = self.log_of(nid), self._segments, self.geo.block_size, self._blocks[nid]
+        segments, block = self._segments, self._blocks[nid]
+        kind = self.log_of(nid)
         blkaddr = segments.allocate_one(kind, (nid, 0, 0))
         ino = self._finish(nid, block, segments.next_blkaddr(kind), _marks(mark, dentry))
-        self._device.pwrite(blkaddr * size, block)
+        self._device.pwrite(blkaddr * self.geo.block_size, block)
         self._now_at(nid, ino, blkaddr)
 
     def _finish(self, nid: int, block: NDArray[np.uint8], next_blkaddr: int, marks: int) -> int:
         """Make a cached node ready to be written: footer, checksum; whose it is."""
         buffer: Any = block
-        at = self.geo.block_size - _FOOTER.size
+        at = self._footer_at
         _, ino, flag, _, _ = _FOOTER.unpack_from(buffer, at)
         _FOOTER.pack_into(buffer, at, nid, ino, flag & ~_MARKS | marks, self._cp_ver(), next_blkaddr)
         if ino == nid and self.geo.feature & F2FS_FEATURE_INODE_CHKSUM:
@@ -417,8 +436,8 @@ class NodeManager(NodeReader):
 
     def _now_at(self, nid: int, ino: int, blkaddr: int) -> None:
         """A node was written."""
-        old = self.nat.move(nid, ino, blkaddr)
-        if self.geo.in_main(old):
+        old, geo = self.nat.move(nid, ino, blkaddr), self.geo
+        if geo.main_blkaddr <= old < geo.end_blkaddr:
             self._segments.invalidate_one(old)
         self.dirty.pop(nid, None)
 
@@ -453,8 +472,9 @@ class NodeManager(NodeReader):
 
     def log_of(self, nid: int) -> int:
         """The log that a cached node belongs to."""
-        flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - _FOOTER.size)[2]  # type: ignore[arg-type]
-        direct = is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
+        flag = _FOOTER.unpack_from(self._blocks[nid], self._footer_at)[2]  # type: ignore[arg-type]
+        offset = flag >> OFFSET_BIT_SHIFT
+        direct = not offset or is_dnode(offset, self.geo.addrs_per_block)
         return self._segments.policy.node_log(direct, not flag >> COLD_BIT_SHIFT & 1)
 
     def is_direct(self, nid: int) -> bool:
@@ -462,14 +482,12 @@ class NodeManager(NodeReader):
         flag = _FOOTER.unpack_from(self._blocks[nid], self.geo.block_size - _FOOTER.size)[2]  # type: ignore[arg-type]
         return is_dnode(flag >> OFFSET_BIT_SHIFT, self.geo.addrs_per_block)
 
-    def dirty_of(self, ino: int) -> list[int]:
-        """The changed nodes of a file, the inode not among them."""
-        if len(self.dirty) == 1 and ino in self.dirty:
+    def dirty_direct_of(self, inode: LiveInode) -> list[int]:
+        """The changed nodes of a file that recovery looks at, the inode not among them."""
+        dirty, ino = self.dirty, inode.ino
+        if (len(dirty) == 1 and ino in dirty) or (not inode.i_xattr_nid and inode.maps_alone):
             return []
-        inode = self._inodes.get(ino)
-        if inode is not None and not inode.i_xattr_nid and inode.maps_alone:
-            return []
-        return [nid for nid, owner in self.dirty.items() if owner == ino and nid != ino]
+        return [nid for nid, owner in dirty.items() if owner == ino and nid != ino and self.is_direct(nid)]
 
     @property
     def holds_much(self) -> bool:

@@ -40,7 +40,6 @@ from f2tools.f2fs.write.valid_map import ValidBlocks
 from f2tools.lazy import dataclass
 
 Rows = NDArray[Any]
-SUMMARY = Summary.form
 SUMMARIES_HELD = 512  # summary blocks of closed segments that wait to be written together
 
 
@@ -215,8 +214,8 @@ class SegmentManager(ValidBlocks):
 
     def allocate_one(self, kind: int, owner: tuple[int, int, int]) -> int:
         """As `allocate`, of one block; its owner is (nid, version, ofs_in_node)."""
-        curseg = self.cursegs[kind]
-        if curseg.next_blkoff >= self.geo.blocks_per_seg:
+        curseg, per_seg = self.cursegs[kind], self.geo.blocks_per_seg
+        if curseg.next_blkoff >= per_seg:
             self._open_next(curseg)
         segno = curseg.segno
         if curseg.holes is None:
@@ -225,13 +224,12 @@ class SegmentManager(ValidBlocks):
         else:
             offset = int(self._take(curseg, 1)[0])
             self.threaded_blocks += 1
-        SUMMARY.pack_into(curseg.cells, SUMMARY.size * offset, *owner)
-        self._mark_one_valid(segno, offset)
-        if curseg.next_blkoff >= self.geo.blocks_per_seg:
+        self._mark_one_valid(segno, offset, curseg.cells, owner)
+        if curseg.next_blkoff >= per_seg:
             self._open_next(curseg)
         self.written_blocks += 1
         self.written_by_log[kind] += 1
-        return self.geo.start_block(segno) + offset
+        return self.geo.main_blkaddr + segno * per_seg + offset
 
     def _take(self, curseg: Curseg, wanted: int) -> NDArray[np.int64]:
         """Offsets of up to `wanted` blocks of the open segment; moves next_blkoff on."""

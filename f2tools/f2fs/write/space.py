@@ -33,7 +33,7 @@ class Space:
 
     def require(self, blocks: int, nodes: int = 0) -> None:
         """OSError ENOSPC unless so many blocks, nodes among them, can still be taken."""
-        if blocks > self.free_blocks or self.valid_nodes + nodes > self._max_nodes:
+        if (blocks > 0 and self.valid_blocks + blocks > self.user_blocks) or self.valid_nodes + nodes > self._max_nodes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def add_blocks(self, inode: Inode, count: int) -> None:

@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from f2tools.errors import Corrupt, Where
 from f2tools.f2fs.layout.sit import SIT_VBLOCK_MAP_SIZE
+from f2tools.f2fs.layout.summary import Summary
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.sit import Sit
+from f2tools.native import core
 
+SUMMARY = Summary.form
 FEW_BLOCKS = 8  # up to so many are marked one by one: arrays cost more than they save
 FEW_SEGMENTS = 8  # from which on their bitmaps are changed together
 _MASKS = np.array([0x80 >> bit for bit in range(8)], np.uint8)  # most significant bit first
@@ -39,7 +42,9 @@ class ValidBlocks:
         if used.size:
             self.valid_map[used] = sit.valid_map(used)
         self._before: dict[int, NDArray[np.uint8]] = {}  # bitmaps as in the last checkpoint, of segments changed since
-        self._taken: dict[int, NDArray[np.uint8]] = {}  # and what was valid in these at any time since then
+        # of these also what was valid at any time since then; pages that nothing is written to take no memory
+        self._taken = np.zeros((count, SIT_VBLOCK_MAP_SIZE), np.uint8)
+        self._remembered = np.zeros(count, np.bool_)  # which these are
         self.held = np.zeros(count, np.int32)  # blocks that were valid since the last checkpoint, and are not now
         self.dirty_sit: set[int] = set()  # segments whose SIT entries have changed since the last checkpoint
         self.prefree: set[int] = set()  # segments that became empty since then
@@ -47,10 +52,16 @@ class ValidBlocks:
         # of the same arrays, for what changes one block: plain ints are read and written several times as fast
         self._map_cells, self._valid_cells = _cells(self.valid_map), _cells(self.vblocks)
         self._mtime_cells, self._held_cells = _cells(self.mtime), _cells(self.held)
+        self._taken_cells = _cells(self._taken)
+        arrays = self.valid_map, self.vblocks, self.mtime, self.held, self._taken, self._remembered
+        self._marks = (
+            None if core is None else core.marks(*arrays, self.dirty_sit, geo.blocks_per_seg, geo.main_blkaddr)
+        )
 
     def now(self) -> int:
         """Seconds of being mounted in all, the unit of ages in the SIT; a clock that is set back stops them."""
-        return self._elapsed + max(0, int(self._clock() - self._mounted))
+        passed = int(self._clock() - self._mounted)
+        return self._elapsed + passed if passed > 0 else self._elapsed
 
     @property
     def waiting_holes(self) -> int:
@@ -100,6 +111,8 @@ class ValidBlocks:
 
     def invalidate_one(self, blkaddr: int) -> None:
         """As `invalidate`, of one block."""
+        if core is not None and self._marks is not None and core.mark_invalid(self._marks, blkaddr, self.now()):
+            return
         segno, offset = divmod(blkaddr - self.geo.main_blkaddr, self.geo.blocks_per_seg)
         at, mask = offset >> 3, 0x80 >> (offset & 7)
         if segno not in self._before:
@@ -114,13 +127,17 @@ class ValidBlocks:
         if not self._valid_cells[segno]:
             self._emptied(segno)
 
-    def _mark_one_valid(self, segno: int, offset: int) -> None:
-        """As `_mark_valid`, of one block."""
+    def _mark_one_valid(self, segno: int, offset: int, owners: Any, owner: tuple[int, int, int]) -> None:
+        """As `_mark_valid`, of one block, whose owner is written down: (nid, version, ofs_in_node)."""
+        marks = self._marks
+        if core is not None and marks is not None and core.mark_valid(marks, owners, segno, offset, *owner, self.now()):
+            return
+        SUMMARY.pack_into(owners, SUMMARY.size * offset, *owner)
         at, mask = offset >> 3, 0x80 >> (offset & 7)
         if segno not in self._before:
             self._remember(segno)
         self._map_cells[segno, at] |= mask
-        self._taken[segno][at] |= mask
+        self._taken_cells[segno, at] |= mask
         self._changed(segno, 1)
         self._valid_cells[segno] += 1
 
@@ -166,11 +183,12 @@ class ValidBlocks:
     def _remember(self, segno: int) -> None:
         if segno not in self._before:
             self._before[segno] = self.valid_map[segno].copy()
-            self._taken[segno] = self.valid_map[segno].copy()
+            self._taken[segno] = self.valid_map[segno]
+            self._remembered[segno] = True
 
     def _holes(self, segno: int) -> NDArray[np.int64]:
         """Offsets that were never valid since the last checkpoint, rising."""
-        taken = self._taken[segno] if segno in self._taken else self.valid_map[segno]
+        taken = self._taken[segno] if segno in self._before else self.valid_map[segno]
         return np.flatnonzero(np.unpackbits(taken) == 0)
 
     def is_valid(self, blkaddrs: NDArray[Any]) -> NDArray[np.bool_]:
@@ -180,9 +198,10 @@ class ValidBlocks:
 
     def _in_checkpoint(self) -> None:
         """The last checkpoint holds the present state."""
-        self.held[list(self._before)] = 0
+        changed = list(self._before)
+        self.held[changed] = 0
+        self._remembered[changed] = False
         self._before.clear()
-        self._taken.clear()
         self.dirty_sit.clear()
 
 
