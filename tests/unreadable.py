@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+from f2tools.device.media.image import FileDevice
+
 
 def lose(monkeypatch: pytest.MonkeyPatch, *lost: int) -> None:
     """Let each read that touches one of these offsets fail."""
@@ -24,4 +26,4 @@ def lose(monkeypatch: pytest.MonkeyPatch, *lost: int) -> None:
 
     monkeypatch.setattr(os, "preadv", preadv)
     monkeypatch.setattr(os, "pread", pread)
-    monkeypatch.setattr("f2tools.device.vectors.core", None)  # it asks by itself
+    monkeypatch.setattr(FileDevice, "plain_file", lambda _: -1)  # which the core would read by itself

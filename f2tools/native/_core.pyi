@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | array[int] | NDArray[Any]
 RecordNumbers: TypeAlias = tuple[int, bool, int, int, int, int, int]
+Volume: TypeAlias = tuple[Buffer, int, int, int, int, int, int]
 
 CORE: int
 
@@ -58,11 +59,15 @@ def fill_areas(
     size: int, slots_in: int, table_at: int, names_at: int, /,
 ) -> None: ...  # fmt: skip
 def sound_inodes(
-    blocks: Buffer, uuid: Buffer, facts: Buffer, row: Buffer, ofs: Buffer, addr: Buffer, block_size: int,
-    checksum_at: int, feature: int, main_blkaddr: int, end_blkaddr: int, known_flags: int, /,
+    blocks: Buffer, facts: Buffer, row: Buffer, ofs: Buffer, addr: Buffer, volume: Volume, /,
 ) -> int: ...  # fmt: skip
 def spread(rows: Buffer, size: int, count: int, offsets: Buffer, columns: tuple[Buffer, ...], /) -> None: ...
 def footers(blocks: Buffer, size: int, nids: Buffer, rows: Buffer, table: Buffer, named: Buffer, /) -> None: ...
+def take_inodes(
+    fd: int, bytes: int, batch: int, wanted: Buffer, nids: Buffer, rows: Buffer, table: Buffer, volume: Volume,
+    offsets: Buffer, columns: tuple[Buffer, ...], blocks: Buffer, which: Buffer, facts: Buffer, row: Buffer,
+    ofs: Buffer, addr: Buffer, edges: Buffer, used: Buffer, /,
+) -> int: ...  # fmt: skip
 def plain_inodes(
     blocks: Buffer, files: Buffer, addrs: Buffer, block_size: int, most: int, feature: int, main_blkaddr: int,
     end_blkaddr: int, /,

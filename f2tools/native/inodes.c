@@ -2,8 +2,15 @@
  *
  * What an inode must be like is said in fsck/facts/inodes.py and fsck/checks/inode.py.  Here is only whether those would
  * find nothing at all and guess nothing; about any other inode nothing is said, so that they judge its whole batch.
- * Then what goes from there into tables by column, and footers of nodes of every kind. */
+ * Then what goes from there into tables by column, and footers of nodes of every kind; and all of that in one, for inodes
+ * that are read here too, some at a time, so that each is still in the processor's cache when it is looked at. */
+#define _GNU_SOURCE
 #include "inode.h"
+
+#ifdef __linux__
+#include <stdlib.h>
+#include <unistd.h>
+#endif
 
 #define XATTR_HEADER 6 /* words */
 #define MOST_ID 0xFFFFFFFEu
@@ -244,22 +251,33 @@ static int take(
     return (kind != REG && kind != DIR) || take_addresses(vol, block, row, facts, addresses);
 }
 
-static int agree(const struct volume *vol, const Py_buffer *b, Py_ssize_t count)
+static int is_volume(const struct volume *vol)
 {
     return vol->block_size >= 4096 && vol->block_size <= 1 << 16 && !(vol->block_size % 4) &&
-           vol->checksum_at >= 0 && vol->checksum_at <= vol->block_size - 4 && b[0].len == count * vol->block_size &&
-           b[3].len / 8 == b[4].len / 8 && b[4].len / 8 == b[5].len / 8;
+           vol->checksum_at >= 0 && vol->checksum_at <= vol->block_size - 4;
 }
 
-/* sound_inodes(blocks, uuid, facts, row, ofs, addr, block_size, checksum_at, feature, main_blkaddr, end_blkaddr,
- * known_flags): the inodes in these blocks, as rows of fsck's FACTS, and the addresses in them as used_words gives them.
+static void begin(struct volume *vol, const Py_buffer *uuid)
+{
+    vol->addrs = (vol->block_size - (Py_ssize_t)ADDR - TAIL) / 4;
+    vol->seed = checksum_seed(uuid->buf, uuid->len);
+}
+
+static int agree(const struct volume *vol, const Py_buffer *b, Py_ssize_t count)
+{
+    return is_volume(vol) && b[0].len == count * vol->block_size && b[3].len / 8 == b[4].len / 8 &&
+           b[4].len / 8 == b[5].len / 8;
+}
+
+/* sound_inodes(blocks, facts, row, ofs, addr, (uuid, block_size, checksum_at, feature, main_blkaddr, end_blkaddr,
+ * known_flags)): the inodes in these blocks, as rows of fsck's FACTS, and the addresses in them as used_words gives them.
  * What has no room there is only counted; the result is how many there are, or -1 where an inode is not plainly sound. */
 static PyObject *sound_inodes(PyObject *module, PyObject *args)
 {
     Py_buffer b[6];
     struct volume vol;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*w*w*w*w*nnIIII", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &vol.block_size,
+    if (!PyArg_ParseTuple(args, "y*w*w*w*w*(y*nnIIII)", &b[0], &b[2], &b[3], &b[4], &b[5], &b[1], &vol.block_size,
                           &vol.checksum_at, &vol.feature, &vol.main_blkaddr, &vol.end_blkaddr, &vol.known_flags))
         return NULL;
     Py_ssize_t count = b[2].len / (Py_ssize_t)sizeof(struct facts);
@@ -268,8 +286,7 @@ static PyObject *sound_inodes(PyObject *module, PyObject *args)
     if (right) {
         Py_BEGIN_ALLOW_THREADS
         const uint8_t *block = b[0].buf;
-        vol.addrs = (vol.block_size - (Py_ssize_t)ADDR - TAIL) / 4;
-        vol.seed = checksum_seed(b[1].buf, b[1].len);
+        begin(&vol, &b[1]);
         vol.inline_xattr = count ? half_at(block + ADDR + 2) : 0;
         for (Py_ssize_t i = 0; i < count && sound; i++, block += vol.block_size) {
             struct facts facts;
@@ -308,44 +325,86 @@ static void spread_one(const uint8_t *field, Py_ssize_t size, Py_ssize_t count, 
     }
 }
 
+struct columns {
+    Py_buffer offsets, views[MOST_COLUMNS];
+    int64_t at[MOST_COLUMNS];
+    int used;
+};
+
+/* The field of rows of `size` bytes at each of these offsets, and the column for it, which says how wide the field is; all
+ * columns have `count` rows.  What was taken is there to be given back, even where they do not agree. */
+static int take_columns(struct columns *into, PyObject *tuple, Py_ssize_t size, Py_ssize_t count)
+{
+    Py_ssize_t many = PyTuple_Size(tuple);
+    int right = size > 0 && count > 0 && many <= MOST_COLUMNS && into->offsets.len == 8 * many;
+    for (into->used = 0; right && into->used < many; into->used++) {
+        Py_buffer *column = &into->views[into->used];
+        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, into->used), column, PyBUF_WRITABLE) < 0)
+            return 0;
+        int64_t at;
+        memcpy(&at, (const uint8_t *)into->offsets.buf + 8 * into->used, 8);
+        Py_ssize_t width = column->len / count;
+        into->at[into->used] = at;
+        right = column->len % count == 0 && (width == 1 || width == 2 || width == 4 || width == 8) && at >= 0 &&
+                at <= size - width;
+    }
+    return right;
+}
+
+/* `some` rows into their columns, which have `count`, from row `first` on. */
+static void spread_all(
+    const struct columns *into, const uint8_t *rows, Py_ssize_t size, Py_ssize_t count, Py_ssize_t first, Py_ssize_t some)
+{
+    for (int i = 0; i < into->used; i++) {
+        Py_ssize_t width = into->views[i].len / count;
+        spread_one(rows + into->at[i], size, some, (uint8_t *)into->views[i].buf + first * width, width);
+    }
+}
+
 /* spread(rows, size, count, offsets, columns): of `count` rows of `size` bytes, the field at each of these offsets into
  * the column beside it, which says how wide the field is. */
 static PyObject *spread(PyObject *module, PyObject *args)
 {
-    Py_buffer rows, offsets, columns[MOST_COLUMNS];
-    Py_ssize_t size, count, got = 0;
+    struct columns columns = {.used = 0};
+    Py_buffer rows;
+    Py_ssize_t size, count;
     PyObject *tuple;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*nny*O!", &rows, &size, &count, &offsets, &PyTuple_Type, &tuple))
+    if (!PyArg_ParseTuple(args, "y*nny*O!", &rows, &size, &count, &columns.offsets, &PyTuple_Type, &tuple))
         return NULL;
-    Py_ssize_t many = PyTuple_Size(tuple);
-    int right = size > 0 && count > 0 && rows.len / size == count && rows.len % size == 0 && many <= MOST_COLUMNS &&
-                offsets.len == 8 * many;
-    for (; right && got < many; got++) {
-        if (PyObject_GetBuffer(PyTuple_GetItem(tuple, got), &columns[got], PyBUF_WRITABLE) < 0)
-            break;
-        int64_t at;
-        memcpy(&at, (const uint8_t *)offsets.buf + 8 * got, 8);
-        Py_ssize_t width = columns[got].len / count;
-        right = columns[got].len % count == 0 && (width == 1 || width == 2 || width == 4 || width == 8) && at >= 0 &&
-                at <= size - width;
-    }
-    if (right && got == many) {
+    int right = take_columns(&columns, tuple, size, count) && rows.len / size == count && rows.len % size == 0;
+    if (right) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < many; i++) {
-            int64_t at;
-            memcpy(&at, (const uint8_t *)offsets.buf + 8 * i, 8);
-            spread_one((const uint8_t *)rows.buf + at, size, count, columns[i].buf, columns[i].len / count);
-        }
+        spread_all(&columns, rows.buf, size, count, 0, count);
         Py_END_ALLOW_THREADS
     }
-    release(columns, (int)got);
+    release(columns.views, columns.used);
     PyBuffer_Release(&rows);
-    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&columns.offsets);
     return PyErr_Occurred() ? NULL : done(right);
 }
 
 #define FOOTER 24
+
+struct footers {
+    const uint8_t *nids, *rows;
+    uint8_t *table;
+    Py_ssize_t size, room; /* of a block; rows of the table */
+};
+
+/* The footer of a block into its row of the table, which is that of the `i`th node: whether its nid or its inode is the one
+ * that is asked for, or -1 where there is no such row. */
+static inline int note_footer(const struct footers *into, const uint8_t *block, Py_ssize_t i)
+{
+    const uint8_t *footer = block + into->size - FOOTER;
+    int64_t nid, row;
+    memcpy(&nid, into->nids + 8 * i, 8);
+    memcpy(&row, into->rows + 8 * i, 8);
+    if (row < 0 || row >= into->room)
+        return -1;
+    memcpy(into->table + FOOTER * row, footer, FOOTER);
+    return word_at(footer) == nid || word_at(footer + 4) == nid;
+}
 
 /* footers(blocks, size, nids, rows, table, named): the footers of blocks of `size` bytes into these rows of a table of
  * them; and whether the footer's nid or its inode is the nid that is asked for, a byte for each. */
@@ -356,22 +415,16 @@ static PyObject *footers(PyObject *module, PyObject *args)
     (void)module;
     if (!PyArg_ParseTuple(args, "y*ny*y*w*w*", &b[0], &size, &b[1], &b[2], &b[3], &b[4]))
         return NULL;
-    Py_ssize_t count = b[4].len, room = b[3].len / FOOTER;
+    Py_ssize_t count = b[4].len;
+    const struct footers noted = {b[1].buf, b[2].buf, b[3].buf, size, b[3].len / FOOTER};
     int right = size >= FOOTER && b[0].len / size == count && b[0].len % size == 0 && b[1].len == 8 * count &&
                 b[2].len == 8 * count;
     if (right) {
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; i < count; i++) {
-            const uint8_t *footer = (const uint8_t *)b[0].buf + (i + 1) * size - FOOTER;
-            int64_t nid, row;
-            memcpy(&nid, (const uint8_t *)b[1].buf + 8 * i, 8);
-            memcpy(&row, (const uint8_t *)b[2].buf + 8 * i, 8);
-            if (row < 0 || row >= room) {
-                right = 0;
-                break;
-            }
-            memcpy((uint8_t *)b[3].buf + FOOTER * row, footer, FOOTER);
-            ((uint8_t *)b[4].buf)[i] = word_at(footer) == nid || word_at(footer + 4) == nid;
+        for (Py_ssize_t i = 0; i < count && right; i++) {
+            int named = note_footer(&noted, (const uint8_t *)b[0].buf + i * size, i);
+            ((uint8_t *)b[4].buf)[i] = named > 0;
+            right = named >= 0;
         }
         Py_END_ALLOW_THREADS
     }
@@ -379,9 +432,191 @@ static PyObject *footers(PyObject *module, PyObject *args)
     return done(right);
 }
 
+/* -- read and taken at once --------------------------------------------------------------------------------------- */
+
+#define PIECE (256 << 10) /* bytes that stay in a processor's cache until they were looked at */
+#define SLOTS (NIDS + 1) /* where an inode names nodes: the last one is that of attributes */
+#define MOST_BATCH (1 << 20)
+
+/* Nodes in order, from `wanted` on: where they are, and where what is found goes. */
+struct pass {
+    struct volume vol;
+    struct footers footers;
+    struct columns columns;
+    struct addresses addresses;
+    Py_buffer wanted, nids, rows, table, uuid, blocks, which, seen, of[3], edges, used;
+    Py_ssize_t batch, count, kept, edges_used, stopped;
+    struct facts *facts; /* of a batch */
+    int fd;
+    long long end; /* bytes that there are */
+};
+
+static int64_t number_at(const Py_buffer *numbers, Py_ssize_t i)
+{
+    int64_t found;
+    memcpy(&found, (const uint8_t *)numbers->buf + 8 * i, 8);
+    return found;
+}
+
+static int pass_agrees(struct pass *on, PyObject *tuple)
+{
+    on->count = on->wanted.len / 8;
+    return is_volume(&on->vol) && on->batch > 0 && on->batch <= MOST_BATCH && on->end >= 0 && on->wanted.len % 8 == 0 &&
+           on->nids.len == on->wanted.len && on->rows.len == on->wanted.len &&
+           on->seen.len / (Py_ssize_t)sizeof(struct facts) >= on->blocks.len / on->vol.block_size &&
+           on->which.len / 8 >= on->blocks.len / on->vol.block_size && on->of[0].len / 8 == on->of[1].len / 8 &&
+           on->of[1].len / 8 == on->of[2].len / 8 && on->used.len == 4 * 8 &&
+           take_columns(&on->columns, tuple, sizeof(struct facts), on->count);
+}
+
+#ifdef __linux__
+/* Blocks that lie one behind the other as one. */
+static int read_some(const struct pass *on, Py_ssize_t first, Py_ssize_t some, uint8_t *into)
+{
+    const Py_ssize_t size = on->vol.block_size;
+    for (Py_ssize_t i = first, next; i < first + some; i = next) {
+        int64_t address = number_at(&on->wanted, i);
+        if (address < 0 || address >= on->end / size)
+            return 0;
+        for (next = i + 1; next < first + some && number_at(&on->wanted, next) == address + (next - i);)
+            next++;
+        if (address + (next - i) > on->end / size ||
+            pread(on->fd, into, (next - i) * size, address * size) != (next - i) * size)
+            return 0;
+        into += (next - i) * size;
+    }
+    return 1;
+}
+
+/* Whether more of an inode is looked at than what is in its row: entries or attributes inside. */
+static int is_for_others_too(const struct facts *facts)
+{
+    return facts->has_attributes || facts->inline_flags & INLINE_DENTRY;
+}
+
+/* Some inodes whose blocks were read behind those that are kept; such of them as must be kept move up to these. */
+static int take_some(struct pass *on, Py_ssize_t first, Py_ssize_t some, struct facts *facts)
+{
+    const Py_ssize_t size = on->vol.block_size;
+    const uint8_t *block = (const uint8_t *)on->blocks.buf + on->kept * size;
+    for (Py_ssize_t i = first; i < first + some; i++, block += size, facts++) {
+        if (note_footer(&on->footers, block, i) <= 0 || !take(&on->vol, block, i, facts, &on->addresses))
+            return 0;
+        if (is_for_others_too(facts)) {
+            uint8_t *to = (uint8_t *)on->blocks.buf + on->kept * size;
+            if (to != block)
+                memcpy(to, block, size);
+            memcpy((uint8_t *)on->seen.buf + on->kept * (Py_ssize_t)sizeof *facts, facts, sizeof *facts);
+            put(on->which.buf, on->kept++, i);
+        }
+    }
+    return 1;
+}
+
+static void note_edges(struct pass *on, Py_ssize_t first, Py_ssize_t some)
+{
+    for (Py_ssize_t i = 0; i < some; i++) {
+        const struct facts *facts = &on->facts[i];
+        for (int slot = 0; (facts->has_nodes || facts->xattr_nid) && slot < SLOTS; slot++) {
+            uint32_t nid = slot < NIDS ? facts->nids[slot] : facts->xattr_nid;
+            if (nid) {
+                uint8_t *edge = (uint8_t *)on->edges.buf + 24 * on->edges_used++;
+                put(edge, 0, number_at(&on->rows, first + i));
+                put(edge, 1, slot);
+                put(edge, 2, nid);
+            }
+        }
+    }
+}
+
+/* All of a batch, or nothing of it. */
+static int take_batch(struct pass *on, Py_ssize_t first, Py_ssize_t some)
+{
+    const Py_ssize_t kept = on->kept, used = on->addresses.used, most = PIECE / on->vol.block_size;
+    for (Py_ssize_t at = 0, now; at < some; at += now) {
+        const uint8_t *room = (const uint8_t *)on->blocks.buf + on->kept * on->vol.block_size;
+        now = some - at < most ? some - at : most;
+        int there = read_some(on, first + at, now, (uint8_t *)room);
+        if (there && !at)
+            on->vol.inline_xattr = half_at(room + ADDR + 2);
+        if (!there || !take_some(on, first + at, now, on->facts + at)) {
+            on->kept = kept;
+            on->addresses.used = used;
+            return 0;
+        }
+    }
+    spread_all(&on->columns, (const uint8_t *)on->facts, sizeof *on->facts, on->count, first, some);
+    note_edges(on, first, some);
+    return 1;
+}
+
+/* Batch by batch while there is room for whatever may be in the next. */
+static Py_ssize_t take_all(struct pass *on)
+{
+    Py_ssize_t first = 0, some;
+    on->facts = malloc((size_t)on->batch * sizeof *on->facts);
+    for (; on->facts && first < on->count; first += some) {
+        some = on->count - first < on->batch ? on->count - first : on->batch;
+        if (some > on->blocks.len / on->vol.block_size - on->kept || some > (on->edges.len / 24 - on->edges_used) / SLOTS ||
+            some > (on->addresses.room - on->addresses.used) / on->vol.addrs)
+            break;
+        on->stopped = !take_batch(on, first, some);
+        if (on->stopped)
+            break;
+    }
+    free(on->facts);
+    return first;
+}
+#endif
+
+/* take_inodes(fd, bytes, batch, wanted, nids, rows, table, volume, offsets, columns, blocks, which, facts, row, ofs, addr,
+ * edges, used): inodes at these addresses of a file of so many bytes, as many from the first one on as can be read
+ * and are plainly sound, in whole batches; the result is how many.  Footers go into the table as `footers` has it; what
+ * sound_inodes says of them into their columns as `spread` has it.  Blocks of those that have entries or attributes inside
+ * are kept, with their numbers and facts; addresses are given as used_words gives them, and the nodes that are named by
+ * inodes as rows of edges.  How many were kept, addresses, edges, and whether there was a batch that is not such: `used`. */
+static PyObject *take_inodes(PyObject *module, PyObject *args)
+{
+    struct pass on = {.kept = 0};
+    PyObject *tuple;
+    Py_ssize_t taken = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iLny*y*y*w*(y*nnIIII)y*O!w*w*w*w*w*w*w*w*", &on.fd, &on.end, &on.batch, &on.wanted,
+                          &on.nids, &on.rows, &on.table, &on.uuid, &on.vol.block_size, &on.vol.checksum_at,
+                          &on.vol.feature, &on.vol.main_blkaddr, &on.vol.end_blkaddr, &on.vol.known_flags,
+                          &on.columns.offsets, &PyTuple_Type, &tuple, &on.blocks, &on.which, &on.seen, &on.of[0],
+                          &on.of[1], &on.of[2], &on.edges, &on.used))
+        return NULL;
+    int right = pass_agrees(&on, tuple);
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        begin(&on.vol, &on.uuid);
+        on.footers = (struct footers){on.nids.buf, on.rows.buf, on.table.buf, on.vol.block_size, on.table.len / FOOTER};
+        on.addresses = (struct addresses){on.of[0].buf, on.of[1].buf, on.of[2].buf, on.of[0].len / 8, 0};
+#ifdef __linux__
+        taken = take_all(&on);
+#endif
+        put(on.used.buf, 0, on.kept);
+        put(on.used.buf, 1, on.addresses.used);
+        put(on.used.buf, 2, on.edges_used);
+        put(on.used.buf, 3, on.stopped);
+        Py_END_ALLOW_THREADS
+    }
+    release(on.columns.views, on.columns.used);
+    release(on.of, 3);
+    Py_buffer *others[] = {&on.wanted, &on.nids, &on.rows, &on.table, &on.uuid, &on.columns.offsets,
+                           &on.blocks, &on.which, &on.seen, &on.edges, &on.used};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        PyBuffer_Release(others[i]);
+    if (PyErr_Occurred())
+        return NULL;
+    return right ? PyLong_FromSsize_t(taken) : done(0);
+}
+
 PyMethodDef inodes_methods[] = {
     {"sound_inodes", sound_inodes, METH_VARARGS, NULL},
     {"spread", spread, METH_VARARGS, NULL},
     {"footers", footers, METH_VARARGS, NULL},
+    {"take_inodes", take_inodes, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

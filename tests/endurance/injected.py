@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from f2tools.cli import run as run_cli
-from f2tools.device import vectors
+from f2tools.device.base import Device
+from f2tools.device.media.image import FileDevice
 from tests.command_lines import CHANGING, READING, exit_codes, filled, named
 from tests.endurance.campaign import Campaign, Found, Outcome
 from tests.hostile.exercise import in_child
@@ -74,9 +75,9 @@ class Requests:
 
     @contextlib.contextmanager
     def patched(self) -> Iterator[None]:
-        """`os` with the requests that are counted; the core asks by itself, so blocks are read without it."""
+        """`os` with the requests that are counted; the core, which asks by itself, reads no file."""
         real = {name: getattr(os, name) for name in WAYS}
-        core, vectors.core = vectors.core, None
+        plain_file, FileDevice.plain_file = FileDevice.plain_file, Device.plain_file
         for name, call in real.items():
             setattr(os, name, self._instead(name, call))
         try:
@@ -84,7 +85,7 @@ class Requests:
         finally:
             for name, call in real.items():
                 setattr(os, name, call)
-            vectors.core = core
+            FileDevice.plain_file = plain_file
 
     def _instead(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def request(fd: int, *arguments: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from f2tools.fsck.facts import scan
+from f2tools.fsck.facts import owners
 from f2tools.fsck.findings import Severity
 from tests.fsck.craft import bad, examine, said
 from tests.images import CASES, CRASH, HISTORY, reference
@@ -53,7 +53,7 @@ def test_a_fresh_volume_of_mkfs_f2fs_is_silent(tmp_path: Path, features: str) ->
 
 @pytest.mark.parametrize("name", ["plain", "features", "multi-device", "sections"])
 def test_little_memory_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "LEAST_SEGMENTS", 2)
+    monkeypatch.setattr(owners, "LEAST_SEGMENTS", 2)
     image = reference(name)
     report = examine(image.path, *image.extra, memory_bytes=1)
     assert not bad(report), said(report)

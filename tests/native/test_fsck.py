@@ -21,7 +21,7 @@ from f2tools.f2fs.layout.dentry import dentry_shape
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.check import DEFAULT_MEMORY, check
 from f2tools.fsck.checks.inode import FIELD_CHECKS
-from f2tools.fsck.facts import addresses, arrays, dentries, inodes, nodes, scan, sound
+from f2tools.fsck.facts import addresses, arrays, dentries, inodes, nodes, owners, sound, taken
 from f2tools.fsck.facts.columns import Columns
 from f2tools.fsck.facts.dentries import ENTRY, Dentries
 from f2tools.fsck.facts.image import Image, open_image
@@ -32,7 +32,7 @@ from tests.native.test_core import in_python
 
 CASES, SEGMENTS = 20, 2  # damages, and segments of a window where memory is little
 NAMES = st.binary(min_size=1, max_size=40) | st.binary(min_size=200, max_size=255) | st.sampled_from([b".", b".."])
-TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, sound)
+TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, sound, taken)
 HEAD, TAIL = 420, 300  # where an inode's block holds more than content and addresses
 
 
@@ -133,7 +133,7 @@ def test_a_damaged_volume_has_the_same_findings(name: str) -> None:
             with in_python(*TWINS):
                 assert of_the_core == findings(image), number
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(scan, "LEAST_SEGMENTS", SEGMENTS)
+                patch.setattr(owners, "LEAST_SEGMENTS", SEGMENTS)
                 assert of_the_core == findings(image, memory=1), number
                 with in_python(*TWINS):
                     assert of_the_core == findings(image, memory=1), number
@@ -150,7 +150,7 @@ class Inodes(NodeTable):
     def said(self, which: Any, blocks: Any) -> tuple[inodes.InodeBatch, Columns, list[Any]]:
         """A batch of some of them, their rows of the table, and their addresses."""
         nodes = self.rows[which]
-        batch = inodes.batch_of(self.image, 0, self.nid[nodes], self.addr[nodes], blocks)
+        batch = inodes.batch_of(self.image, np.arange(len(blocks)), self.nid[nodes], self.addr[nodes], blocks)
         table = Columns.zeros(len(blocks), inodes.ROW)
         inodes.fill(table, batch, nodes)
         names = inodes.NameHashes()
@@ -257,12 +257,15 @@ def numbers(*values: int) -> bytes:
         ("name_hashes", (bytes(40), numbers(-1), numbers(1), bytearray(4))),
         ("name_hashes", (bytes(40), numbers(0), numbers(-1), bytearray(4))),
         ("name_hashes", (bytes(40), numbers(0), numbers(1), bytearray(8))),
-        ("sound_inodes", (bytes(8192), b"", bytearray(144), *[bytearray(8)] * 3, 4096, 368, 0, 1, 2, 3)),
-        ("sound_inodes", (bytes(4096), b"", bytearray(288), *[bytearray(8)] * 3, 4096, 368, 0, 1, 2, 3)),
-        ("sound_inodes", (bytes(4096), b"", bytearray(144), *[bytearray(8)] * 3, 4096, 4093, 0, 1, 2, 3)),
-        ("sound_inodes", (bytes(4096), b"", bytearray(144), *[bytearray(8)] * 3, 4096, -1, 0, 1, 2, 3)),
-        ("sound_inodes", (bytes(2048), b"", bytearray(144), *[bytearray(8)] * 3, 2048, 368, 0, 1, 2, 3)),
-        ("sound_inodes", (bytes(4096), b"", bytearray(144), bytearray(8), *[bytearray(16)] * 2, 4096, 368, 0, 1, 2, 3)),
+        ("sound_inodes", (bytes(8192), bytearray(144), *[bytearray(8)] * 3, (b"", 4096, 368, 0, 1, 2, 3))),
+        ("sound_inodes", (bytes(4096), bytearray(288), *[bytearray(8)] * 3, (b"", 4096, 368, 0, 1, 2, 3))),
+        ("sound_inodes", (bytes(4096), bytearray(144), *[bytearray(8)] * 3, (b"", 4096, 4093, 0, 1, 2, 3))),
+        ("sound_inodes", (bytes(4096), bytearray(144), *[bytearray(8)] * 3, (b"", 4096, -1, 0, 1, 2, 3))),
+        ("sound_inodes", (bytes(2048), bytearray(144), *[bytearray(8)] * 3, (b"", 2048, 368, 0, 1, 2, 3))),
+        (
+            "sound_inodes",
+            (bytes(4096), bytearray(144), bytearray(8), *[bytearray(16)] * 2, (b"", 4096, 368, 0, 1, 2, 3)),
+        ),
         ("spread", (bytes(8), 4, 2, numbers(4), (bytearray(2),))),
         ("spread", (bytes(8), 4, 2, numbers(1), (bytearray(8),))),
         ("spread", (bytes(8), 4, 2, numbers(-1), (bytearray(2),))),

@@ -75,6 +75,10 @@ class UnreadableAsZeros(Wrapper):
         except DeviceError:
             self._in_pieces(offset, view)
 
+    def plain_file(self) -> int:
+        """That of the base: what it can't read is read once more, here."""
+        return self.base.plain_file() if self.size_bytes == self.real_size else -1
+
     def data_ranges(self, offset: int, length: int) -> Any:
         inside = min(offset + length, self.real_size) - offset
         return self.base.data_ranges(offset, inside) if inside > 0 else iter(())

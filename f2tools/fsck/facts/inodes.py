@@ -83,7 +83,7 @@ ROW = np.dtype(
 )  # fmt: skip
 PLACES = ("extra", "inline_xattr", "inline_at", "inline_size")
 IN_BOTH = [name for name in FACTS.names or () if name in (ROW.names or ())]  # and of the same type there
-_IN_FACTS = np.array([field[1] for name, field in (FACTS.fields or {}).items() if name in IN_BOTH])  # bytes into a row
+IN_FACTS = np.array([field[1] for name, field in (FACTS.fields or {}).items() if name in IN_BOTH])  # bytes into a row
 
 
 @dataclass(frozen=True)
@@ -174,16 +174,17 @@ def heads_of(blocks: NDArray[np.uint8]) -> NDArray[np.void]:
 
 
 def batch_of(
-    image: Image, first: int, nid: NDArray[np.int64], blkaddr: NDArray[np.int64], blocks: NDArray[np.uint8]
+    image: Image,
+    numbers: NDArray[np.int64],
+    nid: NDArray[np.int64],
+    blkaddr: NDArray[np.int64],
+    blocks: NDArray[np.uint8],
 ) -> InodeBatch:
-    """Inodes from their blocks; `first` is the row of the first one in the table."""
+    """Inodes from their blocks; `numbers` are their rows in the table."""
     geo = image.geo
-    numbers = np.arange(first, first + nid.size)
     sound = sound_inodes(image, blocks)
     if sound is not None:
-        extra, xattr, at, size = (sound.facts[name] for name in PLACES)
-        none = np.zeros(nid.size, np.bool_)
-        return InodeBatch(image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, none, none, sound)
+        return sound_batch(image, numbers, nid, blkaddr, blocks, sound)
     head = heads_of(blocks)
     words = geo.addrs_per_inode
     has_extra = (head["i_inline"] & F2FS_EXTRA_ATTR) != 0
@@ -206,6 +207,20 @@ def batch_of(
     at = INODE_ADDR_OFFSET + extra + 4 * DEF_INLINE_RESERVED_SIZE
     size = np.maximum(4 * (words - extra // 4 - xattr - DEF_INLINE_RESERVED_SIZE), 0)
     return InodeBatch(image, numbers, nid, blkaddr, blocks, extra, xattr, at, size, lost_extra, lost_xattr)
+
+
+def sound_batch(
+    image: Image,
+    rows: NDArray[np.int64],
+    nid: NDArray[np.int64],
+    blkaddr: NDArray[np.int64],
+    blocks: NDArray[np.uint8],
+    sound: Sound,
+) -> InodeBatch:
+    """Inodes of which all is known."""
+    extra, xattr, at, size = (sound.facts[name] for name in PLACES)
+    none = np.zeros(nid.size, np.bool_)
+    return InodeBatch(image, rows, nid, blkaddr, blocks, extra, xattr, at, size, none, none, sound)
 
 
 def _lost_extra(
@@ -277,7 +292,7 @@ def fill(table: Columns, batch: InodeBatch, nodes: NDArray[np.int64]) -> None:
     if batch.sound is not None:
         assert core is not None
         facts = batch.sound.facts
-        core.spread(facts.view(np.uint8), FACTS.itemsize, len(facts), _IN_FACTS, table.columns(IN_BOTH))
+        core.spread(facts.view(np.uint8), FACTS.itemsize, len(facts), IN_FACTS, table.columns(IN_BOTH))
         return
     geo, head = batch.geo, batch.head
     for name in ("mode", "advise", "uid", "gid", "links", "size", "blocks", "xattr_nid", "flags", "pino",

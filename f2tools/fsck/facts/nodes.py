@@ -48,7 +48,7 @@ class NodeTable:
         self._batch = max(64, BATCH_BYTES // self.geo.block_size)
         self._read_nat()
         self.footer: NDArray[np.void] = np.zeros(self.nid.size, NodeFooter.dtype)
-        self._footer_words = words_of(self.footer)
+        self.footer_words = words_of(self.footer)
         self.kind = np.zeros(self.nid.size, np.uint8)
         self.read = np.zeros(self.nid.size, np.bool_)
         self.parent = np.full(self.nid.size, -1, np.int32)  # node row of who points to it
@@ -82,9 +82,13 @@ class NodeTable:
     def _inode_candidates(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.usable & (self.nat_ino == self.nid))
 
+    def _rising(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Nodes in the order of their addresses."""
+        return rows[np.argsort(self.addr[rows], kind="stable")]
+
     def _batches(self, rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
         """(rows, blocks) of nodes in address order.  The blocks are good until the next ones are asked for."""
-        rows = rows[np.argsort(self.addr[rows], kind="stable")]
+        rows = self._rising(rows)
         if not rows.size:
             return
         buffer = new_blocks(min(self._batch, rows.size), self.geo.block_size)
@@ -99,10 +103,10 @@ class NodeTable:
         nid = self.nid[rows]
         if core is not None:
             named = np.empty(rows.size, np.bool_)
-            core.footers(blocks, self.geo.block_size, nid, rows, self._footer_words, named)
+            core.footers(blocks, self.geo.block_size, nid, rows, self.footer_words, named)
             return named
         footers = footers_of(blocks)
-        self._footer_words[rows] = words_of(footers)
+        self.footer_words[rows] = words_of(footers)
         return (footers["nid"] == nid) | (footers["ino"] == nid)
 
     def _read_footers(self, rows: NDArray[np.int64]) -> None:

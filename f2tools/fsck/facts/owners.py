@@ -7,6 +7,7 @@ read again for the next window.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,26 @@ from f2tools.fsck.facts.arrays import distinct
 
 NODE = 0xFFFF  # ofs of a block that is a node
 ALIAS = 0xFFFE  # ofs of a block that a device alias takes: it has no summary
+LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
 BYTES_PER_SEGMENT = 6 * Geometry.blocks_per_seg
+
+
+class Window(NamedTuple):
+    """Segments [first, last) of the main area, of which about so many have owners."""
+
+    first: int
+    last: int
+    expected: int
+
+
+def windows_of(count: int, used: NDArray[np.integer], room_bytes: int) -> list[Window]:
+    """Windows of so many segments, of which these are in use, each with as many as there is room for."""
+    most = max(LEAST_SEGMENTS, room_bytes // BYTES_PER_SEGMENT)
+    edges = [0, *used[most::most].tolist(), count]
+    return [
+        Window(first, last, int(np.count_nonzero((used >= first) & (used < last))) + 16)
+        for first, last in pairwise(edges)
+    ]
 
 
 class Clash(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,11 +53,10 @@ from f2tools.fsck.facts.nodes import (
     Progress,
     no_progress,
 )
-from f2tools.fsck.facts.owners import ALIAS, BYTES_PER_SEGMENT, NODE, Clash, Owners
-from f2tools.fsck.facts.sound import Sound
+from f2tools.fsck.facts.owners import ALIAS, NODE, Clash, Owners, Window, windows_of
+from f2tools.fsck.facts.taken import Taken, taker
 from f2tools.fsck.findings import Finding
 
-LEAST_SEGMENTS = 1024  # whose blocks are looked at together, whatever the memory
 OWN_BYTES = 64 << 20  # interpreter, modules, buffers
 BYTES_PER_NODE = 96  # columns of the table of nodes
 BYTES_PER_INODE = 320  # a row, an entry that leads to it, and what is computed from both
@@ -86,9 +84,10 @@ class Scan(NodeTable):
         self.dentries = Dentries()
         self._dir_blocks: list[NDArray[np.int64]] = []  # rows of (inode row, number in the directory, blkaddr)
         self.reserved = 0  # pointers that count as a block without one: NEW_ADDR, heads of clusters
-        self._windows = self._plan_windows(memory_bytes)
+        room = min(memory_bytes // 2, memory_bytes - needed_bytes(self.nid.size, len(self.inodes)))
+        self._windows = windows_of(self.geo.segment_count_main, np.flatnonzero(image.sit.vblocks), room)
         self._taken: list[tuple[int, NDArray[np.int32]]] = []  # (kind, node rows) whose addresses were claimed at once
-        self.owners = self._owners_of(self._windows[0])
+        self.owners = Owners(self.geo, *self._windows[0])
 
     # -- the table ----------------------------------------------------------------------------------------------
 
@@ -109,21 +108,6 @@ class Scan(NodeTable):
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    def _plan_windows(self, memory_bytes: int) -> list[tuple[int, int, int]]:
-        """(first segment, last, segments in use) of each window of the main area that fits in what the rest leaves."""
-        count = self.geo.segment_count_main
-        used = np.flatnonzero(self.image.sit.vblocks)
-        room = min(memory_bytes // 2, memory_bytes - needed_bytes(self.nid.size, int(self._inode_candidates().size)))
-        most = max(LEAST_SEGMENTS, room // BYTES_PER_SEGMENT)
-        edges = [0, *(int(used[i]) for i in range(most, used.size, most)), count]
-        return [
-            (first, last, int(np.count_nonzero((used >= first) & (used < last)))) for first, last in pairwise(edges)
-        ]
-
-    def _owners_of(self, window: tuple[int, int, int]) -> Owners:
-        first, last, expected = window
-        return Owners(self.geo, first, last, expected + 16)
-
     def other_windows(self) -> Iterator[None]:
         """Look at each further window of the main area in turn: `owners` is then about that one."""
         yield from self._over(self._windows[1:])
@@ -135,9 +119,9 @@ class Scan(NodeTable):
             return
         yield from self._over(self._windows)
 
-    def _over(self, windows: Sequence[tuple[int, int, int]]) -> Iterator[None]:
+    def _over(self, windows: Sequence[Window]) -> Iterator[None]:
         for window in windows:
-            self.owners = self._owners_of(window)
+            self.owners = Owners(self.geo, *window)
             self._claim_nodes()
             clashes = [
                 clash
@@ -170,7 +154,7 @@ class Scan(NodeTable):
     def run(self, checks: list[BatchCheck]) -> Iterator[Finding]:
         """Go over all nodes, then over the blocks of directories; yields what the batch checks find."""
         for window in reversed(self._windows):  # which nodes share a block is known before any of them is read
-            self.owners = self._owners_of(window)
+            self.owners = Owners(self.geo, *window)
             self._claim_nodes()
         yield from self._take_all_inodes(self._inode_candidates(), checks)
         edges = self._inode_edges_done()
@@ -204,14 +188,57 @@ class Scan(NodeTable):
 
     def _take_all_inodes(self, rows: NDArray[np.int64], checks: list[BatchCheck]) -> Iterator[Finding]:
         self._edges: list[NDArray[np.int64]] = []
-        for some, blocks in self._batches(rows):
-            fine = self._note_footers(some, blocks)
-            if not fine.all():
-                some, blocks = some[fine], blocks[fine]
-            if some.size:
-                batch = self._take_inodes(some, blocks)
-                for check in checks:
-                    yield from check(batch)
+        rows = self._rising(rows)
+        quick = taker(self, self._batch)
+        while rows.size:
+            if quick is not None:
+                taken = quick.take(rows[: quick.most], self._rows_for(min(quick.most, rows.size)))
+                some, rows = rows[: taken.number], rows[taken.number :]
+                numbers = self._take_together(taken, some)
+                for batch in quick.kept_batches(taken, some, numbers):
+                    self._inline_dirs(self.inodes[batch.rows], batch)
+                    for check in checks:
+                        yield from check(batch)
+                self._progress(some.size)
+                if not taken.stopped:
+                    continue
+            for some, blocks in self._batches(rows if quick is None else rows[: quick.most]):
+                rows = rows[some.size :]
+                fine = self._note_footers(some, blocks)
+                if not fine.all():
+                    some, blocks = some[fine], blocks[fine]
+                if some.size:
+                    batch = self._take_inodes(some, blocks)
+                    for check in checks:
+                        yield from check(batch)
+                    if quick is not None and batch.sound is not None:
+                        break
+
+    def _rows_for(self, count: int) -> Columns:
+        """The next rows of the table of inodes."""
+        end = self._inode_count + count
+        if end > len(self.inodes):
+            self.inodes = self.inodes.resized(max(end, len(self.inodes) * 5 // 4))
+        return self.inodes[self._inode_count : end]
+
+    def _note_inodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Say of nodes that they are the next inodes of the table; returns their rows there."""
+        numbers = np.arange(self._inode_count, self._inode_count + rows.size)
+        self._inode_count += rows.size
+        self.kind[rows] = INODE
+        self.inode_of[rows] = numbers
+        self._note_taken(INODE, rows)
+        return numbers
+
+    def _take_together(self, taken: Taken, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Take inodes whose rows of the table are filled; returns which rows."""
+        table = self.inodes[self._inode_count : self._inode_count + rows.size]
+        numbers = self._note_inodes(rows)
+        self.read[rows] = True
+        table["node"] = rows
+        self._edges.append(taken.edges.copy())
+        self._take_sound(rows, numbers, table["mode"] & S_IFMT == stat.S_IFDIR, *taken.addresses)
+        return numbers
 
     def _inode_edges_done(self) -> NDArray[np.int64]:
         edges = np.concatenate(self._edges) if self._edges else np.zeros((0, 3), np.int64)
@@ -219,15 +246,8 @@ class Scan(NodeTable):
         return edges
 
     def _take_inodes(self, rows: NDArray[np.int64], blocks: NDArray[np.uint8]) -> InodeBatch:
-        first = self._inode_count
-        batch = batch_of(self.image, first, self.nid[rows], self.addr[rows], blocks)
-        self._inode_count += rows.size
-        if self._inode_count > len(self.inodes):
-            self.inodes = self.inodes.resized(max(self._inode_count, len(self.inodes) * 5 // 4))
-        self.kind[rows] = INODE
-        self.inode_of[rows] = batch.rows
-        self._note_taken(INODE, rows)
-        table = self.inodes[first : self._inode_count]
+        table = self._rows_for(rows.size)
+        batch = batch_of(self.image, self._note_inodes(rows), self.nid[rows], self.addr[rows], blocks)
         fill(table, batch, rows)
         self._names.add(batch, self.inodes)
         self._inline_dirs(table, batch)
@@ -253,22 +273,29 @@ class Scan(NodeTable):
 
     def _take_data(self, table: Columns, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
         if batch.sound is not None:
-            self._take_sound(batch.sound, batch, rows)
+            self._take_sound(rows, batch.rows, batch.kind == stat.S_IFDIR, *batch.sound[1:])
             return
         at, ofs, addr = inode_addresses(self.geo, batch.blocks, table)
         self._take_addresses(rows, batch.rows, np.zeros(rows.size, np.int64), at, ofs, addr, True)
         self._claim_aliases(table, batch.rows)
 
-    def _take_sound(self, sound: Sound, batch: InodeBatch, rows: NDArray[np.int64]) -> None:
+    def _take_sound(
+        self,
+        rows: NDArray[np.int64],
+        inode_rows: NDArray[np.int64],
+        dirs: NDArray[np.bool_],
+        at: NDArray[np.int64],
+        ofs: NDArray[np.int64],
+        addr: NDArray[np.int64],
+    ) -> None:
         """Note addresses that are sound, and counted in the table."""
-        at, ofs, addr = sound.row, sound.ofs, sound.addr
         if not at.size:
             return
         new = addr == NEW_ADDR
         if new.any():
             self.reserved += int(np.count_nonzero(new))
             at, ofs, addr = at[~new], ofs[~new], addr[~new]
-        self._take_blocks(rows, batch.rows, batch.kind == stat.S_IFDIR, at, ofs, ofs, addr)
+        self._take_blocks(rows, inode_rows, dirs, at, ofs, ofs, addr)
 
     def _claim_aliases(self, table: Columns, inode_rows: NDArray[np.integer]) -> None:
         if self.geo.feature & F2FS_FEATURE_DEVICE_ALIAS:

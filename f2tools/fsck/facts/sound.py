@@ -45,19 +45,24 @@ class Sound(NamedTuple):
     addr: NDArray[np.int64]
 
 
+def volume_of(image: Image) -> tuple[bytes, int, int, int, int, int, int]:
+    """What the core has to know of a volume to judge an inode."""
+    geo = image.geo
+    return (
+        image.sb.uuid, geo.block_size, INODE_CHECKSUM_OFFSET, geo.feature, geo.main_blkaddr,
+        min(geo.end_blkaddr, COMPRESS_ADDR), KNOWN_FLAGS,
+    )  # fmt: skip
+
+
 def sound_inodes(image: Image, blocks: NDArray[np.uint8]) -> Sound | None:
     """What these inodes say; None where that is not certain of every one of them."""
     if core is None:
         return None
-    geo = image.geo
     facts = np.empty(len(blocks), FACTS)
     room = USUAL_ADDRESSES * len(blocks)
     while True:
         row, ofs, addr = (np.empty(room, np.int64) for _ in range(3))
-        used = core.sound_inodes(
-            blocks, image.sb.uuid, facts.view(np.uint8), row, ofs, addr, geo.block_size, INODE_CHECKSUM_OFFSET,
-            geo.feature, geo.main_blkaddr, min(geo.end_blkaddr, COMPRESS_ADDR), KNOWN_FLAGS,
-        )  # fmt: skip
+        used = core.sound_inodes(blocks, facts.view(np.uint8), row, ofs, addr, volume_of(image))
         if used < 0:
             return None
         if used <= room:
