@@ -1,7 +1,8 @@
 """xfstests as they are published, at one commit: fetched and built into .cache/xfstests when they are first asked for.
 
 F2_XFSTESTS names another repository to fetch from, such as a copy on this machine.  To build, Debian wants autoconf
-automake bc gawk gcc libacl1-dev libaio-dev libattr1-dev libcap-dev libtool-bin make uuid-dev xfslibs-dev xfsprogs.
+automake bc gawk gcc libacl1-dev libaio-dev libattr1-dev libcap-dev libgdbm-compat-dev libtool-bin make uuid-dev
+xfslibs-dev xfsprogs.
 """
 
 from __future__ import annotations

@@ -57,8 +57,11 @@ EXPLAINED = {
     "generic/066": "expects, as of a journal, that fsync of one file makes the changes of others safe; F2FS is given"
     " fastboot there",
     "generic/103": "fills a volume but for 512 KiB; it leaves room for the nodes of a file only where it knows F2FS",
-    "pyfuse3 generic/099": "the kernel takes the umask off a mode although a default ACL says what it is, unless asked"
-    " not to, which pyfuse3 can't",
+    **dict.fromkeys(
+        ("pyfuse3 generic/099", "pyfuse3 generic/319"),
+        "the kernel takes the umask off a mode although a default ACL says what it is, unless asked not to, which"
+        " pyfuse3 can't",
+    ),
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",
 }
