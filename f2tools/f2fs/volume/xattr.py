@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from f2tools.errors import Corrupt, Where
@@ -20,6 +21,8 @@ from f2tools.f2fs.layout.xattr import (
 from f2tools.f2fs.volume.acl import acl_to_xattr
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.node import NodeReader
+
+AREAS = 512  # remembered, of some 200 bytes, or 4 KiB with a node
 
 
 class Xattr(NamedTuple):
@@ -78,14 +81,30 @@ def xattrs_of(nodes: NodeReader, inode: Inode) -> list[Xattr]:
 
 def visible_xattrs(nodes: NodeReader, inode: Inode) -> dict[str, bytes]:
     """name -> value as listxattr and getxattr show them to root; ACLs in the system call's form."""
+    if not may_have_xattrs(inode):
+        return {}
+    area = raw_xattrs(nodes, inode)
+    try:
+        return dict(_visible_in(area))
+    except Corrupt:
+        return _visible(area, Where(ino=inode.ino))
+
+
+@lru_cache(AREAS)
+def _visible_in(area: bytes) -> dict[str, bytes]:
+    """As `visible_xattrs`: of the files of a volume most have the same few attributes, such as labels."""
+    return _visible(area, Where())
+
+
+def _visible(area: bytes, where: Where) -> dict[str, bytes]:
     shown: dict[str, bytes] = {}
-    for item in xattrs_of(nodes, inode):
+    for item in parse_xattrs(area, where):
         name = item.full_name
         if name is None:
             continue
         value = item.value
         if item.index in (XATTR_INDEX_POSIX_ACL_ACCESS, XATTR_INDEX_POSIX_ACL_DEFAULT):
-            acl = acl_to_xattr(value, Where(ino=inode.ino))
+            acl = acl_to_xattr(value, where)
             if acl is None:  # no entries: getxattr says ENODATA
                 continue
             value = acl
