@@ -138,7 +138,7 @@ class HandedOn(Generic[AnyChangeable]):
         return self.volume.nameless
 
     def create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, rdev: int = 0) -> int:
-        return self.volume.create(parent, name, mode, uid, gid, (os.major(rdev), os.minor(rdev)))
+        return self.volume.create(parent, name, mode, uid, gid, (os.major(rdev), os.minor(rdev)) if rdev else (0, 0))
 
     def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
         return self.volume.mkdir(parent, name, mode, uid, gid)

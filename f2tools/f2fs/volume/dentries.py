@@ -105,6 +105,15 @@ def level_start(level: int, dir_level: int) -> int:
     return sum(buckets_in(i, dir_level) * blocks_per_bucket(i) for i in range(level))
 
 
+@lru_cache(maxsize=256)
+def levels(dir_level: int) -> tuple[tuple[int, int, int], ...]:
+    """(first block, buckets, blocks of a bucket) of each level that a directory can have."""
+    return tuple(
+        (level_start(level, dir_level), buckets_in(level, dir_level), blocks_per_bucket(level))
+        for level in range(MAX_DIR_HASH_DEPTH)
+    )
+
+
 def bucket_blocks(level: int, dir_level: int, code: int) -> tuple[int, int]:
     """(first block, number of blocks) in the directory of the bucket that a hash belongs to on one level."""
     count = blocks_per_bucket(level)

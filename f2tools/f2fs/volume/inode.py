@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -75,13 +76,21 @@ class Inode:
     i_name: bytes
     i_dir_level: int
 
-    def __init__(self, geo: Geometry, block: NDArray[np.uint8], ino: int, blkaddr: int) -> None:
+    def __init__(
+        self,
+        geo: Geometry,
+        block: NDArray[np.uint8],
+        ino: int,
+        blkaddr: int,
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`fields`: those before i_addr, where it is known already what the block says."""
         self.geo = geo
         self.block = block
         self.ino = ino
         self.blkaddr = blkaddr
         self._buffer: Any = block
-        vars(self).update(zip(_HEAD_NAMES, _HEAD.unpack_from(self._buffer), strict=True))
+        vars(self).update(fields or zip(_HEAD_NAMES, _HEAD.unpack_from(self._buffer), strict=True))
 
     # -- what it is ---------------------------------------------------------------------------------------------
 

@@ -202,19 +202,24 @@ class LiveNat(Nat):
         """Where a search for free nids should begin."""
         return self._free[0] if self._free else self._scan * self._geo.nat_entries_per_block % self._geo.max_nid
 
-    def take(self, count: int = 1) -> list[int]:
+    def take(self, count: int) -> list[int]:
         """Free nids, rising as long as the table goes on; OSError ENOSPC when there are not so many."""
         while len(self._free) < count:
             if self._scanned > len(self._have):
                 raise OSError(errno.ENOSPC, "no free node number")
             self._find_free()
-        if count > 1:
-            taken = list(islice(self._free, count))
-            self._free = deque(islice(self._free, count, None))
-        else:
-            taken = [self._free.popleft() for _ in range(count)]
+        taken = list(islice(self._free, count))
+        self._free = deque(islice(self._free, count, None))
         self._fresh.update(taken)
         return taken
+
+    def take_one(self) -> int:
+        """As `take`, of one."""
+        if not self._free:
+            return self.take(1)[0]
+        nid = self._free.popleft()
+        self._fresh.add(nid)
+        return nid
 
     def put_back(self, nids: list[int]) -> None:
         """Give back nids that were taken and not used."""

@@ -33,7 +33,7 @@ from f2tools.f2fs.volume.data import Extent
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.write.live_data import LiveData
-from f2tools.f2fs.write.mapping import Mapper
+from f2tools.f2fs.write.mapping import Mapper, Node
 from f2tools.f2fs.write.node import LiveInode, NodeManager
 from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.native import core
@@ -186,22 +186,27 @@ class FileData:
     def _place_few(self, inode: LiveInode, pages: dict[int, NDArray[np.uint8]], in_place: bool) -> None:
         """As `_place`, of a few file blocks and their content."""
         mapper, segments, size = self._mapper, self._segments, self.geo.block_size
-        overwrites = self._overwrites(inode, in_place)
+        overwrites, log = self._overwrites(inode, in_place), self.log_of(inode)
         places: list[int] = []
-        moved: list[tuple[int, int, int]] = []
+        moved: list[tuple[Node, int, int, int]] = []
         numbers = sorted(pages)
         for fofs in numbers:
-            old = mapper.get_one(inode, fofs)
+            node = mapper.node_of(inode, fofs)
+            assert node is not None
+            slot = fofs - node.first
+            old = int(node.addrs[slot])
             if overwrites and self.geo.in_main(old):
                 segments.written_blocks += 1
                 places.append(old)
                 continue
-            blkaddr = segments.allocate_one(self.log_of(inode), mapper.owner_of(inode, fofs))
+            blkaddr = segments.allocate_one(log, (node.nid, self._nodes.nat.get(node.nid)[0], slot))
             places.append(blkaddr)
-            moved.append((fofs, old, blkaddr))
+            moved.append((node, slot, old, blkaddr))
         self._device.write_few(places, [pages[fofs] for fofs in numbers], size)
-        for fofs, old, blkaddr in moved:
-            mapper.put_one(inode, fofs, blkaddr)
+        for node, slot, old, blkaddr in moved:
+            node.addrs[slot] = blkaddr
+            self._nodes.mark_dirty(node.nid, inode.ino)
+            inode.forget_extent()
             if self.geo.in_main(old):
                 segments.invalidate_one(old)
 
@@ -306,16 +311,14 @@ class FileData:
             if end <= area.size:
                 cells: Any = area
                 memoryview(cells)[offset:end] = data
-                if not inode.i_inline & F2FS_DATA_EXIST:
-                    inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST)
-                if end > inode.i_size:
-                    inode.set_size(end)
+                inode.set(i_inline=inode.i_inline | F2FS_DATA_EXIST, i_size=max(inode.i_size, end))
                 self._nodes.touch(inode)
                 return
             self.convert_inline(inode, first, last + 1)
-        if inode.cluster_size > 1:
+        clusters = inode.cluster_size > 1
+        if clusters:
             self._load_clusters(inode, first, last)
-        if inode.cluster_size > 1 or not self._has_pages(inode, first, last):
+        if clusters or not self._has_pages(inode, first, last):
             self._mapper.reserve_run(inode, first, last + 1)
         old_size = inode.i_size
         if end > old_size:
@@ -323,7 +326,7 @@ class FileData:
         self._nodes.touch(inode)
         head = -(-offset // size)
         full = end // size - head
-        if full >= DIRECT_BLOCKS and inode.cluster_size == 1:
+        if full >= DIRECT_BLOCKS and not clusters:
             at = head * size - offset
             rows = np.frombuffer(data[at : at + full * size], np.uint8).reshape(full, size)
             self.drop_pages(inode.ino, head, head + full)
@@ -342,8 +345,7 @@ class FileData:
             return False
         if core is not None:
             return core.write_within(vars(inode), inode.block, mine, offset, data, self.geo.block_size)
-        count = len(data)
-        fofs, start = divmod(offset, self.geo.block_size)
+        count, (fofs, start) = len(data), divmod(offset, self.geo.block_size)
         page: Any = mine.get(fofs)
         if page is None or start + count > self.geo.block_size:
             return False

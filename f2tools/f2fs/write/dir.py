@@ -21,15 +21,14 @@ from f2tools.f2fs.layout.constants import (
     F2FS_FEATURE_CASEFOLD,
     F2FS_INLINE_DENTRY,
     F2FS_NAME_LEN,
-    MAX_DIR_HASH_DEPTH,
     NEW_ADDR,
     NULL_ADDR,
 )
 from f2tools.f2fs.volume.dentries import (
     Dentry,
     DentryArea,
-    bucket_blocks,
     inline_to_blocks,
+    levels,
     name_hash,
     name_hashes,
     slots_for,
@@ -44,6 +43,7 @@ CLEAN_BLOCKS_HELD = 4096
 ASKED_OFTEN = 8  # for a name, before all names of a directory are kept
 NAMES_HELD = 500_000
 SLOT_BITS = 16
+SLASH = ord("/")
 
 
 class Place(NamedTuple):
@@ -88,7 +88,7 @@ class Directories:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), os.fsdecode(name))
         if not name:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), "")
-        if b"/" in name or b"\0" in name:
+        if SLASH in name or 0 in name:  # as numbers, which bytes find without first failing to take them for one
             raise OSError(errno.EINVAL, "a name holds no '/' and no NUL", os.fsdecode(name))
         if name in (b".", b".."):
             raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(name))
@@ -182,8 +182,8 @@ class Directories:
         return self._buckets(inode, code, have)
 
     def _buckets(self, inode: LiveInode, code: int, have: int) -> Iterator[int]:
-        for level in range(min(inode.i_current_depth, MAX_DIR_HASH_DEPTH)):
-            first, count = bucket_blocks(level, inode.i_dir_level, code)
+        for start, buckets, count in levels(inode.i_dir_level)[: inode.i_current_depth]:
+            first = start + code % buckets * count
             if first >= have:
                 return
             yield from range(first, min(first + count, have))
@@ -251,8 +251,8 @@ class Directories:
         size = self.geo.block_size
         names = self._names.get(inode.ino)
         full = {} if names is None else names.full
-        for level in range(MAX_DIR_HASH_DEPTH):
-            first, count = bucket_blocks(level, inode.i_dir_level, code)
+        for level, (start, buckets, count) in enumerate(levels(inode.i_dir_level)):
+            first = start + code % buckets * count
             for number in range(first, first + count):
                 if full.get(number, slots + 1) <= slots:
                     continue

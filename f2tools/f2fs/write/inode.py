@@ -43,6 +43,7 @@ INHERITED_FLAGS = (
     | F2FS_COMPR_FL | F2FS_NOCOMP_FL
 )  # fmt: skip
 NOT_FOR_FILES = F2FS_DIRSYNC_FL | F2FS_PROJINHERIT_FL | F2FS_CASEFOLD_FL  # flags that only directories have
+DOT = ord(".")
 FOR_OTHERS = F2FS_NODUMP_FL | F2FS_NOATIME_FL  # what neither file nor directory may have
 
 
@@ -84,7 +85,7 @@ class InodeMaker:
         projid = directory.extra.get("i_projid", 0) if directory.i_flags & F2FS_PROJINHERIT_FL else 0
         flags = self._flags(directory, mode)
         self._space.require(1, 1)
-        ino = self._nodes.nat.take()[0]
+        ino = self._nodes.nat.take_one()
         block = self._nodes.new_block(ino, ino, 0, is_dir)
         seconds, nsec = divmod(now, 1_000_000_000)
         seconds %= 1 << 64
@@ -95,14 +96,14 @@ class InodeMaker:
         if self.geo.feature & F2FS_FEATURE_EXTRA_ATTR:
             inline |= F2FS_EXTRA_ATTR
             block[INODE_ADDR_OFFSET] = InodeExtra.size
-        fill_inode(
+        fields = fill_inode(
             block,
             i_mode=mode, i_uid=uid, i_gid=gid, i_links=2 if is_dir else 1, i_blocks=1, i_inline=inline, i_flags=flags,
             i_atime=seconds, i_ctime=seconds, i_mtime=seconds, i_atime_nsec=nsec, i_ctime_nsec=nsec, i_mtime_nsec=nsec,
             i_generation=generation, i_current_depth=1 if is_dir else 0, i_pino=directory.ino, i_name=name,
             i_namelen=len(name), i_advise=self.advice(name) if is_file else 0,
         )  # fmt: skip
-        inode = self._nodes.live(ino)
+        inode = self._nodes.made(ino, fields)
         if inline & F2FS_EXTRA_ATTR:
             self._set_extra(inode, seconds, nsec, projid)
         if compressed or (is_dir and flags & F2FS_COMPR_FL and "i_compress_flag" in inode.extra):
@@ -170,7 +171,7 @@ def has_extension(name: bytes, wanted: tuple[bytes, ...]) -> bool:
     """
     if b"*" in wanted:
         return True
-    if b"." not in name:
+    if DOT not in name:
         return False
     parts = name.lower()[1:].split(b".")  # a name that begins with a dot has no extension there
     return any(part.startswith(wanted) for part in parts[1:])

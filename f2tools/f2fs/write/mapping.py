@@ -148,10 +148,10 @@ class Mapper:
 
     def get_one(self, inode: LiveInode, fofs: int) -> int:
         """The address of one file block."""
-        node = self._node_of(inode, fofs)
+        node = self.node_of(inode, fofs)
         return 0 if node is None else int(node.addrs[fofs - node.first])
 
-    def _node_of(self, inode: LiveInode, fofs: int) -> Node | None:
+    def node_of(self, inode: LiveInode, fofs: int) -> Node | None:
         """The node that holds the address of one file block, if it is there."""
         if fofs < inode.addrs_per_inode:
             return Node(inode.ino, inode.addrs, 0)
@@ -165,20 +165,6 @@ class Mapper:
                 self._found.clear()
             found = self._found[inode.ino, number] = node, self._nodes.block(node.nid, inode.ino)
         return found[0]
-
-    def owner_of(self, inode: LiveInode, fofs: int) -> tuple[int, int, int]:
-        """(nid, version, ofs_in_node) of one file block, whose node is there."""
-        node = self._node_of(inode, fofs)
-        assert node is not None
-        return node.nid, self._nodes.nat.get(node.nid)[0], fofs - node.first
-
-    def put_one(self, inode: LiveInode, fofs: int, addr: int) -> None:
-        """Set the address of one file block, whose node is there."""
-        node = self._node_of(inode, fofs)
-        assert node is not None
-        node.addrs[fofs - node.first] = addr
-        self._nodes.mark_dirty(node.nid, inode.ino)
-        inode.forget_extent()
 
     def owners(self, inode: LiveInode, fofs: NDArray[np.int64], rows: NDArray[Any]) -> None:
         """Fill summaries (Summary.dtype) for these file blocks, which rise and whose nodes are there."""
@@ -222,7 +208,7 @@ class Mapper:
 
     def reserve_run(self, inode: LiveInode, start: int, stop: int) -> None:
         """As `reserve`, of file blocks [start, stop); without arrays where one node that is there holds them all."""
-        node = self._node_of(inode, start)
+        node = self.node_of(inode, start)
         if node is None or stop - node.first > len(node.addrs):
             self.reserve(inode, np.arange(start, stop))
             return

@@ -154,9 +154,12 @@ class LiveInode(Inode):
             vars(self).pop("cached_extent", None)
 
 
-def fill_inode(block: NDArray[np.uint8], **values: Any) -> None:
-    """Write the fields before i_addr into the block of a new inode; those that are not given are zero."""
-    _FIXED.pack_into(block, 0, *{**_NOTHING, **values}.values())  # type: ignore[arg-type]
+def fill_inode(block: NDArray[np.uint8], **values: Any) -> dict[str, Any]:
+    """Write the fields before i_addr into the block of a new inode: all of them; those that are not given are zero."""
+    fields = {**_NOTHING, **values}
+    fields["i_name"] = fields["i_name"].ljust(_NAME_SIZE, b"\0")
+    _FIXED.pack_into(block, 0, *fields.values())  # type: ignore[arg-type]
+    return fields
 
 
 class NodeManager(NodeReader):
@@ -308,11 +311,16 @@ class NodeManager(NodeReader):
         self.dirty[nid] = ino
         return block
 
+    def made(self, ino: int, fields: dict[str, Any]) -> LiveInode:
+        """A fresh inode, whose block has these fields."""
+        found = self._inodes[ino] = LiveInode(self.geo, self._blocks[ino], ino, 0, fields)
+        return found
+
     def new_node(self, inode: LiveInode, offset: int) -> tuple[int, NDArray[np.uint8]]:
         """A further node of a file, counted: (nid, block); OSError ENOSPC or EDQUOT when there is no room."""
         self._space.add_node(inode)
         try:
-            nid = self.nat.take()[0]
+            nid = self.nat.take_one()
         except OSError:
             self._space.add_node(inode, -1)
             raise

@@ -32,6 +32,8 @@ from f2tools.f2fs.write.segment import SegmentManager
 from f2tools.f2fs.write.space import Space
 from f2tools.volumes import StopsAtErrors
 
+DRAWN = 64  # generations
+
 
 class Parts(StopsAtErrors, Volume):
     """A volume whose readers are replaced by parts that can change."""
@@ -43,6 +45,8 @@ class Parts(StopsAtErrors, Volume):
         self.policy = policy
         self.clock = clock
         self._random = random.Random(seed) if seed is not None else random.SystemRandom()
+        self._generations: list[int] = []  # drawn, and not yet used
+        self._drawn_at_once = DRAWN if seed is None else 1  # asking the system for one takes as long as for many
         self.compress_options = CompressOptions()
         self._held: dict[int, int] = {}  # ino -> how often it is held
         self._nameless: set[int] = set()
@@ -117,7 +121,9 @@ class Parts(StopsAtErrors, Volume):
 
     def new_generation(self) -> int:
         """The generation of a new inode, which tells it from an older one of the same number."""
-        return self._random.getrandbits(32)
+        if not self._generations:
+            self._generations = self.new_generations(self._drawn_at_once).tolist()
+        return self._generations.pop()
 
     def new_generations(self, count: int) -> NDArray[np.uint32]:
         """As `new_generation`, of so many inodes one after the other."""
