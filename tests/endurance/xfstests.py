@@ -26,7 +26,7 @@ GENERIC, OF_F2FS = 787, 23
 PIECES = -(-(GENERIC + OF_F2FS) // TESTS)  # for one server
 SECONDS = 300  # of a test
 SLOW_SECONDS = 1200  # of those that write small pieces for long
-SLOW = {"generic/027", "generic/069", "generic/074", "generic/127", "generic/311", "generic/507"}
+SLOW = {"generic/027", "generic/069", "generic/074", "generic/127", "generic/311", "generic/371", "generic/507"}
 BYTES = 1 << 30  # of an image
 TOLD = 1500  # characters of a difference
 OPTIONS = "default_permissions,allow_other"
@@ -51,6 +51,8 @@ LEFT_OUT = {
     "generic/650": "switches processors of the machine off",
     **{f"f2fs/{number}": reason for number, reason in KERNEL_ONLY.items()},
 }
+CAP_SYS_RESOURCE = 24
+LIFTS_LIMITS = {"generic/394"}  # as its last step, which takes that capability
 # Tests that fail for what the kernel's FUSE does, whatever serves it; with `pyfuse3 `, for what that lacks.
 EXPLAINED = {
     "generic/020": "asks for 1,000 attributes of a file; F2FS has one block for them",
@@ -98,6 +100,8 @@ def one(name: str, server: str, work: Path) -> tuple[str, list[Found]]:
     """How a test ended, in words, and what is not explained by itself."""
     if name in LEFT_OUT:
         return f"not run: {LEFT_OUT[name]}", []
+    if name in LIFTS_LIMITS and not _has(CAP_SYS_RESOURCE):
+        return "not run: lifts a limit again, which nobody may on this machine (CAP_SYS_RESOURCE)", []
     work.mkdir()
     try:
         ended = _run(name, server, work)
@@ -138,6 +142,11 @@ def _run(name: str, server: str, work: Path) -> str | None:
             process.wait()
             return None
     return (work / "printed").read_text(errors="replace")
+
+
+def _has(capability: int) -> bool:
+    found = re.search(r"^CapEff:\t([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return found is not None and bool(int(found[1], 16) >> capability & 1)
 
 
 def _seconds(name: str) -> int:
