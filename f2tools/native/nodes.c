@@ -1,4 +1,4 @@
-/* Inodes by number: where they lie, whether what was read is them, and which were met before. */
+/* Inodes by number: where they lie, whether what was read is them, which were met before, and what they own. */
 #include "core.h"
 
 #define ENTRY 9      /* bytes of an entry of the NAT; layout/nat.py */
@@ -122,7 +122,89 @@ static PyObject *all_new(PyObject *module, PyObject *args)
     return PyBool_FromLong(met == count);
 }
 
+/* Owners of blocks, as facts/owners.py has them: of each segment the row of those of its blocks, or -1. */
+struct owners {
+    Py_buffer nids, offsets, addresses; /* claims; there may be one offset for all */
+    Py_buffer rows, segments, nid, ofs; /* the rows; of each row its segment, and nid and offset of each block */
+    long long begin, per, first; /* of the main area; blocks of a segment; the first segment */
+    Py_ssize_t used, room; /* rows */
+};
+
+static uint8_t *owner_at(struct owners *of, int64_t block)
+{
+    const int64_t segment = block / of->per - of->first;
+    int32_t row;
+    if (segment < 0 || segment >= of->rows.len / 4)
+        return NULL;
+    uint8_t *at = (uint8_t *)of->rows.buf + 4 * segment;
+    memcpy(&row, at, 4);
+    if (row < 0 && of->used < of->room) {
+        const int64_t number = segment + of->first;
+        row = (int32_t)of->used++;
+        memcpy(at, &row, 4);
+        memcpy((uint8_t *)of->segments.buf + 8 * (int64_t)row, &number, 8);
+    }
+    return row < 0 || row >= of->room ? NULL : (uint8_t *)of->nid.buf + 4 * (row * of->per + block % of->per);
+}
+
+/* Note one owner: 0 where the block has one, or there is no place for it. */
+static int claim_one(struct owners *of, Py_ssize_t i)
+{
+    const int64_t address = number_at(&of->addresses, i), nid = number_at(&of->nids, i);
+    const int64_t offset = number_at(&of->offsets, of->offsets.len == 8 ? 0 : i);
+    if (address < of->begin || nid <= 0 || nid > UINT32_MAX || offset < 0 || offset > UINT16_MAX)
+        return 0;
+    uint8_t *at = owner_at(of, address - of->begin);
+    if (!at || word_at(at))
+        return 0;
+    const uint32_t word = (uint32_t)nid;
+    const uint16_t half = (uint16_t)offset;
+    memcpy(at, &word, 4);
+    memcpy((uint8_t *)of->ofs.buf + (at - (uint8_t *)of->nid.buf) / 2, &half, 2);
+    return 1;
+}
+
+static void give_back(struct owners *of, Py_ssize_t i)
+{
+    uint8_t *at = owner_at(of, number_at(&of->addresses, i) - of->begin);
+    memset(at, 0, 4);
+    memset((uint8_t *)of->ofs.buf + (at - (uint8_t *)of->nid.buf) / 2, 0, 2);
+}
+
+/* claim(nids, offsets, addresses, begin, per, first, rows, segments, nid, ofs, used): note the owners of blocks, none of
+ * which has one, and each of which lies in a segment of these; rows for segments that have none come behind those in use.
+ * The result is how many rows are in use then, and whether that was so of all blocks; else none has a new owner. */
+static PyObject *claim(PyObject *module, PyObject *args)
+{
+    struct owners of;
+    Py_ssize_t met = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*y*LLLw*w*w*w*n", &of.nids, &of.offsets, &of.addresses, &of.begin, &of.per, &of.first,
+                          &of.rows, &of.segments, &of.nid, &of.ofs, &of.used))
+        return NULL;
+    const Py_ssize_t count = of.addresses.len / 8;
+    of.room = of.segments.len / 8;
+    int right = of.addresses.len % 8 == 0 && of.nids.len == of.addresses.len && of.begin >= 0 && of.per > 0 &&
+                of.per <= 1 << 20 && of.first >= 0 && of.first <= UINT32_MAX && of.used >= 0 && of.used <= of.room &&
+                of.room <= INT32_MAX && (of.offsets.len == 8 || of.offsets.len == of.addresses.len) &&
+                of.nid.len / 4 / of.per >= of.room && of.ofs.len / 2 / of.per >= of.room;
+    if (right) {
+        Py_BEGIN_ALLOW_THREADS
+        while (met < count && claim_one(&of, met))
+            met++;
+        for (Py_ssize_t i = 0; met < count && i < met; i++)
+            give_back(&of, i);
+        Py_END_ALLOW_THREADS
+    }
+    Py_buffer views[] = {of.nids, of.offsets, of.addresses, of.rows, of.segments, of.nid, of.ofs};
+    release(views, 7);
+    if (!right)
+        return done(0);
+    return Py_BuildValue("nO", of.used, met == count ? Py_True : Py_False);
+}
+
 PyMethodDef nodes_methods[] = {
+    {"claim", claim, METH_VARARGS, NULL},
     {"node_addresses", node_addresses, METH_VARARGS, NULL},
     {"are_inodes", are_inodes, METH_VARARGS, NULL},
     {"all_new", all_new, METH_VARARGS, NULL},

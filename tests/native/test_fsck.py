@@ -32,7 +32,7 @@ from tests.native.test_core import in_python
 
 CASES, SEGMENTS = 20, 2  # damages, and segments of a window where memory is little
 NAMES = st.binary(min_size=1, max_size=40) | st.binary(min_size=200, max_size=255) | st.sampled_from([b".", b".."])
-TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, sound, taken)
+TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, owners, sound, taken)
 HEAD, TAIL = 420, 300  # where an inode's block holds more than content and addresses
 
 
@@ -208,6 +208,36 @@ def test_what_is_taken_as_sound_is_what_columns_say_and_no_check_minds_it(name: 
         assert getattr(batch, fact).tolist() == getattr(right, fact).tolist(), fact
 
 
+CLAIMS = st.lists(
+    st.tuples(st.integers(1, 5) | st.just(2**32 - 1), st.integers(0, 3), st.integers(0, 8 * 512 - 1)), max_size=6
+)
+
+
+@given(st.lists(CLAIMS, max_size=6), st.booleans(), st.sampled_from([(0, 8), (2, 6)]), st.data())
+def test_claims_of_blocks(given: list[Any], node: bool, window: tuple[int, int], data: st.DataObject) -> None:
+    """The same owners and clashes, whether or not blocks have owners, stand there twice, or lie in another window."""
+    geo = INODES("base").geo
+    alone = data.draw(st.booleans())
+
+    def found() -> list[Any]:
+        some = owners.Owners(geo, *window, 0)
+        some._segnos, some._nid, some._ofs = some._segnos[:1].copy(), some._nid[:1].copy(), some._ofs[:1].copy()
+        said: list[Any] = []
+        for claims in given:
+            nid, ofs, blocks = (np.array([item[i] for item in claims], np.int64) for i in range(3))
+            clash = some.claim(
+                int(nid[0]) if alone and nid.size else nid, owners.NODE if node else ofs, blocks + geo.main_blkaddr
+            )
+            said.append(None if clash is None else [column.tolist() for column in clash])
+        pairs = {block: some.owner(geo.main_blkaddr + block) for claims in given for _, _, block in claims}
+        segments = some.of_segments(some.segnos())
+        return [said, pairs, some.segnos().tolist(), int(np.count_nonzero(segments[0])), int(segments[1].sum())]
+
+    of_the_core = found()
+    with in_python(owners):
+        assert of_the_core == found()
+
+
 @given(st.data())
 def test_footers_of_blocks(data: st.DataObject) -> None:
     """The same rows of the table of nodes, and the same verdict, in any order and whatever the footers say."""
@@ -285,6 +315,19 @@ def numbers(*values: int) -> bytes:
         ("footers", (bytes(64), 32, numbers(1, 2), numbers(0, 1), bytearray(48), bytearray(3))),
         ("footers", (bytes(65), 32, numbers(1, 2), numbers(0, 1), bytearray(48), bytearray(2))),
         ("footers", (bytes(46), 23, numbers(1, 2), numbers(0, 1), bytearray(48), bytearray(2))),
+        *(
+            ("claim", (*nids, 100, per, 0, bytearray(8), bytearray(16), bytearray(room), bytearray(16), used))
+            for nids, per, room, used in (
+                ((numbers(1), numbers(1), numbers(101, 102)), 4, 32, 0),
+                ((numbers(1, 2), numbers(1, 2, 3), numbers(101, 102)), 4, 32, 0),
+                ((numbers(1, 2), bytes(15), numbers(101, 102)), 4, 32, 0),
+                ((numbers(1), numbers(1), numbers(101)), 0, 32, 0),
+                ((numbers(1), numbers(1), numbers(101)), 1 << 40, 32, 0),
+                ((numbers(1), numbers(1), numbers(101)), 4, 31, 0),
+                ((numbers(1), numbers(1), numbers(101)), 4, 32, 3),
+                ((numbers(1), numbers(1), numbers(101)), 4, 32, -1),
+            )
+        ),
         ("entries", (bytes(4096), 4096, 216, 30, 2384, bytearray(32))),
         ("entries", (bytes(4096), 4096, 214, 26, 2384, bytearray(32))),
         ("entries", (bytes(4096), 4096, 214, 30, 2383, bytearray(32))),

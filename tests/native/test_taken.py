@@ -27,7 +27,7 @@ from tests.images import copy_sparse
 from tests.native.test_core import in_python
 
 CASES = 12
-TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, sound, taken)
+TWINS = (addresses, arrays, dentries, hashes, inodes, nodes, owners, sound, taken)
 COLUMNS = ("footer", "kind", "read", "parent", "slot", "inode_of", "usable")
 BATCHES = (nodes.BATCH_BYTES, 100 * 4096)  # one, and several of an uneven number of blocks
 IMAGES = ["base", "features", "casefold", "checksums", "noinline", "phone", "compress-lz4", "blocks16k", "sections"]

@@ -111,6 +111,13 @@ class Nat:
         self.load()
         return np.flatnonzero(self._rows["block_addr"].reshape(-1))
 
+    def known(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Of the nids with an address, as `used` has them: nid, address, ino, version."""
+        self.load()
+        addr, ino, version = (self._rows[name].reshape(-1) for name in ("block_addr", "ino", "version"))
+        nids = np.flatnonzero(addr)
+        return nids, addr[nids].astype(np.int64), ino[nids].astype(np.int64), version[nids]
+
     def in_use(self) -> NDArray[np.bool_]:
         """Whether each nid has an address, shape (nat_blocks, entries in a block)."""
         self.load()

@@ -40,7 +40,7 @@ from f2tools.f2fs.layout.super import SuperBlock
 from f2tools.f2fs.volume.derived import best_pack, crc_right, derived_pack, features_in_use, known_nodes
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.f2fs.volume.layouts import plain_superblock
-from f2tools.f2fs.volume.nat import Nat
+from f2tools.f2fs.volume.nat import RESERVED_NODES, Nat
 from f2tools.f2fs.volume.sit import Sit
 from f2tools.f2fs.volume.summary import Summaries
 from f2tools.f2fs.volume.super import CRC_OFFSET, KNOWN_FEATURES, PAYLOAD_LIMIT, problems_of
@@ -271,7 +271,7 @@ def _some_inodes(device: Device, sb: SuperBlock) -> NDArray[np.uint8]:
 def sample_of_inodes(device: Device, geo: Geometry, nat: Nat) -> NDArray[np.uint8]:
     """The blocks of some inodes, spread over the table."""
     nids = nat.used()
-    nids = nids[nids > 2]
+    nids = nids[np.searchsorted(nids, RESERVED_NODES) :]
     some = nids[:: max(1, nids.size // SMALL_SAMPLE)]
     addrs = nat.lookup(some)["block_addr"].astype(np.int64)
     some, addrs = some[geo.in_main(addrs)], addrs[geo.in_main(addrs)]

@@ -58,13 +58,10 @@ class NodeTable:
         self.offset = np.zeros(self.nid.size, np.int64)  # what the footer's offset must be
 
     def _read_nat(self) -> None:
-        used = self.image.nat.used()
+        used, addr, ino, version = self.image.nat.known()
         self.nat_reserved = self.image.nat.lookup(np.arange(min(RESERVED_NIDS, self.geo.max_nid)))
-        self.nid = used[used >= RESERVED_NIDS]
-        entries = self.image.nat.lookup(self.nid)
-        self.addr = entries["block_addr"].astype(np.int64)
-        self.nat_ino = entries["ino"].astype(np.int64)
-        self.version = entries["version"].copy()
+        first = int(np.searchsorted(used, RESERVED_NIDS))
+        self.nid, self.addr, self.nat_ino, self.version = used[first:], addr[first:], ino[first:], version[first:]
         self.usable = self.geo.in_main(self.addr)
         self._row_of = np.zeros(self.geo.max_nid, np.int32)  # untouched pages cost nothing
         self._row_of[self.nid] = np.arange(1, self.nid.size + 1, dtype=np.int32)

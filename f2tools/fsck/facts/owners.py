@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.volume.geometry import Geometry
 from f2tools.fsck.facts.arrays import distinct
+from f2tools.native import core
 
 NODE = 0xFFFF  # ofs of a block that is a node
 ALIAS = 0xFFFE  # ofs of a block that a device alias takes: it has no summary
@@ -94,6 +95,8 @@ class Owners:
 
         Blocks outside the window are left out.  With `quietly` no clash is noted.
         """
+        if core is not None and isinstance(nid, np.ndarray) and self._claim_new(nid, ofs, blkaddrs):
+            return None
         segno, at = np.divmod(blkaddrs - self._geo.main_blkaddr, self._geo.blocks_per_seg)
         if self.first or self.last < self._geo.segment_count_main:
             here = (segno >= self.first) & (segno < self.last)
@@ -123,6 +126,16 @@ class Owners:
             blkaddrs[which], all_nid[which], all_ofs[which],
             owner_nid[flat[which]].astype(np.int64), owner_ofs[flat[which]].astype(np.int64),
         )  # fmt: skip
+
+    def _claim_new(self, nid: NDArray[np.int64], ofs: Any, blkaddrs: NDArray[np.int64]) -> bool:
+        """Note them in the compiled core; False, and none is noted, where one has an owner or lies elsewhere."""
+        assert core is not None
+        nids, offsets, addrs = (np.ascontiguousarray(column, np.int64).reshape(-1) for column in (nid, ofs, blkaddrs))
+        self._used, all_new = core.claim(
+            nids, offsets, addrs, self._geo.main_blkaddr, self._geo.blocks_per_seg, self.first, self._row,
+            self._segnos, self._nid, self._ofs, self._used,
+        )  # fmt: skip
+        return all_new
 
     def _rows_of(self, segno: NDArray[np.int64]) -> NDArray[np.int32]:
         rows = self._row[segno - self.first]
