@@ -75,6 +75,6 @@ POWER = Campaign(
     "power",
     f"the power is cut while a volume is written, cleaned, defragmented, resized, tuned, edited, repaired, formatted:"
     f" what is there is whole and has what was promised; pieces 0 to {len(TESTS) - 1} cut at up to {MANY} writes of a"
-    " case, the others at each",
+    " case, the others at each; and as many times a part of what was not flushed is lost",
     "cases", 2 * len(TESTS), 1, piece, minutes=50,
 )  # fmt: skip

@@ -64,6 +64,7 @@ EXPLAINED = {
         "the kernel takes the umask off a mode although a default ACL says what it is, unless asked not to, which"
         " pyfuse3 can't",
     ),
+    "generic/424": "asks statx(2) for the flags of a file, which the kernel's FUSE takes from no server",
     "pyfuse3 generic/451": "libfuse lets the kernel do O_DIRECT without waiting, which leaves old pages where a file is"
     " read at the same time",
 }
