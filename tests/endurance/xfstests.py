@@ -26,7 +26,10 @@ GENERIC, OF_F2FS = 787, 23
 PIECES = -(-(GENERIC + OF_F2FS) // TESTS)  # for one server
 SECONDS = 300  # of a test
 SLOW_SECONDS = 1200  # of those that write small pieces for long
-SLOW = {"generic/027", "generic/069", "generic/074", "generic/127", "generic/311", "generic/371", "generic/507"}
+SLOW = {
+    "generic/027", "generic/069", "generic/074", "generic/127", "generic/311", "generic/371", "generic/438",
+    "generic/507",
+}  # fmt: skip
 BYTES = 1 << 30  # of an image
 TOLD = 1500  # characters of a difference
 OPTIONS = "default_permissions,allow_other"
