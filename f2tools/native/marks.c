@@ -56,13 +56,16 @@ static PyObject *marks_of(PyObject *module, PyObject *args)
     return NULL;
 }
 
-/* So many numbers behind the first arguments; 0 with an error set. */
+/* So many numbers behind the first arguments, -1 for one that is no plain place or time; 0 with an error set. */
 static int numbers(PyObject *const *args, Py_ssize_t count, int64_t *into)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
         into[i] = PyLong_AsLongLong(args[i]);
-        if (into[i] == -1 && PyErr_Occurred())
-            return 0;
+        if (into[i] == -1 && PyErr_Occurred()) {
+            if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+                return 0;
+            PyErr_Clear();
+        }
     }
     return 1;
 }

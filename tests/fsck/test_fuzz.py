@@ -16,8 +16,12 @@ import pytest
 from f2tools.device import open_device
 from f2tools.device.changes.overlay import Overlay
 from f2tools.f2fs.layout.node import Inode as INODE
+from f2tools.f2fs.volume.inode import Inode
+from f2tools.f2fs.volume.volume import Volume
+from f2tools.f2fs.write.node import seal_inode
 from f2tools.fsck.check import check
 from f2tools.fsck.facts.image import Image
+from f2tools.fsck.repair.rounds import StaysOpen
 from tests import judges
 from tests.fsck import fuzz
 from tests.hostile.exercise import in_child
@@ -44,6 +48,35 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
     print(f"{name}: cases {FIRST} to {FIRST + CASES - 1}")
     failures = in_child(lambda: _all(name, tmp_path))
     assert not failures, f"{len(failures)} failures\n" + "\n".join(failures[:TOLD])
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("base", 1_006_165),  # two blocks whose summaries name one place: each was put there in turn
+        ("plain", 1_006_936),
+        ("casefold", 1_002_107),  # i_dir_level 255: no name could be put back into that directory
+        ("compress-lz4", 1_002_593),  # a clock beyond 63 bits
+    ],
+)
+def test_what_once_went_wrong_is_saved(name: str, number: int, tmp_path: Path) -> None:
+    judges.need_tool("fsck.f2fs")
+    assert fuzz.judged(name, number, tmp_path).wrong == ""
+
+
+@pytest.mark.parametrize(("name", "level"), [("checksums", 29), ("checksums", 255), ("checksums", 28)])
+def test_a_level_at_which_names_lie_beyond_any_directory_is_told(name: str, level: int) -> None:
+    good = fuzz.healthy(name)
+    with Overlay(open_device(good.path)) as image, Volume(StaysOpen(image)) as vol:
+        inodes = [entry.inode for _, _, entries in vol.walk() for entry in entries]
+        found = next(inode for inode in inodes if isinstance(inode, Inode) and inode.has_inline_dentry)
+        block = found.block.copy()
+        block[INODE.offset_of("i_dir_level")] = level
+        seal_inode(vol.sb.uuid, block)
+        image.pwrite(found.blkaddr * good.block_size, block.tobytes())
+        told = [(item.code, item.ino, item.expected) for item in check(Image(image)).findings]
+    assert told == ([("I017", found.ino, 0)] if level > 28 else [])
 
 
 def test_a_case_is_the_same_damage_every_time() -> None:

@@ -21,10 +21,12 @@ from f2tools.f2fs.layout.constants import (
     FADVISE_ENCRYPT_BIT,
     FADVISE_LOST_PINO_BIT,
     FT_NAMES,
+    MAX_DIR_BUCKETS,
     MAX_DIR_HASH_DEPTH,
 )
 from f2tools.f2fs.layout.file_type import FILE_TYPE_OF_MODE, S_IFMTS
 from f2tools.f2fs.layout.hashes import dentry_hash
+from f2tools.f2fs.layout.node_tree import max_blocks
 from f2tools.f2fs.volume.dentries import blocks_per_bucket, buckets_in
 from f2tools.fsck import problems
 from f2tools.fsck.facts.arrays import distinct
@@ -194,6 +196,7 @@ def check_places(tree: Tree) -> Iterator[Finding]:
     deep = fits & (level >= depth) & (level < MAX_DIR_HASH_DEPTH)
     if fits.all() and not deep.any():  # so nearly always, and then nothing is to be sorted
         yield from _too_deep(tree, [])
+        yield from _too_wide(tree, [])
         return
     order = np.argsort(table["dir"][rows], kind="stable")
     dirs = table["dir"][rows][order]
@@ -216,6 +219,7 @@ def check_places(tree: Tree) -> Iterator[Finding]:
         shallow = _inode(tree, where, problems.DIR_DEPTH, found, need, "i_current_depth")
         yield replace(shallow, count=int(deep[here].sum()))
     yield from _too_deep(tree, astray_dirs)
+    yield from _too_wide(tree, astray_dirs)
 
 
 def _too_deep(tree: Tree, but: list[int]) -> Iterator[Finding]:
@@ -232,6 +236,19 @@ def _too_deep(tree: Tree, but: list[int]) -> Iterator[Finding]:
         row = int(rows[at])
         found, most = int(table["depth"][row]), int(level[at]) + 1
         yield _inode(tree, row, problems.DIR_DEPTH, found, most, "i_current_depth", "it has not as many levels")
+
+
+def _too_wide(tree: Tree, but: list[int]) -> Iterator[Finding]:
+    """The buckets of the first level lie where a file can have blocks; else names can't be put into the directory."""
+    geo, levels = tree.scan.geo, tree.scan.inodes["dir_level"]
+    most = max_blocks(geo.addrs_per_block, geo.addrs_per_block, geo.addrs_per_inode)
+    if MAX_DIR_BUCKETS * blocks_per_bucket(0) <= most:  # with blocks of 16 KiB
+        return
+    widest = next(level for level in range(MAX_DIR_HASH_DEPTH) if buckets_in(0, level) * blocks_per_bucket(0) > most)
+    rows = np.flatnonzero(tree.is_dir & (levels >= widest))
+    for row in rows[~np.isin(rows, but)].tolist():
+        note = "names would lie beyond what a directory can have"
+        yield _inode(tree, row, problems.DIR_LEVEL, int(levels[row]), 0, "i_dir_level", note)
 
 
 def _level_and_fit(

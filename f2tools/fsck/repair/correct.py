@@ -194,7 +194,11 @@ def lost_pointers(work: Work, finding: Finding, plan: SetBlocks) -> bool:
         return False
     mine = (work.scan.inode_of == row) & np.isin(work.scan.kind, (INODE, DIRECT))
     nids = {int(work.scan.nid[node]): node for node in np.flatnonzero(mine).tolist()}
-    lost = [(nid, ofs, found[0]) for (nid, ofs), found in work.leaks.data.items() if nid in nids]
+    lost = [
+        (nid, ofs, found[0])
+        for (nid, ofs), found in work.leaks.data.items()
+        if nid in nids and _is_empty(work, nid, ofs)
+    ]
     heads = [(nid, ofs) for nid in nids for ofs in _heads_of(work, row, nid)] if not lost else []
     if len(heads) == missing:
         for nid, ofs in heads:
@@ -207,6 +211,12 @@ def lost_pointers(work: Work, finding: Finding, plan: SetBlocks) -> bool:
         work.surgery.set_address(nid, ofs, found.blkaddr, work.start_word(nid))
     work.note(finding, f"{missing} lost blocks found by the summaries")
     return True
+
+
+def _is_empty(work: Work, nid: int, ofs: int) -> bool:
+    """Whether a node leads nowhere at this place: what it leads to would be lost in turn."""
+    words = work.node_words(nid)
+    return ofs < words.size and not words[ofs]
 
 
 def _heads_of(work: Work, row: int, nid: int) -> list[int]:
