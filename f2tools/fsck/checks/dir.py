@@ -246,7 +246,9 @@ def _too_wide(tree: Tree, but: list[int]) -> Iterator[Finding]:
         return
     widest = next(level for level in range(MAX_DIR_HASH_DEPTH) if buckets_in(0, level) * blocks_per_bucket(0) > most)
     rows = np.flatnonzero(tree.is_dir & (levels >= widest))
-    for row in rows[~np.isin(rows, but)].tolist():
+    if but:
+        rows = rows[~np.isin(rows, but)]
+    for row in rows.tolist():
         note = "names would lie beyond what a directory can have"
         yield _inode(tree, row, problems.DIR_LEVEL, int(levels[row]), 0, "i_dir_level", note)
 
