@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from enum import Enum, auto
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,17 +179,24 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
         return False
     valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
     most = len(valid) if everything else missing
-    count = _adopt_best(work, valid, most)
-    if count < most:
-        count += _adopt_best(work, valid, most - count, blank=True)
+    count = 0
+    for named in _Named:
+        count += _adopt_best(work, valid, most - count, named)
     if count < missing:
         old = {nid: node for nid, node in work.leaks.newest_old().items() if _in_lost_block(work, nid)}
-        count += _adopt_best(work, old, missing - count)
-        if count < missing:
-            count += _adopt_best(work, old, missing - count, blank=True)
+        for named in (_Named.ITSELF, _Named.NOBODY):
+            count += _adopt_best(work, old, missing - count, named)
     if count:
         work.note(finding, f"{count} lost nodes found by their footers and summaries")
     return bool(count)
+
+
+class _Named(Enum):
+    """Whom the summary of a node's block names."""
+
+    ITSELF = auto()
+    NOBODY = auto()
+    ANOTHER = auto()  # the summary was hit, or the footer
 
 
 def _in_lost_block(work: Work, nid: int) -> bool:
@@ -197,22 +205,33 @@ def _in_lost_block(work: Work, nid: int) -> bool:
     return number not in work.used_nat_blocks or number in work.bad_nat_blocks
 
 
-def _adopt_best(work: Work, found: dict[int, LostNode], most: int, blank: bool = False) -> int:
-    """Let the NAT lead to at most so many of these nodes; how many it was.
+def _adopt_best(work: Work, found: dict[int, LostNode], most: int, named: _Named) -> int:
+    """Let the NAT lead to at most so many of these nodes, of those whose summaries name such a nid; how many it was.
 
-    Their summaries must name them; or, with `blank`, nobody.
+    Where the summary names another, something else must confirm the footer: the table's other copy, or that it is an
+    inode's, which has its number twice.
     """
-    lost = [nid for nid in found if work.scan.row_of(nid) < 0 and nid not in work.adopted]
-    named = summaries_of_blocks(work, [found[nid].blkaddr for nid in lost])
-    lost = [nid for nid, name in zip(lost, named, strict=True) if name == (0 if blank else nid)]
+    lost = [nid for nid in found if most > 0 and work.scan.row_of(nid) < 0 and nid not in work.adopted]
+    names = summaries_of_blocks(work, [found[nid].blkaddr for nid in lost])
+    lost = [nid for nid, name in zip(lost, names, strict=True) if _named(nid, name) is named]
+
+    def known(nid: int) -> bool:
+        return work.other_nat_copy(nid)[1:] == (found[nid].ino, found[nid].blkaddr)
 
     def rank(nid: int) -> tuple[bool, bool, int]:
         node = found[nid]
-        known = work.other_nat_copy(nid)[1:] == (node.ino, node.blkaddr)
-        owned = node.ino != nid and (node.ino in found or work.scan.row_of(node.ino) >= 0)
-        return known, owned or nid == node.ino, node.cp_ver
+        owned = node.ino == nid or node.ino in found or work.scan.row_of(node.ino) >= 0
+        return known(nid), owned, node.cp_ver
 
-    return sum(work.take(nid, found[nid]) for nid in sorted(lost, key=rank, reverse=True)[:most])
+    if named is _Named.ANOTHER:
+        lost = [nid for nid in lost if nid == found[nid].ino or known(nid)]
+    return sum(work.take(nid, found[nid]) for nid in sorted(lost, key=rank, reverse=True)[: max(most, 0)])
+
+
+def _named(nid: int, name: int) -> _Named:
+    if name == nid:
+        return _Named.ITSELF
+    return _Named.ANOTHER if name else _Named.NOBODY
 
 
 def summaries_of_blocks(work: Work, blkaddrs: list[int]) -> list[int]:
