@@ -4,7 +4,7 @@ PYTEST = .venv/bin/pytest -n 2 --dist loadgroup
 # Where this is set, every start of a command compiles all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup guest suites demo test nightly endurance endurance-ledger check bench fuzz docs lock clean
+.PHONY: help setup guest suites demo test nightly endurance endurance-ledger check bench fuzz sanitize docs lock clean
 
 help:
 	@echo "make setup   .venv/bin/f2tools and what the tests need, through apt and PyPI"
@@ -15,6 +15,7 @@ help:
 	@echo "make check   ruff, basedpyright, import-linter"
 	@echo "make bench   side by side with the C tools"
 	@echo "make fuzz    hostile images, coverage-guided, on from where it ended; FUZZ_SECONDS=60; KIND=container, undo, overlay, tar or trace: other files"
+	@echo "make sanitize  the compiled core as gcc's sanitizers watch it: its tests, hostile input, damaged volumes repaired; an hour"
 	@echo "make docs    docs/ as a site with search, in .cache/site; a link that leads nowhere is an error"
 	@echo "make lock    resolve the dependencies anew"
 
@@ -73,6 +74,12 @@ KIND = volume
 fuzz: setup
 	@.venv/bin/python -c 'import atheris' 2>/dev/null || .venv/bin/python -m pip install --quiet --require-hashes -r requirements-fuzz.lock
 	.venv/bin/python -m tests.hostile.fuzz $(KIND) -max_total_time=$(FUZZ_SECONDS)
+
+# What a sanitizer says fails it.
+sanitize: setup
+	.venv/bin/python -m tests.native.sanitized -m pytest -n 2 tests/native tests/hostile tests/dump tests/mkfs
+	for image in base casefold compress-lz4 plain sections; do \
+		.venv/bin/python -m tests.native.sanitized -m tests.fsck.fuzz $$image 1 200 .cache || exit; done
 
 # The site, in an environment of its own: nothing of what makes it is needed to run or to test f2tools.
 docs:

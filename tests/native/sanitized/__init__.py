@@ -1,0 +1,66 @@
+"""The compiled core as gcc's sanitizers of addresses and undefined behaviour watch it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.images import ROOT
+
+WORK = ROOT / ".cache" / "sanitized"
+FLAGS = "-fsanitize=address,undefined -fno-omit-frame-pointer -g -O1"
+LOGS = 10_000  # characters that are told
+
+
+def build() -> Path:
+    """The core, built with the sanitizers where a source is newer."""
+    native = ROOT / "f2tools" / "native"
+    built = WORK / "lib" / "f2tools" / "native" / "_core.abi3.so"
+    newest = max(path.stat().st_mtime for pattern in ("*.c", "*.h") for path in native.glob(pattern))
+    if not built.exists() or built.stat().st_mtime < newest:
+        python = [sys.executable, "-W", "ignore", "-c", "from setuptools import setup; setup()"]
+        subprocess.run(
+            [*python, "-q", "build_ext", "--force", "--build-lib", WORK / "lib", "--build-temp", WORK / "temp"],
+            cwd=ROOT,
+            env=os.environ | {"CFLAGS": FLAGS},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    return built
+
+
+def runtime(name: str) -> str:
+    """Where gcc has a library of its own."""
+    asked = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return asked.stdout.strip()
+
+
+def environment(logs: Path) -> dict[str, str]:
+    """What a Python, and each that it starts, needs to run with that core; `logs` is where the sanitizers write."""
+    where = os.pathsep.join(filter(None, [str(Path(__file__).parent), str(ROOT), os.environ.get("PYTHONPATH")]))
+    return os.environ | {
+        "F2_SANITIZED_CORE": str(build()),
+        "PYTHONPATH": where,
+        "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libubsan.so')}",
+        # leaks are the interpreter's; a failed malloc is to be met as one
+        "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:log_path={logs}/address",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={logs}/undefined",
+        "PYTHONMALLOC": "malloc",  # so that bytes and arrays of Python's have edges as well
+    }
+
+
+def run(arguments: list[str]) -> int:
+    """Run Python with that core; its exit code, or 1 where a sanitizer had something to say."""
+    logs = Path(tempfile.mkdtemp())
+    try:
+        code = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment(logs), check=False).returncode
+        told = "\n".join(path.read_text(errors="replace") for path in sorted(logs.iterdir()))
+        if told:
+            print(told[:LOGS], file=sys.stderr)
+        return 1 if told else code
+    finally:
+        shutil.rmtree(logs)
