@@ -116,7 +116,8 @@ def code_filter(only: tuple[str, ...], skip: tuple[str, ...]) -> Callable[[str],
               help="For the worst: look for nodes in every block, and say what a repair would make of them.  Writes"
               " only with -y, and then keeps an undo file; also goes with --salvage.")  # fmt: skip
 @layout_option
-@click.option("--force", is_flag=True, help="With -y: repair though another file system was made over the volume.")
+@click.option("--force", is_flag=True,
+              help="Repair though another file system was made over the volume, or blocks can't be read.")  # fmt: skip
 @click.option("--data", is_flag=True, help="Also read compressed and sealed files and hold them to their checksums.")
 @click.option("--json", "as_json", is_flag=True, help="Print a finding, repair or file a line, as JSON.")
 @click.option("--only", multiple=True, metavar="CODES", help="Report only these: N003, or N for all of a letter.")
@@ -193,8 +194,8 @@ def fsck(
         preen or auto, data, _ask if interactive else None, undo, dry_run or not repairing, verbose, rescue, layout,
         force, as_json,
     )  # fmt: skip
-    if report.counts["H001"] and not way.careful:
-        _say_unread(image, report.counts["H001"])
+    if not _may_write_over(image, report.counts["H001"], way):
+        ctx.exit(FINDINGS_LEFT)
     ctx.exit(_repaired(image, devices, report, memory, way))
 
 
@@ -317,15 +318,21 @@ def _repaired(path: str, devices: tuple[str, ...], before: CheckReport, memory: 
             from f2tools.device.changes.undo import UndoLog
 
             device, undo = UndoLog(device, wanted), wanted
-        losses, real_size = Losses(device), device.size_bytes
-        repairer = Repairer(
-            device, memory, careful=way.careful, content=way.data, ask=way.ask, watch=losses.watch
-        )  # fmt: skip
+        losses, real_size, unread = Losses(device), device.size_bytes, before.counts["H001"]
+
+        def watch(report: CheckReport) -> None:
+            nonlocal unread
+            unread = max(unread, report.counts["H001"])
+            losses.watch(report)
+
+        repairer = Repairer(device, memory, careful=way.careful, content=way.data, ask=way.ask, watch=watch)
         if way.rescue:
             from f2tools.fsck.rescue import prepare
 
             repairer.done += prepare(repairer.overlay, memory, way.layout)
         outcome = repairer.run(before)
+        if unread > before.counts["H001"] and not _may_write_over(path, unread, way):
+            return FINDINGS_LEFT
         _say_done(outcome.done, way)
         if outcome.better:
             losses.tree = outcome.after.tree or losses.tree
@@ -432,13 +439,21 @@ def _say_next_step(path: str, other: str, *, fails: bool) -> None:
     )
 
 
-def _say_unread(path: str, count: int) -> None:
-    """Warn before a repair of a medium that fails."""
-    what = "a block" if count == 1 else f"{count} blocks"
-    click.echo(
-        f"f2tools: warning: {what} of {printable(path)} can't be read: a repair writes over what is there, and no undo"
-        f" file has it; {_copies_failing(path)} copies what can be read first", err=True,
-    )  # fmt: skip
+def _may_write_over(path: str, unread: int, way: Way) -> bool:
+    """Whether a repair may write to a medium of which so many blocks can't be read; says why not, or warns."""
+    if not unread:
+        return True
+    what = "a block" if unread == 1 else f"{unread} blocks"
+    why = f"{what} of {printable(path)} can't be read: a repair writes over what is there, and no undo file has it"
+    may = way.dry_run or way.force or way.ask is not None
+    if may:
+        click.echo(f"f2tools: warning: {why}; {_copies_failing(path)} copies what can be read first", err=True)
+    else:
+        click.echo(
+            f"f2tools: {why}.  Nothing was written: {_copies_failing(path)} copies what can be read, and the copy can"
+            " be repaired; --force repairs all the same", err=True,
+        )  # fmt: skip
+    return may
 
 
 def _copies_failing(path: str) -> str:

@@ -1005,6 +1005,6 @@ UNREADABLE = _problem(
     "H001", "unreadable-block", ERROR, "a block can't be read",
     "The device answered with an error; here the block counts as zeros.",
     "what it held is rebuilt from elsewhere as if it were zeros, and the block is written, so that the device can put "
-    "it in another place; not with -p",
+    "it in another place; not with -p, and with -y only beside --force",
     plans=(RewriteBlock,),
 )  # fmt: skip

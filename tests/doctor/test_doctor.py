@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -120,5 +121,24 @@ def test_a_medium_that_fails_is_copied_before_anything_is_repaired(monkeypatch: 
     last = checked.out.decode().splitlines()[-1]
     assert last.startswith(f"next: `ddrescue -r3 {path} COPY COPY.map` copies what can be read")
     assert "nothing takes that back" in last
-    said = f2("fsck", "-y", "--dry-run", path).err
-    assert f"a block of {path} can't be read: a repair writes over what is there, and no undo file has it" in said
+    why = f"a block of {path} can't be read: a repair writes over what is there, and no undo file has it"
+    assert f"warning: {why}" in f2("fsck", "-y", "--dry-run", path).err
+
+
+@pytest.mark.parametrize("how", ["-y", "-p"])
+def test_a_medium_that_fails_is_not_repaired_unless_that_is_forced(
+    how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "failing.img"
+    shutil.copy(reference("base").path, path)
+    before = path.read_bytes()
+    with f2tools.open(path) as volume:
+        lost = volume.pack.blkaddr * volume.geo.block_size
+    with monkeypatch.context() as failing:
+        lose(failing, lost)
+        refused = f2("fsck", how, path)
+        assert refused.code == 4
+        assert "Nothing was written: `ddrescue -r3 " in refused.err
+        assert path.read_bytes() == before
+        assert f2("fsck", how, "--force", path).code == 1
+    assert f2("fsck", path).code == 0
