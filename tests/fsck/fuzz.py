@@ -27,10 +27,11 @@ from f2tools.f2fs.layout.node import Inode as InodeLayout
 from f2tools.f2fs.volume.inode import Inode
 from f2tools.f2fs.volume.volume import File, Volume
 from f2tools.f2fs.write.node import seal_inode
-from f2tools.fsck.check import check
+from f2tools.fsck.check import DEFAULT_MEMORY, check
 from f2tools.fsck.facts.image import Image
 from f2tools.fsck.findings import Severity
 from f2tools.fsck.repair.rounds import Repairer, StaysOpen
+from f2tools.fsck.rescue import prepare
 from tests import judges
 from tests.fsck.trees import shown
 from tests.hostile.damage import flips, resealed
@@ -214,6 +215,10 @@ def _judged(name: str, number: int, device: Device, work: Path, peer: bool, keep
     if not report.sound:
         repairer = Repairer(image)
         outcome = repairer.run(report)
+        if "C003" in outcome.left:  # what `fsck -y --rescue` is for
+            repairer = Repairer(image)
+            repairer.done += prepare(repairer.overlay, DEFAULT_MEMORY)
+            outcome = repairer.run(report)
         verdict.done = outcome.done
         if not outcome.complete:
             return "" if set(outcome.left) & BEYOND else f"left: {dict(outcome.left)}"

@@ -59,6 +59,17 @@ def test_what_random_damage_left_is_saved(name: str, tmp_path: Path) -> None:
         ("casefold", 1_000_985),  # a lost node whose summary names another
         ("casefold", 1_002_107),  # i_dir_level 255: no name could be put back into that directory
         ("compress-lz4", 1_002_593),  # a clock beyond 63 bits
+        ("checksums", 1_014_287),  # a superblock whose features, and with them its checksum, were cleared
+        ("compress-lz4", 1_047_954),
+        ("compress-lz4", 1_049_632),  # one whose features are all there are
+        ("checksums", 1_040_606),  # both copies hit, one of them in its block size
+        ("checksums", 1_014_845),  # no pack is left, and a footer names the last version that there can be
+        ("sections", 1_035_351),
+        ("casefold", 1_023_386),  # quota inodes without the feature
+        ("plain", 1_041_098),
+        ("casefold", 1_026_747),  # fewer nodes counted than inodes
+        ("plain", 1_069_658),  # a name with NUL bytes that was put back as it was
+        ("sections", 1_028_071),  # more segments reserved than there are
     ],
 )
 def test_what_once_went_wrong_is_saved(name: str, number: int, tmp_path: Path) -> None:

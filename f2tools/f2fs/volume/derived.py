@@ -40,7 +40,7 @@ from f2tools.f2fs.layout.constants import (
     SUM_TYPE_DATA,
     SUM_TYPE_NODE,
 )
-from f2tools.f2fs.layout.footers import footers_of, inodes_in, low_cp_ver
+from f2tools.f2fs.layout.footers import MOST_VERSIONS, footers_of, inodes_in, low_cp_ver
 from f2tools.f2fs.layout.nat import NatBlock, NatEntry
 from f2tools.f2fs.layout.node import INODE_ADDR_OFFSET, InodeExtra, NodeFooter
 from f2tools.f2fs.layout.sit import SIT_VBLOCKS_MASK, SitBlock
@@ -182,7 +182,7 @@ def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]
     blkaddrs, footers = _node_blocks(device, geo)
     if not blkaddrs.size:
         return [], 0, False, np.zeros(0, np.int64)
-    nids, low = footers["nid"].astype(np.int64), low_cp_ver(footers)
+    nids, low = footers["nid"].astype(np.int64), _versions(footers)
     order = np.lexsort((blkaddrs, low, nids))
     last = order[np.append(np.diff(nids[order]) != 0, True)]
     table = np.zeros(geo.nat_blocks * geo.nat_entries_per_block, NatEntry.dtype)
@@ -195,7 +195,19 @@ def _nat_of_nodes(device: Device, geo: Geometry) -> tuple[list[tuple[int, bytes]
         rows = table[number * geo.nat_entries_per_block : (number + 1) * geo.nat_entries_per_block]
         patches.append((int(places[number]) * geo.block_size, rows.tobytes().ljust(geo.block_size, b"\0")))
     with_crc = bool(np.count_nonzero(footers["cp_ver"][last] >> np.uint64(32)))
-    return patches, (int(low[last].max()) + 1) % (1 << 32), with_crc, np.unique(geo.segno(blkaddrs[last]))
+    return patches, _next_version(low), with_crc, np.unique(geo.segno(blkaddrs[last]))
+
+
+def _versions(footers: NDArray[Any]) -> NDArray[np.int64]:
+    """The versions that footers name; 0 where one is far from most of the others, and was hit."""
+    low = low_cp_ver(footers)
+    middle = np.partition(low, low.size // 2)[low.size // 2] if low.size else 0
+    return np.where(abs(low - middle) < MOST_VERSIONS, low, 0)
+
+
+def _next_version(low: NDArray[np.int64]) -> int:
+    """That of the checkpoint that comes after all of these; 0 where there are none."""
+    return (int(low.max()) + 1) % (1 << 32) or 1 if low.size else 0
 
 
 def _node_blocks(device: Device, geo: Geometry) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -230,7 +242,7 @@ def _after(footers: NDArray[Any], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
     It is older where a node that it knows was written anew since.
     """
-    low = low_cp_ver(footers)
+    low = _versions(footers)
     nids = footers["nid"].astype(np.int64)
     known = np.zeros(int(nids.max()) + 1, np.int64)
     np.maximum.at(known, nids[live], low[live])
@@ -277,10 +289,7 @@ def nat_leads(device: Device, geo: Geometry) -> bool:
 
 def _nat_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], int, bool, NDArray[np.int64]]:
     """(bitmap, next checkpoint version, whether footers carry checksums, segments in which nodes lie)."""
-    scores = np.zeros((2, geo.nat_blocks), np.int64)
-    newest = np.zeros((2, geo.nat_blocks), np.int64)
-    segments: list[NDArray[np.int64]] = []
-    version, with_crc = 0, 0
+    seen: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
     for copy in range(2):
         bitmap = np.full(geo.nat_blocks, bool(copy))
         blocks = np.zeros((geo.nat_blocks, geo.block_size), np.uint8)
@@ -294,17 +303,19 @@ def _nat_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], int, 
             some, at = nids[first : first + SAMPLE], where[first : first + SAMPLE]
             footers = footers_of(device.read_blocks(at, geo.block_size))
             right = footers["nid"] == some
-            low = low_cp_ver(footers)
             numbers = some[right] // geo.nat_entries_per_block
-            np.add.at(scores[copy], numbers, 1)
-            np.maximum.at(newest[copy], numbers, low[right])
-            if right.any():
-                version = max(version, int(low[right].max()))
-                with_crc += int(np.count_nonzero(footers["cp_ver"][right] >> np.uint64(32)))
-                segments.append(np.unique(geo.segno(at[right])))
+            seen.append((np.full(numbers.size, copy), numbers, at[right], footers[right]))
+    if not any(part[0].size for part in seen):
+        return np.zeros(geo.nat_blocks, np.bool_), 0, False, np.zeros(0, np.int64)
+    copies, numbers, at = (np.concatenate([part[i] for part in seen]) for i in range(3))
+    footers: NDArray[Any] = np.concatenate([part[3] for part in seen])
+    low = _versions(footers)
+    scores, newest = np.zeros((2, 2, geo.nat_blocks), np.int64)
+    np.add.at(scores, (copies, numbers), 1)
+    np.maximum.at(newest, (copies, numbers), low)
     second = (scores[1] > 0) & ((newest[1] > newest[0]) | ((newest[1] == newest[0]) & (scores[1] > scores[0])))
-    used = np.unique(np.concatenate(segments)) if segments else np.zeros(0, np.int64)
-    return second, (version + 1) % (1 << 32) if version else 0, with_crc > 0, used
+    with_crc = bool(np.count_nonzero(footers["cp_ver"] >> np.uint64(32)))
+    return second, _next_version(low), with_crc, np.unique(geo.segno(at))
 
 
 def _sit_copies(device: Device, geo: Geometry) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

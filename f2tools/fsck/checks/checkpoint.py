@@ -87,6 +87,8 @@ def check_space(image: Image) -> Iterator[Finding]:
         )  # fmt: skip
     elif cp.overprov_segment_count >= image.geo.segment_count_main:
         yield Finding(problems.CP_USER_BLOCKS, **place, note=f"overprovision of {cp.overprov_segment_count} segments")
+    elif cp.rsvd_segment_count >= image.geo.segment_count_main:
+        yield Finding(problems.CP_USER_BLOCKS, **place, note=f"{cp.rsvd_segment_count} segments reserved")
 
 
 def check_next_nid(image: Image) -> Iterator[Finding]:

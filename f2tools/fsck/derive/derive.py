@@ -227,12 +227,42 @@ def of_another_block_size(device: Device, sb: SuperBlock) -> SuperBlock | None:
         other = SuperBlock.parse(sb.build())
         other.log_blocksize = size.bit_length() - 1
         other.log_sectors_per_block = other.log_blocksize - other.log_sectorsize
-        if other.feature & F2FS_FEATURE_SB_CHKSUM:
-            other.crc = f2fs_crc32(other.build()[:CRC_OFFSET])
-        sound = other.log_blocksize != sb.log_blocksize and not list(problems_of(other, other.build()))
-        if sound and _fits(device, other) > SOME_FIT:
+        if other.log_blocksize != sb.log_blocksize and _sound_once_sealed(other) and _fits(device, other) > SOME_FIT:
             return other
     return None
+
+
+def rival(device: Device, chosen: SuperBlock, other: SuperBlock) -> SuperBlock | None:
+    """The other copy, sealed anew, or else its features, where nodes confirm them more than a copy without checksum."""
+    if chosen.feature & F2FS_FEATURE_SB_CHKSUM:
+        return None
+    whole, features = SuperBlock.parse(other.build()), SuperBlock.parse(chosen.build())
+    features.feature, features.checksum_offset = other.feature, other.checksum_offset
+    for sb in (whole, features):
+        if _sound_once_sealed(sb) and better_copy(device, chosen, sb):
+            return sb
+    return None
+
+
+def with_features(device: Device, sb: SuperBlock, features: list[int]) -> SuperBlock:
+    """The superblock with those of these features that are known and that the inodes confirm most."""
+    tried: list[tuple[tuple[float, int], SuperBlock]] = []
+    for feature in features:
+        other = SuperBlock.parse(sb.build())
+        other.feature = feature
+        evidence = _evidence(device, other)
+        other.feature &= KNOWN_FEATURES
+        other.checksum_offset = CRC_OFFSET if feature & F2FS_FEATURE_SB_CHKSUM else 0
+        if _sound_once_sealed(other):
+            tried.append((evidence, other))
+    return max(tried, key=lambda item: item[0])[1] if tried else sb
+
+
+def _sound_once_sealed(sb: SuperBlock) -> bool:
+    """Whether nothing but its checksum, which is computed anew here, was wrong with a superblock."""
+    if sb.feature & F2FS_FEATURE_SB_CHKSUM:
+        sb.crc = f2fs_crc32(sb.build()[:CRC_OFFSET])
+    return not list(problems_of(sb, sb.build()))
 
 
 def _evidence(device: Device, sb: SuperBlock) -> tuple[float, int]:

@@ -38,6 +38,8 @@ from f2tools.fsck.derive.derive import (
     derived_superblock,
     mended_superblock,
     of_another_block_size,
+    rival,
+    with_features,
 )
 from f2tools.fsck.facts.segments import Segments
 
@@ -191,6 +193,10 @@ class Image:
                 if sb is None:
                     raise
                 self.super_derived = True
+            sb = of_another_block_size(self.raw, sb) or sb
+            features = {copy.sb.feature for copy in self.super_copies if copy.sb is not None and copy.has_magic}
+            if len(features) > 1:
+                sb = with_features(self.raw, sb, sorted(features))
             self.super_patches = patches_of(sb)
             self._assume(self.super_patches)
             return sb
@@ -201,9 +207,15 @@ class Image:
         self.super_index = chosen.index
         assert chosen.sb is not None
         both = first.valid and second.valid  # each is where the block size puts it, so nothing speaks against that
-        other = None if both else of_another_block_size(self.raw, chosen.sb)
+        if both:
+            return chosen.sb
+        hit = self.super_copies[1 - chosen.index].sb
+        other = of_another_block_size(self.raw, chosen.sb)
         if other is not None:
             self.doubted_block_size = chosen.sb.log_blocksize
+        elif hit is not None:
+            other = rival(self.raw, chosen.sb, hit)
+        if other is not None:
             self.super_patches = patches_of(other)
             self._assume(self.super_patches)
         return other or chosen.sb

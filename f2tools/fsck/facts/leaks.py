@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_FEATURE_RO, NR_CURSEG_DATA_TYPE, OFFSET_BIT_SHIFT
-from f2tools.f2fs.layout.footers import CP_VER_LOW, footer_in, footers_of, low_cp_ver
+from f2tools.f2fs.layout.footers import CP_VER_LOW, MOST_VERSIONS, footer_in, footers_of, low_cp_ver
 from f2tools.f2fs.layout.node import NodeFooter
 from f2tools.f2fs.volume.dentries import DentryArea
 from f2tools.fsck.checks.summary import summaries_of
@@ -22,7 +22,6 @@ from f2tools.fsck.facts.owners import NODE
 from f2tools.fsck.facts.scan import Scan
 
 STEP = 256  # segments, or blocks, at a time
-MOST_VERSIONS = 1 << 24  # an older block is not of this volume, or of no use
 
 
 class LostNode(NamedTuple):

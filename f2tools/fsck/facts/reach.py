@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from f2tools.f2fs.layout.constants import F2FS_ROOT_INO
 from f2tools.f2fs.layout.file_type import S_IFMT
+from f2tools.f2fs.volume.quota import quota_inos
 from f2tools.fsck.facts.arrays import distinct, ranges
 from f2tools.fsck.facts.nodes import INODE
 from f2tools.fsck.facts.orphans import orphans_of
@@ -36,7 +37,8 @@ class Reach:
         self.is_dir = kinds == stat.S_IFDIR
         self.root = scan.inode_row(F2FS_ROOT_INO)
         self.quota = np.array(
-            [row for row in (scan.inode_row(int(ino)) for ino in scan.image.sb.qf_ino if ino) if row >= 0], np.int64
+            [row for row in (scan.inode_row(int(ino)) for ino in quota_inos(scan.image.sb).values()) if row >= 0],
+            np.int64,
         )
         rows = scan.rows_of(distinct(orphans_of(scan.image)))
         rows = rows[rows >= 0]

@@ -155,11 +155,8 @@ def wrong_byte_of(name: bytes, code: int) -> bytes | None:
         values = np.arange(at.size) % 256
         trials[np.arange(at.size), at] = values
         hits = np.flatnonzero(dentry_hashes_padded(trials, np.full(at.size, len(name), np.int64)) == code)
-        found += [
-            name[: at[hit]] + bytes([values[hit]]) + name[at[hit] + 1 :]
-            for hit in hits.tolist()
-            if values[hit] not in (0, 0x2F)
-        ]
+        found += [name[: at[hit]] + bytes([values[hit]]) + name[at[hit] + 1 :] for hit in hits.tolist()]
+    found = [name for name in found if _may_be(name)]
     return found[0] if len(found) == 1 else None
 
 

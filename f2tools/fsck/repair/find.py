@@ -53,13 +53,11 @@ def stray_node(work: Work, finding: Finding, plan: JudgeFooter) -> bool:
     Otherwise the node is looked for elsewhere.
     """
     nid, blkaddr = plan.nid, finding.blkaddr or 0
-    segno, at = divmod(blkaddr - work.image.geo.main_blkaddr, work.image.geo.blocks_per_seg)
-    entries, _ = summaries_of(work.image, np.array([segno]))
     row = work.scan.row_of(nid)
     block = work.surgery.read(blkaddr)
     own = footer_in(block)
     other = work.scan.row_of(int(own["nid"]))
-    named = int(entries[0, at]["nid"]) == nid and row >= 0
+    named = summaries_of_blocks(work, [blkaddr]) == [nid] and row >= 0
     taken = other >= 0 and work.scan.addr[other] == blkaddr
     if not named or taken or not plausible(work, block, work.scan.nat_ino[row] == nid):
         return find_node(work, finding, plan)
@@ -173,14 +171,15 @@ def lost_nodes(work: Work, finding: Finding, _plan: CountNodes) -> bool:
     Valid blocks count first; then, where the segment table was lost too, any that the log has of the nids in a lost
     block of the table.  Among those the ones that the table's other copy knows, whose parent is there, that are newer.
     """
-    missing = int(finding.found or 0) - int(finding.expected or 0)
-    everything = work.image.pack_derived
-    if missing <= 0 and not everything:
+    counted, there = int(finding.found or 0), int(finding.expected or 0)
+    missing, everything = counted - there, work.image.pack_derived
+    hit = counted < max(there, work.image.cp.valid_inode_count)  # no fewer than there are, and than inodes
+    if missing <= 0 and not (everything or hit):
         return False
     valid = {nid: max(found) for nid, found in work.leaks.nodes.items()}
     most = len(valid) if everything else missing
-    count = 0
-    for named in _Named:
+    count = _adopt_best(work, valid, len(valid) if hit else most, _Named.ITSELF)
+    for named in (_Named.NOBODY, _Named.ANOTHER):
         count += _adopt_best(work, valid, most - count, named)
     if count < missing:
         old = {nid: node for nid, node in work.leaks.newest_old().items() if _in_lost_block(work, nid)}
